@@ -74,39 +74,15 @@ STUDIES = {
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).
-RESUMABLE = (
-    "counting_probe",
-    "pretrained_encoder",
-    "pretrained_prompts",
-    "pretrained_lifted",
-)
+RESUMABLE = ("counting_probe", "pretrained_encoder", "pretrained_prompts", "pretrained_lifted")
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
-NIGHTLY_ORDER = (
-    "count3_repeats",
-    "count3",
-    "match3",
-    "openwebtext",
-    "addition_lengths",
-    "in_context_baselines",
-    "count3_unseen",
-    "full_layers",
-    "addition_four_digits",
-    "count3_long",
-    "in_context",
-    "addition",
-    "in_context_sparse",
-    "match3_operations",
-    "openwebtext_operations",
-    "count3_operations",
-    "in_context_operations",
-    "count3_long_pairs",
-    "count3_sets",
-    "count3_unseen_sets",
-    "count3_long_all",
-    "openwebtext_positions",
-    "match3_rates",
-    "match3_end",
-    "count3_gate",
-    "addition_windows",
+NIGHTLY_ORDER = tuple(
+    (
+        "count3_repeats count3 match3 openwebtext addition_lengths in_context_baselines count3_unseen full_layers "
+        "addition_four_digits count3_long in_context addition in_context_sparse match3_operations "
+        "openwebtext_operations count3_operations in_context_operations count3_long_pairs count3_sets "
+        "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_end count3_gate "
+        "addition_windows"
+    ).split()
 )

@@ -57,14 +57,14 @@ WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
 VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
 
 SMOKE = TrainConfig(steps=20, batch_size=16, warmup_steps=5, eval_every=10, eval_sequences=64, final_eval_sequences=128)
-REDUCED = TrainConfig(
-    1200, 64, max_lr=3e-3, min_lr=3e-4, warmup_steps=100, eval_every=50, eval_sequences=512, final_eval_sequences=4096
-)
+RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=100)
+REDUCED = TrainConfig(1200, 64, **RATES, eval_every=50, eval_sequences=512, final_eval_sequences=4096)
 PAPER = TrainConfig(steps=150_000, decay_steps=100_000, eval_every=500, eval_sequences=6400, precision="bf16")
 PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
 REDUCED_TASK = dict(length=10, seed_length=4, symbols=10, held_out=0.2)
 TINY, REDUCED_MODEL = dict(n_layers=2, n_heads=2, width=16), dict(n_layers=3, n_heads=4, width=64)
 MEDIUM, ITSELF = SIZES["medium"], ("count3",)
+WHOLE = replace(REDUCED, steps=4800, eval_every=24)
 LOGGED_START = replace(PAPER, steps=12_000, eval_every=100, eval_sequences=1024)
 
 TIERS = {
@@ -73,9 +73,7 @@ TIERS = {
     # 10^4 seeds, so a fifth of them is kept for evaluation.
     "quick": Tier(REDUCED_TASK, REDUCED_MODEL, REDUCED, 5, ARCHITECTURES),
     # To the end: quick's task and model, four times the steps, and a decoder with ENTP's token-forwards.
-    "overnight": Tier(
-        REDUCED_TASK, REDUCED_MODEL, replace(REDUCED, steps=4800, eval_every=24), 5, WITH_LONGER, ITSELF, by_seed=True
-    ),
+    "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, WHOLE, 5, WITH_LONGER, ITSELF, by_seed=True),
     # The authors' schedule, stopped at 12,000 steps, where their log has 0.174 of the tokens (ENTP) against 0.083
     # (decoder), for two paired seeds: what a lease of half an hour has room for.
     "gpu": Tier(PAPER_TASK, MEDIUM, LOGGED_START, 2, ("decoder", "entp", "small_entp"), ITSELF),
@@ -93,17 +91,12 @@ UNSEEN = {
 
 def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
     """Decoder, ENTP and a decoder with its token-forwards on seeds that are held out in all their orders."""
-    held = {tier: {"held_out": 0.2} if tier == "smoke" else {} for tier in ("smoke", "overnight")}
-    return {
-        tier: replace(
-            tiers[tier],
-            task={**tiers[tier].task, "held_out_by": "multiset", **share},
-            arms=("decoder", "entp", EQUAL_FORWARDS),
-            variants=(),
-            by_seed=True,
-        )
-        for tier, share in held.items()
-    }
+    found = {}
+    for tier, share in (("smoke", {"held_out": 0.2}), ("overnight", {})):
+        task = {**tiers[tier].task, "held_out_by": "multiset", **share}
+        arms = ("decoder", "entp", EQUAL_FORWARDS)
+        found[tier] = replace(tiers[tier], task=task, arms=arms, variants=(), by_seed=True)
+    return found
 
 
 def control(records: Sequence[Record]) -> list[Measurement]:
@@ -245,47 +238,25 @@ def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons
     return Comparisons(rows, excluded=no_pairs_found, others=others)
 
 
-COUNT3 = Experiment(
-    "count3",
-    1,
-    "Count3 for three architectures, and Count2, the control",
-    "03_count3",
-    Plan("count3", "counting", TIERS, ARMS, VARIANTS, variant_label="task"),
-    Comparisons(
-        (
-            Paired("F2-tokens", "token_accuracy", "entp", "decoder", dict(task="count3")),
-            Paired("F2-sequences", "sequence_accuracy", "entp", "decoder", dict(task="count3")),
-            Paired("F2-prefix", "token_accuracy", "prefix_decoder", "decoder", dict(task="count3")),
-            Paired("F2-prefix-fails", "sequence_accuracy", "entp", "prefix_decoder", dict(task="count3")),
-        ),
-        excluded=no_pairs_found,
-        paper=True,
-        others=(failure_and_speed, control),
-    ),
+def counting(name: str, title: str, tiers: Mapping[str, Tier], judged: Comparisons, notebook: str) -> Experiment:
+    """A further experiment on Count3, which a notebook's changes are not for."""
+    return Experiment(name, 1, title, notebook, Plan(name, "counting", tiers, ARMS), judged, changeable=False)
+
+
+PLAN = Plan("count3", "counting", TIERS, ARMS, VARIANTS, variant_label="task")
+CLAIMS = (
+    Paired("F2-tokens", "token_accuracy", "entp", "decoder", dict(task="count3")),
+    Paired("F2-sequences", "sequence_accuracy", "entp", "decoder", dict(task="count3")),
+    Paired("F2-prefix", "token_accuracy", "prefix_decoder", "decoder", dict(task="count3")),
+    Paired("F2-prefix-fails", "sequence_accuracy", "entp", "prefix_decoder", dict(task="count3")),
 )
-COUNT3_UNSEEN, COUNT3_SETS, COUNT3_UNSEEN_SETS = (
-    Experiment(name, 1, title, notebook, Plan(name, "counting", tiers, ARMS), judged, changeable=False)
-    for name, title, notebook, tiers, judged in (
-        (
-            "count3_unseen",
-            "Count3 with seeds that hardly repeat",
-            "03b_count3_details",
-            UNSEEN,
-            lead_claims({"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}, (growth,)),
-        ),
-        (
-            "count3_sets",
-            "Count3 with seeds held out in all their orders",
-            "03_count3",
-            by_multiset(TIERS),
-            lead_claims({"F2-sets": "decoder"}),
-        ),
-        (
-            "count3_unseen_sets",
-            "Count3 with many seeds, held out in all their orders",
-            "03_count3",
-            by_multiset(UNSEEN),
-            lead_claims({"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": EQUAL_FORWARDS}),
-        ),
-    )
-)
+MEASURE = Comparisons(CLAIMS, excluded=no_pairs_found, paper=True, others=(failure_and_speed, control))
+COUNT3 = Experiment("count3", 1, "Count3 for three architectures, and Count2, the control", "03_count3", PLAN, MEASURE)
+
+TITLE, JUDGED = "Count3 with seeds that hardly repeat", {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}
+COUNT3_UNSEEN = counting("count3_unseen", TITLE, UNSEEN, lead_claims(JUDGED, (growth,)), "03b_count3_details")
+TITLE, JUDGED = "Count3 with seeds held out in all their orders", {"F2-sets": "decoder"}
+COUNT3_SETS = counting("count3_sets", TITLE, by_multiset(TIERS), lead_claims(JUDGED), "03_count3")
+TITLE = "Count3 with many seeds, held out in all their orders"
+JUDGED = {"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": EQUAL_FORWARDS}
+COUNT3_UNSEEN_SETS = counting("count3_unseen_sets", TITLE, by_multiset(UNSEEN), lead_claims(JUDGED), "03_count3")

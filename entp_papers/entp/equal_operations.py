@@ -12,13 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.experiments.budgets import (
-    EQUAL_FORWARDS,
-    EQUAL_OPERATIONS,
-    equal_operations,
-    on_budget,
-    training_operations,
-)
+from entp_lib.experiments import budgets as cost
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, EQUAL_OPERATIONS
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import interval_text, select
 from entp_lib.experiments.measurements import Measurement
@@ -64,7 +59,7 @@ class Comparison:
                 whose = self.forwards if self.as_forwards else self.decoder
                 other = select(planned, **self.where, **whose, seed=run.labels["seed"])[0]
                 base = replace(other.config, experiment=experiment, train=run.config.train)
-                config = on_budget(equal_operations, run.config, base)
+                config = cost.on_budget(cost.equal_operations, run.config, base)
                 found.append(PlannedRun(config, other.labels | about | {"arm": EQUAL_OPERATIONS}))
                 found.append(known)
             elif self.others is not None and select([run], **self.others):
@@ -115,7 +110,7 @@ class Comparison:
 
 def costs(record: Record) -> pd.Series:
     """Cost of a run's training: steps, multiply-adds as computed here, and token-forwards."""
-    found = {"steps": record.config.train.steps, "multiply-adds": training_operations(record.config)}
+    found = {"steps": record.config.train.steps, "multiply-adds": cost.training_operations(record.config)}
     return pd.Series({**found, "token-forwards": record.provenance["token_forwards"]}, dtype=float)
 
 
@@ -140,51 +135,37 @@ def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
     return [m for comparison in COMPARISONS[name] for m in comparison.measured(records)]
 
 
+FOUR_LAYERS = dict(
+    entp=dict(full=4),
+    decoder=dict(arm=arm_name(0), full=0, budget=SAME_STEPS),
+    forwards=dict(full=0, budget=SAME_FORWARDS),
+)
 MATCH3_ASKED = {"T2-tokens": ("T2-operations", "tokens"), "T2-sequences": ("T2-operations-sequences", "sequences")}
+LINEAR_ASKED = {"F7-linear": ("F7-linear-operations", "all points")}
+TEXT_ASKED, COUNTED = {"T3-last": ("T3-operations", "all prefixes")}, dict(arm=COUNTS)
 COMPARISONS = {
     "count3_operations": (
         Comparison("seeds that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget
         Comparison("seeds that hardly repeat", COUNT3_UNSEEN, {"F2-unseen": ("F2-unseen-operations", "tokens")}),
-        Comparison(
-            "four layers",
-            FULL_LAYER_RUNS,
-            {"L-4-0": ("L-4-0-operations", "tokens")},
-            entp=dict(full=4),
-            decoder=dict(arm=arm_name(0), full=0, budget=SAME_STEPS),
-            forwards=dict(full=0, budget=SAME_FORWARDS),
-        ),
+        Comparison("four layers", FULL_LAYER_RUNS, {"L-4-0": ("L-4-0-operations", "tokens")}, **FOUR_LAYERS),
     ),
     "match3_operations": (Comparison("match3", MATCH3, MATCH3_ASKED, dict(variant="match3")),),
-    "in_context_operations": (
-        Comparison(
-            "linear", IN_CONTEXT, {"F7-linear": ("F7-linear-operations", "all points")}, dict(function="linear")
-        ),
-    ),
+    "in_context_operations": (Comparison("linear", IN_CONTEXT, LINEAR_ASKED, dict(function="linear")),),
+    # the decoder learns from every position, for no further token-forwards
     "openwebtext_operations": (
-        Comparison(  # the decoder learns from every position, for no further token-forwards
-            "text",
-            OPENWEBTEXT,
-            {"T3-last": ("T3-operations", "all prefixes")},
-            dict(schedule=TABLE_8),
-            others=dict(arm=COUNTS),
-            as_forwards=True,
-        ),
+        Comparison("text", OPENWEBTEXT, TEXT_ASKED, dict(schedule=TABLE_8), others=COUNTED, as_forwards=True),
     ),
 }
-OPERATIONS = COUNT3_OPERATIONS, MATCH3_OPERATIONS, IN_CONTEXT_OPERATIONS, TEXT_OPERATIONS = tuple(
-    Experiment(
-        name,
-        1,
-        f"{title} by decoders with ENTP's multiply-adds",
-        notebook,
-        partial(plan, name),
-        partial(measure, name),
-        changeable=False,
-    )
-    for name, title, notebook in (
-        ("count3_operations", "Count3", "03b_count3_details"),
-        ("match3_operations", "Match3′", "06_match3"),
-        ("in_context_operations", "Linear functions in context", "08_in_context_learning"),
-        ("openwebtext_operations", "Language modelling", "09_openwebtext"),
-    )
-)
+
+
+def at_equal_operations(name: str, title: str, notebook: str) -> Experiment:
+    title = f"{title} by decoders with ENTP's multiply-adds"
+    return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), changeable=False)
+
+
+COUNT3_OPERATIONS = at_equal_operations("count3_operations", "Count3", "03b_count3_details")
+MATCH3_OPERATIONS = at_equal_operations("match3_operations", "Match3′", "06_match3")
+LINEAR = "in_context_operations", "Linear functions in context", "08_in_context_learning"
+IN_CONTEXT_OPERATIONS = at_equal_operations(*LINEAR)
+TEXT_OPERATIONS = at_equal_operations("openwebtext_operations", "Language modelling", "09_openwebtext")
+OPERATIONS = COUNT3_OPERATIONS, MATCH3_OPERATIONS, IN_CONTEXT_OPERATIONS, TEXT_OPERATIONS

@@ -22,13 +22,10 @@ from entp_papers.entp.pairless import no_pairs_found
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
 BUDGETS = SAME_STEPS, SAME_FORWARDS = "equal steps", "equal token-forwards"
+TRAIN = replace(UNSEEN["overnight"].train, steps=6000)
 TIERS = {
     "smoke": replace(UNSEEN["smoke"], model=dict(n_layers=4, n_heads=2, width=16)),
-    "overnight": replace(
-        UNSEEN["overnight"],
-        model=dict(n_layers=4, n_heads=4, width=64),
-        train=replace(UNSEEN["overnight"].train, steps=6000),
-    ),
+    "overnight": replace(UNSEEN["overnight"], model=dict(n_layers=4, n_heads=4, width=64), train=TRAIN),
 }
 
 
@@ -86,19 +83,9 @@ def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["budget", "arm"])
 
 
-AT_EQUAL_STEPS = dict(budget=SAME_STEPS)
-FULL_LAYER_RUNS = Experiment(
-    "full_layers",
-    1,
-    "How many full layers Count3 takes",
-    "03b_count3_details",
-    plan,
-    Comparisons(
-        (
-            Paired("L-4-0", "token_accuracy", arm_name(4), arm_name(0), AT_EQUAL_STEPS),
-            Paired("L-2-0", "token_accuracy", arm_name(2), arm_name(0), AT_EQUAL_STEPS),
-        ),
-        excluded=no_pairs_found,
-    ),
-    changeable=False,
-)
+CLAIMS = [
+    Paired(claim, "token_accuracy", arm_name(full), arm_name(0), dict(budget=SAME_STEPS))
+    for claim, full in (("L-4-0", 4), ("L-2-0", 2))
+]
+TITLE, MEASURE = "How many full layers Count3 takes", Comparisons(CLAIMS, excluded=no_pairs_found)
+FULL_LAYER_RUNS = Experiment("full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, changeable=False)

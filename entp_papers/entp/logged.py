@@ -74,11 +74,9 @@ def spent(record: Record) -> pd.DataFrame:
     """
     steps = pd.DataFrame(record.curves).astype(float).set_index("level")
     operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in ARMS})
-    ratios = {
-        "fewer steps": steps["decoder"] / steps["entp"],
-        "more multiply-adds": operations["entp"] / operations["decoder"],
-    }
-    return pd.concat({"steps": steps, "multiply-adds": operations, "ratio": pd.DataFrame(ratios)}, axis=1)
+    fewer, more = steps["decoder"] / steps["entp"], operations["entp"] / operations["decoder"]
+    ratios = pd.DataFrame({"fewer steps": fewer, "more multiply-adds": more})
+    return pd.concat({"steps": steps, "multiply-adds": operations, "ratio": ratios}, axis=1)
 
 
 def ratios(records: Sequence[Record]) -> pd.DataFrame:
@@ -86,11 +84,9 @@ def ratios(records: Sequence[Record]) -> pd.DataFrame:
     rows = {}
     for r in records:
         found = spent(r)["ratio"].dropna()
-        rows[r.labels["task"], r.labels["model"]] = {
-            "scores both reach": len(found),
-            "decoder's steps in ENTP's": to_text(found["fewer steps"]),
-            "ENTP's multiply-adds in the decoder's": to_text(found["more multiply-adds"]),
-        }
+        row = {"scores both reach": len(found), "decoder's steps in ENTP's": to_text(found["fewer steps"])}
+        row["ENTP's multiply-adds in the decoder's"] = to_text(found["more multiply-adds"])
+        rows[r.labels["task"], r.labels["model"]] = row
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -126,13 +122,5 @@ def measure(records: Sequence[Record]) -> list[Check]:
     return found
 
 
-AUTHORS_LOG = Experiment(
-    "authors_log",
-    1,
-    "The authors' logs in steps and in compute",
-    "03_count3",
-    plan,
-    measure,
-    changeable=False,
-    seeded=False,
-)
+TITLE, OPTIONS = "The authors' logs in steps and in compute", dict(changeable=False, seeded=False)
+AUTHORS_LOG = Experiment("authors_log", 1, TITLE, "03_count3", plan, measure, **OPTIONS)

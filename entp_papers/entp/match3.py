@@ -147,18 +147,8 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
 
 
 SIDES = {**{arm: Arm(arm) for arm in ARMS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
-MATCH3 = Experiment(
-    "match3",
-    1,
-    "Match3′ and its three differences from Count3",
-    "06_match3",
-    Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant"),
-    Comparisons(  # Table 2 at equal steps
-        [Paired(claim, metric, "entp", "decoder", dict(variant="match3")) for metric, claim in METRICS.items()],
-        near=NEAR,
-        frame=variant_table,
-        excluded=excluded,
-        paper=True,
-        others=(printed, differences),
-    ),
-)
+PLAN = Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant")
+CLAIMS = [Paired(claim, metric, "entp", "decoder", dict(variant="match3")) for metric, claim in METRICS.items()]
+JUDGED = dict(near=NEAR, frame=variant_table, excluded=excluded, paper=True)
+MEASURE = Comparisons(CLAIMS, others=(printed, differences), **JUDGED)  # Table 2 at equal steps
+MATCH3 = Experiment("match3", 1, "Match3′ and its three differences from Count3", "06_match3", PLAN, MEASURE)

@@ -111,8 +111,8 @@ def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
     symbols = max(task.symbols, n)
     diagonal_B = k_B * symbols + anchor_B
     both_B = s_B * (MOST + 1) * symbols + diagonal_B
-    pairless_B = both_B if isinstance(task, Triplets) else diagonal_B
-    return {"mode": 0 * anchor_B, "last": anchor_B, "pairless": pairless_B, "single": both_B}
+    bound_B = both_B if isinstance(task, Triplets) else diagonal_B
+    return {"mode": 0 * anchor_B, "last": anchor_B, "pairless": bound_B, "single": both_B}
 
 
 def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> tuple[float, float]:
@@ -171,9 +171,9 @@ def task_of(task: str, params: dict[str, Any]) -> Task:
 def study_of(task: str, params: Mapping[str, Any], tier: str = "quick", simulated: int = SIMULATED) -> StudyConfig:
     """The study of a task's bound: exact where its sequences can all be tried, else by simulation."""
     built = task_of(task, dict(params))
-    decides = {name: getattr(built, name) for name in DECIDES[task]}
     drawn = {"counting": "seed_length", "chain": "longest"}.get(task, "length")  # how many symbols are random
     few = built.symbols ** getattr(built, drawn) <= ENUMERATED
+    decides = {name: getattr(built, name) for name in DECIDES[task]}
     sequences = 0 if few else min(simulated, TOKENS // built.length)
     return StudyConfig(NAME, tier, "pairless_bound", dict(task=task, params=decides, sequences=sequences))
 
@@ -222,19 +222,16 @@ def overview(records: Sequence[Record]) -> pd.DataFrame:
 
     In brackets, of what was simulated, the bound fitted on one half and scored on the other.
     """
-    names = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}
-    rows = {}
+    names, rows = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}, {}
     for r in records:
-        task, params, found = r.config.params["task"], dict(r.config.params["params"]), r.metrics
-        name = names[task] + str(params.pop("order", ""))
+        params, found = dict(r.config.params["params"]), r.metrics
+        name = names[r.config.params["task"]] + str(params.pop("order", ""))
         row = {predictor: f"{found[predictor]['token_accuracy']:.3f}" for predictor in ("mode", "last", "pairless")}
         row["loss"] = f"{found['pairless']['loss']:.3f}"
-        for column, score in (("pairless", "token_accuracy"), ("loss", "loss")):
-            apart = found["pairless"].get(f"held_out_{score}")
-            row[column] += f" ({apart:.3f})" if apart is not None else ""
-        params.pop("first_scored", None)
-        sizes = ", ".join(f"{key} {value}" for key, value in params.items()).replace("seed_length", "prompt")
-        rows[name, sizes] = row
+        for column, score in (("pairless", "held_out_token_accuracy"), ("loss", "held_out_loss")):
+            row[column] += f" ({found['pairless'][score]:.3f})" if score in found["pairless"] else ""
+        sizes = ", ".join(f"{key} {value}" for key, value in params.items() if key != "first_scored")
+        rows[name, sizes.replace("seed_length", "prompt")] = row
     return pd.DataFrame.from_dict(rows, orient="index").sort_index()
 
 
@@ -261,13 +258,5 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [planned_study(study_of(*task, tier=tier, simulated=simulated)) for task in tasks]
 
 
-COUNT3_BOUNDS = Experiment(
-    NAME,
-    1,
-    "What a predictor gets that looks at no pair",
-    "03b_count3_details",
-    plan,
-    no_claims,
-    changeable=False,
-    seeded=False,
-)
+TITLE, OPTIONS = "What a predictor gets that looks at no pair", dict(changeable=False, seeded=False)
+COUNT3_BOUNDS = Experiment(NAME, 1, TITLE, "03b_count3_details", plan, no_claims, **OPTIONS)

@@ -32,26 +32,16 @@ DECODERS = ("decoder", SAME_PREFIXES)  # with which ENTP is compared at length 2
 BELOW_ONE = 0.95  # test error one digit beyond the trained lengths: ENTP must be below it
 CLAIMS = {"F2-long-all": "decoder", "F2-long-all-more": MORE_STEPS}
 
+LONG = replace(COUNT3["overnight"].train, steps=40_000, warmup_steps=200, eval_every=400)
 COUNTING = {
-    "smoke": replace(COUNT3["smoke"], seeds=2),
-    "overnight": Tier(
-        dict(length=24, seed_length=8, symbols=24),
-        COUNT3["overnight"].model,
-        replace(COUNT3["overnight"].train, steps=40_000, warmup_steps=200, eval_every=400),
-        5,
-    ),
+    "smoke": COUNT3["smoke"],
+    "overnight": Tier(dict(length=24, seed_length=8, symbols=24), COUNT3["overnight"].model, LONG, 5),
 }
 FEW = {"smoke": 2, "overnight": 4}  # prefixes that ENTP draws of each sequence
 ALL = {"smoke": dict(steps=10, eval_every=5), "overnight": dict(steps=12_000, eval_every=200)}  # where it has them all
-FOUR_DIGITS = {
-    "smoke": LENGTHS["smoke"],
-    "overnight": Tier(
-        dict(LENGTHS["overnight"].task, n_train=20_000, trained_digits=4, tested_digits=6, window=22),
-        LENGTHS["overnight"].model,
-        replace(LENGTHS["overnight"].train, steps=7000, eval_every=140),
-        1,
-    ),
-}
+LONGER = dict(LENGTHS["overnight"].task, n_train=20_000, trained_digits=4, tested_digits=6, window=22)
+TRAIN = replace(LENGTHS["overnight"].train, steps=7000, eval_every=140)
+FOUR_DIGITS = {"smoke": LENGTHS["smoke"], "overnight": replace(LENGTHS["overnight"], task=LONGER, train=TRAIN)}
 
 
 def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
@@ -71,10 +61,8 @@ def plan_counting(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_counting_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
-    every = range(seeds or COUNTING[tier].seeds) if tier in COUNTING else ()
-    return [
-        counting_run("count3_long_pairs", tier, arm, s) for s in every for arm in ("decoder", "entp", SAME_PREFIXES)
-    ]
+    every, arms = range(seeds or COUNTING[tier].seeds) if tier in COUNTING else (), ("decoder", "entp", SAME_PREFIXES)
+    return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 
 
 def plan_counting_all(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -116,41 +104,20 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
 
 def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
     """A row per checkpoint rule and tested length: ENTP's test error, and whether it opens the gate."""
-    found = []
-    for record in records:
-        beyond = record.config.task_params["trained_digits"] + 1
-        for rule in ("last", BEST_ANSWERS):
-            errors = by_digits([record], rule)
-            for row in errors.itertuples():
-                opens = row.digits == beyond and exceeds(BELOW_ONE, row.error)
-                found.append({"weights": rule, "digits": row.digits, "test error": row.error, "opens": opens})
+    found, beyond = [], records[0].config.task_params["trained_digits"] + 1
+    for rule in ("last", BEST_ANSWERS):
+        for row in by_digits(records, rule).itertuples():
+            opens = row.digits == beyond and exceeds(BELOW_ONE, row.error)
+            found.append({"weights": rule, "digits": row.digits, "test error": row.error, "opens": opens})
     return pd.DataFrame(found)
 
 
-COUNT3_LONG, COUNT3_LONG_PAIRS, COUNT3_LONG_ALL, ADDITION_FOUR_DIGITS = (
-    Experiment(name, 1, title, notebook, plan, measure, changeable=False)
-    for name, title, notebook, plan, measure in (
-        (
-            "count3_long",
-            "Count3 at length 24, few prefixes of many sequences: the gate",
-            "03b_count3_details",
-            plan_counting,
-            no_claims,
-        ),
-        (
-            "count3_long_pairs",
-            "Count3 at length 24, few prefixes of many sequences: pairs",
-            "03b_count3_details",
-            plan_counting_pairs,
-            no_claims,
-        ),
-        ("count3_long_all", "Count3 at length 24, all prefixes", "03_count3", plan_counting_all, lead_claims(CLAIMS)),
-        (
-            "addition_four_digits",
-            "Addition trained to four digits: the gate",
-            "07_addition",
-            plan_four_digits,
-            no_claims,
-        ),
-    )
-)
+TITLE, ALONE = "Count3 at length 24, few prefixes of many sequences", dict(changeable=False)
+GATE = "03b_count3_details", plan_counting, no_claims
+COUNT3_LONG = Experiment("count3_long", 1, f"{TITLE}: the gate", *GATE, **ALONE)
+PAIRS = "03b_count3_details", plan_counting_pairs, no_claims
+COUNT3_LONG_PAIRS = Experiment("count3_long_pairs", 1, f"{TITLE}: pairs", *PAIRS, **ALONE)
+WHOLE = "03_count3", plan_counting_all, lead_claims(CLAIMS)
+COUNT3_LONG_ALL = Experiment("count3_long_all", 1, "Count3 at length 24, all prefixes", *WHOLE, **ALONE)
+GATE = "Addition trained to four digits: the gate", "07_addition", plan_four_digits, no_claims
+ADDITION_FOUR_DIGITS = Experiment("addition_four_digits", 1, *GATE, **ALONE)

@@ -10,7 +10,6 @@ Letters: B batch, T tokens, V vocabulary, L layers, H heads.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -22,6 +21,7 @@ from torch import Tensor
 from entp_lib import paths
 from entp_lib.config import ModelConfig
 from entp_lib.experiments import figures
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.files import read_text, write_atomically
 from entp_lib.models import Transformer, costs
@@ -150,22 +150,19 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
 
 def shares(table: pd.DataFrame) -> pd.Series:
     """Of ``compared``: which of the models is right after every prefix, in per cent of the sequences."""
-    first, second = (table[name] for name in table if name.startswith("right: "))
-    a, b = (name.removeprefix("right: ") for name in table if name.startswith("right: "))
+    (a, first), (b, second) = ((n.removeprefix("right: "), table[n]) for n in table if n.startswith("right: "))
     found = {"both": first & second, f"{b} alone": second & ~first, f"{a} alone": first & ~second}
-    found["neither"] = ~first & ~second
-    per_cent = {name: 100 * rows.mean() for name, rows in found.items()}
+    per_cent = {name: 100 * rows.mean() for name, rows in (found | {"neither": ~first & ~second}).items()}
     return pd.Series({name: f"{p:.{int(p < 10)}f} %" for name, p in per_cent.items()}, name="right everywhere")
 
 
 def differing(table: pd.DataFrame, rows: int = 6) -> pd.DataFrame:
     """Of ``compared``: the first sequences that one model has right and the other has not, with ✓ and ✗."""
     marks = [name for name in table if name.startswith("right: ")]
-    shown = table[table[marks[0]] != table[marks[1]]].head(rows).copy()
+    shown = table[table[marks[0]] != table[marks[1]]].head(rows).reset_index(drop=True)
     for name in marks:
-        label = name.removeprefix("right: ")
-        shown[label] += shown.pop(name).map({True: "  ✓", False: "  ✗"})
-    return shown.reset_index(drop=True)
+        shown[name.removeprefix("right: ")] += shown.pop(name).map({True: "  ✓", False: "  ✗"})
+    return shown
 
 
 def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
@@ -265,6 +262,7 @@ def playground(first: Player, second: Player, text: str):
     return ipywidgets.VBox([typed, said, image])
 
 
+STORED = paths.of_repository("results") / "play"  # a part of the project
 # Data of the interactive pieces: answers and attention of the three models of Count3 at its plateau, random seed 0.
 TIER = "overnight"
 EXAMPLE = (3, 1, 4, 1)  # continued by Count3; one of its pictures is the slider's
@@ -273,8 +271,7 @@ SHOWN = ("decoder", "prefix_decoder", "entp")
 
 def runs() -> list[Record]:
     """The records whose models the pieces show, one of each architecture."""
-    store = Store(read_only=True)
-    planned = [r for r in COUNT3.plan(TIER, 1) if r.labels["arm"] in SHOWN and r.labels["task"] == "count3"]
+    store, planned = Store(read_only=True), select(COUNT3.plan(TIER, 1), arm=SHOWN, task="count3")
     found = (store.find(run.config, COUNT3.version) for run in planned)
     return [record for record in found if record is not None]
 
@@ -285,15 +282,13 @@ def answers(task: Counting, model: Transformer) -> dict[str, str]:
 
     By prefix length; seeds in the order of their digits. The task must have at most ten symbols and positions.
     """
-    wanted_T = torch.arange(1, task.length + 1) >= task.first_scored
-    found = []
+    lengths, found = torch.arange(1, task.length + 1), []
     for rows_BT in grown(every(task.symbols, task.seed_length), task.length).split(500):
         prompts_B = torch.full((len(rows_BT),), task.seed_length)
-        logits_NV = model(rows_BT, wanted_T.expand(len(rows_BT), -1), prompts_B)
+        logits_NV = model(rows_BT, (lengths >= task.first_scored).expand(len(rows_BT), -1), prompts_B)
         found.append(logits_NV.argmax(-1).view(len(rows_BT), -1))
-    predicted = torch.cat(found)
-    lengths = range(task.first_scored, task.length + 1)
-    return {str(n): "".join(map(str, predicted[:, k].tolist())) for k, n in enumerate(lengths)}
+    columns = torch.cat(found).T.tolist()
+    return {str(n): "".join(map(str, said)) for n, said in enumerate(columns, task.first_scored)}
 
 
 def by_prefix(model: Transformer, tokens_T: Tensor) -> list:
@@ -316,12 +311,10 @@ def collect() -> dict[str, dict[str, Any]]:
             maps.append({"name": kind, "run": name, "maps": by_prefix(model, tokens_T)})
     by_hand = by_prefix(constructed_count3(len(tokens_T), LARGEST), tokens_T)
     maps.append({"name": "constructed", "run": "weights by hand", "maps": by_hand})
-    shape = {"length": task.length, "seed_length": task.seed_length, "symbols": task.symbols}
     held = "".join(str(int(held)) for held in task.is_held_out(every(task.symbols, task.seed_length)).tolist())
-    return {
-        "count3": shape | {"first_scored": task.first_scored, "held_out": held, "models": models},
-        "attention": {"tokens": tokens_T.tolist(), "models": maps},
-    }
+    about = {name: getattr(task, name) for name in ("length", "seed_length", "symbols", "first_scored")}
+    attention = {"tokens": tokens_T.tolist(), "models": maps}
+    return {"count3": about | {"held_out": held, "models": models}, "attention": attention}
 
 
 def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
@@ -331,16 +324,11 @@ def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
     return sum(each(cfg, n) - costs.head(cfg) for n in range(1, tokens + 1))
 
 
-def path_of(name: str) -> Path:
-    """File of a table, ``count3`` or ``attention``, which is a part of the project."""
-    return paths.of_repository("results") / "play" / f"{name}.json"
-
-
 def stored(name: str) -> dict[str, Any]:
     """A table: ``count3`` or ``attention``. ConfigError where it is missing."""
-    return json.loads(read_text(path_of(name)))
+    return json.loads(read_text(STORED / f"{name}.json"))
 
 
 if __name__ == "__main__":
     for name, table in collect().items():
-        write_atomically(path_of(name), (json.dumps(table, separators=(",", ":")) + "\n").encode())
+        write_atomically(STORED / f"{name}.json", (json.dumps(table, separators=(",", ":")) + "\n").encode())

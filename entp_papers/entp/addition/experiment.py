@@ -144,12 +144,9 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
     """
     rows = []
     for r in records:
-        about = {
-            **r.labels,
-            "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"],
-            "token_forwards": r.provenance["token_forwards"],
-            "train_seconds": r.provenance["train_seconds"] * processor_share(r),
-        }
+        about = {**r.labels, "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"]}
+        about["token_forwards"] = r.provenance["token_forwards"]
+        about["train_seconds"] = r.provenance["train_seconds"] * processor_share(r)
         for rule, found in r.metrics["test"].items():
             errors = {"error": 1 - found["sequence_accuracy"], "token_error": 1 - found["token_accuracy"]}
             rows.append({**about, "rule": rule, "step": found["step"], **errors})
@@ -270,10 +267,7 @@ def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
     return {"paper_value": round(float(value), 4), "remark": f"the paper's and ours at {named} examples"}
 
 
-ADDITION, ADDITION_TO_999 = (
-    Experiment(name, 2, title, "07_addition", partial(runs_of, name, "addition", tiers), judged, **options)
-    for name, title, tiers, judged, options in (
-        ("addition", "Addition from few examples", TIERS, measure, dict(figure_labels={"model": "small"})),
-        ("addition_to_999", "Addition up to 999, beside the authors' logs", TO_999, no_claims, dict(changeable=False)),
-    )
-)
+PLAN, SHOWN = partial(runs_of, "addition", "addition", TIERS), {"model": "small"}
+ADDITION = Experiment("addition", 2, "Addition from few examples", "07_addition", PLAN, measure, figure_labels=SHOWN)
+PLAN, TITLE = partial(runs_of, "addition_to_999", "addition", TO_999), "Addition up to 999, beside the authors' logs"
+ADDITION_TO_999 = Experiment("addition_to_999", 2, TITLE, "07_addition", PLAN, no_claims, changeable=False)

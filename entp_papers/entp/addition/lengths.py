@@ -31,36 +31,19 @@ SHORT = dict(view="windows", window=16)
 SCORED = dict(eval_sequences=250, final_eval_sequences=5000)
 EVERY, DEEP = (*sums.ARMS,), SIZES["small_deep"]
 LONG = dict(steps=50_000, decay_steps=50_000, warmup_steps=TrainConfig.warmup_steps, eval_every=500)
+QUICK = replace(sums.QUICK, **SCORED)
+GPU = dict(steps=3000, batch_size=128, eval_every=150, eval_sequences=1000, final_eval_sequences=10_000)
+SIX_DIGITS = dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)
+FEW = dict(n_train=200, n_validation=50, n_test=200)
+PAPER = replace(sums.PAPER, eval_sequences=5000, final_eval_sequences=25_000, **LONG)
 TIERS = {
-    "smoke": Tier(
-        {**TWO_DIGITS, "n_train": 200, "n_validation": 50, "n_test": 200, **SHORT},
-        TINY,
-        replace(sums.SMOKE, eval_sequences=16),
-        2,
-        EVERY,
-    ),
-    "quick": Tier(TWO_DIGITS, SMALL_2, replace(sums.QUICK, steps=600, eval_every=60, **SCORED), 5, TWINS),
+    "smoke": Tier(TWO_DIGITS | FEW | SHORT, TINY, replace(sums.SMOKE, eval_sequences=16), 2, EVERY),
+    "quick": Tier(TWO_DIGITS, SMALL_2, replace(QUICK, steps=600, eval_every=60), 5, TWINS),
     "overnight": Tier(
-        TWO_DIGITS | SHORT,
-        SMALL_2,
-        replace(sums.QUICK, steps=4000, warmup_steps=200, eval_every=80, **SCORED),
-        5,
-        EVERY,
+        TWO_DIGITS | SHORT, SMALL_2, replace(QUICK, steps=4000, warmup_steps=200, eval_every=80), 5, EVERY
     ),
-    "gpu": Tier(
-        dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31),
-        DEEP,
-        replace(sums.GPU, steps=3000, batch_size=128, eval_every=150, eval_sequences=1000, final_eval_sequences=10_000),
-        5,
-        EVERY,
-    ),
-    "paper": Tier(
-        dict(view="windows"),
-        DEEP,
-        replace(sums.PAPER, eval_sequences=5000, final_eval_sequences=25_000, **LONG),
-        5,
-        EVERY,
-    ),
+    "gpu": Tier(SIX_DIGITS, DEEP, replace(sums.GPU, **GPU), 5, EVERY),
+    "paper": Tier(dict(view="windows"), DEEP, PAPER, 5, EVERY),
 }
 
 
@@ -113,13 +96,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 
 # The longer decoder is evaluated every 170 of 34,000 steps: at 680 two would be further apart than its speed's margin.
-plan = partial(
-    sums.runs_of,
-    "addition_lengths",
-    "long_addition",
-    {tier: (setting,) for tier, setting in TIERS.items()},
-    longer_eval_every={"overnight": 170},
-)
-LENGTHS = Experiment(
-    "addition_lengths", 2, "Addition beyond the trained lengths", "07_addition", plan, measure, changeable=False
-)
+OF_TIER, EVERY_170 = {tier: (setting,) for tier, setting in TIERS.items()}, dict(longer_eval_every={"overnight": 170})
+PLAN = partial(sums.runs_of, "addition_lengths", "long_addition", OF_TIER, **EVERY_170)
+TITLE = "Addition beyond the trained lengths"
+LENGTHS = Experiment("addition_lengths", 2, TITLE, "07_addition", PLAN, measure, changeable=False)

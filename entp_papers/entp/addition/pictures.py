@@ -78,25 +78,13 @@ def by_cells(cells: pd.DataFrame) -> Figure:
     arms, order = list(dict.fromkeys(cells["arm"])), sorted(cells["group"].unique())
     looks = {figures.ARMS[arm].label: figures.ARMS[arm] for arm in arms}
     named = cells.assign(model=cells["arm"].map({arm: figures.ARMS[arm].label for arm in arms}))
+    shown = dict(palette={name: look.colour for name, look in looks.items()}, linestyle="none", dodge=0.45)
+    shown |= dict(markers=[look.marker for look in looks.values()], markersize=4, err_kws={"linewidth": 1.4})
+    shown |= dict(order=order, hue="model", hue_order=list(looks), errorbar=figures.interval(0, 1))
     fig, axes = figures.panels(len(ends), width=4.2, height=0.6 + 0.38 * len(order), sharey=True, squeeze=False)
     for ax, size in zip(axes[0], ends, strict=True):
-        sns.pointplot(
-            named[named["n_train"] == size],
-            x="error",
-            y="group",
-            hue="model",
-            order=order,
-            hue_order=list(looks),
-            palette={name: look.colour for name, look in looks.items()},
-            markers=[look.marker for look in looks.values()],
-            markersize=4,
-            linestyle="none",
-            dodge=0.45,
-            errorbar=figures.interval(0, 1),
-            err_kws={"linewidth": 1.4},
-            legend="full" if ax is axes[0, -1] else False,
-            ax=ax,
-        )
+        legend = "full" if ax is axes[0, -1] else False
+        sns.pointplot(named[named["n_train"] == size], x="error", y="group", legend=legend, ax=ax, **shown)
         ax.set(xlabel="test error", ylabel="", xlim=(0, 1), title=f"{size:,} training examples")
     sns.move_legend(axes[0, -1], "upper left", bbox_to_anchor=(1, 1), title=None)
     return fig

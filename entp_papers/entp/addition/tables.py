@@ -5,7 +5,7 @@ from itertools import product
 
 import pandas as pd
 
-from entp_lib.experiments.frames import curves, gap_table, interval_table, published
+from entp_lib.experiments.frames import curves, gap_table, interval_table, published, select
 from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, to_figures, welch_interval
@@ -57,16 +57,13 @@ def authors_seen(model: str = "small") -> pd.DataFrame:
     rows = {}
     for key, part in authors_seen_runs(model).groupby(["format", "n_train"]):
         wide = part.pivot(index="seed", columns="arm", values=["seen_error", "test_error"])
-        seen, test = (wide[name]["decoder"] - wide[name]["entp"] for name in ("seen_error", "test_error"))
-        left = test - seen
-        means = wide.mean()
-        rows[key] = {
-            **{f"seen, {ARMS[arm]}": means["seen_error", arm] for arm in TWINS},
-            **{f"test, {ARMS[arm]}": means["test_error", arm] for arm in TWINS},
-            **{"seen, difference": seen.mean(), "test, difference": test.mean()},
-            **dict(zip(("left", "low", "high"), mean_interval(left), strict=True)),
-            "above zero": f"{int((left > 0).sum())} of {len(left)}",
-        }
+        kinds = {"seen": wide["seen_error"], "test": wide["test_error"]}
+        row = {f"{kind}, {ARMS[arm]}": errors[arm].mean() for kind, errors in kinds.items() for arm in TWINS}
+        apart = {kind: errors["decoder"] - errors["entp"] for kind, errors in kinds.items()}
+        row |= {f"{kind}, difference": differences.mean() for kind, differences in apart.items()}
+        left = apart["test"] - apart["seen"]
+        row |= dict(zip(("left", "low", "high"), mean_interval(left), strict=True))
+        rows[key] = row | {"above zero": f"{int((left > 0).sum())} of {len(left)}"}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["format", "n_train"]).round(3)
 
 
@@ -103,18 +100,16 @@ def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
 
     Only runs of their task and model. Ours has the paired t interval, theirs Welch's, from means and deviations.
     """
-    same = [r for r in to_999(records) if r.labels["model"] == "small"]
+    same = select(to_999(records), model="small")
     if not same:
         return pd.DataFrame()
     rows, logged = {}, published("entp", "addition").query("model == 'small'")
+    logged["error_sd"] *= (logged["seeds"] / (logged["seeds"] - 1)) ** 0.5  # theirs is a population SD
     logged = logged.set_index(["format", "n_train", "architecture"])[["error", "error_sd", "seeds"]]
     for form, part in chosen(scores(same), rule).groupby("format", sort=False):
         for size, values in gaps(part).items():
             if (form, size, "entp") in logged.index:
-                theirs = [  # theirs is a population SD
-                    (mean, sd * (seeds / (seeds - 1)) ** 0.5, seeds)
-                    for mean, sd, seeds in (logged.loc[(form, size, arm)] for arm in TWINS)
-                ]
+                theirs = (tuple(logged.loc[(form, size, arm)]) for arm in TWINS)
                 found = {"ours": mean_interval(values.dropna()), "authors": welch_interval(*theirs)}
                 rows[form, size] = {who + end: x for who, t in found.items() for end, x in zip(ENDS, t, strict=True)}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["format", "n_train"]).round(3)
@@ -125,24 +120,20 @@ def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
 
     ConfigError for a rule that they do not have.
     """
-    parts = []
+    rows = []
     for r, row in zip(records, chosen(scores(records), rule).to_dict("records"), strict=True):
-        groups = r.metrics["test"][rule]["groups"]
-        errors = {name: 1 - found["right"] / found["sequences"] for name, found in groups.items()}
-        parts.append(pd.DataFrame({**row, "group": list(errors), "error": list(errors.values())}))
-    return pd.concat(parts, ignore_index=True)
+        for name, found in r.metrics["test"][rule]["groups"].items():
+            rows.append({**row, "group": name, "error": 1 - found["right"] / found["sequences"]})
+    return pd.DataFrame(rows)
 
 
 def cells_by_part(run: PlannedRun) -> pd.DataFrame:
     """Share of each cell (digits and carries of sums of two digits or more) in a run's training, validation, test."""
     shares = {}
     for name, pairs in build_task(run.config.task, run.config.task_params).split().items():
-        a, b = pairs.T
-        longer = digits(a, b) > 1
-        cell = (
-            pd.Series(digits(a, b)[longer]).astype(str) + " digits, " + carries(a, b)[longer].astype(str) + " carries"
-        )
-        shares[f"{name}, {len(pairs):,} pairs"] = cell.value_counts(normalize=True).sort_index()
+        a, b = pairs[digits(*pairs.T) > 1].T
+        cells = [f"{d} digits, {c} carries" for d, c in zip(digits(a, b), carries(a, b), strict=True)]
+        shares[f"{name}, {len(pairs):,} pairs"] = pd.Series(cells).value_counts(normalize=True).sort_index()
     return pd.DataFrame(shares)
 
 
@@ -151,15 +142,10 @@ def known_lengths(records: Sequence[Record]) -> pd.DataFrame:
 
     Means over seeds; those at the trained lengths are of the last weights.
     """
-    known = pd.DataFrame(
-        {
-            "arm": r.labels["arm"],
-            "error at trained lengths, last weights": 1 - r.metrics["sequence_accuracy"],
-            "training loss": r.curves["train_loss"][-1],
-            "loss of new text": r.curves.get("text_loss", [float("nan")])[-1],
-        }
-        for r in records
-    )
+    known = pd.DataFrame({"arm": [r.labels["arm"] for r in records]})
+    known["error at trained lengths, last weights"] = [1 - r.metrics["sequence_accuracy"] for r in records]
+    known["training loss"] = [r.curves["train_loss"][-1] for r in records]
+    known["loss of new text"] = [r.curves.get("text_loss", [float("nan")])[-1] for r in records]
     found = scores(records).groupby(["rule", "arm"], sort=False)[["error", "token_error"]].mean()
     found.columns = ["test error", "test error of single characters"]
     return found.join(known.groupby("arm").mean(), on="arm").round(3)

@@ -1,7 +1,7 @@
 """Costs of next tokens (§5, Table 1, appendix D): measured by length for several shapes, and judged."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -25,29 +25,25 @@ HALVES = sorted([*OCTAVES, *(3 * 2**k for k in range(3, 11))])
 SHORT = [128, 256]
 
 
-def study_of(size: dict[str, int], lengths: list[int], sequence_lengths: list[int], rounds: int, sequence_rounds: int):
+def study_of(*values) -> dict:
     """Parameters of a study of one shape."""
-    measured = dict(lengths=lengths, sequence_lengths=sequence_lengths, rounds=rounds, sequence_rounds=sequence_rounds)
-    return {**size, **measured}
-
-
-def size(n_layers: int, n_heads: int, width: int) -> dict[str, int]:
-    return dict(n_layers=n_layers, n_heads=n_heads, width=width)
+    names = ("n_layers", "n_heads", "width", "lengths", "sequence_lengths", "rounds", "sequence_rounds")
+    return dict(zip(names, values, strict=True))
 
 
 TIERS: dict[str, list[dict]] = {
     "smoke": [
-        study_of(size(2, 1, 8), [8, 16, 32, 64], [8, 16], 1, 1),
-        study_of(size(2, 1, 32), [8, 16], [8], 1, 1),
-        study_of(size(3, 1, 8), [8, 16], [8], 1, 1),
+        study_of(2, 1, 8, [8, 16, 32, 64], [8, 16], 1, 1),
+        study_of(2, 1, 32, [8, 16], [8], 1, 1),
+        study_of(3, 1, 8, [8, 16], [8], 1, 1),
     ],
     "quick": [
         # attention outweighs the linear maps from n = 96 on
-        study_of(size(2, 1, 16), HALVES, [32, 64, 128, 256, 512, 1024], 9, 2),
-        study_of(SIZES["small"], OCTAVES[:-1], [16, 32, 64, 128, 256], 9, 2),
-        study_of(SIZES["medium"], OCTAVES[:-1], [16, 32, 64, 128], 5, 2),
-        *(study_of(size(2, d // 16, d), SHORT, [64], 5, 5) for d in (32, 64, 128, 256, 512)),
-        *(study_of(size(n, 4, 64), SHORT, [64], 5, 5) for n in (1, 3, 4, 6, 8)),
+        study_of(2, 1, 16, HALVES, [32, 64, 128, 256, 512, 1024], 9, 2),
+        study_of(*SIZES["small"].values(), OCTAVES[:-1], [16, 32, 64, 128, 256], 9, 2),
+        study_of(*SIZES["medium"].values(), OCTAVES[:-1], [16, 32, 64, 128], 5, 2),
+        *(study_of(2, d // 16, d, SHORT, [64], 5, 5) for d in (32, 64, 128, 256, 512)),
+        *(study_of(n, 4, 64, SHORT, [64], 5, 5) for n in (1, 3, 4, 6, 8)),
     ],
 }
 
@@ -64,11 +60,15 @@ def shape_title(record: Record) -> str:
     return f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
 
 
+def of_shape(n_layers: int, width: int, longest: int) -> ModelConfig:
+    """A model to count for, with one head: heads change no count."""
+    return ModelConfig("entp", n_layers, 1, width, VOCABULARY, longest)
+
+
 def shape_of(record: Record) -> ModelConfig:
     """The model whose costs a record holds."""
     p = record.config.params
-    longest = max(*p["lengths"], *p["sequence_lengths"])
-    return ModelConfig("entp", p["n_layers"], p["n_heads"], p["width"], VOCABULARY, longest)
+    return of_shape(p["n_layers"], p["width"], max(*p["lengths"], *p["sequence_lengths"]))
 
 
 def per_token(records: Sequence[Record]) -> pd.DataFrame:
@@ -76,8 +76,7 @@ def per_token(records: Sequence[Record]) -> pd.DataFrame:
     parts = []
     for record in records:
         p = record.config.params
-        own = {k: v for k, v in record.curves.items() if k.startswith(("encoder_", "decoder_"))}
-        own = {k: v for k, v in own.items() if not k.startswith("decoder_pass_")}
+        own = {k: v for k, v in record.curves.items() if k.startswith(("encoder_", "decoder_")) and "_pass_" not in k}
         about = {"shape": record.labels["shape"], "L": p["n_layers"], "H": p["n_heads"], "D": p["width"]}
         parts.append(pd.DataFrame({**about, "length": record.curves["length"], **own}))
     return pd.concat(parts, ignore_index=True)
@@ -86,10 +85,8 @@ def per_token(records: Sequence[Record]) -> pd.DataFrame:
 def slopes(lengths: Sequence[int], values: Sequence[float]) -> pd.DataFrame:
     """Exponent d log value / d log n between lengths an octave apart, at their geometric mean."""
     known = dict(zip(lengths, values, strict=True))
-    pairs = [(n, 2 * n) for n in lengths if 2 * n in known]
-    return pd.DataFrame(
-        {"length": [math.sqrt(a * b) for a, b in pairs], "slope": [math.log2(known[b] / known[a]) for a, b in pairs]}
-    )
+    rows = [(math.sqrt(n * 2 * n), math.log2(known[2 * n] / known[n])) for n in lengths if 2 * n in known]
+    return pd.DataFrame(rows, columns=["length", "slope"])
 
 
 def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) -> dict[int, float]:
@@ -127,9 +124,7 @@ def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
             linear = 12 * cfg.width**2 * cfg.n_layers / c[1] if name == "encoder" and c[1] else math.nan
             last = c[powers[-1]]
             rows[record.labels["shape"], name] = {
-                "fixed (ms)": 1e3 * c[0],
-                "per n (µs)": 1e6 * c[1],
-                "per n² (ns)": 1e9 * c.get(2, math.nan),
+                **{"fixed (ms)": 1e3 * c[0], "per n (µs)": 1e6 * c[1], "per n² (ns)": 1e9 * c.get(2, math.nan)},
                 "linear maps (10⁹/s)": linear / 1e9,
                 "attention (10⁹/s)": 2 * cfg.width * cfg.n_layers / last / 1e9 if last else math.nan,
                 "crossover measured": c[1] / c[2] if c.get(2) else math.nan,
@@ -143,27 +138,24 @@ def exponent(table: pd.DataFrame, by: str, column: str, **fixed: int) -> float:
     """Exponent of ``column`` in ``by`` (n as ``length``, D or L), between its ends, where the others are fixed."""
     for name, value in fixed.items():
         table = table[table[name] == value]
-    part = table.groupby(by)[column].mean()  # heads change no count
+    part = table.groupby(by)[column].mean()
     first, last = part.index[0], part.index[-1]
     return math.log(part[last] / part[first]) / math.log(last / first)
 
 
 def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
     """For each counted quantity, at how many points it equals the formula of ``entp_lib.models.costs``."""
-    formulas: dict[str, tuple[str, Callable[[ModelConfig, int], int]]] = {
-        "encoder_operations": ("length", complexity.encoder_token),
-        "decoder_operations": ("length", complexity.decoder_token),
-        "decoder_pass_operations": ("sequence_length", complexity.decoder_pass),
-        "decoder_persistent": ("length", lambda cfg, n: BYTES * 2 * n * cfg.width * cfg.n_layers),
-    }
     rows = {}
-    for name, (length, formula) in formulas.items():
-        same = [
-            value == formula(shape_of(r), n)
-            for r in records
-            for n, value in zip(r.curves[length], r.curves[name], strict=True)
+    for name, length, formula in (
+        ("encoder_operations", "length", complexity.encoder_token),
+        ("decoder_operations", "length", complexity.decoder_token),
+        ("decoder_pass_operations", "sequence_length", complexity.decoder_pass),
+        ("decoder_persistent", "length", lambda cfg, n: BYTES * 2 * n * cfg.width * cfg.n_layers),
+    ):
+        points = [
+            (shape_of(r), *point) for r in records for point in zip(r.curves[length], r.curves[name], strict=True)
         ]
-        rows[name] = {"points": len(same), "equal": sum(same)}
+        rows[name] = {"points": len(points), "equal": sum(value == formula(cfg, n) for cfg, n, value in points)}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -219,7 +211,11 @@ def measure(records: Sequence[Record]) -> list[Check]:
     small = (tokens["encoder_transient"] <= entries * tokens["length"] + output).all()
     small = small and (tokens["decoder_transient"] <= entries + output).all()
     correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
-    decoder, entp = sequence_exponents()
+    cfg, found_exponents = of_shape(1, 64, 2**15), []
+    for each in (complexity.decoder_token, complexity.encoder_token):  # of n tokens one by one, between two lengths
+        half, whole = (sum(each(cfg, n) for n in range(1, last + 1)) for last in (2**14, 2**15))
+        found_exponents.append(math.log2(whole / half))
+    decoder, entp = found_exponents
     grows = counted and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1
     streamed = printed_error() < 1e-12
     for r in records:
@@ -234,16 +230,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ]
 
 
-def sequence_exponents(longest: int = 2**15) -> tuple[float, float]:
-    """Exponents in n of what decoder and ENTP take to generate n tokens one by one, from half of ``longest`` on."""
-    cfg = ModelConfig("entp", 1, 1, 64, VOCABULARY, longest)
-    found = []
-    for each in (complexity.decoder_token, complexity.encoder_token):
-        half, whole = (sum(each(cfg, n) for n in range(1, last + 1)) for last in (longest // 2, longest))
-        found.append(math.log2(whole / half))
-    return found[0], found[1]
-
-
 def all_tokens(cfg: ModelConfig, n: int, method: str) -> int:
     """Multiply-adds for all n next tokens of a sequence: ENTP "fast" or by the "loop", or a "decoder"'s pass."""
     if method == "decoder":
@@ -252,11 +238,6 @@ def all_tokens(cfg: ModelConfig, n: int, method: str) -> int:
     if method == "fast":
         return complexity.training_pass(cfg, lengths, n)
     return sum(complexity.encoder_token(cfg, m) for m in lengths)
-
-
-def of_width(n_layers: int, width: int, n: int) -> ModelConfig:
-    """A model with heads of width 64, or one head."""
-    return ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, n)
 
 
 GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half octaves
@@ -268,14 +249,14 @@ def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.Dat
     Backward counts twice. ``method``: "fast", "loop" or "decoder".
     """
     widths = range(64, 1025, 64)
-    counts = {n: {d: all_tokens(of_width(n_layers, d, n), n, method) for d in widths} for n in GRID}
+    counts = {n: {d: all_tokens(of_shape(n_layers, d, n), n, method) for d in widths} for n in GRID}
     return 3 * batch * pd.DataFrame(counts) / rate
 
 
 def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
     """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and method."""
     methods = ("fast", "loop", "decoder")
-    counts = [{m: all_tokens(of_width(n_layers, width, n), n, m) for m in methods} for n in GRID]
+    counts = [{m: all_tokens(of_shape(n_layers, width, n), n, m) for m in methods} for n in GRID]
     table = pd.DataFrame(counts, index=pd.Index(GRID, name="length"))
     return table[["fast", "loop"]].div(table["decoder"], axis=0)
 
@@ -283,21 +264,11 @@ def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
 def rates(records: Sequence[Record]) -> pd.DataFrame:
     """Multiply-adds per second of each method on each shape's longest sequence."""
     rows = {}
-    for record in records:
-        n, curves, row = record.curves["sequence_length"][-1], record.curves, {}
-        for name in ("fast", "loop", "decoder_pass"):
-            method = name.removesuffix("_pass")
-            row[name] = all_tokens(shape_of(record), n, method) / curves[f"{name}_seconds"][-1]
-        rows[record.labels["shape"]] = {"n": n, **row}
+    for r in records:
+        n, names = r.curves["sequence_length"][-1], {"fast": "fast", "loop": "loop", "decoder": "decoder_pass"}
+        found = {m: all_tokens(shape_of(r), n, m) / r.curves[f"{name}_seconds"][-1] for m, name in names.items()}
+        rows[r.labels["shape"]] = {"n": n, **found}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-COMPLEXITY = Experiment(
-    name="complexity",
-    version=1,
-    title="Time and memory of next tokens",
-    notebook="02_complexity",
-    plan=plan,
-    measure=measure,
-    jobs=1,
-)
+COMPLEXITY = Experiment("complexity", 1, "Time and memory of next tokens", "02_complexity", plan, measure, jobs=1)

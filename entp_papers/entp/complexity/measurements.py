@@ -22,10 +22,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, at_least
 from entp_lib.models import build_model
 from entp_lib.models.costs import counted
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.validation import require
 
 VOCABULARY = 64
 SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated within it
@@ -71,28 +71,14 @@ def peak_bytes(call: Callable[[], Any]) -> int:
     return tensors.peak
 
 
-def seconds_of(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of one call, the mean over as many as fill ``SHORTEST``."""
-    calls, begun = 0, clock()
-    while True:
-        call()
-        calls += 1
-        passed = clock() - begun
-        if passed >= SHORTEST:
-            return passed / calls
-
-
 class Subjects:
     """The computations that are measured, for one shape, as calls by length; ``device`` meta counts only."""
 
     def __init__(self, cfg: ModelConfig, seed: int = 0, device: str = "cpu"):
-        self.device = device
         self.decoder = build_model(replace(cfg, architecture="decoder"), seed, device).eval()
         self.encoder = build_model(replace(cfg, architecture="entp"), seed, device).eval()
-        self.tokens_T = torch.zeros(cfg.max_length, dtype=torch.long, device=device)
-        if device != "meta":
-            generator = torch.Generator().manual_seed(seed)
-            self.tokens_T = torch.randint(VOCABULARY, (cfg.max_length,), generator=generator)
+        generator = torch.Generator().manual_seed(seed)
+        self.tokens_T = torch.randint(VOCABULARY, (cfg.max_length,), generator=generator).to(device)
 
     def encoder_token(self, n: int) -> Callable[[], Tensor]:
         """The next token after n by the definition: the unmasked stack over all of them."""
@@ -143,16 +129,15 @@ def measure(
     rounds: int,
     sequence_rounds: int,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """(metrics, curves) of one shape: costs per token at ``lengths``, per sequence at ``sequence_lengths``.
 
     Times are the lowest of ``rounds`` (s), each of which goes through all lengths and methods in turn; memory is in
     bytes, ``_dense`` where the matrix of scores is formed; operations are multiply-adds. Raises ConfigError for
     lengths below 2, none, or rounds below 1.
     """
-    require(len(lengths) > 0 and min(*lengths, *sequence_lengths, 2) >= 2, f"lengths = {lengths}: must be 2 or more")
-    for name, value in (("rounds", rounds), ("sequence_rounds", sequence_rounds)):
-        require(value >= 1, f"{name} = {value}: must be at least 1")
+    at_least(2, lengths=min(lengths, default=0), sequence_lengths=min(sequence_lengths, default=0))
+    at_least(1, rounds=rounds, sequence_rounds=sequence_rounds)
     longest = max(*lengths, *sequence_lengths)
     cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, longest)
     subjects, shapes = Subjects(cfg, seed), Subjects(cfg, device="meta")
@@ -179,23 +164,28 @@ def measure(
     curves |= {"streamed_length": short, "streamed_transient": list(sizes)}
     n = max(sequence_lengths)
     loop, fast = subjects.entp(n, "reference")(), subjects.entp(n, "fast")()
-    return {
-        "streamed_error": max(errors),
-        "fast_error": float((loop - fast).abs().max() / loop.abs().max()),
-    }, curves
+    fast_error = float((loop - fast).abs().max() / loop.abs().max())
+    return {"streamed_error": max(errors), "fast_error": fast_error}, curves
 
 
 def timings(
     subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Lowest seconds over rounds of each subject at each of its lengths, after one call that is not counted."""
+    """Lowest seconds over rounds of each subject at each of its lengths, after one call that is not counted.
+
+    In a round a call is repeated until ``SHORTEST`` has passed, and counts with the mean.
+    """
     calls = {(name, n): make(n) for name, (make, lengths) in subjects.items() for n in lengths}
     best = dict.fromkeys(calls, math.inf)
     for call in calls.values():
         call()
     for _ in range(rounds):
         for key, call in calls.items():
-            best[key] = min(best[key], seconds_of(call, clock))
+            made, passed, begun = 0, 0.0, clock()
+            while passed < SHORTEST:
+                call()
+                made, passed = made + 1, clock() - begun
+            best[key] = min(best[key], passed / made)
     return {name: [best[name, n] for n in lengths] for name, (_, lengths) in subjects.items()}
 
 
@@ -211,14 +201,8 @@ def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
 def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
     """Softmax attention of one query over n keys with O(D) memory besides the inputs (appendix D, Algorithm 1).
 
-    As printed, exp(q·k) overflows for large scores and the scale 1/√D is missing; here the running maximum is taken
-    out, which changes nothing else. Raises ValueError where there is no key or the shapes do not agree.
+    The running maximum is taken out, which changes nothing but that exp(q·k) does not overflow.
     """
-    if k_nD.dim() != 2 or len(k_nD) == 0 or len(v_nD) != len(k_nD) or k_nD.shape[1:] != q_D.shape:
-        raise ValueError(
-            f"query {tuple(q_D.shape)}, keys {tuple(k_nD.shape)}, values {tuple(v_nD.shape)}: "
-            "must be (D,), (n, D) and (n, any width) with n at least 1"
-        )
     weighted, mass = torch.zeros_like(v_nD[0]), q_D.new_zeros(())
     largest = q_D.new_full((), -torch.inf)
     for k_D, v_D in zip(k_nD, v_nD, strict=True):

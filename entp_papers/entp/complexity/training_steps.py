@@ -1,6 +1,5 @@
 """The price of a training step: ENTP's seconds over a decoder's by length, shape, instruction set and precision."""
 
-import bisect
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
@@ -81,23 +80,24 @@ def time_steps(
     )
     curves = {"length": list(lengths)}
     for name, model in models.items():
-        rows = [max(1, tokens // n) for n in lengths]
-        passes = [complexity.training_pass(model.cfg, range(1, n + 1), n) for n in lengths]
+        passes = {n: complexity.training_pass(model.cfg, range(1, n + 1), n) for n in lengths}
         curves[f"{name}_seconds"] = seconds[name]
-        curves[f"{name}_operations"] = [3 * b * x for b, x in zip(rows, passes, strict=True)]
+        curves[f"{name}_operations"] = [3 * max(1, tokens // n) * counted for n, counted in passes.items()]
     return {"instructions": torch.backends.cpu.get_cpu_capability(), "bf16_products": multiplies_bf16()}, curves
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every shape of the tier with every arithmetic; ``seeds`` changes nothing, for costs do not depend on weights."""
-    runs = []
-    for shape in TIERS.get(tier, []):
-        for arithmetic, precision in ARITHMETIC:
-            config = StudyConfig(
-                "training_steps", tier, "training_steps", dict(shape, arithmetic=arithmetic, precision=precision)
-            )
-            runs.append(planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**shape)))
-    return runs
+    return [
+        planned_study(
+            StudyConfig(
+                "training_steps", tier, "training_steps", {**shape, "arithmetic": name, "precision": precision}
+            ),
+            shape="{n_layers}/{n_heads}/{width}".format(**shape),
+        )
+        for shape in TIERS.get(tier, [])
+        for name, precision in ARITHMETIC
+    ]
 
 
 def arithmetic_of(record: Record) -> str:
@@ -133,23 +133,5 @@ def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]
     }
 
 
-def attention_from(cfg: ModelConfig) -> int:
-    """The n from which attention is half of an ENTP step: linear maps grow with D², scores and weighted sums with D."""
-
-    def attention_leads(n: int) -> bool:
-        one, two = (complexity.training_pass(c, range(1, n + 1), n) for c in (cfg, replace(cfg, width=2 * cfg.width)))
-        return two / 2 - one < one / 2
-
-    return bisect.bisect_left(range(2**14), True, key=attention_leads)
-
-
-TRAINING_STEPS = Experiment(
-    name="training_steps",
-    version=1,
-    title="The price of a training step",
-    notebook="02_complexity",
-    plan=plan,
-    measure=no_claims,
-    seeded=False,
-    jobs=1,
-)
+TITLE = "The price of a training step"
+TRAINING_STEPS = Experiment("training_steps", 1, TITLE, "02_complexity", plan, no_claims, seeded=False, jobs=1)

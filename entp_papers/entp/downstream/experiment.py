@@ -45,23 +45,13 @@ BATCHES = dict(betas=(0.9, 0.95), warmup_steps=50, eval_every=50)
 BRIEF = dict(max_lr=3e-3, min_lr=3e-4, **BATCHES, eval_sequences=240, final_eval_sequences=960)
 GPU = dict(max_lr=1e-4, min_lr=1e-5, **BATCHES, eval_sequences=2000, final_eval_sequences=2000, precision="bf16")
 PAPER = dict(max_lr=1e-5, min_lr=1e-6, **BATCHES, eval_sequences=3019, final_eval_sequences=3019, precision="bf16")
+SMOKE = TrainConfig(6, 8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64)
+BRIEF_STORIES, STORIES = dict(longest_train=2, brief=True), dict(n_train=10_000, longest_train=4, longest_test=10)
 TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
-    "smoke": (
-        dict(n_train=40, longest_train=2, longest_test=3, max_tokens=128, brief=True),
-        TrainConfig(steps=6, batch_size=8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64),
-    ),
-    "quick": (
-        dict(n_train=10_000, longest_train=2, longest_test=4, max_tokens=160, brief=True),
-        TrainConfig(steps=800, batch_size=16, **BRIEF),
-    ),
-    "gpu": (
-        dict(n_train=10_000, longest_train=4, longest_test=10, max_tokens=512),
-        TrainConfig(steps=5000, batch_size=64, **GPU),
-    ),
-    "paper": (
-        dict(source="hub", n_train=10_000, longest_train=4, longest_test=10, max_tokens=128),
-        TrainConfig(steps=10_000, batch_size=64, **PAPER),
-    ),
+    "smoke": (dict(n_train=40, longest_test=3, max_tokens=128, **BRIEF_STORIES), SMOKE),
+    "quick": (dict(n_train=10_000, longest_test=4, max_tokens=160, **BRIEF_STORIES), TrainConfig(800, 16, **BRIEF)),
+    "gpu": (dict(**STORIES, max_tokens=512), TrainConfig(5000, 64, **GPU)),
+    "paper": (dict(source="hub", **STORIES, max_tokens=128), TrainConfig(10_000, 64, **PAPER)),
 }
 PRONOUNS_AT = {"smoke": "embedded", "quick": "embedded", "gpu": "embedded", "paper": "hub"}
 
@@ -142,16 +132,13 @@ def errors(records: Sequence[Record]) -> pd.DataFrame:
         accuracies, test = r.curves["sequence_accuracy"], r.metrics["test"][FAIR_RULE]
         trained = [g for name, g in test["groups"].items() if chain_of(name) <= r.config.task_params["longest_train"]]
         right, count = (sum(g[key] for g in trained) for key in ("right", "sequences"))
-        rows.append(
-            {
-                **r.labels,
-                PUBLISHED: 1 - max(accuracies),
-                "last evaluation": 1 - accuracies[-1],
-                FAIR: 1 - test["sequence_accuracy"],
-                f"{FAIR}, trained lengths": 1 - right / count if count else float("nan"),
-                "most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"],
-            }
-        )
+        row = {
+            PUBLISHED: 1 - max(accuracies),
+            "last evaluation": 1 - accuracies[-1],
+            FAIR: 1 - test["sequence_accuracy"],
+        }
+        row[f"{FAIR}, trained lengths"] = 1 - right / count if count else float("nan")
+        rows.append({**r.labels, **row, "most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"]})
     return pd.DataFrame(rows)
 
 
@@ -246,18 +233,17 @@ def pronoun_tests(records: Sequence[Record]) -> pd.DataFrame:
 
 
 # Table 4's pronouns, where two answers make half of them right; the noise of the items is in ``pronoun_tests``.
+ERRORS, CLAIMS = (
+    dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True),
+    [Paired("T4-winogrande", "error", *ARCHITECTURES)],
+)
 MEASURE_PRONOUNS = Comparisons(
-    [Paired("T4-winogrande", "error", "decoder", "entp")],
-    **dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True),
-    frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}),
+    CLAIMS, frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}), **ERRORS
 )
-COMMON = dict(version=1, notebook="10_downstream", changeable=False)
-DOWNSTREAM = Experiment(
-    name="downstream", title="CLUTRR after language modelling", plan=plan_clutrr, measure=measure_clutrr, **COMMON
-)
-PRONOUNS = Experiment(
-    name="pronouns", title="Pronouns after language modelling", plan=plan_pronouns, measure=MEASURE_PRONOUNS, **COMMON
-)
+TITLE, COMMON = "CLUTRR after language modelling", dict(changeable=False)
+DOWNSTREAM = Experiment("downstream", 1, TITLE, "10_downstream", plan_clutrr, measure_clutrr, **COMMON)
+TITLE = "Pronouns after language modelling"
+PRONOUNS = Experiment("pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEASURE_PRONOUNS, **COMMON)
 
 # --- Pictures of notebook 10, on axes that are given -----------------------------------------------------------------
 

@@ -9,7 +9,7 @@ distance, so that on one of them the candidate is off by half of it. In theorem 
 p1 != p2: it vanishes as the positions approach each other, so nothing is said about approximation.
 
 A candidate for the refuters is any object with ``encode(x_TD)``, which adds the positions to the tokens, and
-``positions_TD``, or None and a ``width``.
+``positions_TD``, or None and a ``width``; all is in fp64.
 
 Letters: T tokens, D width, L layers.
 """
@@ -29,8 +29,7 @@ class AttentionStack(nn.Module):
     """The bare Transformer of appendix A.1: per layer x + attention(x), then x + MLP(x).
 
     Weights are N(0, 1/D) from ``seed``. The MLP has one hidden ReLU layer of ``mlp_width`` units; 0 makes it the zero
-    function. ``skip`` = False leaves out the skip connections, as in appendix A.4. Raises ValueError where
-    ``positions_TD`` is not (T, width).
+    function. ``skip`` = False leaves out the skip connections, as in appendix A.4. ``positions_TD``: (T, width).
     """
 
     def __init__(
@@ -43,17 +42,14 @@ class AttentionStack(nn.Module):
         mlp_width: int = 0,
         skip: bool = True,
         seed: int = 0,
-        dtype: torch.dtype = torch.float64,
     ):
         super().__init__()
         self.width, self.n_layers, self.causal, self.skip = width, n_layers, causal, skip
-        if positions_TD is not None and (positions_TD.dim() != 2 or positions_TD.shape[1] != width):
-            raise ValueError(f"positions of shape {tuple(positions_TD.shape)}: must be (T, {width})")
-        self.positions_TD = None if positions_TD is None else nn.Parameter(positions_TD.detach().to(dtype))
+        self.positions_TD = None if positions_TD is None else nn.Parameter(positions_TD.detach())
         generator = torch.Generator().manual_seed(seed)
 
         def weights(out: int, fan_in: int) -> nn.Parameter:
-            w = torch.randn(n_layers, out, fan_in, generator=generator, dtype=dtype)
+            w = torch.randn(n_layers, out, fan_in, generator=generator, dtype=torch.float64)
             return nn.Parameter(w / fan_in**0.5)
 
         self.w_q_LDD, self.w_k_LDD, self.w_v_LDD = (weights(width, width) for _ in range(3))
@@ -63,12 +59,8 @@ class AttentionStack(nn.Module):
             self.mlp_in_LFD = None
 
     def encode(self, x_TD: Tensor) -> Tensor:
-        """Outputs (T, D) of one sequence (T, D). Raises ValueError for other shapes and more tokens than positions."""
-        if x_TD.dim() != 2 or len(x_TD) == 0 or x_TD.shape[1] != self.width:
-            raise ValueError(f"x of shape {tuple(x_TD.shape)}: must be (T, {self.width}) with T at least 1")
+        """Outputs (T, D) of one sequence (T, D)."""
         if self.positions_TD is not None:
-            if len(x_TD) > len(self.positions_TD):
-                raise ValueError(f"{len(x_TD)} tokens: there are {len(self.positions_TD)} positions")
             x_TD = x_TD + self.positions_TD[: len(x_TD)]
         for layer in range(self.n_layers):
             x_TD = self.joined(x_TD, self.attend(layer, x_TD))
@@ -95,27 +87,21 @@ def causal_model(model: Any, x_TD: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def theorem_4_1_decoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
-    """The decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice.
-
-    Further layers are the identity, by W_V = 0. Raises ValueError for fewer than two.
-    """
-    if n_layers < 2:
-        raise ValueError(f"n_layers = {n_layers}: the construction has 2 layers at least")
-    model = AttentionStack(width, n_layers, causal=True, dtype=dtype)
-    for w_LDD in (model.w_q_LDD, model.w_k_LDD, model.w_v_LDD):
-        w_LDD.zero_()
-    model.w_v_LDD[:2] = torch.eye(width, dtype=dtype)
+def theorem_4_1_decoder(width: int) -> AttentionStack:
+    """The decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice."""
+    model = AttentionStack(width, 2, causal=True)
+    for w_LDD, value in ((model.w_q_LDD, 0.0), (model.w_k_LDD, 0.0), (model.w_v_LDD, 1.0)):
+        w_LDD[:] = value * torch.eye(width, dtype=torch.float64)
     return model
 
 
 @torch.no_grad()
-def theorem_4_2_encoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
+def theorem_4_2_encoder(width: int) -> AttentionStack:
     """The encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
-    model = theorem_4_1_decoder(width, n_layers, dtype)
+    model = theorem_4_1_decoder(width)
     model.causal = False
     for w_LDD in (model.w_q_LDD, model.w_k_LDD):
-        w_LDD[:2] = torch.eye(width, dtype=dtype)
+        w_LDD[:] = torch.eye(width, dtype=torch.float64)
     return model
 
 
@@ -149,16 +135,15 @@ class Refutation:
     guaranteed: float
 
 
-def refute_encoder(encoder: Any, width: int | None = None) -> Refutation:
+def refute_encoder(encoder: Any) -> Refutation:
     """A sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
 
     Raises ValueError for models that the proof does not cover: without ``encode`` or ``positions_TD``, with positions
     that are not added to the inputs, with fewer than 3 of them, or not attending to all tokens alike.
     """
-    p_TD, width, dtype = positions(encoder, "theorem 4.1", 3, width)
-    decoder = theorem_4_1_decoder(width, dtype=dtype)
+    p_TD, width = positions(encoder, "theorem 4.1", 3)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
-        unit_D = torch.eye(width, dtype=dtype)[0]
+        unit_D = torch.eye(width, dtype=torch.float64)[0]
         pair = (torch.stack([unit_D, -unit_D, unit_D]), torch.stack([-unit_D, unit_D, unit_D]))
         case = "p1 = p2: the third output does not see tokens 1 and 2 change places"
         complaint = "its third output changes when tokens 1 and 2 change places, though p1 = p2: it is not an encoder"
@@ -170,7 +155,7 @@ def refute_encoder(encoder: Any, width: int | None = None) -> Refutation:
             "its output on (y1) is not its second output on (y1, y2), though y1 + p1 = y2 + p2: it is no function of "
             "x + p alone, or does not attend by a weighted mean"
         )
-    return contradiction(encoder, decoder, pair, case, complaint)
+    return contradiction(encoder, theorem_4_1_decoder(width), pair, case, complaint)
 
 
 def refute_decoder(decoder: Any) -> Refutation:
@@ -179,14 +164,14 @@ def refute_decoder(decoder: Any) -> Refutation:
     Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1 != p2. Raises
     ValueError for models that the proof does not cover, those with p1 = p2 or without positions among them.
     """
-    p_TD, width, dtype = positions(decoder, "theorem 4.2", 2, None)
+    p_TD, width = positions(decoder, "theorem 4.2", 2)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
         what = "no positions" if p_TD is None else "p1 = p2"
         raise ValueError(f"the model has {what}: theorem 4.2 assumes p1 != p2 and says nothing about it")
     x_TD = torch.stack([torch.zeros_like(p_TD[0]), p_TD[0] - p_TD[1]])
     case = "p1 != p2: x1 + p1 = x2 + p2, so outputs 1 and 2 are equal"
     complaint = "its outputs 1 and 2 differ though x1 + p1 = x2 + p2: it is not causal attention over x + p"
-    return contradiction(decoder, theorem_4_2_encoder(width, dtype=dtype), (x_TD[:1], x_TD), case, complaint)
+    return contradiction(decoder, theorem_4_2_encoder(width), (x_TD[:1], x_TD), case, complaint)
 
 
 @torch.no_grad()
@@ -205,26 +190,21 @@ def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case:
     return max(found, key=lambda refutation: refutation.difference)
 
 
-def positions(model: Any, theorem: str, at_least: int, width: int | None) -> tuple[Tensor | None, int, torch.dtype]:
-    """The model's positions, width and dtype; ValueError, naming what is wrong, where the proof cannot use them."""
+def positions(model: Any, theorem: str, at_least: int) -> tuple[Tensor | None, int]:
+    """The model's positions and width; ValueError, naming what is wrong, where the proof cannot use them."""
     name, scheme = type(model).__name__, getattr(model, "position_scheme", "additive")
     if scheme not in ("additive", "none"):
         raise ValueError(f"{name} has {scheme} positions: {theorem} needs positions added to inputs of the same width")
     if missing := [a for a in ("encode", "positions_TD") if not hasattr(model, a)]:
-        raise ValueError(
-            f"{name} has no {' and no '.join(missing)}: {theorem} needs encode(x_TD), and positions or None"
-        )
+        needed = f"{theorem} needs encode(x_TD), and positions or None"
+        raise ValueError(f"{name} has no {' and no '.join(missing)}: {needed}")
     p_TD = model.positions_TD
     if p_TD is None:
-        width = getattr(model, "width", None) if width is None else width
-        if width is None:
-            raise ValueError(f"{name} has neither positions nor a width: give width")
-        return None, width, torch.float64
-    if p_TD.dim() != 2 or len(p_TD) < at_least or width not in (None, p_TD.shape[1]):
-        raise ValueError(
-            f"positions_TD of {name} is {tuple(p_TD.shape)}: must be (T, width) with T at least {at_least}"
-        )
-    return p_TD.detach(), p_TD.shape[1], p_TD.dtype
+        return None, model.width
+    if p_TD.dim() != 2 or len(p_TD) < at_least:
+        shape = f"{tuple(p_TD.shape)}: must be (T, width) with T at least {at_least}"
+        raise ValueError(f"positions_TD of {name} is {shape}")
+    return p_TD.detach(), p_TD.shape[1]
 
 
 def two_layer_example(stack: AttentionStack, x_TD: Tensor) -> list[Tensor]:

@@ -15,18 +15,8 @@ import torch
 from torch import Generator, Tensor
 
 from entp_lib.validation import require
-from entp_papers.entp.expressivity import masking
-from entp_papers.entp.expressivity.attention import (
-    AttentionStack,
-    Refutation,
-    causal_model,
-    refute_decoder,
-    refute_encoder,
-    theorem_4_1_decoder,
-    theorem_4_1_rows,
-    theorem_4_2_encoder,
-    two_layer_example,
-)
+from entp_papers.entp.expressivity import attention, masking
+from entp_papers.entp.expressivity.attention import AttentionStack, Refutation, causal_model
 from entp_papers.entp.expressivity.imitation import Candidate
 
 TOKENS = 5
@@ -72,15 +62,15 @@ def equality_errors(seed: int) -> dict[str, float]:
     found["a4_error"] = 0.0
     for causal in (True, False):
         model, y_TD = AttentionStack(width, 2, causal=causal, skip=False, seed=seed), x_TD
-        for layer, printed_TD in enumerate(two_layer_example(model, x_TD)):
+        for layer, printed_TD in enumerate(attention.two_layer_example(model, x_TD)):
             y_TD = model.attend(layer, y_TD)
             found["a4_error"] = max(found["a4_error"], relative(printed_TD, y_TD))
 
     # A.5: the decoder of theorem 4.1 has the outputs of exact arithmetic.
     x = [Fraction(int(v), 16) for v in torch.randint(-99, 99, (TOKENS,), generator=Generator().manual_seed(seed))]
-    exact = [sum(c * v for c, v in zip(row, x, strict=True)) for row in theorem_4_1_rows(TOKENS)]
+    exact = [sum(c * v for c, v in zip(row, x, strict=True)) for row in attention.theorem_4_1_rows(TOKENS)]
     x_T1, y_T1 = (torch.tensor([[float(v)] for v in values], dtype=torch.float64) for values in (x, exact))
-    return found | {"rational_error": relative(theorem_4_1_decoder(1).encode(x_T1), y_T1)}
+    return found | {"rational_error": relative(attention.theorem_4_1_decoder(1).encode(x_T1), y_T1)}
 
 
 def random_stack(
@@ -98,7 +88,7 @@ def random_stack(
 def remasked(seed: int, causal: bool) -> AttentionStack:
     """The theorem's own weights under the other mask; random positions where the theorem asks for them."""
     width = 1 + seed % 6
-    model = (theorem_4_2_encoder if causal else theorem_4_1_decoder)(width)
+    model = (attention.theorem_4_2_encoder if causal else attention.theorem_4_1_decoder)(width)
     model.causal = causal
     if causal:
         model.positions_TD = torch.nn.Parameter(normal(TOKENS, width, seed=seed))
@@ -156,10 +146,8 @@ def simulating_encoder(decoder: AttentionStack, n: int, constant: float = MASKED
     """The encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries on up to n tokens.
 
     Token t is (x_t, 0) and its position (p_t, a_t), a_t a unit vector, which the skip connections carry through all
-    layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it. Raises ValueError for a decoder without skips.
+    layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it.
     """
-    if not decoder.skip:
-        raise ValueError("the decoder has no skip connections: the extra entries would not reach its second layer")
     d, extra_q_nn, extra_k_nn = decoder.width, *masking.augmentation(masking.exact_basis(n), constant)
     p_TD = torch.zeros(n, d + n, dtype=torch.float64)
     p_TD[:, d:] = extra_q_nn
@@ -224,16 +212,19 @@ def expressivity_study(
     errors = [equality_errors(s) for s in range(models)]
     metrics: dict[str, Any] = {name: max(e[name] for e in errors) for name in errors[0]}
     metrics["a3_two_layers"] = min(e["a3_two_layers"] for e in errors)
-    metrics["rational_rows"] = [[str(c) for c in row if c] for row in theorem_4_1_rows(3)]
-    own = [(refute_encoder, theorem_4_1_decoder), (refute_decoder, theorem_4_2_encoder)]  # must not be refuted
+    metrics["rational_rows"] = [[str(c) for c in row if c] for row in attention.theorem_4_1_rows(3)]
+    own = [
+        (attention.refute_encoder, attention.theorem_4_1_decoder),
+        (attention.refute_decoder, attention.theorem_4_2_encoder),
+    ]  # must not be refuted
     refuted = [attempted(refute, make(width)) is not None for refute, make in own for width in range(1, 7)]
     metrics["control_refuted"] = sum(refuted)
     exponents, dimensions = masking.dimension_table(dimension_lengths, tolerance=tolerance, seed=seed)
     metrics |= {"geometric_limit": masking.longest_block(tolerance), "tolerance": tolerance, **exponents}
     curves = {f"dimensions_{name}": values for name, values in dimensions.items()}
     for prefix, rows in (
-        ("encoders", population(refute_encoder, ENCODERS, models)),
-        ("decoders", population(refute_decoder, DECODERS, models)),
+        ("encoders", population(attention.refute_encoder, ENCODERS, models)),
+        ("decoders", population(attention.refute_decoder, DECODERS, models)),
         ("mask", [mask_errors(n, seed) for n in mask_lengths]),
     ):
         curves |= {f"{prefix}_{name}": [row[name] for row in rows] for name in rows[0]}

@@ -24,14 +24,10 @@ POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log 
 ROWS = [["4"], ["7/4", "9/4"], ["23/18", "17/18", "16/9"]]  # coefficients of x_1 ... x_t, appendix A.5
 SEEDS = 3
 
+ALL_LENGTHS = dict(simulated_lengths=[4, 8, 16, 32, 64], mask_lengths=[4, 16, 64, 256])
 CHECKS: dict[str, dict] = {
     "smoke": dict(models=10, simulated_lengths=[4, 8], mask_lengths=[4, 16], dimension_lengths=[16, 32, 64]),
-    "quick": dict(
-        models=200,
-        simulated_lengths=[4, 8, 16, 32, 64],
-        mask_lengths=[4, 16, 64, 256],
-        dimension_lengths=[16, 32, 64, 128, 256],
-    ),
+    "quick": dict(models=200, **ALL_LENGTHS, dimension_lengths=[16, 32, 64, 128, 256]),
 }
 # Positions that stay where they are, on pairs: the line crosses the box below a distance of 2. Trained ones, on
 # triples: with pairs alone p1 = p2 would cost nothing.
@@ -132,19 +128,12 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
     """One row per trained candidate: positions, errors inside the box, and what the proofs force there and anywhere."""
     rows = []
     for r in select(records, study="imitation"):
-        m = r.metrics
-        rows.append(
-            {
-                "model": r.labels["direction"],
-                **{name: r.labels[name] for name in ("positions", "seed")},
-                "p2 − p1": round(m["distance"], 3) + 0.0,
-                "error before": m["box_before"],
-                **{f"output {t}": error for t, error in enumerate(m["box_error_by_position"], 1)},
-                "forced in the box": m["forced_in_box"],
-                "refuted by": m["refutation"].get("difference", math.nan),
-                "guaranteed": m["refutation"].get("guaranteed", math.nan),
-            }
-        )
+        m, refuted = r.metrics, r.metrics["refutation"]
+        row = {"model": r.labels["direction"], **{name: r.labels[name] for name in ("positions", "seed")}}
+        row |= {"p2 − p1": round(m["distance"], 3) + 0.0, "error before": m["box_before"]}
+        row |= {f"output {t}": error for t, error in enumerate(m["box_error_by_position"], 1)}
+        last = {"refuted by": refuted.get("difference", math.nan), "guaranteed": refuted.get("guaranteed", math.nan)}
+        rows.append({**row, "forced in the box": m["forced_in_box"], **last})
     table = pd.DataFrame(rows).map(to_figures, decimals=3)
     outputs = sorted(name for name in table if name.startswith("output"))
     first = ["model", "positions", "seed", "p2 − p1", "error before", *outputs]
@@ -160,16 +149,13 @@ def forced(direction: str, distances: Sequence[float]) -> list[float]:
 def mask_errors(record: Record) -> pd.DataFrame:
     """Largest output errors of simulated causal attention by n and kind, as text; values lie in [-1, 1]."""
     c = record.curves
-    return pd.DataFrame(
-        {
-            "exact, n entries": [f"{e:.0e}" for e in c["mask_exact"]],
-            "exact, n − 1": [f"{e:.0e}" for e in c["mask_one_less"]],
-            "random vectors, n": [f"{e:.2f}" for e in c["mask_random"]],
-            "geometric": [f"{e:.0e}" for e in c["mask_geometric"]],
-            "entries of the geometric": c["mask_geometric_entries"],
-        },
-        index=pd.Index(c["mask_n"], name="n"),
-    )
+    kinds = {"exact, n entries": "exact", "exact, n − 1": "one_less", "random vectors, n": "random"}
+    found = {
+        name: [format(e, ".2f" if kind == "random" else ".0e") for e in c[f"mask_{kind}"]]
+        for name, kind in (kinds | {"geometric": "geometric"}).items()
+    }
+    found["entries of the geometric"] = c["mask_geometric_entries"]
+    return pd.DataFrame(found, index=pd.Index(c["mask_n"], name="n"))
 
 
 def last_exponent(record: Record, kind: str) -> float:
@@ -200,11 +186,5 @@ def attention_patterns(length: int, prompt: int) -> dict[str, np.ndarray]:
     return found
 
 
-EXPRESSIVITY = Experiment(
-    name="expressivity",
-    version=1,
-    title="Expressive power of encoders and decoders",
-    notebook="01_expressivity",
-    plan=plan,
-    measure=measure,
-)
+TITLE = "Expressive power of encoders and decoders"
+EXPRESSIVITY = Experiment("expressivity", 1, TITLE, "01_expressivity", plan, measure)

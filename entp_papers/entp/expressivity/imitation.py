@@ -17,13 +17,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from entp_lib.validation import one_of, require
-from entp_papers.entp.expressivity.attention import (
-    AttentionStack,
-    refute_decoder,
-    refute_encoder,
-    theorem_4_1_decoder,
-    theorem_4_2_encoder,
-)
+from entp_papers.entp.expressivity import attention
+from entp_papers.entp.expressivity.attention import AttentionStack
 
 DIRECTIONS = {"encoder": "theorem 4.1", "decoder": "theorem 4.2"}  # what is trained, and what says that it must fail
 POINTS = 60  # of a loss curve, at most
@@ -72,7 +67,7 @@ def causal_outputs(model, x_BT: Tensor) -> Tensor:
 def function_of(direction: str) -> AttentionStack:
     """The function that a candidate of this direction imitates: the other architecture's, at width 1."""
     one_of("direction", direction, DIRECTIONS)
-    return theorem_4_1_decoder(1) if direction == "encoder" else theorem_4_2_encoder(1)
+    return attention.theorem_4_1_decoder(1) if direction == "encoder" else attention.theorem_4_2_encoder(1)
 
 
 def boxes(batch: int, length: int, generator: Generator) -> Tensor:
@@ -134,12 +129,8 @@ def imitation_study(
     p_T = model.positions_TD.detach().flatten()
     found = float(p_T[1] - p_T[0])
     metrics = {
-        "positions": p_T.tolist(),
-        "distance": found,
-        "box_before": before,
-        "box_error": max(by_position),
-        "box_error_by_position": by_position,
-        "first_two_error": max(by_position[:2]),
+        **{"positions": p_T.tolist(), "distance": found, "box_before": before, "box_error": max(by_position)},
+        **{"box_error_by_position": by_position, "first_two_error": max(by_position[:2])},
         "forced_in_box": float(max(on_the_line(function, found, 1.0, 81)[1], default=0.0)),
         "refutation": refutation(direction, model),
     }
@@ -163,13 +154,9 @@ def imitation_study(
 def refutation(direction: str, model: Candidate) -> dict[str, Any]:
     """The refuter's verdict on a model; ``case`` says why where the proof does not cover it."""
     try:
-        found = refute_encoder(model) if direction == "encoder" else refute_decoder(model)
+        found = attention.refute_encoder(model) if direction == "encoder" else attention.refute_decoder(model)
     except ValueError as error:
         return {"refuted": False, "case": str(error)}
-    return {
-        "refuted": found.difference > 0 and found.difference >= found.guaranteed * (1 - 1e-6),
-        "case": found.case,
-        "inputs": found.inputs_TD.flatten().tolist(),
-        "difference": found.difference,
-        "guaranteed": found.guaranteed,
-    }
+    refuted = found.difference > 0 and found.difference >= found.guaranteed * (1 - 1e-6)
+    about = {"case": found.case, "inputs": found.inputs_TD.flatten().tolist()}
+    return {"refuted": refuted, **about, "difference": found.difference, "guaranteed": found.guaranteed}

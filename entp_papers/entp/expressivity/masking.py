@@ -42,11 +42,8 @@ Basis = Tensor | Pair  # a tensor (n, d) stands for the paper's layout
 def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
     """Entries appended to queries and to keys, both (n, d), whose added scores are about -C [i < j].
 
-    A tensor's rows are the a_i: query i gets a_i, key i gets -C (a_1 + ... + a_{i-1}). Raises ValueError where C is
-    not positive and finite.
+    A tensor's rows are the a_i: query i gets a_i, key i gets -C (a_1 + ... + a_{i-1}).
     """
-    if not 0 < constant < math.inf:
-        raise ValueError(f"constant = {constant}: must be positive and finite")
     if isinstance(basis, Pair):
         return basis.queries_nd, constant * basis.keys_nd
     return basis, -constant * (basis.cumsum(0) - basis)
@@ -89,20 +86,18 @@ def exact_basis(n: int) -> Tensor:
     return torch.eye(n, dtype=torch.float64)
 
 
-def random_basis(n: int, d: int, generator: Generator, compact: bool = False) -> Tensor:
+def random_basis(n: int, d: int, generator: Generator) -> Tensor:
     """n random unit vectors, (n, d): orthogonal up to about sqrt(log n / d), as in Johnson and Lindenstrauss.
 
-    n vectors span n dimensions at most. With ``compact`` they are drawn, where d > n, in coordinates of their span,
-    (n, n): other vectors, but inner products of the same distribution, at a cost that does not grow with d.
+    Where d > n they are drawn in coordinates of their span, (n, n): other vectors, but inner products of the same
+    distribution, at a cost that does not grow with d.
     """
-    if compact and d > n:
+    a_nd = torch.randn(n, min(n, d), generator=generator, dtype=torch.float64)
+    if d > n:
         # Bartlett: a Gaussian (n, d) matrix is a triangular one times a rotation, its diagonal chi with d, d - 1, ...
-        a_nd = torch.randn(n, n, generator=generator, dtype=torch.float64).tril(-1)
         uniform_n = torch.rand(n, generator=generator, dtype=torch.float64)
         chi_n = np.sqrt(2 * gammaincinv((d - np.arange(n)) / 2, uniform_n.numpy()))
-        a_nd = a_nd + torch.from_numpy(chi_n).diag()
-    else:
-        a_nd = torch.randn(n, d, generator=generator, dtype=torch.float64)
+        a_nd = a_nd.tril(-1) + torch.from_numpy(chi_n).diag()
     return a_nd / a_nd.norm(dim=1, keepdim=True)
 
 
@@ -113,26 +108,20 @@ def threshold_basis(n: int, d: int) -> Pair:
     return Pair(u[:, :d] * root, v[:d].T * root)
 
 
-def dyadic_basis(n: int, d: int | None = None, generator: Generator | None = None, compact: bool = False) -> Pair:
-    """[i < j] as a sum over the levels of a binary tree, each with one vector per node.
+def dyadic_basis(n: int, d: int, generator: Generator) -> Pair:
+    """[i < j] as a sum over the levels of a binary tree, each with one random unit vector per node.
 
-    At a level, query i carries its node's vector where its next bit is 0, key j minus its node's where it is 1. Without
-    ``d`` the vectors of a level are orthonormal and the mask is exact, with n - 1 dimensions for n a power of 2. With
-    ``d`` they are random unit vectors, the dimensions shared equally between the levels; ``compact`` is as in
-    ``random_basis``. Raises ValueError for fewer dimensions than levels.
+    At a level, query i carries its node's vector where its next bit is 0, key j minus its node's where it is 1. The
+    dimensions are shared equally between the levels. Raises ValueError for fewer dimensions than levels.
     """
     levels = max(1, (n - 1).bit_length())
-    if d is not None and d < levels:
+    if d < levels:
         raise ValueError(f"d = {d}: must be at least the {levels} levels of {n} tokens")
     i_n = torch.arange(n)
     queries, keys = [], []
     for level in range(levels):
         nodes_n, bit_n = i_n >> (levels - level), (i_n >> (levels - level - 1)) & 1
-        count = int(nodes_n[-1]) + 1
-        if d is None:
-            vectors = exact_basis(count)
-        else:
-            vectors = random_basis(count, d // levels + (level < d % levels), generator, compact)
+        vectors = random_basis(int(nodes_n[-1]) + 1, d // levels + (level < d % levels), generator)
         queries.append(vectors[nodes_n] * (1 - bit_n)[:, None])
         keys.append(-vectors[nodes_n] * bit_n[:, None])
     return Pair(torch.cat(queries, 1), torch.cat(keys, 1))
@@ -170,25 +159,20 @@ def seeded(seed: int) -> Generator:
 # (n, d, error, seed) -> a mask with d dimensions
 KINDS: dict[str, Callable[[int, int, float, int], Basis]] = {
     "exact": lambda n, d, error, seed: exact_basis(n)[:, :d],
-    "random": lambda n, d, error, seed: random_basis(n, d, seeded(seed), compact=True),
-    "dyadic": lambda n, d, error, seed: dyadic_basis(n, d, seeded(seed), compact=True),
+    "random": lambda n, d, error, seed: random_basis(n, d, seeded(seed)),
+    "dyadic": lambda n, d, error, seed: dyadic_basis(n, d, seeded(seed)),
     "threshold": lambda n, d, error, seed: threshold_basis(n, d),
     "geometric": lambda n, d, error, seed: geometric_basis(n, d, error),
 }
 DRAWN = ("random", "dyadic")
 
 
-def dimensions_needed(kind: str, n: int, error: float = 0.25, seed: int = 0, limit: int = 2**40) -> int:
+def dimensions_needed(kind: str, n: int, error: float = 0.25, seed: int = 0) -> int:
     """Smallest d at which the ``score_error`` of a mask is at most ``error``; of drawn ones its mean over eight seeds.
 
-    Found by doubling, then bisection: to one dimension, or to 5 % where vectors are random. Raises ValueError for an
-    unknown kind, for an error of 1/2 or more, where a mask need hide nothing, and where ``limit`` dimensions are too
-    few.
+    Found by doubling, then bisection: to one dimension, or to 5 % where vectors are random. ``error``: below 1/2, from
+    which on a mask need hide nothing.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind = {kind!r}: must be one of {', '.join(KINDS)}")
-    if not 0 < error < 0.5:
-        raise ValueError(f"error = {error:g}: must lie between 0 and 1/2")
     seeds = range(seed, seed + 8) if kind in DRAWN else [seed]
 
     def enough(d: int) -> bool:
@@ -200,8 +184,6 @@ def dimensions_needed(kind: str, n: int, error: float = 0.25, seed: int = 0, lim
     high = 1
     while not enough(high):
         high *= 2
-        if high > limit:
-            raise ValueError(f"limit = {limit}: {kind} for {n} tokens within {error:g} needs more dimensions")
     low = high // 2
     while high - low > (max(1, low // 20) if kind in DRAWN else 1):
         middle = (low + high) // 2

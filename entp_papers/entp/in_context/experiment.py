@@ -12,25 +12,14 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import StudyConfig, TrainConfig
+from entp_lib.experiments import plans
 from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lib.experiments.caveats import after
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.plans import (
-    Arm,
-    Plan,
-    PlannedRun,
-    Tier,
-    Variant,
-    by_seed,
-    planned_study,
-    run_of,
-    twins,
-    with_model,
-    with_train,
-)
+from entp_lib.experiments.plans import Arm, Plan, PlannedRun, Tier, Variant, by_seed, planned_study, run_of, twins
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches
 from entp_lib.tasks import InContext
@@ -53,80 +42,51 @@ def by_class(
     model: Mapping[str, Any], train: Mapping[str, Any], seeds: int, evaluations: int, **classes: tuple
 ) -> dict[str, Tier]:
     """A ``Tier`` for each function class, of its task's parameters, arms and steps."""
-    return {
-        function: Tier(
-            {"function": function, **task},
-            dict(model),
-            TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **train),
-            seeds,
-            arms,
-        )
-        for function, (task, arms, steps) in classes.items()
-    }
+    found = {}
+    for function, (task, arms, steps) in classes.items():
+        schedule = TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **train)
+        found[function] = Tier({"function": function, **task}, dict(model), schedule, seeds, arms)
+    return found
 
 
 SCALES = dict(position_std=0.5, input_std=0.3)
-MODEL = dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0)
-TRAIN = dict(
-    batch_size=64,
-    max_lr=3e-3,  # the better for the decoder on the grid, and as good as any for ENTP
-    min_lr=3e-4,
-    warmup_steps=100,
-    betas=(0.9, 0.95),
-    weight_decay=0.0,
-    eval_sequences=512,
-    final_eval_sequences=1280,
-)
+TINY, MODEL = dict(n_layers=3, n_heads=2, width=16, **SCALES), dict(n_layers=3, n_heads=4, width=64)
+MODEL |= dict(position_std=1.0, input_std=1.0)
+SMOKE = dict(batch_size=8, warmup_steps=2, eval_sequences=16, final_eval_sequences=32)
+RATES = dict(max_lr=3e-3, min_lr=3e-4)  # the better for the decoder on the grid, and as good as any for ENTP
+OTHERS = dict(warmup_steps=100, betas=(0.9, 0.95), weight_decay=0.0, eval_sequences=512, final_eval_sequences=1280)
+TRAIN = dict(batch_size=64, **RATES, **OTHERS)
+NIGHT = {**TRAIN, "eval_sequences": 1024, "final_eval_sequences": 4096}
 GPU = {**TRAIN, "betas": (0.9, 0.999), "max_lr": 5e-4, "min_lr": 5e-5, "warmup_steps": 500, "precision": "bf16"}
+PAPER = {**GPU, "max_lr": 1e-4, "min_lr": 1e-4, "warmup_steps": 0, "eval_sequences": 1280}
 TASK, SPARSE = dict(dims=3, points=6), dict(dims=3, points=6, sparsity=1)
 SLOW_CURRICULUM, CURRICULUM = dict(curriculum_every=160), dict(curriculum_every=64)
 # gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is the schedule of Garg et al.
 # docs/costs.md extrapolates what both would cost.
 TIERS = {
     "smoke": by_class(
-        dict(n_layers=3, n_heads=2, width=16, **SCALES),
-        dict(batch_size=8, warmup_steps=2, eval_sequences=16, final_eval_sequences=32),
-        seeds=2,
-        evaluations=3,
+        *(TINY, SMOKE, 2, 3),  # random seeds and evaluations
         linear=(dict(dims=2, points=4), ALL + LONGER, 6),
         sparse=(dict(dims=3, points=4, sparsity=1), BOTH + LONGER, 6),
         network=(dict(dims=2, points=4, hidden=8), BOTH, 6),
         tree=(dict(dims=2, points=4, depth=2), BOTH, 6),
     ),
     "quick": by_class(
-        MODEL,
-        TRAIN,
-        seeds=5,
-        evaluations=20,
-        linear=(TASK, ALL + LONGER, 500),
-        sparse=(SPARSE, BOTH, 500),
-        network=(TASK, BOTH, 300),
-        tree=({**TASK, "depth": 2}, BOTH, 300),
+        *(MODEL, TRAIN, 5, 20),
+        **dict(linear=(TASK, ALL + LONGER, 500), sparse=(SPARSE, BOTH, 500)),
+        **dict(network=(TASK, BOTH, 300), tree=({**TASK, "depth": 2}, BOTH, 300)),
     ),
     # To convergence: twenty times quick's steps on the two classes that the paper's main figure has.
     "overnight": by_class(
-        MODEL,
-        {**TRAIN, "eval_sequences": 1024, "final_eval_sequences": 4096},
-        seeds=5,
-        evaluations=100,
-        linear=(TASK, ALL + LONGER, 10_000),
-        sparse=(SPARSE, BOTH + LONGER, 10_000),
+        *(MODEL, NIGHT, 5, 100), linear=(TASK, ALL + LONGER, 10_000), sparse=(SPARSE, BOTH + LONGER, 10_000)
     ),
     "gpu": by_class(
-        dict(n_layers=6, n_heads=4, width=128, **SCALES),
-        GPU,
-        seeds=1,
-        evaluations=40,
-        linear=(SLOW_CURRICULUM, ALL, 8000),
-        sparse=(SLOW_CURRICULUM, ALL, 8000),
-        network=(CURRICULUM, BOTH, 3000),
-        tree=(CURRICULUM, BOTH, 3000),
+        *(dict(n_layers=6, n_heads=4, width=128, **SCALES), GPU, 1, 40),
+        **dict.fromkeys(("linear", "sparse"), (SLOW_CURRICULUM, ALL, 8000)),
+        **dict.fromkeys(("network", "tree"), (CURRICULUM, BOTH, 3000)),
     ),
     "paper": by_class(
-        dict(n_layers=12, n_heads=8, width=256, **SCALES),
-        {**GPU, "max_lr": 1e-4, "min_lr": 1e-4, "warmup_steps": 0, "eval_sequences": 1280},
-        seeds=5,
-        evaluations=250,
+        *(dict(n_layers=12, n_heads=8, width=256, **SCALES), PAPER, 5, 250),
         **dict.fromkeys(("linear", "sparse", "network", "tree"), (dict(curriculum_every=2000), ALL, 500_000)),
     ),
 }
@@ -152,15 +112,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         evaluations = setting.train.steps // setting.train.eval_every
         for run in of_class(tier, seeds):
             every = max(1, run.config.train.steps // evaluations)
-            runs.append(replace(run, config=with_train(run.config, eval_every=every)))
+            runs.append(replace(run, config=plans.with_train(run.config, eval_every=every)))
     return by_seed(runs) if tier == "overnight" else runs
-
-
-def base_run(experiment: str, tier: str, function: str, rate: float, **train: Any) -> RunConfig:
-    """The decoder of a tier on a function class, at a rate that falls to a tenth, with other values of its schedule."""
-    setting = TIERS[tier][function]
-    schedule = replace(setting.train, max_lr=rate, min_lr=rate / 10, **train)
-    return run_of(experiment, tier, "in_context", setting.task, setting.model, schedule)
 
 
 def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -169,7 +122,8 @@ def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
         return []
     steps, of_tier = SLOWER[tier], TIERS[tier]["sparse"]
     every = max(1, steps // (of_tier.train.steps // of_tier.train.eval_every))
-    base = base_run("in_context_sparse", tier, "sparse", 1e-3, steps=steps, eval_every=every)
+    train = replace(of_tier.train, max_lr=1e-3, min_lr=1e-4, steps=steps, eval_every=every)
+    base = run_of("in_context_sparse", tier, "in_context", of_tier.task, of_tier.model, train)
     return by_seed(twins(base, BOTH, seeds or of_tier.seeds, function=AT_LOWER_RATE))
 
 
@@ -178,9 +132,11 @@ def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
     steps, *values = GRID.get(tier, (0, (), (), ()))
     runs = []
     for rate, position_std, input_std in product(*values):
-        scales = dict(position_std=position_std, input_std=input_std)
-        base = base_run("in_context_settings", tier, "linear", rate, steps=steps, eval_every=max(1, steps // 3))
-        runs += twins(with_model(base, **scales), BOTH, seeds or 1, function="linear", max_lr=rate, **scales)
+        of_tier, scales = TIERS[tier]["linear"], dict(position_std=position_std, input_std=input_std)
+        schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 3))
+        of_run = of_tier.task, {**of_tier.model, **scales}, replace(of_tier.train, **schedule)
+        base = run_of("in_context_settings", tier, "in_context", *of_run)
+        runs += twins(base, BOTH, seeds or 1, function="linear", max_lr=rate, **scales)
     return runs
 
 
@@ -220,11 +176,9 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
 
     ``flat`` where the mean fall over the seeds of an arm, of one tier and class, is at most ``FLAT``.
     """
-    found = pd.DataFrame(
-        {**r.labels, "steps": r.curves["step"][-1], "fourth": training_error(r, 0.6, 0.8)}
-        | {"last": training_error(r, 0.8, 1.0)}
-        for r in records
-    )
+    found = pd.DataFrame({**r.labels, "steps": r.curves["step"][-1]} for r in records)
+    found["fourth"] = [training_error(r, 0.6, 0.8) for r in records]
+    found["last"] = [training_error(r, 0.8, 1.0) for r in records]
     found["fall"] = found["fourth"] - found["last"]
     found["flat"] = reaches(FLAT, found.groupby(["tier", "function", "arm"])["fall"].transform("mean"))
     return found
@@ -273,30 +227,20 @@ CLAIMS = {  # differences first − second of the error on a function class
     "F10-network": ("network", "decoder", "entp"),
     "F10-tree": ("tree", "decoder", "entp"),
 }
-measure = Comparisons(  # never at the paper's settings, which are unknown
-    [Paired(claim, "error", *arms, dict(function=function)) for claim, (function, *arms) in CLAIMS.items()],
-    floor=1.0,
-    ceiling=0.0,
-    near=LEARNED,
-    frame=table,
-    excluded=too_early,
-)
-IN_CONTEXT, IN_CONTEXT_SPARSE, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES = (
-    Experiment(
-        name,
-        1,
-        title,
-        "08_in_context_learning",
-        planner,
-        judged,
-        still_improving_note=moving,
-        changeable=name not in ("in_context_settings", "in_context_sparse"),
-        seeded=name != "in_context_settings",  # a grid of one seed: more would cost more than all the rest
-    )
-    for name, title, planner, judged in (
-        ("in_context", "Functions learned in context", plan, measure),
-        ("in_context_sparse", "Sparse functions in context at a lower rate", plan_slower, measure),
-        ("in_context_settings", "What pure ENTP needs to learn in context", plan_settings, no_claims),
-        ("in_context_baselines", "Classical learners in context", plan_baselines, no_claims),
-    )
-)
+PAIRS = [Paired(claim, "error", *arms, dict(function=function)) for claim, (function, *arms) in CLAIMS.items()]
+# Never at the paper's settings, which are unknown.
+measure = Comparisons(PAIRS, floor=1.0, ceiling=0.0, near=LEARNED, frame=table, excluded=too_early)
+
+
+def experiment(name: str, title: str, plan, measure, **options: Any) -> Experiment:
+    return Experiment(name, 1, title, "08_in_context_learning", plan, measure, still_improving_note=moving, **options)
+
+
+TITLE, ALONE = "Sparse functions in context at a lower rate", dict(changeable=False)
+IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
+IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, **ALONE)
+TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(changeable=False, seeded=False)
+# a grid of one seed: more would cost more than all the rest
+IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)
+TITLE = "Classical learners in context"
+IN_CONTEXT_BASELINES = experiment("in_context_baselines", TITLE, plan_baselines, no_claims)

@@ -46,26 +46,16 @@ PAPER = TrainConfig(**STEPS, max_lr=6e-4, min_lr=6e-5, precision="bf16", **ADAM,
 BRIEF = dict(steps=12, batch_size=16, warmup_steps=3, eval_every=4, eval_sequences=32, final_eval_sequences=64)
 LONG = dict(steps=5000, warmup_steps=500, eval_every=50, eval_sequences=256, final_eval_sequences=4096)
 GPU = dict(steps=3000, warmup_steps=150, eval_every=100, eval_sequences=256, final_eval_sequences=2048)
-MODEL = dict(n_layers=2, n_heads=4, width=64)
+README, TINY = dict(corpus="README.md", split="tail", held_out=0.1), dict(n_layers=2, n_heads=2, width=16)
+MODEL, MEDIUM = dict(n_layers=2, n_heads=4, width=64), SIZES["medium"]
+WEB = dict(corpus="openwebtext", tokenizer="gpt2", split="nanogpt", held_out=0.0005, context=128)
 TIERS = {
-    "smoke": Tier(
-        dict(corpus="README.md", split="tail", held_out=0.1, context=16, prefixes=4),
-        dict(n_layers=2, n_heads=2, width=16),
-        replace(REDUCED, **BRIEF),
-        2,
-    ),
+    "smoke": Tier(dict(**README, context=16, prefixes=4), TINY, replace(REDUCED, **BRIEF), 2),
     "quick": Tier(dict(**EMBEDDED, context=32, prefixes=8), MODEL, REDUCED, 5),
     # Beyond bigrams: quick's model and windows, ten times the steps, Table 8's schedule alone.
     "overnight": Tier(dict(**EMBEDDED, context=32, prefixes=8), MODEL, replace(REDUCED, **LONG), 5),
-    "gpu": Tier(
-        dict(**EMBEDDED, context=128, prefixes=16), SIZES["medium"], replace(PAPER, decay_steps=None, **GPU), 5
-    ),
-    "paper": Tier(
-        dict(corpus="openwebtext", tokenizer="gpt2", split="nanogpt", held_out=0.0005, context=128),
-        SIZES["medium"],
-        PAPER,
-        2,
-    ),
+    "gpu": Tier(dict(**EMBEDDED, context=128, prefixes=16), MEDIUM, replace(PAPER, decay_steps=None, **GPU), 5),
+    "paper": Tier(WEB, MEDIUM, PAPER, 2),
 }
 ARMS = ("decoder", "entp")  # those of Table 3
 COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit into a table
@@ -164,11 +154,8 @@ LOGGED = TrainConfig(steps=5000, batch_size=64, max_lr=5e-4, min_lr=5e-5, warmup
 
 def plan_shakespeare(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both architectures at the authors' setting, which is the only one."""
-    if tier != "paper":
-        return []
-    return twins(
-        run_of("shakespeare", tier, "text", CHARACTERS, SIZES["small"], LOGGED), ("decoder", "entp"), seeds or 1
-    )
+    base = run_of("shakespeare", tier, "text", CHARACTERS, SIZES["small"], LOGGED)
+    return twins(base, ARMS, seeds or 1) if tier == "paper" else []
 
 
 def shakespeare_records() -> list[Record]:

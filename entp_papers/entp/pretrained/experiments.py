@@ -62,48 +62,31 @@ RATES = dict(batch_size=32, max_lr=5e-4, min_lr=5e-5)
 BRIEF = TrainConfig(64, **RATES, warmup_steps=8, eval_every=8, eval_sequences=64, final_eval_sequences=256)
 RATES = dict(batch_size=32, max_lr=3e-4, min_lr=3e-5)
 LONG = TrainConfig(600, **RATES, warmup_steps=60, eval_every=30, eval_sequences=512, final_eval_sequences=2048)
+FOUR_ARMS, ARMS = tuple(ENCODER_ARMS)[:-1], tuple(ENCODER_ARMS)
+SMALL, TENS = dict(length=8, seed_length=3, symbols=8, held_out=0.2), dict(length=10, seed_length=4, symbols=10)
+TENS |= dict(held_out=0.2)
+TINY_BERT = dict(model="tiny-bert", layers=0, task=dict(length=5, seed_length=2, symbols=6))
 ENCODER = {
-    "smoke": dict(
-        body=dict(model="tiny-bert", layers=0, task=dict(length=5, seed_length=2, symbols=6)),
-        train=SHORT,
-        seeds=2,
-        arms=tuple(ENCODER_ARMS),
-    ),
-    "quick": dict(
-        body=dict(model="minilm", layers=2, task=dict(length=8, seed_length=3, symbols=8, held_out=0.2)),
-        train=BRIEF,
-        seeds=5,
-        arms=tuple(ENCODER_ARMS)[:-1],
-    ),
-    "overnight": dict(
-        body=dict(model="minilm", layers=0, task=dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
-        train=LONG,
-        seeds=5,
-        arms=tuple(ENCODER_ARMS),
-    ),
+    "smoke": dict(body=TINY_BERT, train=SHORT, seeds=2, arms=ARMS),
+    "quick": dict(body=dict(model="minilm", layers=2, task=SMALL), train=BRIEF, seeds=5, arms=FOUR_ARMS),
+    "overnight": dict(body=dict(model="minilm", layers=0, task=TENS), train=LONG, seeds=5, arms=ARMS),
 }
 TASK = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
 LONGER_TASK = dict(length=8, seed_length=4, symbols=10, held_out=0.2, first_scored=4)
 TINY = dict(model="tiny-llama", rank=0, task=TASK, seeds=1, train=schedule(2, 2, 1e-3, 1, 8, 8))
 SMOLLM = dict(model="smollm2", rank=RANK, seeds=5)
+NIGHT = dict(**SMOLLM, task=LONGER_TASK)
 BOTH = ("code", "plain")
 PROMPTS = {
     "smoke": dict(**TINY, arms=BOTH, answers=2, zero_shot=4),
     "quick": dict(**SMOLLM, task=TASK, arms=BOTH, answers=12, zero_shot=32, train=schedule(6, 8, 2e-3, 3, 4, 24)),
-    "overnight": dict(
-        **SMOLLM,
-        task=LONGER_TASK,
-        arms=PROMPT_ARMS,
-        answers=64,
-        zero_shot=512,
-        train=schedule(150, 16, 1e-3, 5, 64, 512),
-    ),
+    "overnight": dict(**NIGHT, arms=PROMPT_ARMS, answers=64, zero_shot=512, train=schedule(150, 16, 1e-3, 5, 64, 512)),
 }
 LONGER = ("entp", "decoder", "longer")
 LIFTED = {
     "smoke": dict(**TINY, arms=LONGER),
     "quick": dict(**SMOLLM, task=TASK, arms=("entp", "decoder"), train=schedule(20, 8, 2e-3, 5, 32, 128)),
-    "overnight": dict(**SMOLLM, task=LONGER_TASK, arms=LONGER, train=schedule(200, 16, 1e-3, 10, 128, 512)),
+    "overnight": dict(**NIGHT, arms=LONGER, train=schedule(200, 16, 1e-3, 10, 128, 512)),
 }
 DRY_RUN = dict(
     task=dict(length=63, seed_length=16, symbols=64, first_scored=16), train=100, test=10, model="gpt-4o-2024-08-06"
@@ -248,33 +231,21 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
     return Experiment(name, 1, title, NOTEBOOK, plan, measure, jobs=1, **options)
 
 
-PRETRAINED_ENCODER = experiment(
-    "pretrained_encoder",
-    "A pretrained BERT trained with ENTP on Count3",
-    plan_encoder,
-    Comparisons(
-        (
-            Paired("F3-bert", "token_accuracy", "pretrained", "random"),
-            Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
-        ),
-        **COMPARED,
-    ),
-    check_prerequisites=check_readable,
-)
 STORED = dict(check_prerequisites=check_readable, show_only=True)
-PRETRAINED_PROMPTS = experiment(
-    "pretrained_prompts", "LoRA on Table 5's prompts: Count3 and its control", plan_prompts, measure_prompts, **STORED
+CLAIMS = (
+    Paired("F3-bert", "token_accuracy", "pretrained", "random"),
+    Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
 )
-PRETRAINED_LIFTED = experiment(
-    "pretrained_lifted",
-    "A causal language model with its mask lifted",
-    plan_lifted,
-    Comparisons((Paired("F4-lifted", "token_accuracy", "entp", "decoder"),), **COMPARED),
-    **STORED,
-)
-PRETRAINED_PROVIDER = experiment(
-    "pretrained_provider", "A provider's fine-tuning, tried on the loopback", plan_provider, no_claims
-)
+OF_ENCODER = plan_encoder, Comparisons(CLAIMS, **COMPARED)
+TITLE = "A pretrained BERT trained with ENTP on Count3"
+PRETRAINED_ENCODER = experiment("pretrained_encoder", TITLE, *OF_ENCODER, check_prerequisites=check_readable)
+TITLE = "LoRA on Table 5's prompts: Count3 and its control"
+PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measure_prompts, **STORED)
+OF_LIFTED = plan_lifted, Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
+TITLE = "A causal language model with its mask lifted"
+PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, *OF_LIFTED, **STORED)
+TITLE = "A provider's fine-tuning, tried on the loopback"
+PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from entp_lib.models.entp import Part
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.validation import one_of, require
 
-COUNT3_CODE = """def f(x: list[int]) -> int:
+CODE = {  # by the order of the function
+    3: """def f(x: list[int]) -> int:
     n = len(x)
     count = 0
     for i in range(n):
@@ -33,16 +34,16 @@ COUNT3_CODE = """def f(x: list[int]) -> int:
             if (x[i] + x[j] + x[-1]) % n == 0:
                 count += 1
     return count % n
-"""
-COUNT2_CODE = """def f(x: list[int]) -> int:
+""",
+    2: """def f(x: list[int]) -> int:
     n = len(x)
     count = 0
     for i in range(n):
         if (x[i] + x[-1]) % n == 0:
             count += 1
     return count % n
-"""
-CODE = {3: COUNT3_CODE, 2: COUNT2_CODE}
+""",
+}
 
 
 def question(seed: Sequence[int], more: int, order: int, with_code: bool) -> str:
@@ -101,11 +102,8 @@ def tally(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def examples(answers: Sequence[dict[str, Any]], most: int = 5) -> dict[str, list[dict[str, str]]]:
     """At most ``most`` answers that are right and as many that are not, for people to read."""
-    kinds = {kind: [a["shown"] for a in answers if (a["verdict"] == "right") == (kind == "right")] for kind in KINDS}
-    return {kind: found[:most] for kind, found in kinds.items()}
-
-
-KINDS = ("right", "wrong")
+    kinds = {"right": True, "wrong": False}
+    return {k: [a["shown"] for a in answers if (a["verdict"] == "right") == v][:most] for k, v in kinds.items()}
 
 
 @dataclass(frozen=True)
@@ -146,12 +144,10 @@ class PromptTask(Task):
         seed = self.counting.seed_length
         return [(question(x[:seed], len(x) - seed, self.counting.order, self.with_code), as_list(x)) for x in sequences]
 
-    def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> list[list[int]]:
-        return self.counting.sequences(generator, size, evaluating).tolist()
-
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         """Whole texts; wanted are the answer's tokens, in evaluation only the numbers that the function generated."""
-        texts, end = self.texts(self.sequences(generator, size, evaluating)), self.tokenizer.eos_token_id
+        sequences = self.counting.sequences(generator, size, evaluating).tolist()
+        texts, end = self.texts(sequences), self.tokenizer.eos_token_id
         rows = [[*self.ids(prompt), *self.ids(answer), end] for prompt, answer in texts]
         require(len({len(row) for row in rows}) == 1, "prompts differ in their tokens: numbers must have one digit")
         ids_BT = torch.tensor(rows, device=generator.device)
@@ -166,7 +162,7 @@ class PromptTask(Task):
 
     def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
         """Answers as the model writes them: shares by verdict, and a few of each kind."""
-        sequences = self.sequences(generator, self.answers, evaluating=True)
+        sequences = self.counting.sequences(generator, self.answers, evaluating=True).tolist()
         prompts = [prompt for prompt, _ in self.texts(sequences)]
         texts = write(model.language_model, self.tokenizer, prompts, self.lengths[1])
         found = [judged(t, x, self.counting.seed_length) for t, x in zip(texts, sequences, strict=True)]

@@ -38,7 +38,9 @@ def encoder_study(
     config = run_config("pretrained_encoder", shape, architecture, task, train_config, sizes, seed, layers)
     body = weights.encoder(model, None if start == "pretrained" else seed_from("body", seed))
     if layers:
-        keep_layers(body, layers)
+        kept = next((part for name, part in body.named_modules() if isinstance(part, nn.ModuleList)), None)
+        require(kept is not None, f"layers = {layers}: a {shape.model_type!r} has no list of layers; use 0 for all")
+        del kept[layers:]
     tokens = symbol_tokens(weights.read("AutoTokenizer", model), sizes[0]) if read_in == "tokens" else None
     adapted = Adapted(body, architecture, sizes[0], tokens=tokens, seed=seed_from("read_in", seed))
     outcome = trained(config, model=adapted)
@@ -54,8 +56,7 @@ def lora_study(
     made for tests. Token accuracy is of the numbers that the function generated, teacher-forced; ``generated`` is what
     the model wrote by itself. The adapter of a record stays among the checkpoints, where peft reads it.
     """
-    language_model, tokenizer = weights.language_model(model)
-    prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
+    language_model, prompts = prompts_for(model, task, with_code, answers)
     sizes, name = (prompts.vocab_size, prompts.length), "pretrained_lora"
     config = run_config(name, language_model.config, "decoder", task, train_config, sizes, seed)
     with tunable(language_model, model, rank, seed) as tuned:
@@ -71,8 +72,7 @@ def zero_shot_study(
     model: str, task: dict[str, Any], with_code: bool, sequences: int, answers: int, seed: int
 ) -> Study:
     """Ask ``model`` Table 5's prompts before any training: (metrics, {})."""
-    language_model, tokenizer = weights.language_model(model)
-    prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
+    language_model, prompts = prompts_for(model, task, with_code, answers)
     asked = Prompted(language_model)
     metrics = evaluate(asked, prompts, sequences, seed, "final", detailed=True)
     metrics["baseline"] = constant_baseline(prompts.counting, max(sequences, 1024), seed)
@@ -104,10 +104,11 @@ def lifted_study(
     return finished(outcome, counting, config), outcome.state.curves
 
 
-def prompt_task(language_model, tokenizer, task: dict[str, Any], with_code: bool, answers: int) -> PromptTask:
-    """The counting task as prompts for this model."""
+def prompts_for(model: str, task: dict[str, Any], with_code: bool, answers: int) -> tuple[nn.Module, PromptTask]:
+    """A language model, and the counting task as prompts for it."""
+    language_model, tokenizer = weights.language_model(model)
     vocab_size = language_model.get_output_embeddings().weight.shape[0]
-    return PromptTask(from_dict(Counting, task), tokenizer, vocab_size, with_code, answers)
+    return language_model, PromptTask(from_dict(Counting, task), tokenizer, vocab_size, with_code, answers)
 
 
 def run_config(
@@ -121,30 +122,15 @@ def run_config(
 
 def spent(outcome: Outcome) -> dict[str, Any]:
     """Steps, token-forwards, seconds and trained parameters of a run."""
-    state = outcome.state
-    return {
-        "steps": state.step,
-        "token_forwards": state.token_forwards,
-        "train_seconds": state.seconds,
-        "cpu_seconds": state.cpu_seconds,
-        "parameters": sum(p.numel() for p in outcome.model.parameters() if p.requires_grad),
-    }
+    state, trainable = outcome.state, (p.numel() for p in outcome.model.parameters() if p.requires_grad)
+    found = {"steps": state.step, "token_forwards": state.token_forwards, "train_seconds": state.seconds}
+    return {**found, "cpu_seconds": state.cpu_seconds, "parameters": sum(trainable)}
 
 
 def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> dict[str, Any]:
     """A run's metrics with the baseline of the numbers alone, and its cost."""
     baseline = constant_baseline(counting, max(config.train.final_eval_sequences, 1024), config.data_seed)
     return outcome.metrics | {"baseline": baseline} | spent(outcome)
-
-
-def keep_layers(body: nn.Module, layers: int) -> None:
-    """Cut the body to its first layers; ConfigError where it has no list of layers."""
-    for part, name in (("encoder", "layer"), ("transformer", "layer"), ("", "layers")):
-        holder = getattr(body, part, None) if part else body
-        if isinstance(getattr(holder, name, None), nn.ModuleList):
-            setattr(holder, name, getattr(holder, name)[:layers])
-            return
-    require(False, f"layers = {layers}: no list of layers was found in a {body.config.model_type!r}; use 0 for all")
 
 
 @contextlib.contextmanager

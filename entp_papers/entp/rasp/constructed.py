@@ -11,7 +11,8 @@ vocabulary, to take values mod n (for values below n, as Lemma 6.3's footnote ha
 Letters: T tokens, D width, H heads, K head width, F hidden width.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -262,6 +263,13 @@ def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
         x = block(x, causal=causal)
         found.append(LayerTrace(weights, x[0]))
     return found
+
+
+def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
+    """The states before the last layer overwrites a and x² by the output, with the answer that it finds."""
+    state_TD = layers[-2].state_TD.clone()
+    state_TD[:, PLACE["answer"]] = layers[-1].column("answer")
+    return replace(layers[-2], state_TD=state_TD)
 
 
 def hard_cases(length: int, max_value: int) -> Tensor:

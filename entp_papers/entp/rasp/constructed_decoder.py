@@ -77,18 +77,6 @@ def longest_held(size: str) -> int:
     return n - 1
 
 
-def check_size(cfg: ModelConfig) -> None:
-    """ConfigError, with the least that would do, for a model that the construction does not fit in."""
-    vocab, length, width = cfg.vocab_size, cfg.max_length, cfg.width
-    require(cfg.positions == "learned", f"positions = {cfg.positions!r}: must be 'learned'")
-    require(vocab >= max(2, length), f"vocab_size = {vocab}: must be at least {max(2, length)} for length {length}")
-    least = least_width(vocab, length)
-    require(width >= least, f"width = {width}: must be at least {least} for {vocab} symbols and length {length}")
-    layers = least_layers(vocab, length, width)
-    require(cfg.n_layers >= layers, f"n_layers = {cfg.n_layers}: must be at least {layers} at width {width}")
-    require(width >= 2 * cfg.n_heads, f"n_heads = {cfg.n_heads}: must be at most {width // 2} at width {width}")
-
-
 class Rows:
     """Weights of a model by the names of ``parts``."""
 
@@ -117,24 +105,28 @@ def count3_decoder(cfg: ModelConfig) -> Transformer:
     Any architecture will do, since attention reads embeddings alone. Layers and width beyond what it takes stay idle.
     ConfigError where the size is too small, with the least that would do.
     """
-    check_size(cfg)
+    vocab, length, width = cfg.vocab_size, cfg.max_length, cfg.width
+    least, layers = least_width(vocab, length), least_layers(vocab, length, width)
+    require(vocab >= max(2, length), f"vocab_size = {vocab}: must be at least {max(2, length)} for length {length}")
+    require(width >= least, f"width = {width}: must be at least {least} for {vocab} symbols and length {length}")
+    require(cfg.n_layers >= layers, f"n_layers = {cfg.n_layers}: must be at least {layers} at width {width}")
     model, rows = Transformer(cfg).double(), Rows(cfg)
     for name, p in model.named_parameters():
         p.fill_(math.sqrt(2 * STILL**2 / cfg.width) if "ln_" in name and name.endswith("weight") else 0.0)
-    symbols, length = identity(cfg.vocab_size), identity(cfg.max_length)
+    symbols = identity(vocab)
     model.embedding.weight.copy_(rows(token=symbols))
-    still = torch.full((cfg.max_length, 1), STILL)
-    model.positions.weight.copy_(rows(place=length, plus=still, minus=-still))
+    still = torch.full((length, 1), STILL)
+    model.positions.weight.copy_(rows(place=identity(length), plus=still, minus=-still))
 
     first, gate, last = model.blocks[0], model.blocks[-2], model.blocks[-1]
-    first.attention.qkv.weight[2 * cfg.width :][: cfg.vocab_size] = rows.reading(token=symbols)
-    first.attention.out.weight[rows.parts["share"], : cfg.vocab_size] = symbols
-    early = zip(convolution(rows, cfg.vocab_size), marks(rows, cfg.vocab_size, cfg.max_length), strict=True)
-    pieces = zip(*(torch.cat(both).split(4 * cfg.width) for both in early), strict=True)
+    first.attention.qkv.weight[2 * width :][:vocab] = rows.reading(token=symbols)
+    first.attention.out.weight[rows.parts["share"], :vocab] = symbols
+    early = zip(convolution(rows, vocab), marks(rows, vocab, length), strict=True)
+    pieces = zip(*(torch.cat(both).split(4 * width) for both in early), strict=True)
     for block, units in zip(model.blocks, pieces, strict=False):
         set_units(block, units)
-    set_units(gate, marked_sums(rows, cfg.vocab_size, cfg.max_length))
-    set_division(rows, last, cfg.max_length)
+    set_units(gate, marked_sums(rows, vocab, length))
+    set_division(rows, last, length)
     return model.eval()
 
 

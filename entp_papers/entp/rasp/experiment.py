@@ -16,31 +16,28 @@ from entp_lib.experiments.studies import by_study, checker
 from entp_lib.records.store import Record
 from entp_lib.validation import require
 from entp_papers.entp.rasp import programs
-from entp_papers.entp.rasp.constructed import constructed_count3, run_by_layer
+from entp_papers.entp.rasp.constructed import before_output, constructed_count3, run_by_layer
 from entp_papers.entp.rasp.interpreter import Trace
-from entp_papers.entp.rasp.studies import TRACED, before_output
+from entp_papers.entp.rasp.studies import TRACED
 
 LONGEST_OWN, LARGEST_OWN = 32, 255  # sequences of a reader's own
 FIGURE_2_SEED = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46]  # the first 12 of the paper's Figure 2
 
+TRIED = dict(length=8, max_value=15, pairs=60, generations=4, seed_length=3, lengths=[4, 32], pairs_each=20)
+WHOLE = dict(length=64, max_value=63, pairs=10_000, generations=200, seed_length=16)
+LENGTHS = [4, 8, 16, 32, 64, 128, 256, 384, 512]
 TIERS: dict[str, dict[str, dict]] = {
     "smoke": {
         "programs": dict(sequences=12, longest=14, largest=127),
-        "constructed": {
-            **dict(length=8, max_value=15, pairs=60, generations=4, seed_length=3),
-            **dict(lengths=[4, 32], pairs_each=20, shown=[4, 1, 0, 14, 3, 8]),
-        },
+        "constructed": dict(**TRIED, shown=[4, 1, 0, 14, 3, 8]),
         "below_length": dict(lengths=[4, 16], pairs_each=10),
         "counters": dict(lengths=[16, 64], largest=63),
         "constructed_decoder": dict(lengths=[4, 9], shaped={"small": 6}, sequences=10),
     },
     "quick": {
         "programs": dict(sequences=500, longest=20, largest=63),
-        "constructed": {
-            **dict(length=64, max_value=63, pairs=10_000, generations=200, seed_length=16),
-            **dict(lengths=[4, 8, 16, 32, 64, 128, 256, 384, 512], pairs_each=100, shown=FIGURE_2_SEED),
-        },
-        "below_length": dict(lengths=[4, 8, 16, 32, 64, 128, 256, 512], pairs_each=100),
+        "constructed": dict(**WHOLE, lengths=LENGTHS, pairs_each=100, shown=FIGURE_2_SEED),
+        "below_length": dict(lengths=[n for n in LENGTHS if n != 384], pairs_each=100),
         "counters": dict(lengths=[16, 64, 256, 1024], largest=63),
         "constructed_decoder": dict(lengths=[16, 32, 64], shaped={"small": 28, "medium": 64}, sequences=50),
     },
@@ -55,22 +52,17 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 def shape_table(record: Record) -> pd.Series:
     """Shape and wrong answers of the constructed model of Lemma 6.3."""
     m, p = record.metrics, record.config.params
-    return pd.Series(
-        {
-            "longest sequence": p["length"],
-            "largest value": p["max_value"],
-            "layers": m["layers"],
-            "heads": m["heads"],
-            "width": m["width"],
-            "largest weight": f"{m['largest_weight']:g}",
-            "random prefixes, wrong": f"{m['random']['wrong']} of {m['random']['asked']}",
-            "hard prefixes, wrong": f"{m['hard']['wrong']} of {m['hard']['asked']}",
-            "smallest margin of a logit": f"{min(m['random']['margin'], m['hard']['margin']):.6f}",
-            "sequences generated, wrong": f"{m['generated']['wrong']} of {m['generated']['sequences']}",
-            "under a causal mask, wrong": f"{m['causal']['wrong']} of {m['causal']['asked']}",
-        },
-        name="constructed Count3",
-    )
+    wrong = {name: f"{m[name]['wrong']} of {m[name]['asked']}" for name in ("random", "hard", "causal")}
+    rows = {
+        **{"longest sequence": p["length"], "largest value": p["max_value"]},
+        **{name: m[name] for name in ("layers", "heads", "width")},
+        "largest weight": f"{m['largest_weight']:g}",
+        **{f"{name} prefixes, wrong": wrong[name] for name in ("random", "hard")},
+        "smallest margin of a logit": f"{min(m['random']['margin'], m['hard']['margin']):.6f}",
+        "sequences generated, wrong": f"{m['generated']['wrong']} of {m['generated']['sequences']}",
+        "under a causal mask, wrong": wrong["causal"],
+    }
+    return pd.Series(rows, name="constructed Count3")
 
 
 @dataclass(frozen=True)
@@ -81,13 +73,11 @@ class Parameters(NotebookParameters):
 
     def __post_init__(self):
         super().__post_init__()
-        length, right = len(self.sequence), f"1 to {LONGEST_OWN} numbers from 0 to {LARGEST_OWN}"
-        require(1 <= length <= LONGEST_OWN, f"sequence has {length} numbers: must be {right}")
+        length, right = len(self.sequence), f"must be 1 to {LONGEST_OWN} numbers from 0 to {LARGEST_OWN}"
+        require(1 <= length <= LONGEST_OWN, f"sequence has {length} numbers: {right}")
         for value in self.sequence:
-            require(
-                type(value) is int and 0 <= value <= LARGEST_OWN,
-                f"sequence: {value!r} is out of range: must be {right}",
-            )
+            fits = type(value) is int and 0 <= value <= LARGEST_OWN
+            require(fits, f"sequence: {value!r} is out of range: {right}")
 
 
 def step_by_step(x: Sequence[int]) -> pd.DataFrame:
@@ -108,13 +98,8 @@ def step_by_step(x: Sequence[int]) -> pd.DataFrame:
         "sum of the pairs": (steps["sum of pairs"].result, held["n · mean"]),
         "Count3, the sum mod n": (steps["count mod n"].result, held["answer"]),
     }
-    named = {
-        (value, who): list(row)
-        for value, pair in rows.items()
-        for who, row in zip(("Algorithm 4", "Transformer"), pair, strict=True)
-    }
-    index = pd.MultiIndex.from_tuples(named, names=["value", "by"])
-    return pd.DataFrame(list(named.values()), index=index, columns=[str(token) for token in x])
+    index = pd.MultiIndex.from_product([list(rows), ["Algorithm 4", "Transformer"]], names=["value", "by"])
+    return pd.DataFrame([list(row) for pair in rows.values() for row in pair], index, list(map(str, x)))
 
 
 def numbers_table(record: Record, masked: bool = False) -> pd.DataFrame:
@@ -180,6 +165,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     enough = f"{least['layers']} layers of width {least['width']} are enough at length {least['length']}"
     causal = "all three attention calls causal; as printed two of them see the future"
     right = math.isclose(seeds, 7.9e28, rel_tol=0.01) and math.isclose(16.0**64, 1.16e77, rel_tol=0.01)
+    counted, every = "64^16 is 7.9·10^28; 1.16·10^77 is 16^64", "algorithm 5, every prefix"
     modulus = "M ≥ n/ε is enough; the printed bound is illegible in our text"
     later = "larger values are right once taken mod n" if exact["algorithm 4, x mod n first"] else ""
     return [
@@ -192,29 +178,9 @@ def measure(records: Sequence[Record]) -> list[Check]:
         check("E-2", "programs", exact["algorithm 2"]),
         check("E-3", "programs", exact["algorithm 3"]),
         check("F-4", "programs", exact["algorithm 4, x < n"], remark=later),
-        check(
-            "F-5",
-            "programs",
-            exact["algorithm 5, every prefix"],
-            exact["algorithm 5 with all calls causal, every prefix"],
-            causal,
-        ),
-        check(
-            "6.3-seeds",
-            "counters",
-            math.isclose(seeds, 1.16e77, rel_tol=0.01),
-            right,
-            "64^16 is 7.9·10^28; 1.16·10^77 is 16^64",
-        ),
+        check("F-5", "programs", exact[every], exact["algorithm 5 with all calls causal, every prefix"], causal),
+        check("6.3-seeds", "counters", math.isclose(seeds, 1.16e77, rel_tol=0.01), right, counted),
     ]
 
 
-RASP = Experiment(
-    name="rasp",
-    version=1,
-    title="Programs and constructed weights for Count3",
-    notebook="04_rasp",
-    plan=plan,
-    measure=measure,
-    jobs=1,
-)
+RASP = Experiment("rasp", 1, "Programs and constructed weights for Count3", "04_rasp", plan, measure, jobs=1)

@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,8 @@ from entp_lib.models.transformer import Transformer, build_model, parameter_coun
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3_pairs, next_symbols
 from entp_lib.validation import require
-from entp_papers.entp.rasp import programs
-from entp_papers.entp.rasp.constructed import (
-    PLACE,
-    ConstructedCount3,
-    LayerTrace,
-    constructed_count3,
-    hard_cases,
-    run_by_layer,
-    wrong_answers,
-)
+from entp_papers.entp.rasp import constructed, programs
+from entp_papers.entp.rasp.constructed import LayerTrace, before_output, constructed_count3, hard_cases, run_by_layer
 from entp_papers.entp.rasp.constructed_decoder import count3_decoder, hard_sequences, longest_held, smallest_decoder
 
 LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
@@ -114,10 +105,9 @@ def constructed_study(
     generator = generator_for("cpu", "constructed", seed)
     model, causal = (constructed_count3(length, max_value, kind) for kind in ("entp", "decoder"))
     random, hard = random_pairs(length, max_value, pairs, generator), hard_cases(length, max_value)
-    name, size = largest_weight(model)
     metrics = {
-        **dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width),
-        **dict(largest_weight=size, largest_weight_in=name),
+        **shape(model.cfg),
+        **dict(zip(("largest_weight_in", "largest_weight"), largest_weight(model), strict=True)),
         "random": scored(model, *random),
         "hard": scored(model, hard, torch.ones_like(hard, dtype=torch.bool)),
         "causal": {k: v for k, v in scored(causal, *(x[:64] for x in random)).items() if k != "margin"},
@@ -131,12 +121,9 @@ def constructed_study(
         late = torch.zeros_like(hard, dtype=torch.bool)
         late[:, -LATE:] = True
         for precision, twin in in_precisions(model).items():
-            row = dict(
-                length=n, precision=precision, layers=model.cfg.n_layers, largest_weight=largest_weight(model)[1]
-            )
-            wrong, asked, _ = wrong_answers(twin, *random)
-            hard_wrong, hard_asked, _ = wrong_answers(twin, hard, late)
-            rows.append({**row, "asked": asked, "wrong": wrong, "hard_asked": hard_asked, "hard_wrong": hard_wrong})
+            row = dict(length=n, precision=precision, layers=model.cfg.n_layers)
+            row |= {"largest_weight": largest_weight(model)[1]}
+            rows.append(row | both_scores(scored(twin, *random), scored(twin, hard, late)))
     return metrics, columns(rows)
 
 
@@ -154,9 +141,8 @@ def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -
         for i in range(pairs_each):
             n = longest if i == 0 else int(torch.randint(1, longest + 1, (1,), generator=generator))
             tokens_1T = torch.randint(n, (1, n), generator=generator)
-            wrong += wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
-        shape = dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width)
-        rows.append({"length": longest, **shape, "asked": pairs_each, "wrong": wrong})
+            wrong += constructed.wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
+        rows.append({"length": longest, **shape(model.cfg), "asked": pairs_each, "wrong": wrong})
     return {}, columns(rows)
 
 
@@ -173,9 +159,8 @@ def constructed_decoder_study(
     def of_size(size: str, n: int) -> ModelConfig:
         return ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
 
-    def shape(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
-        parameters = parameter_count(build_model(cfg, device="meta"))
-        return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width, parameters=parameters)
+    def sized(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
+        return shape(cfg) | {"parameters": parameter_count(build_model(cfg, device="meta"))}
 
     models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
     rows = []
@@ -185,12 +170,10 @@ def constructed_decoder_study(
         sets = torch.cat([torch.randint(n, own.shape, generator=generator), own]), hard_sequences(n, n)
         for precision, twin in in_precisions(count3_decoder(cfg)).items():
             ours, hard = (scored(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets)
-            row = {"model": label, "length": n, **shape(cfg), "precision": precision}
-            row |= {"asked": ours["asked"], "wrong": ours["wrong"]}
-            row |= {"hard_asked": hard["asked"], "hard_wrong": hard["wrong"]}
+            row = {"model": label, "length": n, **sized(cfg), "precision": precision, **both_scores(ours, hard)}
             rows.append({**row, "margin": min(ours["margin"], hard["margin"])})
     held = {size: longest_held(size) for size in ("small", "medium", "large")}
-    return {"paper": {size: {**shape(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
+    return {"paper": {size: {**sized(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
 
 
 def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study:
@@ -207,9 +190,18 @@ def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study
     return {"seeds": float(64**16)}, columns(rows)
 
 
+def shape(cfg: ModelConfig) -> dict[str, int]:
+    return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width)
+
+
+def both_scores(ours: Mapping[str, Any], hard: Mapping[str, Any]) -> dict[str, int]:
+    """Asked and wrong answers of random and of hard sequences, as columns."""
+    return {f"{kind}{name}": of[name] for kind, of in (("", ours), ("hard_", hard)) for name in ("asked", "wrong")}
+
+
 def scored(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> dict[str, Any]:
     """``wrong_answers`` by name."""
-    return dict(zip(("wrong", "asked", "margin"), wrong_answers(model, tokens_BT, wanted_BT), strict=True))
+    return dict(zip(("wrong", "asked", "margin"), constructed.wrong_answers(model, tokens_BT, wanted_BT), strict=True))
 
 
 def largest_weight(model: Transformer) -> tuple[str, float]:
@@ -227,7 +219,7 @@ def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Gener
     return tokens_BT, wanted.view_as(tokens_BT)
 
 
-def wrong_generations(model: ConstructedCount3, sequences: int, seed_length: int, generator: torch.Generator) -> int:
+def wrong_generations(model: Transformer, sequences: int, seed_length: int, generator: torch.Generator) -> int:
     """Number of random seeds that the model does not continue as Count3 does, to its full length."""
     length = model.cfg.max_length
     prompt_BT = torch.randint(model.cfg.vocab_size, (sequences, seed_length), generator=generator)
@@ -250,7 +242,7 @@ TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
 }
 
 
-def traces(model: ConstructedCount3, causal: ConstructedCount3, shown: Sequence[int]) -> dict[str, Any]:
+def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> dict[str, Any]:
     """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states a mask spoils.
 
     ``spoiled``: by layer, how many tokens have another state under the causal mask; ``spoiled_last``: whether the
@@ -269,10 +261,3 @@ def traces(model: ConstructedCount3, causal: ConstructedCount3, shown: Sequence[
         "numbers_masked": {name: read(before_output(masked)).tolist() for name, read in TRACED.items()},
         "attention": [[head.tolist() for head in layer.attention_HTT] for layer in full],
     }
-
-
-def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
-    """The states before the last layer overwrites a and x² by the output, with the answer that it finds."""
-    state_TD = layers[-2].state_TD.clone()
-    state_TD[:, PLACE["answer"]] = layers[-1].column("answer")
-    return replace(layers[-2], state_TD=state_TD)

@@ -22,9 +22,8 @@ NEAR = 0.02  # of accuracy: closer to the baseline, or to 1, counts as being the
 MORE_STEPS = 3  # the direct answer's rows are a third as long as the trace's: both process the same number of tokens
 SHALLOW = 2
 SMOKE = TrainConfig(10, 16, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=64)
-QUICK = TrainConfig(
-    3000, 64, 3e-3, 3e-4, warmup_steps=100, eval_every=150, eval_sequences=512, final_eval_sequences=4096
-)
+SCORED = dict(eval_every=150, eval_sequences=512, final_eval_sequences=4096)
+QUICK = TrainConfig(3000, 64, 3e-3, 3e-4, warmup_steps=100, **SCORED)
 GPU = TrainConfig(10_000, decay_steps=10_000, eval_every=250, precision="bf16")
 PAPER = TrainConfig(100_000, eval_every=500, precision="bf16")
 MEDIUM = dict(n_layers=6, n_heads=6, width=384)
@@ -35,14 +34,10 @@ CHAINS = {
     "paper": Tier(dict(longest=64, symbols=64), MEDIUM, PAPER, 5, by_seed=True),
 }
 # The length that has several depths, these, and the other lengths, at ``SHALLOW`` layers.
+BRIEF = replace(QUICK, steps=600, max_lr=2e-3, min_lr=2e-4, eval_every=60)
 DEPTHS = {
     "smoke": (6, (1, 2), (5,), Tier({}, dict(width=16, n_heads=2), SMOKE, 2)),
-    "quick": (
-        10,
-        (1, 2, 4, 8, 12),
-        (6, 8, 14),
-        Tier({}, dict(width=64, n_heads=4), replace(QUICK, steps=600, max_lr=2e-3, min_lr=2e-4, eval_every=60), 5),
-    ),
+    "quick": (10, (1, 2, 4, 8, 12), (6, 8, 14), Tier({}, dict(width=64, n_heads=4), BRIEF, 5)),
     "gpu": (64, (1, 2, 4, 8, 12), (16, 32), Tier({}, dict(width=192, n_heads=3), GPU, 5)),
     "paper": (64, (1, 2, 3, 6, 12, 24), (24, 32, 48), Tier({}, dict(width=384, n_heads=6), PAPER, 5)),
 }
@@ -101,20 +96,11 @@ def measure_depths(records: Sequence[Record]) -> list[Measurement]:
     return [measured("6.2-depth", gain, used, levels=reached, excluded_because=barred)]
 
 
-CHAIN_OF_THOUGHT = Experiment(
-    "chain_of_thought",
-    1,
-    "Count3 with and without a chain of thought",
-    "04_rasp",
-    Plan(
-        "chain_of_thought",
-        "chain",
-        CHAINS,
-        {"trace": Arm("decoder"), "direct": Arm("decoder", lambda entp, own: MORE_STEPS)},
-        {arm: Variant(dict(scored=arm), (arm,)) for arm in ("trace", "direct")},
-    ),
-    # trace − direct in right answers: whether the way out of Lemma 6.2 works when it is trained (Remark 6.4)
-    Comparisons([Paired("6.4-trained", "answer", "trace", "direct")], near=NEAR, frame=chain_table, excluded=no_pairs),
-    changeable=False,
-)
+ARMS = {"trace": Arm("decoder"), "direct": Arm("decoder", lambda entp, own: MORE_STEPS)}
+PLAN = Plan("chain_of_thought", "chain", CHAINS, ARMS, {arm: Variant(dict(scored=arm), (arm,)) for arm in ARMS})
+# trace − direct in right answers: whether the way out of Lemma 6.2 works when it is trained (Remark 6.4)
+CLAIMS = [Paired("6.4-trained", "answer", "trace", "direct")]
+MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=no_pairs)
+TITLE = "Count3 with and without a chain of thought"
+CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE, changeable=False)
 DEPTH = Experiment("depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, changeable=False)

@@ -108,14 +108,6 @@ def test_decoders_with_positions_are_refuted(width, layers, mlp, seed):
     assert refutation.guaranteed >= 0.75 * (p_TD[1] - p_TD[0]).abs().max().item()  # beta is at least 3/2
 
 
-def test_single_precision_is_refuted_too():
-    p_TD = some_positions(4, same=False).float()
-    encoder = AttentionStack(4, 2, causal=False, positions_TD=p_TD, dtype=torch.float32)
-    decoder = AttentionStack(4, 2, causal=True, positions_TD=p_TD, dtype=torch.float32)
-    for refutation in (refute_encoder(encoder), refute_decoder(decoder)):
-        assert refutation.difference >= refutation.guaranteed * (1 - 1e-4) > 0.1
-
-
 def test_models_that_a_proof_does_not_cover_are_refused():
     p_TD = some_positions(3, same=False)
     short = AttentionStack(3, 2, causal=False, positions_TD=p_TD[:2])
@@ -148,11 +140,6 @@ def test_appendices_a2_to_a5_hold_on_random_models(seed):
     """Equal are a decoder and its causal model, one layer under either mask, formulas and matrices, and exact rows."""
     errors = equality_errors(seed)
     assert errors.pop("a3_two_layers") > 1e-6 and max(errors.values()) < 1e-10 and len(errors) == 5
-
-
-def test_further_layers_change_nothing():
-    x_TD = normal(4, 3)
-    torch.testing.assert_close(theorem_4_1_decoder(3, n_layers=5).encode(x_TD), theorem_4_1_decoder(3).encode(x_TD))
 
 
 # Training against the theorems, the checks on random models, and how the claims are judged by them.
@@ -267,6 +254,3 @@ def test_a_whole_decoder_is_simulated_by_an_encoder():
     torch.testing.assert_close(y_TD, decoder.encode(x_TD))
     without = checks.simulating_encoder(decoder, 6, constant=1e-9)
     assert not torch.allclose(without.encode(torch.cat([x_TD, torch.zeros(6, 6, dtype=torch.float64)], 1))[:, :3], y_TD)
-    decoder.skip = False
-    with pytest.raises(ValueError, match="no skip connections"):
-        checks.simulating_encoder(decoder, 6)

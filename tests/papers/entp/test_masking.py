@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,19 +42,11 @@ def test_the_papers_example():
 @given(n=st.integers(1, 40), constant=st.sampled_from([60.0, 1e3, 1e6]), seed=st.integers(0, 99))
 def test_exact_masks_reproduce_causal_attention(n, constant, seed):
     rotated = torch.linalg.qr(torch.randn(n, n, generator=seeded(seed), dtype=torch.float64))[0]
-    for basis in (exact_basis(n), exact_basis(n)[:, : max(1, n - 1)], dyadic_basis(n)):
+    for basis in (exact_basis(n), exact_basis(n)[:, : max(1, n - 1)]):
         assert torch.equal(added_scores(basis), normalised_mask(n))
         assert mask_error(basis, constant, seed) < 1e-10
     assert mask_error(rotated, 60.0, seed) < 1e-10
     assert score_error(rotated) < 1e-12
-
-
-@given(n=st.integers(2, 70))
-def test_an_exact_dyadic_mask_has_a_dimension_per_inner_node(n):
-    basis = dyadic_basis(n)
-    used = (basis.queries_nd != 0).any(0) & (basis.keys_nd != 0).any(0)
-    assert used.sum() == n - 1
-    assert (basis.keys_nd != 0).sum(1).max() <= math.ceil(math.log2(n))
 
 
 def output_bound(error, constant, n, score_range):
@@ -84,7 +77,10 @@ def test_compact_vectors_have_the_same_inner_products_in_distribution():
     """Of 16 unit vectors in 40 dimensions: the mean of <a, b>² is 1/40, and their spread across draws agrees."""
     spread = {}
     for compact in (False, True):
-        bases = [random_basis(16, 40, seeded(seed), compact) for seed in range(400)]
+        plain = (torch.randn(16, 40, generator=seeded(seed), dtype=torch.float64) for seed in range(400))
+        bases = (
+            [F.normalize(a) for a in plain] if not compact else [random_basis(16, 40, seeded(s)) for s in range(400)]
+        )
         assert {b.shape[1] for b in bases} == {16 if compact else 40}
         grams = torch.stack([b @ b.T for b in bases])
         torch.testing.assert_close(grams.diagonal(dim1=1, dim2=2), torch.ones(400, 16, dtype=torch.float64))
@@ -99,7 +95,7 @@ def test_random_errors_grow_with_the_number_of_summed_vectors():
     """From 64 to 512 tokens at d = 4096 the paper's sums lose more than the root of 8 in precision, dyadic ones 2."""
 
     def error(make, n):
-        return sum(score_error(make(n, 4096, seeded(seed), True)) for seed in range(4))
+        return sum(score_error(make(n, 4096, seeded(seed))) for seed in range(4))
 
     assert error(random_basis, 512) / error(random_basis, 64) > math.sqrt(8)
     assert error(dyadic_basis, 512) / error(dyadic_basis, 64) < 2.3
@@ -128,15 +124,3 @@ def test_the_dimensions_found_suffice_and_fewer_do_not(n, kind):
     assert score_error(masking.KINDS[kind](n, d, 0.25, 0)) <= 0.25 * (1 + 1e-9)
     if d > 1:
         assert score_error(masking.KINDS[kind](n, d - 1, 0.25, 0)) > 0.25
-
-
-def test_bad_values_are_named():
-    for named, call in {
-        "kind = ": lambda: dimensions_needed("best", 8),
-        "error = 0.5": lambda: dimensions_needed("exact", 8, 0.5),
-        "limit = 100": lambda: dimensions_needed("random", 64, limit=100),
-        "constant = ": lambda: augmentation(exact_basis(3), 0),
-        "d = ": lambda: dyadic_basis(8, 2, seeded(0)),
-    }.items():
-        with pytest.raises(ValueError, match=named):
-            call()

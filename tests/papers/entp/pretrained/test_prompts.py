@@ -63,8 +63,7 @@ def test_answers_are_right_wrong_or_invalid():
 
 
 def small_task(with_code: bool = True, **changes) -> PromptTask:
-    model, tokenizer = weights.language_model("tiny-llama")
-    return studies.prompt_task(model, tokenizer, {**SMALL, **changes}, with_code, 4)
+    return studies.prompts_for("tiny-llama", {**SMALL, **changes}, with_code, 4)[1]
 
 
 @pytest.mark.parametrize("with_code", [True, False])
@@ -73,9 +72,8 @@ def test_the_loss_is_on_the_answer_and_the_score_on_what_was_generated(with_code
     for evaluating in (False, True):
         batch = task.batch(generator_for("cpu", "x"), 3, evaluating)
         assert batch.inputs_BT.shape == (3, task.length)
-        for row, wanted, x in zip(
-            batch.targets_BT, batch.wanted_BT, task.sequences(generator_for("cpu", "x"), 3, evaluating), strict=True
-        ):
+        sequences = task.counting.sequences(generator_for("cpu", "x"), 3, evaluating).tolist()
+        for row, wanted, x in zip(batch.targets_BT, batch.wanted_BT, sequences, strict=True):
             text = task.tokenizer.decode(row[wanted], skip_special_tokens=True)
             assert text == ("".join(map(str, x[3:])) if evaluating else as_list(x))
 
