@@ -63,8 +63,8 @@ BRIEF = TrainConfig(64, **RATES, warmup_steps=8, eval_every=8, eval_sequences=64
 RATES = dict(batch_size=32, max_lr=3e-4, min_lr=3e-5)
 LONG = TrainConfig(600, **RATES, warmup_steps=60, eval_every=30, eval_sequences=512, final_eval_sequences=2048)
 FOUR_ARMS, ARMS = tuple(ENCODER_ARMS)[:-1], tuple(ENCODER_ARMS)
-SMALL, TENS = dict(length=8, seed_length=3, symbols=8, held_out=0.2), dict(length=10, seed_length=4, symbols=10)
-TENS |= dict(held_out=0.2)
+SMALL = dict(length=8, seed_length=3, symbols=8, held_out=0.2)
+TENS = dict(length=10, seed_length=4, symbols=10, held_out=0.2)
 TINY_BERT = dict(model="tiny-bert", layers=0, task=dict(length=5, seed_length=2, symbols=6))
 ENCODER = {
     "smoke": dict(body=TINY_BERT, train=SHORT, seeds=2, arms=ARMS),
