@@ -236,14 +236,13 @@ CLAIMS = (
     Paired("F3-bert", "token_accuracy", "pretrained", "random"),
     Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
 )
-OF_ENCODER = plan_encoder, Comparisons(CLAIMS, **COMPARED)
-TITLE = "A pretrained BERT trained with ENTP on Count3"
-PRETRAINED_ENCODER = experiment("pretrained_encoder", TITLE, *OF_ENCODER, check_prerequisites=check_readable)
+TITLE, MEASURE = "A pretrained BERT trained with ENTP on Count3", Comparisons(CLAIMS, **COMPARED)
+PRETRAINED_ENCODER = experiment("pretrained_encoder", TITLE, plan_encoder, MEASURE, check_prerequisites=check_readable)
 TITLE = "LoRA on Table 5's prompts: Count3 and its control"
 PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measure_prompts, **STORED)
-OF_LIFTED = plan_lifted, Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
+MEASURE = Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
 TITLE = "A causal language model with its mask lifted"
-PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, *OF_LIFTED, **STORED)
+PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, plan_lifted, MEASURE, **STORED)
 TITLE = "A provider's fine-tuning, tried on the loopback"
 PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims)
 
