@@ -73,8 +73,7 @@ def notebooks() -> Path:
 
 def readme() -> Path:
     """The README, part of which is generated."""
-    of_repository("notebooks")
-    return root() / "README.md"
+    return of_repository("README.md")
 
 
 def reference() -> Path:

@@ -55,9 +55,9 @@ def t_quantile(freedom: float) -> float:
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """(mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
 
-    For differences of paired runs this is the paired t interval. ValueError for values in more than one dimension.
+    For differences of paired runs this is the paired t interval.
     """
-    values = sequence(values)
+    values = np.asarray(values, dtype=float)
     mean = float(values.mean()) if len(values) else math.nan
     if len(values) < 2:
         return sure(mean, math.nan, math.nan)
@@ -118,11 +118,9 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
     """(ratio, low, high) of the means of two paired sets of values, by Fieller's theorem.
 
     Low and high are NaN for fewer than two pairs, and where the interval of the mean of ``below`` includes zero: no
-    bounded interval exists then. All three are where that mean is zero. ValueError for sets of unlike length.
+    bounded interval exists then. All three are where that mean is zero.
     """
-    above, below = sequence(above), sequence(below)
-    if len(above) != len(below):
-        raise ValueError(f"{len(above)} values over {len(below)}: pairs are needed")
+    above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
     if not len(above) or below.mean() == 0:
         return math.nan, math.nan, math.nan
     top, bottom = above.mean(), below.mean()
@@ -136,14 +134,6 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
         return sure(ratio, math.nan, math.nan)
     root = np.sqrt(max(half**2 - lead * last, 0.0))
     return sure(ratio, (half - root) / lead, (half + root) / lead)
-
-
-def sequence(values: Sequence[float]) -> np.ndarray:
-    """The values, (n,); ValueError where they have more dimensions."""
-    found = np.asarray(values, dtype=float)
-    if found.ndim != 1:
-        raise ValueError(f"values of shape {found.shape}: must be a sequence of numbers")
-    return found
 
 
 def proportion_interval(successes: int, trials: int) -> tuple[float, float]:

@@ -138,12 +138,5 @@ def describe(kind: Any) -> str:
         return "one of " + ", ".join(repr(a) for a in args)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe(a) for a in args)
-    names = {
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        bool: "True or False",
-        list: "a list",
-        type(None): "None",
-    }
-    return names.get(kind, str(kind).replace("typing.", ""))
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", list: "a list"}
+    return "None" if kind is type(None) else names.get(kind, str(kind).replace("typing.", ""))

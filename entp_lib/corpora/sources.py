@@ -37,14 +37,7 @@ HUB_REVISION = "79d93d786212f7344586290adb811d4ae6a1762c"
 STRINGS = ("string", "large_string", "string_view", "dictionary<values=string, indices=int32, ordered=0>")
 ELSEWHERE = "corpus='embedded' and a path to a text or Parquet file work without a network"
 # Import name -> distribution.
-PACKAGES = {
-    "torch": "torch",
-    "pandas": "pandas",
-    "numpy": "numpy",
-    "matplotlib": "matplotlib",
-    "scipy": "scipy",
-    "sklearn": "scikit-learn",
-}
+PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "scipy")} | {"sklearn": "scikit-learn"}
 LEFT_OUT = {"test", "tests", "testing", "_vendor"}
 RECURRING = 40  # characters below which a paragraph may come again: headings do by nature
 
@@ -183,11 +176,8 @@ def library(name: str, what: str):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = name.split(".")[0]
-        raise ConfigError(
-            f'{what}: needs {package}, which is not installed; run pip install -e ".[language]". '
-            "Text files and tokenizer='bytes' work without it"
-        ) from error
+        right = """pip install -e ".[language]" gets it; text files and tokenizer='bytes' work without"""
+        raise ConfigError(f"{what}: needs {name.split('.')[0]}, which is not installed; {right}") from error
 
 
 def check_checksum(checksum: str) -> None:
@@ -270,11 +260,10 @@ def embedded_file(checksum: str = "") -> Path:
     if checksum and path.exists():
         return path
     missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
-    right = (
-        f"{', '.join(missing)} not installed, whose documentation belongs to it; export it where they are (python -m "
-        f"entp_lib corpus --export FILE) and give that file as corpus, or put it into {paths.relative(folder)}"
+    export = f"export it where they are (entp_lib corpus --export FILE) and put it into {paths.relative(folder)}"
+    require(
+        not missing, f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is; {export}"
     )
-    require(not missing, f"corpus = 'embedded': {right}")
     versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
     with locked(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # which versions gave which checksum
@@ -290,9 +279,7 @@ def embedded_file(checksum: str = "") -> Path:
             path = folder / f"embedded-{known[versions]}.txt"
             write_atomically(path, data)
             write_atomically(index, json.dumps(known, indent=1).encode())
-    right = (
-        f"the documentation installed here has {known[versions]!r} ({versions}); install the versions of "
-        f"requirements.txt, or put embedded-{checksum}.txt, exported where they are, into {paths.relative(folder)}"
-    )
-    require(checksum in ("", known[versions]), f"checksum = {checksum!r}: {right}")
+    wrong = f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions})"
+    right = f"install the versions of requirements.txt, or put embedded-{checksum}.txt into {paths.relative(folder)}"
+    require(checksum in ("", known[versions]), f"{wrong}; {right}")
     return path

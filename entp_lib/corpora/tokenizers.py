@@ -140,12 +140,8 @@ def learned_pairs(vocabulary: int, texts: Iterator[str]) -> str:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[END_TOKEN],
-        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
+    start = {"special_tokens": [END_TOKEN], "initial_alphabet": sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())}
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False, **start)
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer.to_str()
 

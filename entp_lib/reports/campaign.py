@@ -7,7 +7,6 @@ Every part says what it found in ``campaign.log``; whatever is cut goes on when 
 import argparse
 import io
 import json
-import logging
 import subprocess
 import sys
 import tarfile
@@ -42,7 +41,6 @@ BENCHMARK_SHARE = 0.15  # of the budget, at most
 ORDER = (("count3", 0.8), ("addition", 0.4), ("in_context", 0.5), ("openwebtext", 1.0))
 BOUNDS = {"fp32": 2e-4, "bf16": 6e-2}  # of the largest entry: a GPU's fp32 products may round as TF32 does not
 SHAPE = dict(n_layers=3, n_heads=3, width=48, vocab_size=32, max_length=24)
-log = logging.getLogger(__name__)
 
 
 def campaign_command(options: argparse.Namespace) -> int:
@@ -102,14 +100,11 @@ class Campaign:
         """Run all checks: whether they pass."""
         good = True
         for name, check in CHECKS.items():
-            started = time.monotonic()
             try:
                 found, passed = check(self.device)
             except Exception as error:  # whatever a new machine comes up with is a finding
-                log.debug("check %s", name, exc_info=True)
                 found, passed = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", False
-            took = time.monotonic() - started
-            self.say(f"check {name}: {'passed' if passed else 'FAILED'}: {found} ({took:.1f} s)", passed=passed)
+            self.say(f"check {name}: {'passed' if passed else 'FAILED'}: {found}", passed=passed)
             good &= passed
         return good
 
@@ -121,7 +116,6 @@ class Campaign:
         try:
             found = run(config, ENGINE_VERSION, store=self.store, device=self.device).metrics
         except Exception as error:  # the ordinary way works everywhere: the runs are worth more than the choice
-            log.debug("choice", exc_info=True)
             self.say(f"attention: not measured ({type(error).__name__}: {error}); masked is used")
             return
         packed_attention.use(found["choice"])
@@ -148,22 +142,23 @@ class Campaign:
         The first seed is begun whatever it takes, as the next campaign goes on from its checkpoint.
         """
         experiment, began, limit = EXPERIMENTS[name], time.monotonic(), share * self.left()
-        runs, complete, cut, failed = by_seed(experiment.plan(self.tier, seeds)), 0, 0, 0
+        runs, done = by_seed(experiment.plan(self.tier, seeds)), []
         for seed in dict.fromkeys(planned.labels["seed"] for planned in runs):
             some = [planned.config for planned in runs if planned.labels["seed"] == seed]
             left = limit - (time.monotonic() - began)
-            if left <= 0 or (complete and expected(some, 1, self.store, self.device)[0] > left):
+            if left <= 0 or (done and expected(some, 1, self.store, self.device)[0] > left):
                 break
             options = dict(jobs=1, time_limit=left, device=self.device, label=f"{name} {self.tier}")
             try:
-                done = sweep(some, experiment.version, store=self.store, **options)
+                done.append(sweep(some, experiment.version, store=self.store, **options))
             except SweepError as error:
-                done = error.sweep
+                done.append(error.sweep)
                 self.say(str(error))
-            complete, cut = complete + len(done.complete), cut + len(done.records) - len(done.complete)
-            failed += len(done.failures)
+        records, complete, failed = (
+            sum(len(getattr(each, name)) for each in done) for name in ("records", "complete", "failures")
+        )
         took = f"in {time.monotonic() - began:.0f} of {max(0.0, limit):.0f} s"
-        counts = f"{complete} complete, {cut} cut, {failed} failed of {len(runs)} planned, {took}"
+        counts = f"{complete} complete, {records - complete} cut, {failed} failed of {len(runs)} planned, {took}"
         self.say(f"{name}: {counts if runs else 'has no such tier'}")
         return 1 if failed else 0
 

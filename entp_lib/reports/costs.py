@@ -118,15 +118,14 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
             break
     each = {key: statistics.median(found) for key, found in seconds.items()}
 
-    def operations(config: Config) -> float:  # 0 for a study, and for a run whose data are not there: it will say so
-        with contextlib.suppress(ConfigError):
-            return training_operations(config) if isinstance(config, RunConfig) else 0.0
-        return 0.0
-
-    rates = [work / each[key] for key, config in kinds.items() if (work := operations(config))]
-    for key, config in {family(config): config for config in configs}.items() if rates else ():
-        if key not in each and (work := operations(config)):
-            each[key] = work / statistics.median(rates)
+    work = {}
+    for key, config in (kinds | {family(config): config for config in configs}).items():
+        with contextlib.suppress(ConfigError):  # a run whose data are not there: it will say so
+            work[key] = training_operations(config) if isinstance(config, RunConfig) else 0.0
+    rates = [work[key] / took for key, took in each.items() if work.get(key)]
+    for key in work.keys() - each.keys() if rates else ():
+        if work[key]:
+            each[key] = work[key] / statistics.median(rates)
     took = [each[family(config)] for config in configs if family(config) in each]
     return max(sum(took) / max(1, min(jobs, len(took))), *took, 0.0), len(configs) - len(took)
 

@@ -42,6 +42,7 @@ TIER_WORDS = {
     "gpu": "the paper's task within half an hour on one data-centre GPU",
     "paper": "the paper's task, model and schedule",
 }
+PAGE_COLUMNS = ("what was asked", "answer", "numbers", "how sure", "where")
 FIGURE = (
     "![ENTP's lead over a decoder, task by task, at equal steps and at equal multiply-adds]"
     "(figures/00_full_attention.png)"
@@ -132,15 +133,8 @@ def page(table: pd.DataFrame) -> str:
     rows = []
     for row in answers().itertuples():
         where = [claims.link(claim).replace("](<", "](<../") for claim in supposed(row.rests_on)]
-        rows.append(
-            {
-                "what was asked": row.asked,
-                "answer": row.answer,
-                "numbers": re.sub(r"\{([^}]+)\}", number, row.numbers),
-                "how sure": row.sure,
-                "where": ", ".join(dict.fromkeys(where)),
-            }
-        )
+        numbers = re.sub(r"\{([^}]+)\}", number, row.numbers)
+        rows.append([row.asked, row.answer, numbers, row.sure, ", ".join(dict.fromkeys(where))])
     measured = table.loc[table["our_value"].notna(), "tier"]
     counts, large = measured.value_counts(), int(measured.isin(PAPER_SCALE).sum())
     by_tier = ", ".join(f"{counts[tier]} at `{tier}` ({TIER_WORDS[tier]})" for tier in TIERS if tier in counts)
@@ -149,7 +143,7 @@ def page(table: pd.DataFrame) -> str:
         scale = f"{large} of {len(measured)} measured comparisons ran at the paper's size; by tier: {by_tier}."
     return (
         "# Findings\n\n<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n\n"
-        f"{costs.markdown_table(pd.DataFrame(rows))}\n\n{scale}\n\n"
+        f"{costs.markdown_table(pd.DataFrame(rows, columns=PAGE_COLUMNS))}\n\n{scale}\n\n"
         "Every claim and question, with its interval, margin and caveats, is in `results/claims.csv` and "
         "`results/questions.csv`; the site (`./run_all.sh --site`) has them as a table to filter and search.\n"
     )

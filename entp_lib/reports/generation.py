@@ -25,8 +25,8 @@ def generate_command(options: argparse.Namespace) -> int:
     require(options.tokens >= 1, f"--tokens {options.tokens}: must be at least 1")
     path = find_weights(options.run)
     config, model = load_run(str(path))
-    sampling = dict(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
-    print(continued(config, model, options.prompt, options.tokens, weights=path, **sampling))
+    sampling = dict(temperature=options.temperature, top_p=options.top_p)
+    print(continued(config, model, options.prompt, options.tokens, path, options.seed, **sampling))
     return 0
 
 
@@ -63,11 +63,8 @@ def codec(config: RunConfig, weights: Path | None = None) -> Codec:
         symbols = build_task(config.task, config.task_params).symbols
         encode, _ = codec_of(numbers[:symbols])
         return encode, lambda found: " " + " ".join(str(i - symbols * (i >= symbols)) for i in found)
-    require(
-        config.task == "counting",
-        f"{config.experiment} was trained on the task {config.task!r}, whose tokens are neither text nor numbers that "
-        "could be typed; load_model gives its model",
-    )
+    right = "whose tokens are neither text nor numbers that could be typed; load_model gives its model"
+    require(config.task == "counting", f"{config.experiment} was trained on the task {config.task!r}, {right}")
     return codec_of(numbers)
 
 
@@ -88,19 +85,11 @@ def codec_of(words: list[str]) -> Codec:
 
 
 def continued(
-    config: RunConfig,
-    model: Transformer,
-    prompt: str,
-    tokens: int,
-    *,
-    temperature: float,
-    top_p: float = 1.0,
-    seed: int = 0,
-    weights: Path | None = None,
+    config: RunConfig, model: Transformer, prompt: str, tokens: int, weights: Path | None = None, seed: int = 0, **how
 ) -> str:
     """``prompt`` and ``tokens`` more tokens, each drawn from what the last ``max_length`` tokens predict.
 
-    ConfigError for an empty prompt, symbols that the model has not, and sampling parameters out of range.
+    ``how``: temperature and top_p. ConfigError for those out of range, and a prompt that the model cannot read.
     """
     encode, decode = codec(config, weights)
     right = f"--tokens {tokens}: {config.experiment}'s models answer a prompt and do not continue it: --tokens 1"
@@ -109,16 +98,16 @@ def continued(
     require(bool(ids), "the prompt is empty: it must have at least one token")
     require(0 <= seed < 2**63, f"seed = {seed}: must be from 0 to 2^63 - 1")
     row, room = torch.tensor([ids]), model.cfg.max_length
-    sampling = dict(temperature=temperature, top_p=top_p, generator=torch.Generator().manual_seed(seed))
+    how["generator"] = torch.Generator().manual_seed(seed)
     try:
         fits = min(tokens, max(0, room - len(ids) + 1))  # so many without the window moving
         if fits < tokens:
             text = "the model's length of %d is reached after %d new tokens: further ones see the last %d tokens alone"
             log.warning(text, room, fits, room)
         if fits:
-            row = generate(model, row, fits, **sampling)
+            row = generate(model, row, fits, **how)
         for _ in range(tokens - fits):
-            row = torch.cat([row, generate(model, row[:, -room:], 1, **sampling)[:, -1:]], 1)
+            row = torch.cat([row, generate(model, row[:, -room:], 1, **how)[:, -1:]], 1)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return prompt + decode(row[0, len(ids) :].tolist())

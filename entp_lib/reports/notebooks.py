@@ -90,40 +90,37 @@ def defaults(notebook: Path) -> dict[str, Any]:
 def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Sequence[Path]) -> dict[Path, dict]:
     """The parameters for each of ``notebooks``: ``given``, from options that all have, and ``extra``, from -p.
 
-    Raises ConfigError as ``checked`` does; for a name that only some of the notebooks have it names these.
+    Of a wrong one papermill would only warn, and the notebook say so after its imports. ConfigError for a name that is
+    no parameter, one that only some of the notebooks have, which it names, and a value that their class refuses.
     """
-    known = {path: defaults(path) for path in notebooks}
+    known, given = {path: defaults(path) for path in notebooks}, given | extra
     for name in extra:
         having = [path.stem for path in notebooks if name in known[path]]
         if having and len(having) < len(notebooks):
             only = ",".join(map(paths.number_of, having))
             raise ConfigError(f"parameter {name} belongs to {', '.join(having)}: add --only {only}")
-    return {path: checked({**given, **extra}, known[path], path) for path in notebooks}
+    for path, values in known.items():
+        for name in given:
+            one_of(f"parameter of {path.stem}", name, values)
+        cls = parameters_class(path) if given.keys() - COMMON else NotebookParameters
+        names = {f.name for f in dataclasses.fields(cls)}
+        try:
+            from_dict(cls, {name: value for name, value in (values | given).items() if name in names})
+        except ConfigError as error:
+            raise ConfigError(f"{path.stem}: {error}") from None
+    return {path: dict(given) for path in notebooks}
 
 
-def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dict[str, Any]:
-    """``given`` if the notebook would accept it: papermill would only warn, and the notebook say so after its imports.
-
-    ``known``: its parameters with their defaults. ConfigError for a name that is no parameter, and a value that the
-    class of parameters refuses that the notebook names and imports.
-    """
-    for name in given:
-        one_of(f"parameter of {notebook.stem}", name, known)
-    cls: type = NotebookParameters
-    if not set(given) <= COMMON:
-        sources = [c["source"] for c in read_notebook(notebook) if "notebook_parameters(" in c["source"]]
-        nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
-        calls = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("notebook_parameters")]
-        for dotted in (ast.unparse(call.args[1]) for call in calls if len(call.args) == 2):
-            for node in (n for n in nodes if isinstance(n, ast.ImportFrom)):
-                if dotted.split(".")[0] in {alias.name for alias in node.names}:
-                    cls = pkgutil.resolve_name(f"{node.module}.{dotted}")
-    names = {f.name for f in dataclasses.fields(cls)}
-    try:
-        from_dict(cls, {name: value for name, value in (known | given).items() if name in names})
-    except ConfigError as error:
-        raise ConfigError(f"{notebook.stem}: {error}") from None
-    return given
+def parameters_class(notebook: Path) -> type:
+    """The class that a notebook imports and has its parameters checked by."""
+    sources = [c["source"] for c in read_notebook(notebook) if "notebook_parameters(" in c["source"]]
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("notebook_parameters")]
+    for dotted in (ast.unparse(call.args[1]) for call in calls if len(call.args) == 2):
+        for node in (n for n in nodes if isinstance(n, ast.ImportFrom)):
+            if dotted.split(".")[0] in {alias.name for alias in node.names}:
+                return pkgutil.resolve_name(f"{node.module}.{dotted}")
+    return NotebookParameters
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:
@@ -243,11 +240,8 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Sequence[Path
         raise ConfigError("jupyter-lab is not installed beside this Python; run ./run_all.sh --lab")
     if kept := refresh_copies(reset):
         names, numbers = ", ".join(map(paths.relative, kept)), ",".join(paths.number_of(path.name) for path in kept)
-        print(
-            f"kept with your edits, though the committed ones have changed since: {names} "
-            f"(./run_all.sh --lab --reset {numbers} makes them anew)",
-            flush=True,
-        )
+        anew = f"(./run_all.sh --lab --reset {numbers} makes them anew)"
+        print(f"kept with your edits, though the committed ones have changed since: {names} {anew}", flush=True)
     command = [program, f"--ServerApp.root_dir={paths.root()}", "--LabApp.default_url=/lab/tree/lab/00_overview.ipynb"]
     command.append("--ContentsManager.pre_save_hook=entp_lib.reports.notebooks.before_saving")
     command += [f"--port={port}"] if port is not None else []

@@ -59,7 +59,7 @@ def command(options: argparse.Namespace, configs: Callable, report: Callable, de
     store.check_writable()
     planned = configs(str(Path(options.file).resolve()), options)
     name, experiment = printable(Path(options.file).name), planned[0].experiment
-    done = run_sweep(options, planned, VERSIONS[experiment], store.root, name, device=device)
+    done = run_sweep(options, planned, VERSIONS[experiment], store, name, device=device)
     print(report(done.records))
     drawn = picture(done.complete, store.root / "figures" / f"{experiment}.png")
     if drawn:

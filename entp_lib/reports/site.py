@@ -34,6 +34,7 @@ NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml", "itables")
 INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
 SOURCE = Path(__file__).parent / "site_source"
 COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
+PLACES = ("docs", "docs/journal", "notebooks", "play")  # of pages
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
 UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
 EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
@@ -159,17 +160,19 @@ def weights_script(experiment: str) -> str:
 
 def contents(folder: Path) -> str:
     """Table of contents at the side, of the pages that lie below ``folder``."""
-    found = {
-        p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")
-    }
-    journal, index = sorted(n for n in found if n.startswith("docs/journal/")), "docs/journal/README"
-    docs = sorted(n for n in found - set(journal) - set(FIRST) - {"docs/findings"} if n.startswith("docs/"))
+    pages, index = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")], "docs/journal/README"
+    within = {place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place) for place in PLACES}
     groups = {
-        "Found": ["docs/findings", "gallery", *docs, index],
-        "Play": sorted((n for n in found if n.startswith("play/")), key=lambda n: (n != "play/match3", n)),
-        "Notebooks": sorted(n for n in found if n.startswith("notebooks/")),
+        "Found": [
+            "docs/findings",
+            "gallery",
+            *(n for n in within["docs"] if n not in (*FIRST, "docs/findings")),
+            index,
+        ],
+        "Play": sorted(within["play"], key=lambda n: n != "play/match3"),
+        "Notebooks": within["notebooks"],
         "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],
-        "Journal": [n for n in journal if n != index],
+        "Journal": [n for n in within["docs/journal"] if n != index],
     }
     head = "```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {}\n\n{}\n```\n"
     return "\n" + "\n".join(head.format(caption, "\n".join(names)) for caption, names in groups.items())
@@ -206,19 +209,10 @@ def annex(table: pd.DataFrame) -> str:
     link = re.compile(r"\[(.+?)\]\(<(.+?)\.ipynb(.*?)>\)")
     shown["where"] = [link.sub(r'<a href="../\2.html\3">\1</a>', claims.link(claim)) for claim in table["id"]]
     filters = [shown.columns.get_loc(name) for name in ("of", "verdict", "tier")]
-    html = itables.to_html_datatable(
-        shown,
-        connected=False,
-        showIndex=False,
-        allow_html=True,
-        maxBytes=0,
-        pageLength=25,
-        table_id="ledger",
-        classes="display compact",
-        layout={"top1": "searchPanes"},
-        searchPanes={"columns": filters, "initCollapsed": True, "layout": "columns-3"},
-        scrollX=True,
-    )
+    look = dict(connected=False, showIndex=False, allow_html=True, maxBytes=0, pageLength=25, table_id="ledger")
+    panes = {"columns": filters, "initCollapsed": True, "layout": "columns-3"}
+    look |= dict(classes="display compact", layout={"top1": "searchPanes"}, searchPanes=panes, scrollX=True)
+    html = itables.to_html_datatable(shown, **look)
     script = generate_init_offline_itables_html(Path(itables.__file__).parent / "html" / "dt_bundle.js")
     judged = table[table["kind"] != "question"]
     counts = judged["verdict"].value_counts()

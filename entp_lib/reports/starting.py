@@ -51,11 +51,8 @@ def notebook_command(options: argparse.Namespace) -> int:
         try:
             build_task(task, params)
         except ConfigError as error:
-            known = ", ".join(SIZES)
-            raise ConfigError(
-                f"--task {task}: a length alone makes no small example of it ({error}); give its other fields "
-                f"defaults, or take {known}"
-            ) from error
+            right = f"{error}; give its other fields defaults, or take {', '.join(SIZES)}"
+            raise ConfigError(f"--task {task}: a length alone makes no small example of it: {right}") from error
     taken = {number for number, _, _ in stems}
     number = next(f"{n}" for n in range(FIRST_OWN, AFTER_OWN) if f"{n}" not in taken)
     small, large = (f"dict({', '.join(f'{n}={value!r}' for n, value in params.items())})" for params in sizes)
@@ -77,10 +74,9 @@ def notebook_command(options: argparse.Namespace) -> int:
 
 def check_name(kind: str, name: str, taken: set[str]) -> None:
     """ConfigError for a name that is no identifier in lower case, or that one in ``taken`` has, which it names."""
-    require(
-        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name),
-        f"{kind} {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}",
-    )
+    fits = re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name)
+    right = f"must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}"
+    require(fits, f"{kind} {name!r}: {right}")
     what = "a task" if name in TASKS else "an experiment" if name in EXPERIMENTS else "a file"
     require(name not in taken, f"{kind} {name!r}: exists, as the name of {what}; take another name")
 

@@ -24,7 +24,6 @@ from entp_lib.records.execution import Config
 from entp_lib.records.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
-from entp_lib.reports.campaign import ENGINE, ENGINE_VERSION
 from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
 from entp_lib.reports.notebooks import notebook_paths
@@ -47,8 +46,7 @@ def train_command(options: argparse.Namespace) -> int:
 def train_here(options: argparse.Namespace, ranked: int) -> int:
     """The command itself, in the only process or in the rank that leads ``ranked`` ones."""
     experiment = EXPERIMENTS[options.experiment]
-    if options.results is None and options.tier == "smoke":  # which claims nothing
-        options.results = paths.results() / "smoke"
+    claims_nothing = options.results is None and options.tier == "smoke"
     by_id, shards = {}, options.gradient_shards or ranked or 1  # others are other configurations: sums round otherwise
     for run in experiment.plan(options.tier, options.seeds):
         if not options.architecture or run.labels.get("architecture") in options.architecture:
@@ -67,7 +65,11 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
         chosen.update(found)
     runs = [run for run_id, run in by_id.items() if run_id in chosen]
     configs, jobs = [run.config for run in runs], 1 if ranked else experiment.jobs
-    done = run_sweep(options, configs, experiment.version, options.results, f"{experiment.name} {options.tier}", jobs)
+    store, label = (
+        Store(paths.results() / "smoke" if claims_nothing else options.results),
+        f"{experiment.name} {options.tier}",
+    )
+    done = run_sweep(options, configs, experiment.version, store, label, jobs)
     trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
@@ -79,13 +81,12 @@ def run_sweep(
     options: argparse.Namespace,
     configs: Sequence[Config],
     version: int,
-    results: Path | str | None,
+    store: Store,
     label: str,
     jobs: int = 0,
     device: str | None = None,
 ) -> Sweep:
     """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed."""
-    store = Store(results)
     todo = [c for c in configs if options.fresh or not is_complete(store.find(c, version))]
     cluster, limit, jobs = getattr(options, "cluster", ""), seconds(options.time_limit), options.jobs or jobs
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
@@ -147,6 +148,8 @@ def tier_command(options: argparse.Namespace) -> int:
 
 def records_command(options: argparse.Namespace) -> int:
     """``records``: read every record and name the damaged; 1 where there are some."""
+    from entp_lib.reports.campaign import ENGINE, ENGINE_VERSION  # which no other command needs
+
     known = {name: experiment.version for name, experiment in EXPERIMENTS.items()} | {ENGINE: ENGINE_VERSION}
     store, sound, wrong = Store(options.results, read_only=True), 0, []
     folder = store.root / "records"

@@ -107,7 +107,7 @@ class Templates(Task):
             where_T, last = torch.arange(self.length, device=device), self.last_prefix
             scored = {"last": where_T == last - 1, "matching": where_T >= last}.get(self.scored, where_T >= 0)
             scored_BT = scored.expand(size, -1).clone()
-        return Batch(text_BT[:, :-1], text_BT[:, 1:], scored_BT, torch.ones(size, dtype=torch.long, device=device))
+        return Batch.of_text(text_BT, scored_BT)
 
 
 def floor_by_position(task: Templates, templates: Tensor) -> list[float]:

@@ -24,7 +24,7 @@ from entp_lib.models import Transformer, build_model
 from entp_lib.models.entp import token_forwards
 from entp_lib.records import resuming
 from entp_lib.tasks import Text
-from entp_lib.tasks.base import generator_for, seed_from
+from entp_lib.tasks.base import draw_on_side, generator_for, seed_from
 from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
 from entp_papers.encoder_decoder.parts import Masking, appended_mask, full_states, mask_tokens, masked_loss, prefix_loss
@@ -188,9 +188,11 @@ def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
     place_B = torch.randint(length, (rows,), generator=generator)
     before_B = window_BT[torch.arange(rows), place_B]
     all_N = window_BT.flatten()
-    other_B = all_N[torch.randint(len(all_N), (rows,), generator=generator)]  # as often as they come
-    while (same_B := other_B == before_B).any():
-        other_B[same_B] = all_N[torch.randint(len(all_N), (int(same_B.sum()),), generator=generator)]
+
+    def draw(count: int) -> Tensor:  # as often as they come
+        return all_N[torch.randint(len(all_N), (count,), generator=generator)]
+
+    other_B = draw_on_side(draw, rows, before_B.eq, False)
     changed_BT = window_BT.clone()
     changed_BT[torch.arange(rows), place_B] = other_B
     return changed_BT, place_B

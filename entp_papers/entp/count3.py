@@ -44,13 +44,9 @@ class Parameters(NotebookParameters):
         require(0 < self.threshold < 1, f"threshold = {self.threshold}: must be between 0 and 1")
 
 
-ARMS = {
-    "decoder": Arm("decoder"),
-    "prefix_decoder": Arm("prefix_decoder"),
-    "entp": Arm("entp"),
-    EQUAL_FORWARDS: Arm("decoder", equal_forwards),
-    "small_entp": Arm("entp", model=SIZES["small"], once=True),  # of size Small, which the authors never logged
-}
+ARMS = {name: Arm(name) for name in ("decoder", "prefix_decoder", "entp")}
+ARMS[EQUAL_FORWARDS] = Arm("decoder", equal_forwards)
+ARMS["small_entp"] = Arm("entp", model=SIZES["small"], once=True)  # of size Small, which the authors never logged
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
 WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
 # Count2 is run where it costs seconds; the paper has it for a language model only.
@@ -142,10 +138,7 @@ def arrivals(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFr
 
 
 def flatness(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run: how much token accuracy rose from the last but one fifth of its evaluations to the last one.
-
-    ``flat`` where the mean over the seeds of its arm is below ``FLAT``.
-    """
+    """A row per run: rise of token accuracy into the last fifth; ``flat`` where an arm's mean is below ``FLAT``."""
     found = pd.DataFrame({**r.labels, "rise": rise(r.curves["token_accuracy"])} for r in records)
     found["flat"] = exceeds(FLAT, found.groupby("arm")["rise"].transform("mean"))
     return found
@@ -179,10 +172,7 @@ def slopes(records: Sequence[Record]) -> pd.Series:
 
 
 def lead(came: pd.DataFrame) -> pd.Series:
-    """ln of the steps until an accuracy was reached, decoder − ENTP by seed, of ``arrivals``.
-
-    Pairs in which neither run reaches it are dropped.
-    """
+    """ln of steps until an accuracy, decoder − ENTP by seed; pairs in which neither reaches it are dropped."""
     arms = came[came["arm"].isin(("decoder", "entp"))]
     somebody = arms.groupby("seed")["reached"].any()
     found = paired(came, "log_step", "decoder", "entp").dropna()
@@ -193,17 +183,16 @@ def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame
     """A row per arm, for the notebook: sequence accuracy (least seed), when it arrives, and whether it is flat."""
     table, came, rise = summary(records), arrivals(records, threshold), flatness(records)
     rows = {}
-    for arm, part in table.groupby("arm", sort=False):
-        times = came[came["arm"] == arm]
-        seeds = f"{int((part['sequence_accuracy'] >= LEARNED).sum())} of {len(part)}"
+    for arm in dict.fromkeys(table["arm"]):
+        scores, times, rises = (found[found["arm"] == arm] for found in (table, came, rise))
+        least, right = scores["sequence_accuracy"].min(), int((scores["sequence_accuracy"] >= LEARNED).sum())
         rows[arm] = {
-            "sequence accuracy, least seed": round(part["sequence_accuracy"].min(), 3),
-            f"seeds at {LEARNED} of sequences": seeds,
+            "sequence accuracy, least seed": round(least, 3),
+            f"seeds at {LEARNED} of sequences": f"{right} of {len(scores)}",
             f"seeds that reach {threshold} of tokens": f"{int(times['reached'].sum())} of {len(times)}",
             "steps to it, geometric mean": round(math.exp(times["log_step"].mean())),
             "token-forwards to it": f"{math.exp(times['log_token_forwards'].mean()):.3g}",
-            "rise in the last fifth": round(rise[rise["arm"] == arm]["rise"].mean(), 4),
-            "flat": bool(rise[rise["arm"] == arm]["flat"].all()),
+            **{"rise in the last fifth": round(rises["rise"].mean(), 4), "flat": bool(rises["flat"].all())},
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -228,8 +217,8 @@ def growth(records: Sequence[Record]) -> list[Measurement]:
         return []
     floor = table["baseline_token_accuracy"].mean()
     sides = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
-    barred = no_pairs_found(records, arms)
-    return [measured("F2-unseen-parity", values, select(records, arm=arms), levels=sides, excluded_because=barred)]
+    judged = dict(levels=sides, excluded_because=no_pairs_found(records, arms))
+    return [measured("F2-unseen-parity", values, select(records, arm=arms), **judged)]
 
 
 def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons:

@@ -24,7 +24,7 @@ from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import mean_table, summary
 from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import Study
+from entp_lib.experiments.studies import Study, flat
 from entp_lib.records.resuming import trained
 from entp_lib.records.store import Record
 from entp_lib.tasks import Batch, Counting, Task, build_task, generator_for, loss_curve
@@ -140,11 +140,7 @@ class Probed(Counting):
 
 
 def scorings(task: Counting) -> dict[str, Task]:
-    """``AtEven`` of a task by what it scores. ConfigError where no even n is scored, and for Count2, without pairs."""
-    require(task.order == 3, f"order = {task.order}: the shortcut is Count3's, of order 3")
-    require(
-        task.first_scored < task.length or task.length % 2 == 0, f"length = {task.length}: no even prefix is scored"
-    )
+    """``AtEven`` of a task by what it scores."""
     params = {field.name: getattr(task, field.name) for field in fields(Counting)}
     return {EVEN: AtEven(**params), PARITY: AtEven(**params, parity=True)}
 
@@ -198,15 +194,11 @@ def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def probe_table(records: Sequence[Record]) -> pd.DataFrame:
-    """By arm, means over seeds where n and x_n are even: accuracy and parity agreement, also where the answer is wrong.
-
-    ``commonest parity``: the agreement of a guess from n and x_n.
-    """
-    rows = pd.DataFrame({**r.labels, **{k: v for k, v in r.metrics.items() if isinstance(v, float)}} for r in records)
+    """By arm, means where n and x_n are even: accuracy and parity agreement, also where the answer is wrong."""
+    columns = ["token_accuracy", "parity_agreement", "agreement where wrong", "commonest parity"]
+    rows = flat(records).rename(columns={"commonest": "commonest parity"})
     wrong = 1 - rows["token_accuracy"]
     rows["agreement where wrong"] = (rows["parity_agreement"] - rows["token_accuracy"]) / wrong
-    rows = rows.rename(columns={"commonest": "commonest parity"})
-    columns = ["token_accuracy", "parity_agreement", "agreement where wrong", "commonest parity"]
     return rows.groupby("arm", sort=False)[columns].mean()
 
 

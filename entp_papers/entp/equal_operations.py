@@ -48,10 +48,7 @@ class Comparison:
     as_forwards: bool = False
 
     def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
-        """Decoders of as many multiply-adds, each before the ENTP run that it is compared with, as that was planned.
-
-        A decoder has ENTP's schedule, stretched.
-        """
+        """Decoders of as many multiply-adds, on ENTP's schedule stretched, each before the ENTP it is compared with."""
         found, planned, about = [], self.source.plan(tier, seeds), {"comparison": self.name}
         for run in planned:
             known = PlannedRun(run.config, run.labels | about)
@@ -80,10 +77,7 @@ class Comparison:
         return [replace(found[claim], claim=asked) for claim, (asked, _) in self.asked.items() if claim in found]
 
     def budgets(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """A row for each measure and budget at which there are runs: what the decoder spends, ENTP's lead.
-
-        Runs of another tier than the decoders with ENTP's multiply-adds, or changed ones, are no part of it.
-        """
+        """A row for each measure and budget with unchanged runs of this tier: what the decoder spends, ENTP's lead."""
         mine, rows = select(records, comparison=self.name), []
         own = [
             r
@@ -117,8 +111,7 @@ def costs(record: Record) -> pd.Series:
 def budgets(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
     """ENTP's lead at each budget of the decoder: what that spends, in ENTP's, and the lead with its interval.
 
-    ``records``: labelled, the experiment's own and those of the experiments that it compares them with. Empty where no
-    decoder with ENTP's multiply-adds has run.
+    ``records``: labelled, the experiment's own and those of the experiments that it compares them with.
     """
     rows = [row for c in COMPARISONS[experiment.name] for row in c.budgets(records)]
     return pd.DataFrame(rows).set_index(["task", "measure", "equal"]) if rows else pd.DataFrame()

@@ -35,10 +35,7 @@ def arm_name(full: int) -> str:
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every number of full layers and seed, for the same steps and for ENTP's token-forwards.
-
-    The runs of ENTP itself serve both budgets: they are planned once, at equal steps.
-    """
+    """Every number of full layers and seed at both budgets; the runs of ENTP serve both, and are planned once."""
     if tier not in TIERS:
         return []
     setting, runs = TIERS[tier], []

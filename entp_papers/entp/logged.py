@@ -26,8 +26,7 @@ NAME = "logged_steps"
 # By task: tokens of a sequence, the shortest scored prefix, vocabulary, sequences of a batch.
 SETTINGS = {
     "count3": (64, 17, 64, 64),
-    "plain addition": (64, 1, 14, 64),
-    "reversed addition": (64, 1, 14, 64),
+    **dict.fromkeys(("plain addition", "reversed addition"), (64, 1, 14, 64)),
     "shakespeare": (64, 1, 65, 64),
     "openwebtext": (128, 1, 50_304, 32),
 }
@@ -68,10 +67,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def spent(record: Record) -> pd.DataFrame:
-    """By score (rows): steps and multiply-adds of each arm to it, and the ratios; NaN where an arm never gets there.
-
-    ``fewer steps``: the decoder's over ENTP's. ``more multiply-adds``: ENTP's over the decoder's.
-    """
+    """By score (rows): steps and multiply-adds of each arm to it, and ratios; NaN where an arm never gets there."""
     steps = pd.DataFrame(record.curves).astype(float).set_index("level")
     operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in ARMS})
     fewer, more = steps["decoder"] / steps["entp"], operations["entp"] / operations["decoder"]

@@ -21,12 +21,8 @@ from entp_papers.entp.pairless import within
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
 BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
 ADDED = 0.05  # of sequences, the margin of Table 2's rows: a decoder that gains more from more steps is not at its end
-VARIANT_NAMES = {
-    "match3": "Match3′",
-    "modulus": "modulus = length",
-    "anchor": "x_t in place of x_1",
-    "count": "count in place of existence",
-}
+VARIANT_NAMES = {"match3": "Match3′", "modulus": "modulus = length", "anchor": "x_t in place of x_1"}
+VARIANT_NAMES |= {"count": "count in place of existence"}
 ARMS = ("decoder", "entp")  # of every variant; Match3′ itself has a decoder with ENTP's token-forwards, too
 # What changes from Match3′ in each variant, in the order of §6.4.
 VARIANTS = {
@@ -80,12 +76,8 @@ def shares(records: Sequence[Record]) -> dict[str, pd.Series]:
 
 def against(records: Sequence[Record]) -> dict[tuple[str, str], pd.Series]:
     """ENTP less each decoder on Match3′ itself, by seed, under (the decoder's arm, metric), where both ran."""
-    table = variant_table(records)
-    found = {
-        (second, metric): gap(table, "match3", metric, second)
-        for second in ("decoder", EQUAL_FORWARDS)
-        for metric in METRICS
-    }
+    table, asked = variant_table(records), [(arm, metric) for arm in ("decoder", EQUAL_FORWARDS) for metric in METRICS]
+    found = {(arm, metric): gap(table, "match3", metric, arm) for arm, metric in asked}
     return {key: values for key, values in found.items() if len(values)}
 
 

@@ -218,10 +218,7 @@ def by_length(task: str, params: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def overview(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per task: accuracy of the mode, of the anchor alone and of the bound, and the bound's loss in nats.
-
-    In brackets, of what was simulated, the bound fitted on one half and scored on the other.
-    """
+    """A row per task: accuracy of mode, anchor and bound, its loss; in brackets fitted on one half of the sequences."""
     names, rows = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}, {}
     for r in records:
         params, found = dict(r.config.params["params"]), r.metrics

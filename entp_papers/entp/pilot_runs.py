@@ -46,8 +46,7 @@ FOUR_DIGITS = {"smoke": LENGTHS["smoke"], "overnight": replace(LENGTHS["overnigh
 
 def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
     """One run at length 24; the arms of a seed see the same sequences, and all are scored on every prefix."""
-    setting = COUNTING[tier]
-    drawn = 0 if arm == "decoder" else FEW[tier]
+    setting, drawn = COUNTING[tier], 0 if arm == "decoder" else FEW[tier]
     params = {**setting.task, **({"drawn": drawn} if drawn else {})}
     architecture = "entp" if arm == "entp" else "decoder"
     config = run_of(experiment, tier, "counting", params, setting.model, setting.train, architecture, seed)
@@ -112,12 +111,13 @@ def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-TITLE, ALONE = "Count3 at length 24, few prefixes of many sequences", dict(changeable=False)
-GATE = "03b_count3_details", plan_counting, no_claims
-COUNT3_LONG = Experiment("count3_long", 1, f"{TITLE}: the gate", *GATE, **ALONE)
-PAIRS = "03b_count3_details", plan_counting_pairs, no_claims
-COUNT3_LONG_PAIRS = Experiment("count3_long_pairs", 1, f"{TITLE}: pairs", *PAIRS, **ALONE)
-WHOLE = "03_count3", plan_counting_all, lead_claims(CLAIMS)
-COUNT3_LONG_ALL = Experiment("count3_long_all", 1, "Count3 at length 24, all prefixes", *WHOLE, **ALONE)
-GATE = "Addition trained to four digits: the gate", "07_addition", plan_four_digits, no_claims
-ADDITION_FOUR_DIGITS = Experiment("addition_four_digits", 1, *GATE, **ALONE)
+TITLE, DETAILS = "Count3 at length 24, few prefixes of many sequences", "03b_count3_details"
+ALONE = dict(changeable=False)
+COUNT3_LONG = Experiment("count3_long", 1, f"{TITLE}: the gate", DETAILS, plan_counting, no_claims, **ALONE)
+COUNT3_LONG_PAIRS = Experiment(
+    "count3_long_pairs", 1, f"{TITLE}: pairs", DETAILS, plan_counting_pairs, no_claims, **ALONE
+)
+TITLE, MEASURE = "Count3 at length 24, all prefixes", lead_claims(CLAIMS)
+COUNT3_LONG_ALL = Experiment("count3_long_all", 1, TITLE, "03_count3", plan_counting_all, MEASURE, **ALONE)
+TITLE = "Addition trained to four digits: the gate"
+ADDITION_FOUR_DIGITS = Experiment("addition_four_digits", 1, TITLE, "07_addition", plan_four_digits, no_claims, **ALONE)

@@ -208,10 +208,7 @@ def looks(who: Player, text: str) -> Tensor:
 
 
 def draw(pair: list[Player], text: str):
-    """Both models on ``text``, and below where the last position of each looks, layer by layer.
-
-    Where prefixes have right answers: the probability of the right one after each prefix; else, what each expects next.
-    """
+    """Both models on ``text``: the right answer's probability, or what is next; where the last position looks."""
     above = ["both", "both"] if answered(pair) is not None else [0, 1]
     figures.use_style()
     fig, axes = plt.subplot_mosaic([above, ["looks 0", "looks 1"]], figsize=(7.2, 4.4))

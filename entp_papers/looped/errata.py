@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 from numpy import ndarray
+from scipy.special import softmax
 
 from entp_lib.experiments.studies import Study, columns, largest
 from entp_papers.looped import algorithms
@@ -52,11 +53,6 @@ def branch_elsewhere() -> dict[str, float]:
 def linear_softmax() -> dict[str, float]:
     """E7: the largest error of softmax([x, C]) taken for x, and of e^C / δ softmax([δ x, C]) - 1 / δ."""
     x, delta, sink = np.linspace(-1, 1, 9), 1e-6, 40.0
-
-    def softmax(z: ndarray) -> ndarray:
-        e = np.exp(z - z.max())
-        return e / e.sum()
-
     printed = softmax(np.append(x, sink))[:-1]
     scaled = softmax(np.append(delta * x, sink))[:-1] * math.exp(sink) / delta - 1 / delta
     return {"printed": largest(printed - x), "corrected": largest(scaled - x)}

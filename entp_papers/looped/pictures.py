@@ -11,6 +11,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
+from scipy.optimize import isotonic_regression
 
 from entp_lib import paths
 from entp_lib.experiments import figures
@@ -25,19 +26,6 @@ SHORT = ("fetch", "read a", "read b", "write")
 BESIDE = dict(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)  # a legend at the right of its panel
 
 
-def spread(places: Sequence[float], apart: float) -> list[float]:
-    """Rising ``places`` moved until ``apart`` from each other: those that are too close are set around their mean."""
-    groups: list[list[float]] = []
-    for place in places:
-        groups.append([place])
-        while len(groups) > 1:
-            last, before = groups[-1], groups[-2]
-            if np.mean(last) - np.mean(before) >= apart * (len(last) + len(before)) / 2:
-                break
-            groups[-2:] = [before + last]
-    return [float(np.mean(g)) + apart * (i - (len(g) - 1) / 2) for g in groups for i in range(len(g))]
-
-
 def draw_state(ax: Axes, metrics: Mapping[str, Any]) -> None:
     """The state X as the paper has it, a token per column, -1, 0 and 1 in colours; names of the rows at its left.
 
@@ -47,8 +35,9 @@ def draw_state(ax: Axes, metrics: Mapping[str, Any]) -> None:
     figures.heat(ax, x_DT, cmap=BITS, vmin=-1, square=False)
     by_row = sorted(metrics["rows"].items(), key=lambda row: row[1])
     places = {name: (start, stop) for name, (start, stop) in by_row if x_DT[start:stop].any()}
-    centres, apart = [(start + stop) / 2 for start, stop in places.values()], len(x_DT) / 18
-    for name, centre, at in zip(places, centres, spread(centres, apart), strict=True):
+    centres, steps = np.array(list(places.values())).mean(1), len(x_DT) / 18 * np.arange(len(places))
+    spread = isotonic_regression(centres - steps).x + steps  # those that are too close are set around their mean
+    for name, centre, at in zip(places, centres, spread, strict=True):
         line = {"arrowstyle": "-", "lw": 0.5, "color": "grey", "shrinkA": 0, "shrinkB": 0}
         place = {"xycoords": ax.get_yaxis_transform(), "textcoords": ax.get_yaxis_transform()}
         ax.annotate(name, (0, centre), (-0.06, at), fontsize=7, ha="right", va="center", arrowprops=line, **place)

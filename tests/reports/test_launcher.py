@@ -67,10 +67,9 @@ def planned(only="", update=False, **given):
 )
 def test_parameters_are_checked_against_the_notebook(folder, given, message):
     path = write_notebook(folder, "03_x")
-    known = defaults(path)
-    assert known == {"tier": "best", "seeds": 0, "jobs": 0, "rate": 0.5, "rule": "one"}
+    assert defaults(path) == {"tier": "best", "seeds": 0, "jobs": 0, "rate": 0.5, "rule": "one"}
     with pytest.raises(ConfigError, match=message):
-        notebooks.checked(given, known, path)
+        notebooks.checked_for_all(given, {}, [path])
 
 
 def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder, tmp_path, capsys):

@@ -138,10 +138,7 @@ def published_rule(records: Sequence[Record]) -> str:
 
 
 def scores(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per run and checkpoint rule: its labels, the step of the checkpoint, its test scores, cost.
-
-    ``seen_error`` is that of the last weights on the training examples.
-    """
+    """A row per run and checkpoint rule: labels, test scores, cost; ``seen_error``: last weights on training sums."""
     rows = []
     for r in records:
         about = {**r.labels, "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"]}

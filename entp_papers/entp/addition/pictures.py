@@ -70,10 +70,7 @@ def seen_and_unseen(table: pd.DataFrame, form: str, records: Sequence[Record]) -
 
 
 def by_cells(cells: pd.DataFrame) -> Figure:
-    """Test error by digits and carries at the smallest and the largest training set: means and 95 % t intervals.
-
-    ``cells``: ``by_group`` of one rule and format, with groups like "3 digits, 2 carries".
-    """
+    """Test error by digits and carries (``by_group``) at the smallest and the largest training set."""
     ends = sorted({cells["n_train"].min(), cells["n_train"].max()})
     arms, order = list(dict.fromkeys(cells["arm"])), sorted(cells["group"].unique())
     looks = {figures.ARMS[arm].label: figures.ARMS[arm] for arm in arms}
@@ -111,10 +108,7 @@ def by_rule(table: pd.DataFrame, rules: Sequence[str], records: Sequence[Record]
 
 
 def both_sizes(table: pd.DataFrame) -> Figure:
-    """The authors' logged errors of Small and Medium with standard errors, a panel a format; our Medium's as points.
-
-    ``table``: our ``scores`` by one checkpoint rule.
-    """
+    """The authors' logged errors of Small and Medium, a panel a format; our Medium's (``scores``) as points."""
     fig, axes = figures.panels(2, width=3.9, height=2.7, sharey=True)
     logged, ours = published("entp", "addition"), table[table["model"] == "medium"]
     for ax, form in zip(axes, ("reversed", "plain"), strict=True):

@@ -17,10 +17,7 @@ ENDS = ("", ", low", ", high")
 
 
 def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
-    """Change of the error from the fewest to the most examples, paired by seed, by arm: mean, 95 % interval, seeds.
-
-    Beside it the mean error of the last weights on the training examples themselves, at every size.
-    """
+    """Change of the error from fewest to most examples, paired by seed, by arm; and the mean error on those seen."""
     rows = {}
     for arm, part in table.groupby("arm", sort=False):
         wide = part.pivot(index="seed", columns="n_train", values="error").dropna()
@@ -116,10 +113,7 @@ def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
 
 
 def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
-    """Test error of every run by the task's groups (digits and carries, or digits): columns of ``scores``, ``group``.
-
-    ConfigError for a rule that they do not have.
-    """
+    """``scores`` by one rule, an error for each of the task's groups. ConfigError for a rule that the records lack."""
     rows = []
     for r, row in zip(records, chosen(scores(records), rule).to_dict("records"), strict=True):
         for name, found in r.metrics["test"][rule]["groups"].items():
@@ -138,10 +132,7 @@ def cells_by_part(run: PlannedRun) -> pd.DataFrame:
 
 
 def known_lengths(records: Sequence[Record]) -> pd.DataFrame:
-    """By rule and arm of ``addition_lengths``: test errors of sums and characters, errors at trained lengths, losses.
-
-    Means over seeds; those at the trained lengths are of the last weights.
-    """
+    """By rule and arm of ``addition_lengths``, means over seeds: test errors; errors at trained lengths, losses."""
     known = pd.DataFrame({"arm": [r.labels["arm"] for r in records]})
     known["error at trained lengths, last weights"] = [1 - r.metrics["sequence_accuracy"] for r in records]
     known["training loss"] = [r.curves["train_loss"][-1] for r in records]

@@ -244,10 +244,7 @@ GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half o
 
 
 def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.DataFrame:
-    """Seconds of a training step at ``rate`` multiply-adds/s by width (rows, multiples of 64) and length (columns).
-
-    Backward counts twice. ``method``: "fast", "loop" or "decoder".
-    """
+    """Seconds of a training step (backward counts twice) at ``rate`` multiply-adds/s, by width and length."""
     widths = range(64, 1025, 64)
     counts = {n: {d: all_tokens(of_shape(n_layers, d, n), n, method) for d in widths} for n in GRID}
     return 3 * batch * pd.DataFrame(counts) / rate

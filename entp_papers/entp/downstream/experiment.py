@@ -14,10 +14,10 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.experiments.comparisons import Comparisons, Paired
+from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import curves, gap_table, levels, paired, published, select
-from entp_lib.experiments.measurements import Measurement, name_of
+from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun, planned, planned_study
 from entp_lib.records.store import Record, Store
@@ -53,7 +53,6 @@ TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
     "gpu": (dict(**STORIES, max_tokens=512), TrainConfig(5000, 64, **GPU)),
     "paper": (dict(source="hub", **STORIES, max_tokens=128), TrainConfig(10_000, 64, **PAPER)),
 }
-PRONOUNS_AT = {"smoke": "embedded", "quick": "embedded", "gpu": "embedded", "paper": "hub"}
 
 
 def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -68,10 +67,7 @@ def record_name(config: RunConfig) -> str:
 
 
 def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
-    """Fine-tuning on CLUTRR from the weights of a run on text: its model, tokenizer, tier and seeds.
-
-    Added answers and positions beyond the run's context start fresh.
-    """
+    """Fine-tuning on CLUTRR from weights of a run on text; answers and positions beyond its own start fresh."""
     tier, seeds = pretraining.tier, (pretraining.model_seed, pretraining.data_seed)
     params, train = TIERS[tier]
     params = {**params, "protocol": protocol, "text": pretraining.task_params}
@@ -93,7 +89,7 @@ def plan_pronouns(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The pronouns by each run on text."""
     found = []
     for run in language_models(tier, seeds):
-        params = {"weights": record_name(run.config), "source": PRONOUNS_AT[tier]}
+        params = {"weights": record_name(run.config), "source": "hub" if tier == "paper" else "embedded"}
         config = StudyConfig("pronouns", tier, "pronouns", params, run.config.model_seed, run.config.data_seed)
         found.append(planned_study(config, arm=run.labels["arm"]))
     return found
@@ -170,17 +166,13 @@ def paired_tests(table: pd.DataFrame) -> pd.DataFrame:
 
 def measure_clutrr(records: Sequence[Record]) -> list[Measurement]:
     """Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set."""
-    if not records:
-        return []
-    table, tier = errors(records), records[0].config.tier
-    found = []
+    table, found = errors(records), []
     for claim, protocol, column in (("T4-clutrr", "authors", PUBLISHED), ("T4-clutrr-fair", "fair", FAIR)):
-        used = tuple(name_of(r) for r in select(records, protocol=protocol))
-        values = gaps(table, protocol, column).tolist()
         rows = table[table["protocol"] == protocol]
         floor = rows["most frequent answer"].mean()
         reached = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
-        found.append(Measurement(claim, values, tier, used, tier == "paper" and protocol == "authors", reached))
+        used, values = select(records, protocol=protocol), gaps(table, protocol, column)
+        found.append(measured(claim, values, used, protocol == "authors", levels=reached))
     return found
 
 
@@ -198,10 +190,7 @@ def published_items() -> list[str]:
 
 
 def authors_tests() -> pd.DataFrame:
-    """The authors' logged CLUTRR errors by training-set size and rule, decoder − ENTP with a paired t interval.
-
-    Their seeds are of the fine-tuning alone: there was one language model of each architecture.
-    """
+    """The authors' logged CLUTRR errors by size and rule, decoder − ENTP; their seeds are of the fine-tuning alone."""
     rows = {}
     logged = published("entp", "downstream").dropna(subset="seed").astype({"n_train": int})
     for key, part in logged.groupby(["n_train", "rule"]):

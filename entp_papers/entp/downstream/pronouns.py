@@ -35,6 +35,7 @@ ITEMS_AT_ONCE = 16
 # Wrong answers of two seeds in 100, from Table 4: 43.5 ± 0.5 and 38.0 ± 1.0 %, population standard deviations.
 PUBLISHED_WRONG, PUBLISHED_ITEMS = {"decoder": (43, 44), "entp": (37, 39)}, 100
 
+HIGH_UP = "needed a chair to reach the top shelf."
 # A sentence about a and b, how it ends if the blank is a, and how if it is b.
 STATED = (
     ("{a} has two umbrellas and {b} has none, so when it rained _", "lent one to a friend.", "asked for one."),
@@ -43,11 +44,7 @@ STATED = (
     ("{a} knows the way and {b} is new in town, so _", "led the walk.", "followed behind."),
     ("{a} slept well but {b} was up all night, so at noon _", "was wide awake.", "was very tired."),
     ("{a} gave {b} a violin lesson, in which _", "was the teacher.", "was the pupil."),
-    (
-        "{a} is tall and {b} is short, so _",
-        "reached the top shelf with ease.",
-        "needed a chair to reach the top shelf.",
-    ),
+    ("{a} is tall and {b} is short, so _", "reached the top shelf with ease.", HIGH_UP),
     ("{a} owed ten coins to {b}, and on Friday _", "paid the debt.", "got the coins back."),
     ("{a} hid and {b} had to count to twenty, after which _", "kept still.", "went to look everywhere."),
     ("{a} broke a cup that belonged to {b}, so _", "said sorry.", "was angry."),
@@ -119,12 +116,10 @@ def items(source: str) -> list[Item]:
 
 @torch.no_grad()
 def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer, device: str = "cpu") -> pd.DataFrame:
-    """A row for each item: the log-likelihood, in nats, of what follows the blank after each option, the larger one's
-    number as ``chosen``, whether that is ``right``, and whether the item is ``cut``, too long for the model.
+    """A row for each item: log-likelihood (nats) of what follows the blank by option, ``chosen``, ``right``, ``cut``.
 
-    For any architecture; ENTP runs once for each token that is scored. The start and the rest of a sentence are
-    tokenised apart, so that the rest has the same tokens after both options. Tokens of what is too long are predicted
-    from as many before them as the model takes, each in a row of its own.
+    The start and the rest of a sentence are tokenised apart, so that the rest has the same tokens after both options.
+    Tokens of an item too long for the model (``cut``) are predicted from as many before them as the model takes.
     """
     was_training = model.training
     model.eval()
@@ -146,10 +141,7 @@ def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer, d
 
 
 def windows(item: Item, option: str, tokenizer: Tokenizer, longest: int) -> list[tuple[list[int], int]]:
-    """Rows of tokens of the sentence with an option, each with the number of them that are given, not scored.
-
-    One row, or one for each token that follows the blank where the whole is longer than ``longest``.
-    """
+    """Rows of tokens and how many of them are given: one, or one a scored token where the whole is over ``longest``."""
     start, rest = (tokenizer.encode([text], False).tolist() for text in (item.until(option), item.rest))
     ids = start + rest
     if len(ids) - 1 <= longest:
@@ -160,9 +152,7 @@ def windows(item: Item, option: str, tokenizer: Tokenizer, longest: int) -> list
 def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]], device: str) -> Tensor:
     """Log-likelihood of each row's tokens from its number on, given those before, (B,)."""
     ids_BT = pad_sequence([torch.tensor(ids) for ids, _ in rows], batch_first=True).to(device)
-    lengths_B, starts_B = (
-        torch.tensor(x, device=device) for x in ([len(ids) for ids, _ in rows], [n for _, n in rows])
-    )
+    lengths_B, starts_B = torch.tensor([(len(ids), start) for ids, start in rows], device=device).T
     places_T = torch.arange(ids_BT.shape[1] - 1, device=device)
     wanted_BT = (places_T >= starts_B[:, None] - 1) & (places_T < lengths_B[:, None] - 1)
     logits_NV = model(ids_BT[:, :-1], wanted_BT, starts_B)
@@ -188,8 +178,6 @@ def compatible_tests(wrong_first: int, wrong_second: int, total: int) -> pd.Data
 
     ``first_only`` and ``second_only`` count the items that only one of the two has wrong.
     """
-    for name, wrong in (("wrong_first", wrong_first), ("wrong_second", wrong_second)):
-        require(0 <= wrong <= total, f"{name} = {wrong}: must be 0 to total = {total}")
     both = range(max(0, wrong_first + wrong_second - total), min(wrong_first, wrong_second) + 1)
     rows = [(wrong_first - shared, wrong_second - shared) for shared in reversed(both)]
     return pd.DataFrame([(*row, mcnemar(*row)) for row in rows], columns=["first_only", "second_only", "p_value"])

@@ -55,10 +55,7 @@ def hidden(n: int) -> Tensor:
 
 
 def score_error(basis: Basis) -> float:
-    """Largest error of the added scores at C = 1: |s| of a visible key, 1 + s of a hidden one.
-
-    Hidden keys may fall below -1, which does no harm. From 1/2 on, visible and hidden keys need not be apart.
-    """
+    """Largest error of the added scores at C = 1: |s| of a visible key, 1 + s of a hidden one (which may be lower)."""
     extra_q_nd, extra_k_nd = augmentation(basis, 1.0)
     s_nn = extra_q_nd @ extra_k_nd.T
     return max(0.0, float(torch.where(hidden(len(s_nn)), 1 + s_nn, s_nn.abs()).max()))

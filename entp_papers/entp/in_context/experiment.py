@@ -5,7 +5,7 @@ the predictor 0 scores 1, as a mean over all numbers of examples from none on.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -38,11 +38,12 @@ BOTH, ALL = ("decoder", "entp"), ("decoder", "entp", "hybrid")
 LONGER = (EQUAL_FORWARDS,)
 
 
-def by_class(
-    model: Mapping[str, Any], train: Mapping[str, Any], seeds: int, evaluations: int, **classes: tuple
-) -> dict[str, Tier]:
-    """A ``Tier`` for each function class, of its task's parameters, arms and steps."""
-    found = {}
+def by_class(setting: tuple, **classes: tuple) -> dict[str, Tier]:
+    """A ``Tier`` for each function class, of its task's parameters, arms and steps.
+
+    ``setting``: what they share, the model's shape, its schedule, the number of random seeds and that of evaluations.
+    """
+    (model, train, seeds, evaluations), found = setting, {}
     for function, (task, arms, steps) in classes.items():
         schedule = TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **train)
         found[function] = Tier({"function": function, **task}, dict(model), schedule, seeds, arms)
@@ -50,8 +51,8 @@ def by_class(
 
 
 SCALES = dict(position_std=0.5, input_std=0.3)
-TINY, MODEL = dict(n_layers=3, n_heads=2, width=16, **SCALES), dict(n_layers=3, n_heads=4, width=64)
-MODEL |= dict(position_std=1.0, input_std=1.0)
+TINY = dict(n_layers=3, n_heads=2, width=16, **SCALES)
+MODEL = dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0)
 SMOKE = dict(batch_size=8, warmup_steps=2, eval_sequences=16, final_eval_sequences=32)
 RATES = dict(max_lr=3e-3, min_lr=3e-4)  # the better for the decoder on the grid, and as good as any for ENTP
 OTHERS = dict(warmup_steps=100, betas=(0.9, 0.95), weight_decay=0.0, eval_sequences=512, final_eval_sequences=1280)
@@ -65,28 +66,30 @@ SLOW_CURRICULUM, CURRICULUM = dict(curriculum_every=160), dict(curriculum_every=
 # docs/costs.md extrapolates what both would cost.
 TIERS = {
     "smoke": by_class(
-        *(TINY, SMOKE, 2, 3),  # random seeds and evaluations
+        (TINY, SMOKE, 2, 3),
         linear=(dict(dims=2, points=4), ALL + LONGER, 6),
         sparse=(dict(dims=3, points=4, sparsity=1), BOTH + LONGER, 6),
         network=(dict(dims=2, points=4, hidden=8), BOTH, 6),
         tree=(dict(dims=2, points=4, depth=2), BOTH, 6),
     ),
     "quick": by_class(
-        *(MODEL, TRAIN, 5, 20),
-        **dict(linear=(TASK, ALL + LONGER, 500), sparse=(SPARSE, BOTH, 500)),
-        **dict(network=(TASK, BOTH, 300), tree=({**TASK, "depth": 2}, BOTH, 300)),
+        (MODEL, TRAIN, 5, 20),
+        linear=(TASK, ALL + LONGER, 500),
+        sparse=(SPARSE, BOTH, 500),
+        network=(TASK, BOTH, 300),
+        tree=({**TASK, "depth": 2}, BOTH, 300),
     ),
     # To convergence: twenty times quick's steps on the two classes that the paper's main figure has.
     "overnight": by_class(
-        *(MODEL, NIGHT, 5, 100), linear=(TASK, ALL + LONGER, 10_000), sparse=(SPARSE, BOTH + LONGER, 10_000)
+        (MODEL, NIGHT, 5, 100), linear=(TASK, ALL + LONGER, 10_000), sparse=(SPARSE, BOTH + LONGER, 10_000)
     ),
     "gpu": by_class(
-        *(dict(n_layers=6, n_heads=4, width=128, **SCALES), GPU, 1, 40),
+        (dict(n_layers=6, n_heads=4, width=128, **SCALES), GPU, 1, 40),
         **dict.fromkeys(("linear", "sparse"), (SLOW_CURRICULUM, ALL, 8000)),
         **dict.fromkeys(("network", "tree"), (CURRICULUM, BOTH, 3000)),
     ),
     "paper": by_class(
-        *(dict(n_layers=12, n_heads=8, width=256, **SCALES), PAPER, 5, 250),
+        (dict(n_layers=12, n_heads=8, width=256, **SCALES), PAPER, 5, 250),
         **dict.fromkeys(("linear", "sparse", "network", "tree"), (dict(curriculum_every=2000), ALL, 500_000)),
     ),
 }

@@ -75,9 +75,8 @@ def excess(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame
     for run in table(records).itertuples():
         for name in references(studies, run.function):
             other = learners.get((run.function, name, run.seed), float("nan"))
-            row = {"function": run.function, "arm": run.arm, "seed": run.seed, "over": name}
-            rows.append({**row, "excess": run.error - other})
-    return pd.DataFrame(rows)
+            rows.append((run.function, run.arm, run.seed, name, run.error - other))
+    return pd.DataFrame(rows, columns=["function", "arm", "seed", "over", "excess"])
 
 
 def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame:
@@ -133,10 +132,7 @@ def stage(records: Sequence[Record]) -> str:
 
 
 def ends(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per tier, class and arm, means over seeds: training error by fifth, whether flat, error, late error.
-
-    ``errors of the seeds`` are those that ``error`` is the mean of, in ascending order.
-    """
+    """A row per tier, class and arm, means over seeds: training error by fifth, whether flat, error, late error."""
     found = flatness(records).assign(**table(records)[["error", "late_error"]])
     rows = found.groupby(["tier", "function", "arm"], sort=False)
     means = rows[["steps", "fourth", "last", "fall", "error", "late_error"]].mean()

@@ -74,10 +74,7 @@ class Parameters(NotebookParameters):
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures under both schedules, and the decoder at equal token-forwards where ENTP learns from few.
-
-    Labels: ``schedule`` and ``arm``.
-    """
+    """Both architectures and schedules, and a decoder at equal token-forwards where ENTP learns from few positions."""
     if tier not in TIERS:
         return []
     setting = TIERS[tier]

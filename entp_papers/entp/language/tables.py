@@ -33,7 +33,6 @@ ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
 DELTAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 LARGEST = 256  # symbols; counts of trigrams are a table of V³
 
-
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
 BUDGET = {"schedule": TABLE_8, "arm": "decoder"}  # the run whose costs the others are read at
 COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
@@ -83,8 +82,8 @@ def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
     for r in select(records, arm=COUNTS):
         row = {"seed": r.labels["seed"]}
         for name in ORDERS:
-            found = pd.DataFrame({k: r.metrics[name][k] for k in ("position", "loss_by_position")})
-            means = found.groupby(found["position"] >= FROM_POSITION)["loss_by_position"].mean()
+            losses = pd.Series(r.metrics[name]["loss_by_position"], r.metrics[name]["position"])
+            means = losses.groupby(losses.index >= FROM_POSITION).mean()
             row |= {name: r.metrics[name]["loss"]}
             row |= {f"{name}, {RANGES[late]}": means.get(late, math.nan) for late in RANGES}
         rows.append(row)
@@ -164,21 +163,18 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
             row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
             row |= {k: counts[f"{k}, {name}"].mean() for k in ("bigram", "trigram") if len(counts)}
             rows[f"{within[0]} to {within[-1]}", budget] = row
-    return (
-        pd.DataFrame.from_dict(rows, orient="index")
-        .rename_axis(["prefix lengths", "budget"])
-        .map(to_figures, decimals=4)
-    )
+    found = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["prefix lengths", "budget"])
+    return found.map(to_figures, decimals=4)
 
 
 def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     """Texts that the first seed's models wrote: run, prompt and continuation, prompt by prompt."""
     first = [r for r in records if r.config.model_seed == records[0].config.model_seed]
-    names = {r.id: f"{r.labels['arm']}, {r.labels['schedule']}" for r in first}
-    found = [
-        (i, names[r.id], s["prompt"], s["continuation"]) for r in first for i, s in enumerate(r.metrics["samples"])
+    by_prompt = zip(*(r.metrics["samples"] for r in first), strict=True)
+    names = [f"{r.labels['arm']}, {r.labels['schedule']}" for r in first]
+    return [
+        (name, s["prompt"], s["continuation"]) for written in by_prompt for name, s in zip(names, written, strict=True)
     ]
-    return [row[1:] for row in sorted(found, key=lambda row: row[0])]
 
 
 def above_bigrams(

@@ -53,11 +53,9 @@ class Adapted(nn.Module):
                 lifted = sees_the_future(body, width, lifted=True)
             except (ValueError, RuntimeError, TypeError, IndexError):
                 lifted = False
-            require(
-                lifted,
-                f"architecture = 'entp': the causal mask of a {body.config.model_type!r} cannot be lifted (an explicit "
-                "mask changes nothing, as in recurrent models); use one whose layers attend, such as 'llama' or a BERT",
-            )
+            what = f"the causal mask of a {body.config.model_type!r} cannot be lifted (an explicit mask changes nothing"
+            other = "as in recurrent models); use one whose layers attend, such as 'llama' or a BERT"
+            require(lifted, f"architecture = 'entp': {what}, {other}")
 
     def forward(self, inputs_BT: Tensor, wanted: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """Logits (N, V) after the wanted positions, in row-major order. Prompt lengths are not looked at."""
@@ -126,11 +124,8 @@ def symbol_tokens(tokenizer, symbols: int) -> list[int]:
     found = []
     for number in range(symbols):
         ids = tokenizer(str(number), add_special_tokens=False)["input_ids"]
-        require(
-            len(ids) == 1,
-            f"symbols = {symbols}: the tokenizer splits {number} into {len(ids)} tokens "
-            f"({', '.join(map(repr, tokenizer.convert_ids_to_tokens(ids)))}); use at most {number} symbols, or "
-            "read_in = 'fresh'",
-        )
+        parts = f"{len(ids)} tokens ({', '.join(map(repr, tokenizer.convert_ids_to_tokens(ids)))})"
+        other = f"use at most {number} symbols, or read_in = 'fresh'"
+        require(len(ids) == 1, f"symbols = {symbols}: the tokenizer splits {number} into {parts}; {other}")
         found.append(ids[0])
     return found

@@ -63,8 +63,8 @@ BRIEF = TrainConfig(64, **RATES, warmup_steps=8, eval_every=8, eval_sequences=64
 RATES = dict(batch_size=32, max_lr=3e-4, min_lr=3e-5)
 LONG = TrainConfig(600, **RATES, warmup_steps=60, eval_every=30, eval_sequences=512, final_eval_sequences=2048)
 FOUR_ARMS, ARMS = tuple(ENCODER_ARMS)[:-1], tuple(ENCODER_ARMS)
-SMALL, TENS = dict(length=8, seed_length=3, symbols=8, held_out=0.2), dict(length=10, seed_length=4, symbols=10)
-TENS |= dict(held_out=0.2)
+SMALL = dict(length=8, seed_length=3, symbols=8, held_out=0.2)
+TENS = dict(length=10, seed_length=4, symbols=10, held_out=0.2)
 TINY_BERT = dict(model="tiny-bert", layers=0, task=dict(length=5, seed_length=2, symbols=6))
 ENCODER = {
     "smoke": dict(body=TINY_BERT, train=SHORT, seeds=2, arms=ARMS),
@@ -236,14 +236,13 @@ CLAIMS = (
     Paired("F3-bert", "token_accuracy", "pretrained", "random"),
     Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
 )
-OF_ENCODER = plan_encoder, Comparisons(CLAIMS, **COMPARED)
-TITLE = "A pretrained BERT trained with ENTP on Count3"
-PRETRAINED_ENCODER = experiment("pretrained_encoder", TITLE, *OF_ENCODER, check_prerequisites=check_readable)
+TITLE, MEASURE = "A pretrained BERT trained with ENTP on Count3", Comparisons(CLAIMS, **COMPARED)
+PRETRAINED_ENCODER = experiment("pretrained_encoder", TITLE, plan_encoder, MEASURE, check_prerequisites=check_readable)
 TITLE = "LoRA on Table 5's prompts: Count3 and its control"
 PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measure_prompts, **STORED)
-OF_LIFTED = plan_lifted, Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
+MEASURE = Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
 TITLE = "A causal language model with its mask lifted"
-PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, *OF_LIFTED, **STORED)
+PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, plan_lifted, MEASURE, **STORED)
 TITLE = "A provider's fine-tuning, tried on the loopback"
 PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims)
 

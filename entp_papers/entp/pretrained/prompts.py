@@ -63,10 +63,7 @@ def as_list(numbers: Sequence[int]) -> str:
 
 
 def read_answer(text: str, length: int) -> list[int] | None:
-    """The list of ``length`` whole numbers that ``text`` begins with; None where it is no such list.
-
-    What follows the list does not matter: a model that was not taught to stop goes on writing.
-    """
+    """The list of ``length`` whole numbers that ``text`` begins with, whatever follows; None where there is none."""
     found = re.match(r"\s*(\[[^\[\]]*\])", text)
     try:
         numbers = ast.literal_eval(found[1]) if found else []
@@ -92,12 +89,9 @@ def tally(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Shares of ``judged`` answers by verdict, and of single numbers right (none of an invalid answer)."""
     require(bool(answers), "no answers to count")
     count = Counter(a["verdict"] for a in answers)
-    return {
-        "answers": len(answers),
-        "exact_match": count["right"] / len(answers),
-        "invalid": count["invalid"] / len(answers),
-        "numbers_right": sum(a["numbers_right"] for a in answers) / sum(a["numbers"] for a in answers),
-    }
+    shares = {"exact_match": count["right"] / len(answers), "invalid": count["invalid"] / len(answers)}
+    numbers_right = sum(a["numbers_right"] for a in answers) / sum(a["numbers"] for a in answers)
+    return {"answers": len(answers), **shares, "numbers_right": numbers_right}
 
 
 def examples(answers: Sequence[dict[str, Any]], most: int = 5) -> dict[str, list[dict[str, str]]]:

@@ -78,9 +78,9 @@ def estimate(files: Files, model: str) -> dict[str, Any]:
 def fine_tune(folder: Path, files: Files, model: str, seed_length: int, client, wait: float = 30.0, say=print):
     """Fine-tune ``model`` on the first file and ask it the second: shares of its answers by verdict.
 
-    ``client``: ``openai.OpenAI()``. ``wait``: seconds between two looks at the job. ``say`` gets a line for every step.
-    ``folder``/state.json has what is paid for, so that the same call continues a run that was killed. ConfigError for
-    files that a provider would refuse, the state of another run, and a request or a job that failed.
+    ``client``: ``openai.OpenAI()``. ``wait``: seconds between two looks at the job. ``folder``/state.json has what is
+    paid for, so that the same call continues a run that was killed. ConfigError for files that a provider would refuse,
+    the state of another run, and a request or a job that failed.
     """
     (_, asked), path, data = read_files(files), folder / "state.json", files[0].read_bytes()
     run = {"model": model, "train": hashlib.sha256(data).hexdigest()}

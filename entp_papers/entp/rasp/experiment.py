@@ -140,10 +140,7 @@ def counters_table(record: Record) -> pd.DataFrame:
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
-    """Programs are verified if they were right on everything tried; what the paper leaves out is a correction.
-
-    Lemma 6.3 and Algorithm 4 are judged with the footnote's assumption that values are below n.
-    """
+    """Programs are verified if always right; Lemma 6.3 and Algorithm 4 with the footnote's values below n."""
     found = by_study(records)
     if not set(TIERS["quick"]) <= set(found):
         return []

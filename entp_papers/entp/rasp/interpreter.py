@@ -54,11 +54,6 @@ class Trace:
 _active: list[Trace] = []
 
 
-def _record(name: str, *arrays: ndarray) -> None:
-    if _active:
-        _active[-1].steps.append(Step(name, *(a.copy() for a in arrays)))
-
-
 def _sequences(**named: Sequence[int] | ndarray) -> list[ndarray]:
     """The arguments as int64 arrays of one length. Booleans, as masks are, count as 0 and 1."""
     arrays = [np.asarray(x) for x in named.values()]
@@ -103,17 +98,14 @@ def seq_map(x: Sequence[int], y: Sequence[int], f: Callable[[int, int], float]) 
 def select(
     k: Sequence[int], q: Sequence[int], pred: Predicate, causal: bool = False, name: str | None = "select"
 ) -> ndarray:
-    """The selection whose entry [i, j] is ``pred(k[j], q[i])``, the key first; (n, n), boolean.
-
-    With ``causal`` a query selects no key after itself. A trace records it under ``name``, unless that is None.
-    """
+    """The selection [i, j] = ``pred(k[j], q[i])``, (n, n); ``causal``: of no later key. ``name`` None: not traced."""
     k, q = _sequences(k=k, q=q)
     # Python integers, one pair at a time: a predicate may use ``and`` and chained comparisons
     rows = [[bool(pred(key, query)) for key in k.tolist()] for query in q.tolist()]
     attention = np.array(rows, dtype=bool).reshape(len(q), len(k))
     attention = np.tril(attention) if causal else attention
-    if name is not None:
-        _record(name, attention)
+    if name is not None and _active:
+        _active[-1].steps.append(Step(name, attention.copy()))
     return attention
 
 
@@ -156,12 +148,10 @@ def kqv(
     causal: bool = False,
     name: str = "kqv",
 ) -> ndarray:
-    """``aggr(select(k, q, pred, causal), v, default, reduction)``: one attention head, (n,).
-
-    A trace records it as one step, with its values and its result.
-    """
+    """``aggr(select(k, q, pred, causal), v, default, reduction)``: an attention head, (n,), a step of a trace."""
     k, q, v = _sequences(k=k, q=q, v=v)
     attention = select(k, q, pred, causal, name=None)
     result = aggr(attention, v, default, reduction)
-    _record(name, attention, v, result)
+    if _active:
+        _active[-1].steps.append(Step(name, attention, v, result.copy()))
     return result

@@ -177,10 +177,7 @@ def constructed_decoder_study(
 
 
 def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study:
-    """Count3 in blocks of √n counters, against Conjecture 6.1: counters and steps by length, and whether it was right.
-
-    Metrics: ``seeds``, the number of Count3's seeds at the paper's length and vocabulary, 64^16.
-    """
+    """Count3 in blocks of √n counters, against Conjecture 6.1. ``seeds``: the paper's number of prompts, 64^16."""
     generator, rows = np.random.default_rng(seed), []
     for n in lengths:
         x = generator.integers(0, largest + 1, n).tolist()
@@ -243,11 +240,7 @@ TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
 
 
 def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> dict[str, Any]:
-    """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states a mask spoils.
-
-    ``spoiled``: by layer, how many tokens have another state under the causal mask; ``spoiled_last``: whether the
-    last token, which alone sees everything, is among them.
-    """
+    """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states the mask spoils."""
     tokens_T = torch.tensor(shown)
     full, masked = run_by_layer(model, tokens_T), run_by_layer(causal, tokens_T)
     differ = [((a.state_TD - b.state_TD).abs().amax(1) > 1e-6) for a, b in zip(full, masked, strict=True)]
