@@ -98,7 +98,7 @@ def text_configs(corpus: str, options: argparse.Namespace) -> list[RunConfig]:
     params = dict(corpus=corpus, checksum=source.checksum[:16], tokenizer=options.tokenizer, vocabulary=vocabulary)
     params |= dict(split="tail", held_out=HELD_OUT, context=context, prefixes=prefixes)
     params["eval_prefixes"] = min(context, 2 * prefixes)
-    Text(**params).prepare()  # a text that is too short is said before anything starts
+    Text(**params).facts()  # a text that is too short is said before anything starts
     steps = options.steps or max(FEWEST, min(MOST, round(PASSES * sum(pieces) / context / batch_size)))
     every = math.ceil(steps / EVALUATIONS)
     scored = min(1024, max(64, every * batch_size // 4)) if prefixes else 1024
@@ -119,7 +119,7 @@ def data_configs(file: str, options: argparse.Namespace) -> list[RunConfig]:
     require(sizes["n_layers"] <= MOST_LAYERS, f"shape = {shape!r}: at most {MOST_LAYERS} layers")
     require(options.seeds >= 1, f"seeds = {options.seeds}: must be at least 1")
     task = Table(file, held_out=held_out).named()
-    task.prepare()
+    task.facts()
     named = task.contents.part is not None
     require(not named or held_out == HELD_OUT, f"held_out = {held_out}: {file} names the parts itself; leave out one")
     params = dict(file=task.file, checksum=task.checksum, held_out=held_out)
