@@ -30,8 +30,7 @@ from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
 from entp_lib.models.entp import micro_batch_tokens, token_forwards
-from entp_lib.records.provenance import device_name
-from entp_lib.records.sweeps import available_cores
+from entp_lib.records.provenance import available_cores, device_name
 from entp_lib.tasks import Addition, LongAddition, generator_for
 
 VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()

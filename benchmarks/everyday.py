@@ -17,8 +17,7 @@ import time
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.records.provenance import device_name
-from entp_lib.records.sweeps import available_cores
+from entp_lib.records.provenance import available_cores, device_name
 from entp_lib.reports.notebooks import notebook_paths
 
 

@@ -28,7 +28,7 @@ GOAL = 20
 def compare(config: RunConfig, device: str, repeat: int) -> dict:
     """Tokens a second of the loader over those of training steps, in turn, ``STEPS_PER_DRAW`` steps at a time."""
     task, size = Text(**config.task_params), config.train.batch_size
-    task.prepare()
+    task.facts()
     model = build_model(config.model, device=device).train()
     optimizer, loss_sum = make_optimizer(model, config.train), torch.zeros((), dtype=torch.float64, device=device)
     generator = generator_for(device, "loader")

@@ -4,12 +4,11 @@ A ``RunConfig`` holds everything that decides the outcome of one training run an
 can name the record. Time limits, devices and thread counts are not part of it.
 """
 
-import dataclasses
 import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
@@ -36,12 +35,11 @@ class ModelConfig:
     """Shape of one Transformer; the architectures differ only in ``architecture`` and share all weights.
 
     ``hybrid`` is ENTP whose first layer is causal, as in the authors' early in-context script: not ENTP. With
-    ``full_layers`` its first layers are causal and only so many of the last run afresh on every prefix: 2 or more, and
-    not all (none is the decoder, all is ENTP; see ``with_full_layers``). None: as many as the architecture has.
-    ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear maps for continuous
-    inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std`` is the initial scale of the learned
-    positions, ``input_std`` that of the linear map of continuous inputs. ``positions``: a scheme of
-    ``entp_lib.models.positions``; ``none`` leaves positions out.
+    ``full_layers`` only so many of its last layers run afresh on every prefix: 2 or more, and not all (none is the
+    decoder, all is ENTP). None: as many as the architecture has. ``input_dim`` and ``output_dim`` replace the token
+    embedding and the tied head by linear maps for continuous inputs (B, T, input_dim) and outputs (N, output_dim).
+    ``position_std`` and ``input_std`` are initial scales, of learned positions and of the map of continuous inputs.
+    ``positions``: a scheme of ``entp_lib.models.positions``; ``none`` leaves positions out.
     """
 
     architecture: str
@@ -67,10 +65,8 @@ class ModelConfig:
         check_intervals(self, dict.fromkeys(sizes, "[1, inf)") | stds | {"dropout": "[0, 1)"})
         divisible = self.width % self.n_heads == 0
         require(divisible, f"width = {self.width} is not divisible by n_heads = {self.n_heads}")
-        require(
-            (self.input_dim is None) == (self.output_dim is None),
-            "input_dim and output_dim go together: set both for continuous inputs, or neither for tokens",
-        )
+        both = "input_dim and output_dim go together: set both for continuous inputs, or neither for tokens"
+        require((self.input_dim is None) == (self.output_dim is None), both)
         some = self.vocab_size >= 1 or self.input_dim is not None
         require(some, f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens")
         asked, kind, n = self.full_layers, ARCHITECTURES[self.architecture], self.n_layers
@@ -147,21 +143,15 @@ class TrainConfig:
         positive = dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)")
         others = dict.fromkeys(("weight_decay", "min_lr", "patience", "warmup_steps"), "[0, inf)")
         check_intervals(self, dict.fromkeys(counts, "[1, inf)") | positive | others | {"betas": "[0, 1)"})
-        require(
-            1 <= self.gradient_shards <= self.batch_size,
-            f"gradient_shards = {self.gradient_shards}: must be from 1 to the batch_size of {self.batch_size}, as "
-            "each shard (or rank) needs a sequence",
-        )
-        require(
-            self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps),
-            f"decay_steps = {self.decay_steps}: must not lie before the end of warm-up ({self.warmup_steps})",
-        )
-        points = -(-self.steps // self.eval_every)
-        require(
-            points <= MAX_CURVE_POINTS,
-            f"eval_every = {self.eval_every} with steps = {self.steps} would store {points} points; "
-            f"at most {MAX_CURVE_POINTS}: use eval_every >= {-(-self.steps // MAX_CURVE_POINTS)}",
-        )
+        right = f"must be from 1 to the batch_size of {self.batch_size}, as each shard (or rank) needs a sequence"
+        fits = 1 <= self.gradient_shards <= self.batch_size
+        require(fits, f"gradient_shards = {self.gradient_shards}: {right}")
+        right = f"must not lie before the end of warm-up ({self.warmup_steps})"
+        late = self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps)
+        require(late, f"decay_steps = {self.decay_steps}: {right}")
+        points, fewest = -(-self.steps // self.eval_every), -(-self.steps // MAX_CURVE_POINTS)
+        said = f"eval_every = {self.eval_every} with steps = {self.steps} would store {points} points"
+        require(points <= MAX_CURVE_POINTS, f"{said}; at most {MAX_CURVE_POINTS}: use eval_every >= {fewest}")
 
     def lengthened(self, ratio: float, eval_every: int | None = None) -> "TrainConfig":
         """The same schedule over ``ratio`` times the steps, decay and evaluations to match: more compute, as planned.
@@ -170,12 +160,10 @@ class TrainConfig:
         it is. ConfigError for a ratio that is not above 0 and finite.
         """
         require(0 < ratio < math.inf, f"ratio = {ratio}: must be above 0 and finite")
-        steps, every = round(self.steps * ratio), eval_every
-        if every is None:  # rounded down, it might make a point too many
-            every = max(1, round(self.eval_every * ratio))
-            every = every if -(-steps // every) <= MAX_CURVE_POINTS else -(-steps // MAX_CURVE_POINTS)
-        decay = self.decay_steps and round(self.decay_steps * ratio)
-        return replace(self, steps=steps, decay_steps=decay, eval_every=every)
+        steps, decay = round(self.steps * ratio), self.decay_steps and round(self.decay_steps * ratio)
+        if eval_every is None:  # rounded down, it might make a point too many
+            eval_every = max(1, round(self.eval_every * ratio), -(-steps // MAX_CURVE_POINTS))
+        return replace(self, steps=steps, decay_steps=decay, eval_every=eval_every)
 
 
 @dataclass(frozen=True)
@@ -198,10 +186,9 @@ class RunConfig:
     def __post_init__(self):
         check_types(self)
         check_plain("task_params", self.task_params)
-        require(
-            not self.start_from or re.fullmatch(r"\w+/[0-9a-f]{16}", self.start_from) is not None,
-            f"start_from = {self.start_from!r}: must be experiment/id of a record, or empty for a fresh start",
-        )
+        right = "must be experiment/id of a record, or empty for a fresh start"
+        named = not self.start_from or re.fullmatch(r"\w+/[0-9a-f]{16}", self.start_from) is not None
+        require(named, f"start_from = {self.start_from!r}: {right}")
 
     @property
     def steps(self) -> int:
@@ -282,20 +269,11 @@ LATER_FIELDS = {
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A configuration as plain JSON types, which share nothing with it."""
-    found = plain(config)
+    """A configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
+    found = asdict(config)
     for part, defaults in LATER_FIELDS.items():
         holder = found.get(part, {}) if part else found
         for name, default in defaults.items():
             if name in holder and holder[name] == default:
                 del holder[name]
     return found
-
-
-def plain(value: Any) -> Any:
-    """Dataclasses and dictionaries as new dictionaries, tuples and lists as new lists."""
-    if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: plain(v) for key, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, list | tuple) else value

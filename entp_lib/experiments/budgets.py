@@ -46,10 +46,7 @@ def training_operations(config: RunConfig) -> float:
 
 
 def compute_ratio(task: Task, decoders: Task | None = None) -> float:
-    """Token-forwards of an ENTP step over a decoder's, for a task that wants as many positions in every row.
-
-    ``decoders``: its task where that is another one.
-    """
+    """Token-forwards of an ENTP step over a decoder's (whose task is ``decoders`` where that is another one)."""
     others = (decoders or task).wanted_sample()
     return token_forwards("entp", task.wanted_sample()) / token_forwards("decoder", others)
 

@@ -6,7 +6,7 @@ a store of their own, and no claim counts them.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from entp_lib.config import RunConfig
@@ -94,7 +94,7 @@ def changed_run(config: RunConfig, asked: dict[str, dict], fewest: int, twin: Ru
 
 def built(config: Any, values: dict[str, Any]) -> Any:
     """A part of a configuration with other values, checked; lists stand for pairs."""
-    return from_dict(type(config), {f.name: getattr(config, f.name) for f in fields(config)} | values)
+    return from_dict(type(config), asdict(config) | values)
 
 
 def texts(records: Iterable) -> list[str]:

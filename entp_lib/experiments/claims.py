@@ -48,10 +48,9 @@ def verdict(
     """The verdict on an empirical claim, from the 95 % interval of its paired differences.
 
     ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
-    differences below it count as equivalence, also where the interval excludes zero: at a ceiling half a point can do
-    that and decides nothing; NaN where none is stated. ``no_worse``: the paper claims no more than that nothing is lost
-    in that direction, so that only a loss above the margin contradicts it. An end of the interval that is on a bar, as
-    ``exceeds`` has it, does not exclude it.
+    differences below it count as equivalence, also where the interval excludes zero; NaN where none is stated.
+    ``no_worse``: the paper claims no more than that nothing is lost in that direction, so that only a loss above the
+    margin contradicts it. An end of the interval that is on a bar does not exclude it.
     """
     if not informative:
         return UNINFORMATIVE
@@ -195,10 +194,7 @@ def multiplicity(judged: pd.DataFrame) -> str:
 
 
 def shared_verdict(judged: pd.DataFrame, claims: Sequence[str]) -> str:
-    """Verdict of the rows of a ledger on one finding: the one that all of them share, else each row's own.
-
-    ``reproduced`` counts as ``same direction``; rows that are missing as ``not attempted``.
-    """
+    """The verdict that all rows on one finding share, ``reproduced`` as ``same direction``; else each row's own."""
     found = judged.set_index("id")["verdict"].replace("reproduced", "same direction").to_dict()
     verdicts = {claim: found.get(claim, "not attempted") for claim in claims}
     if len(set(verdicts.values())) == 1:

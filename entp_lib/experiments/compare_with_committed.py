@@ -25,10 +25,9 @@ def committed(
 def committed_comparison(
     experiment: Experiment, records: Sequence[Record], store: Store | None = None
 ) -> pd.DataFrame | None:
-    """Final scores of changed runs, below the committed ones, means over seeds with 95 % intervals.
+    """Final scores of changed runs, below the committed ones, means over seeds with 95 % intervals; a line an arm.
 
-    Committed are those that the notebook's text tells of, which are of the best tier, and those that were changed. A
-    line for each arm, and for whatever else the changed runs differ in. None where nothing was changed.
+    Committed are those of the best tier, which the text tells of, and those that were changed. None without changes.
     """
     changed = [r for r in records if r.labels.get("changed") and isinstance(r.config, RunConfig)]
     if not changed:
@@ -49,10 +48,7 @@ def committed_comparison(
 
 
 def show_committed_comparison(experiment: Experiment, records: Sequence[Record]) -> None:
-    """Show that table in a notebook, whose cells from here on end with a line that says whose runs they show.
-
-    Nothing where nothing was changed.
-    """
+    """Show that table in a notebook, whose cells from here on say whose runs they show; nothing if unchanged."""
     from IPython import get_ipython
     from IPython.display import Markdown, display
 

@@ -65,9 +65,7 @@ class Comparisons:
             if len(values):
                 floor = table[f"baseline_{claim.metric}"].mean() if self.floor is None else self.floor
                 scale = dict(floor=floor, ceiling=self.ceiling, distance=self.near)
-                judged = dict(
-                    levels=levels(table, claim.metric, claim.arms, **scale),
-                    excluded_because=self.excluded(part, claim.arms),
-                )
+                judged = dict(levels=levels(table, claim.metric, claim.arms, **scale))
+                judged["excluded_because"] = self.excluded(part, claim.arms)
                 found.append(measured(claim.claim, values, used, self.paper, **judged))
         return [*found, *(m for other in self.others for m in other(records))]

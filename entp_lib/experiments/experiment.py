@@ -28,17 +28,14 @@ class NoRuns(ConfigError):
 class Experiment:
     """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have (``Plan`` is a table).
 
-    ``measure``: the records of a tier to what they say of claims (``Comparisons`` is a table). A change to ``version``
-    abandons all earlier records: raise it when the same configuration would now give another result. ``jobs`` = 1 where
-    runs at a time would disturb each other, as in timing. ``changeable`` and ``seeded``: whether a notebook's
-    ``changes`` and its number of seeds are for it; one that is not changeable is left out of a notebook with changes.
-    Runs of another experiment among those of ``plan``, with its configurations, are what the experiment's own are
-    compared with: their records are that experiment's. The first run is the experiment's own.
-    ``still_improving_note``: a remark on runs that were not at rest at their last step, empty where all were.
-    ``check_prerequisites``: called once with the runs without a record, before any starts; raises ConfigError where
-    what they need is not there. ``figure_labels``: labels of those runs of the paper's tier that its figures show,
-    where it has others too. ``show_only``: its notebook shows what is stored and computes it at no tier but those that
-    have it, and are asked for by name (``collect_if_any``).
+    ``measure``: the records of a tier to what they say of claims (``Comparisons`` is a table). ``version``: raised when
+    the same configuration would now give another result, which abandons all earlier records. ``jobs`` = 1 where runs at
+    a time would disturb each other. ``changeable``, ``seeded``: whether a notebook's ``changes`` and number of seeds
+    are for it. Runs of another experiment among those of ``plan`` are what its own, the first among them, are compared
+    with; their records are that experiment's. ``still_improving_note``: a remark on runs that were not at rest at
+    their last step. ``check_prerequisites``: called with the runs to be computed before any starts; ConfigError where
+    what they need is missing. ``figure_labels``: labels of those runs of the paper's tier that its figures show.
+    ``show_only``: its notebook computes it only at tiers that have it and are asked for by name (``collect_if_any``).
     """
 
     name: str
@@ -58,7 +55,7 @@ class Experiment:
     def __post_init__(self):
         object.__setattr__(self, "plan", functools.cache(self.plan))  # read by many, changed by none
         if self.measure is not no_claims:
-            object.__setattr__(self, "measure", telling_changes(self.measure))
+            object.__setattr__(self, "measure", functools.partial(measured, self.measure))
 
     def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
         """The configurations of a tier; ``seeds`` 0: as many as the tier has."""
@@ -82,10 +79,10 @@ class Experiment:
 
     def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
         """The complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
-        if not all(store.has(run.config, self.version) for run in runs):
+        if not runs or not all(store.has(run.config, self.version) for run in runs):
             return None  # before any is read
         records = [store.find(run.config, self.version) for run in runs]
-        if not records or not all(map(is_complete, records)):
+        if not all(map(is_complete, records)):
             return None
         return [replace(record, labels=run.labels) for record, run in zip(records, runs, strict=True)]
 
@@ -95,8 +92,7 @@ class Experiment:
 
     def best_tier(self, store: Store, seeds: int = 0) -> str | None:
         """The tier of ``best``; None if none is whole."""
-        records = self.best(store, seeds)
-        return records[0].config.tier if records else None
+        return next((record.config.tier for record in self.best(store, seeds)), None)
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """The records of the best tier there is; empty if none is whole.
@@ -114,16 +110,13 @@ class Experiment:
     def runs_for(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
         """The store and the runs that a notebook's parameters ask for.
 
-        ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
-        that a laptop does in full has no tier above ``quick`` and gives that one for it. ``changes`` are made to the
-        runs of ``quick`` where no tier is named, and those runs have a store of their own; so have, among the others,
-        the runs that are not of the tier with its own number of seeds. No runs where changes are not for the
-        experiment. Raises NoRuns where the tier has none, ConfigError for changes that do not fit.
+        ``best``: those of the best whole tier, else of ``quick``, which also stands for a higher tier that the
+        experiment does not have. ``changes`` are made to the runs of ``quick`` where no tier is named. Smoke runs,
+        changed ones, and those beyond the tier's own number of seeds have stores of their own. No runs where changes
+        are not for the experiment. Raises NoRuns where the tier has none, ConfigError for changes that do not fit.
         """
         tier, changes = parameters.tier, parameters.changes
-        if tier == "smoke":
-            store = Store(paths.results() / "smoke", read_only=False)
-        store = store or Store()
+        store = Store(paths.results() / "smoke", read_only=False) if tier == "smoke" else store or Store()
         if changes and not self.changeable:
             return store, []
         seeds = parameters.seeds if self.seeded else 0
@@ -194,8 +187,7 @@ class Experiment:
         """Measurements of ``records``, and for claims that they do not touch, of stored ones of their tier or below.
 
         Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
-        less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn. No others
-        stand beside those of changed runs.
+        less, as in the ledger. No others stand beside those of changed runs.
         """
         mine = self.measure(records)
         if texts(records):
@@ -226,25 +218,18 @@ class Experiment:
         return done
 
 
-def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Sequence[Record]], list]:
-    """``measure`` for records that may be of changed runs: their tier says so, and nothing of them is the paper's.
-
-    RecordError where the records lack what is measured of them.
-    """
-
-    def measured(records: Sequence[Record]) -> list[Measurement | Check]:
-        try:
-            found = measure(records) if records else []
-        except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-            names, why = ", ".join(sorted({r.experiment for r in records})), f"{type(error).__name__}: {error}"
-            hint = f"`{paths.program()} train NAME --tier TIER --fresh` makes them again"
-            raise RecordError(f"the records of {names} lack what is measured of them ({why}); {hint}") from error
-        if not texts(records):
-            return found
-        plain = {"paper_settings": False}
-        return [replace(m, tier=f"{m.tier}, changed", **(plain if isinstance(m, Measurement) else {})) for m in found]
-
-    return measured
+def measured(measure: Callable[[Sequence[Record]], list], records: Sequence[Record]) -> list[Measurement | Check]:
+    """What ``measure`` finds, of changed runs marked so; RecordError where records lack what is measured of them."""
+    try:
+        found = measure(records) if records else []
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        names, why = ", ".join(sorted({r.experiment for r in records})), f"{type(error).__name__}: {error}"
+        hint = f"`{paths.program()} train NAME --tier TIER --fresh` makes them again"
+        raise RecordError(f"the records of {names} lack what is measured of them ({why}); {hint}") from error
+    if not texts(records):
+        return found
+    plain = {"paper_settings": False}
+    return [replace(m, tier=f"{m.tier}, changed", **(plain if isinstance(m, Measurement) else {})) for m in found]
 
 
 def no_claims(records: Sequence[Record]) -> list[Measurement]:

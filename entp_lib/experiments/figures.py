@@ -179,10 +179,7 @@ def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
 
 
 def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **options) -> None:
-    """A matrix in colours, its first row above, without ticks or colour bar unless ``options`` of seaborn say so.
-
-    ``cmap``: a colour map, or a colour that it goes to from nearly white.
-    """
+    """A matrix in colours, its first row above, plain unless ``options`` say so; ``cmap``: a map, or its colour."""
     if str(cmap).startswith("#"):
         cmap = sns.light_palette(cmap, as_cmap=True)
     plain = {"cbar": False, "xticklabels": False, "yticklabels": False, "square": True}
@@ -213,11 +210,10 @@ def legend(figure: Figure, **options):
 def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
-    They go below ``figures/`` where ``./run_all.sh`` shows the best records or updates, else beside the executed copies
-    of the notebooks (``paths.new_figures``), and figures of the ``smoke`` tier, which claim nothing, to
-    ``results/smoke/figures``. What is drawn is rounded first (``round_drawn``). Files whose content would not change
-    are left alone, and PNGs that another processor's rounding would change by nothing that can be seen. A figure of
-    changed runs says below what was changed. Raises ValueError for a name that is not notebook_figure, in lower case.
+    They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
+    What is drawn is rounded first (``round_drawn``). Files whose content would not change are left alone, and PNGs
+    that would change by nothing that can be seen. A figure of changed runs says below what was changed. ValueError for
+    a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")

@@ -59,9 +59,8 @@ def processor_share(record: Record) -> float:
 
     On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
     """
-    where = record.provenance
-    known = on_processor(record) and where.get("wall_seconds")
-    return where["cpu_seconds"] / where["wall_seconds"] if known else 1.0
+    wall = on_processor(record) and record.provenance.get("wall_seconds")
+    return record.provenance["cpu_seconds"] / wall if wall else 1.0
 
 
 def on_processor(record: Record) -> bool:
@@ -79,11 +78,9 @@ def seconds_name(records: Sequence[Record]) -> str:
 
 def by_position(records: Sequence[Record], metrics: Mapping[str, str]) -> pd.DataFrame:
     """Final scores by prefix length, long: ``metrics`` maps columns to the record's lists; NaN where it has none."""
-    parts = []
-    for r in records:
-        lists = {column: r.metrics.get(name, float("nan")) for column, name in metrics.items()}
-        parts.append(pd.DataFrame({**r.labels, "position": r.metrics["position"], **lists}))
-    return pd.concat(parts, ignore_index=True)
+    named = {"position": "position", **metrics}
+    parts = [{**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in named.items()}} for r in records]
+    return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
 
 
 def paired(table: pd.DataFrame, metric: str, first: str, second: str, by: str = "arm") -> pd.Series:
@@ -108,25 +105,14 @@ def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, wit
     return (wide[first] - wide[second]).unstack(within).dropna(axis=1, how="all")
 
 
-def levels(
-    table: pd.DataFrame,
-    metric: str,
-    arms: Sequence[str],
-    *,
-    floor: float,
-    ceiling: float,
-    distance: float,
-) -> tuple[Level, ...]:
-    """A ``Level`` for each arm of a comparison, between ``floor`` and ``ceiling``, of means over seeds."""
+def levels(table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float) -> tuple[Level, ...]:
+    """A ``Level`` for each arm of a comparison, of means over seeds; ``scale``: floor, ceiling and distance."""
     means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
-    return tuple(Level(float(score), floor, ceiling, distance) for score in means)
+    return tuple(Level(float(score), **scale) for score in means)
 
 
 def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
-    """A row for each set of paired differences: mean, 95 % paired t interval, pairs, and how many are above zero.
-
-    A difference that is NaN, of a run without its twin, is no pair.
-    """
+    """A row for each set of paired differences: mean, 95 % interval, pairs without NaN, how many above zero."""
     rows = {}
     for name, differences in gaps.items():
         values = [v for v in differences if v == v]
@@ -167,8 +153,7 @@ def at_equal_compute(
 
     ``course``: a frame of ``curves``. ``budget``: labels of the run that sets the budget, as {"arm": "decoder"}.
     ``by``: labels that tell runs apart. Once by token-forwards, once by seconds of training. A run that spent less
-    counts with its last evaluation, finished; one that would have gone on is read in the middle of its schedule, its
-    rate still high; one that had not reached its first evaluation by then has none, nor has the mean over its seeds.
+    counts with its last evaluation; one that had not reached its first by then has none, nor has its seeds' mean.
     """
     within = [name for name in by if name not in budget and name != "architecture"]
     of_budget = (course[list(budget)] == pd.Series(budget)).all(axis=1)
@@ -192,16 +177,13 @@ def published(paper: str, table: str) -> pd.DataFrame:
 
 def describe(records: Sequence[Record]) -> str:
     """Tier, seeds, task, model and schedule of runs that share them, in two lines; ``changes`` of a notebook before."""
-    config = records[0].config
-    shape, train, task = config.model, config.train, config.task_params
-    seeds = len({r.config.model_seed for r in records})
+    config, seeds = records[0].config, len({r.config.model_seed for r in records})
+    shape, train, task = config.model, config.train, config.task_params or "with its own defaults"
     changed = "".join(f"changed: {text}\n" for text in texts(records))
     rate = f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
     return (
-        f"{changed}tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; "
-        f"task {task or 'with its own defaults'}\n"
-        f"{shape.n_layers} layers, {shape.n_heads} heads, width {shape.width}; "
-        f"{train.steps} steps of {train.batch_size} sequences, {rate}"
+        f"{changed}tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n{shape.n_layers} layers, "
+        f"{shape.n_heads} heads, width {shape.width}; {train.steps} steps of {train.batch_size} sequences, {rate}"
     )
 
 
@@ -209,11 +191,10 @@ def cost_per_run(table: pd.DataFrame, by: str = "architecture") -> pd.DataFrame:
     """Mean cost of a run by a label, from a ``summary``: seconds of the processor if all runs tell them."""
     spent, name = ("cpu_seconds", "processor") if table["cpu_seconds"].notna().all() else ("wall_seconds", "wall")
     means = table.groupby(by, sort=False)[["train_seconds", spent, "token_forwards", "peak_memory_bytes"]].mean()
-    return pd.DataFrame(
-        {
-            "training (s)": means["train_seconds"].round(1),
-            f"{name} (s)": means[spent].round(1),
-            "token-forwards": means["token_forwards"].round().astype(int),
-            "peak memory (MiB)": (means["peak_memory_bytes"] / 2**20).round().astype(int),
-        }
-    )
+    columns = {
+        "training (s)": means["train_seconds"].round(1),
+        f"{name} (s)": means[spent].round(1),
+        "token-forwards": means["token_forwards"].round().astype(int),
+        "peak memory (MiB)": (means["peak_memory_bytes"] / 2**20).round().astype(int),
+    }
+    return pd.DataFrame(columns)

@@ -41,10 +41,7 @@ def by_task(ledger: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def forest(ledger: pd.DataFrame) -> Figure:
-    """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross.
-
-    ``ledger``: rows with a value. A panel for each task and unit.
-    """
+    """The ledger's rows with a value, by task: mean and interval coloured by verdict, the paper's value a cross."""
     tasks = by_task(ledger)
     heights = [len(part) + 1.2 for part in tasks.values()]
     fig, axes = panels(1, max(len(tasks), 1), width=8.5, height=0.36 * max(sum(heights), 3) / max(len(tasks), 1),

@@ -39,10 +39,9 @@ class Measurement:
     """Our side of one claim: a value per seed, paired differences where the claim compares two models.
 
     ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
-    reproduced. ``levels``: where the sides of the comparison are; without them every measurement informs.
-    ``excluded_because``: why nothing can be compared by a rule of the experiment's own, in a few words; empty where it
-    can. ``paper_value``: the paper's over the settings that were measured, where the claim's own is a mean over more;
-    ``remark`` says so. ``margin``: below it a difference counts as none; the claim's, once it is judged.
+    reproduced. ``levels``: where the sides of the comparison are. ``excluded_because``: why nothing can be compared by
+    a rule of the experiment's own; empty where it can. ``paper_value``: the paper's over the settings that were
+    measured, where the claim's own is a mean over more. ``margin``: below it a difference counts as none.
     """
 
     claim: str
@@ -62,18 +61,13 @@ class Measurement:
         return bool(self.levels) and all(v.at_floor for v in self.levels)
 
     @property
-    def begun(self) -> bool:
-        """False where nothing can be compared because too little was learned: then a smaller tier may say more."""
-        return not (self.excluded_because or self.unlearned)
-
-    @property
     def uninformative_because(self) -> str:
         """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty if it can.
 
         A side at its ceiling leaves the other no room to lead by the margin (where none is stated, by its distance).
         That tells nothing unless the sides are further apart than that all the same.
         """
-        if not self.begun:
+        if self.excluded_because or self.unlearned:
             return self.excluded_because or "no side is above guessing"
         rooms = [v.room for v in self.levels]
         near = self.margin if self.margin > 0 else max((v.distance for v in self.levels), default=0.0)
@@ -89,10 +83,9 @@ class Measurement:
     def undecided(self) -> str:
         """Why there is no verdict: nothing can be compared, or pairs are too few; empty where the interval decides."""
         pairs, scoreless = len(self.values), sum(map(math.isnan, self.values))
-        few = f"{pairs} of {MIN_PAIRS} pairs" if pairs < MIN_PAIRS else ""
-        return (
-            self.uninformative_because or few or (scoreless and f"{scoreless} of {pairs} pairs without a score") or ""
-        )
+        if self.uninformative_because or pairs < MIN_PAIRS:
+            return self.uninformative_because or f"{pairs} of {MIN_PAIRS} pairs"
+        return f"{scoreless} of {pairs} pairs without a score" if scoreless else ""
 
 
 @dataclass(frozen=True)
@@ -145,8 +138,8 @@ def priority(measurement: Measurement | Check | Observation) -> tuple[bool, bool
         return True, True
     if isinstance(measurement, Observation):
         return measurement.found != "uninformative", not measurement.why
-    enough = len(measurement.values) >= MIN_PAIRS
-    return enough and measurement.begun, enough
+    enough, begun = len(measurement.values) >= MIN_PAIRS, not (measurement.excluded_because or measurement.unlearned)
+    return enough and begun, enough  # where too little was learned a smaller tier may say more
 
 
 def strongest(measured: Iterable[tuple[Measurement | Check | Observation, Any]]) -> dict[str, tuple]:

@@ -40,13 +40,10 @@ class NotebookParameters:
     def __post_init__(self):
         check_types(self)
         one_of("tier", self.tier, ("best", *TIERS))
-        require(
-            __debug__,
-            "Python runs with -O or PYTHONOPTIMIZE, which turns the checks in notebooks off: start it without",
-        )
-        require(
-            0 <= self.seeds <= MAX_SEEDS, f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}"
-        )
+        optimised = "Python runs with -O or PYTHONOPTIMIZE, which turns the checks in notebooks off: start it without"
+        require(__debug__, optimised)
+        right = f"must be from 0 (the tier's own number) to {MAX_SEEDS}"
+        require(0 <= self.seeds <= MAX_SEEDS, f"seeds = {self.seeds}: {right}")
         require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
         require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
         check_names(self.changes)
@@ -74,9 +71,8 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     """The parameters of a notebook from its own ``globals()``, read after the parameters cell.
 
     In a kernel these are the names that the parameters cell, and papermill's cell behind it, assign, with the values
-    that they have now: other names, which other cells left behind in this run of the notebook or in an earlier one, do
-    not count. Elsewhere every plain value counts.
-    A name that is no parameter is an error, since papermill alone would inject a misspelt name and go on.
+    that they have now; names that other cells left behind do not count. Elsewhere every plain value counts. A name that
+    is no parameter is an error, since papermill alone would inject a misspelt name and go on.
     """
     names, cells = [f.name for f in dataclasses.fields(cls)], values.get("In")
     if isinstance(cells, list) and any(cells):
@@ -106,10 +102,7 @@ def assigned(cells: Sequence[str], names: Sequence[str]) -> dict[str, None]:
             nodes = []
         bound.append({t.id: None for node in nodes for t in node.targets if isinstance(t, ast.Name)})
     injected = [cell.startswith(INJECTED) for cell in cells]
-    shared = [
-        0 if by_papermill else len(found.keys() & names) for found, by_papermill in zip(bound, injected, strict=True)
-    ]
-    last = max(range(len(cells)), key=lambda i: (shared[i], i))
+    last = max(range(len(cells)), key=lambda i: (0 if injected[i] else len(bound[i].keys() & names), i))
     return bound[last] | (bound[last + 1] if any(injected[last + 1 : last + 2]) else {})
 
 

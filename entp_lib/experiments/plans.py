@@ -11,10 +11,7 @@ from entp_lib.tasks import build_task
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run as an experiment plans it: its configuration, and the labels that tell it from its siblings.
-
-    Labels say what no configuration can: which arm of a comparison a run is. They go with its record into every frame.
-    """
+    """A run as an experiment plans it: its configuration, and labels, such as its arm, which go into every frame."""
 
     config: RunConfig | StudyConfig
     labels: dict[str, Any] = field(default_factory=dict)
@@ -71,10 +68,7 @@ def run_of(
     architecture: str = "decoder",
     seed: int = 0,
 ) -> RunConfig:
-    """A run whose model takes its vocabulary, or the width of its real inputs, and its length from the task.
-
-    ``shape``: the other fields of the model. ConfigError for parameters that the task refuses.
-    """
+    """A run whose model takes its sizes from the task, all else from ``shape``. ConfigError for wrong parameters."""
     built = build_task(task, dict(params))
     if built.continuous:
         sizes = dict(vocab_size=0, input_dim=built.input_dim, output_dim=1)
@@ -132,8 +126,7 @@ class Variant:
 class Plan:
     """The ``plan`` of an experiment as a table: every arm and random seed on every variant of a tier's task.
 
-    ``variant_label``: the label that has the variant's name. In a variant the arms on the tier's schedule come first,
-    twins one behind the other, then those on a budget.
+    ``variant_label``: the label that has the variant's name. Arms on the tier's schedule come before those on a budget.
     """
 
     experiment: str

@@ -73,10 +73,7 @@ def descend(
 
 
 def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Callable[[str, int], list[PlannedRun]]:
-    """The plan of studies that draw their own random cases, so that the number of seeds changes nothing.
-
-    ``tiers``: parameters by tier and study, studies named without the ``experiment_`` before.
-    """
+    """The plan of studies that draw their own cases, whatever the seeds; ``tiers``: parameters by tier and study."""
 
     def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         found = tiers.get(tier, {}).items()
@@ -105,20 +102,15 @@ def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
 
 def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
     """A row per record: its labels but those ``left_out``, and the metrics that are numbers or None."""
-    return pd.DataFrame(
-        {
-            **{k: v for k, v in r.labels.items() if k not in left_out},
-            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None},
-        }
-        for r in records
-    )
+    labels = ({k: v for k, v in r.labels.items() if k not in left_out} for r in records)
+    numbers = ({k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None} for r in records)
+    return pd.DataFrame(a | b for a, b in zip(labels, numbers, strict=True))
 
 
 def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
     """Curves of equal length under their labels, a row per record and point."""
-    return pd.concat(
-        [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records], ignore_index=True
-    )
+    parts = [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records]
+    return pd.concat(parts, ignore_index=True)
 
 
 def checker(records: Sequence[Record]) -> Callable[..., Check]:

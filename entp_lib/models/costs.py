@@ -45,10 +45,9 @@ def decoder_pass(cfg: ModelConfig, n: int) -> int:
 def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     """The wanted prefixes of one sequence of ``tokens`` tokens as this library computes them, for any architecture.
 
-    Causal layers once over the sequence, scores above the diagonal included; then the full ones on every prefix, as
-    ``entp_lib.models.entp.fast`` does: the first one's projections once per token, the last one once per prefix, but
-    for 2 n H D of scores and means. Rotary positions turn the last layer's keys, which are formed for that: n D² more,
-    and scores of n D in place of n H D. The output layer at the wanted positions alone.
+    Causal layers once over the sequence, scores above the diagonal included; then the full ones on every prefix: the
+    first one's projections once per token, the last one once per prefix, but for 2 n H D of scores and means. Rotary
+    positions form the last layer's keys: n D² more, and scores of n D in place of n H D. Outputs where wanted alone.
     """
     width, full = cfg.width, cfg.recomputed_layers
     causal = cfg.n_layers - full if full > 1 else cfg.n_layers  # a single full layer is causal
@@ -70,10 +69,7 @@ def crossover(cfg: ModelConfig) -> int:
 
 
 def counted(call: Callable[[], Any]) -> int:
-    """Multiply-adds of ``call`` by PyTorch's counter, attention taken as plain matrix products.
-
-    On a CPU, too: the kernels of this library, whose products the counter cannot see, are left out meanwhile.
-    """
+    """Multiply-adds of ``call`` by PyTorch's counter, which cannot see fused kernels: they are left out meanwhile."""
     with kernels.left_out(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         call()
     return counter.get_total_flops() // 2

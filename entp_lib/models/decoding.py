@@ -21,10 +21,7 @@ from entp_lib.models.transformer import Transformer
 
 
 class Cache:
-    """Keys and values (B, H, max_length, K) of every layer, preallocated; ``length`` positions are filled.
-
-    Their position ids, (B, max_length), are kept too, for schemes that compare them.
-    """
+    """Keys and values (B, H, max_length, K) of every layer, and ids of positions; the first ``length`` are filled."""
 
     def __init__(self, model: Transformer, batch: int, max_length: int | None = None):
         cfg = model.cfg
@@ -57,9 +54,8 @@ def cached_logits(
     an encoder, the naive cache that is wrong from two layers on. ``positions_BT``: position ids of the new tokens,
     which go on counting unless given. Raises ValueError where the cache would overflow or has another number of rows.
     """
-    new = tokens_BT.shape[1]
-    start, stop = cache.length, cache.length + new
-    if new == 0:
+    start, stop = cache.length, cache.length + tokens_BT.shape[1]
+    if start == stop:
         raise ValueError(f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
     if stop > cache.max_length:
         raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
@@ -72,7 +68,7 @@ def cached_logits(
         positions_BT = torch.arange(start, stop, device=device)[None]
     cache.positions_BT[:, start:stop] = positions_BT
     rotation, mask = scheme.rotation(positions_BT), scheme.bias(positions_BT, cache.positions_BT[:, :stop])
-    if causal and new > 1:
+    if causal and stop - start > 1:
         places = torch.arange(stop, device=device)
         mask = masked(mask, places[None] <= places[start:, None])
     for layer, block in enumerate(model.blocks):
@@ -86,11 +82,9 @@ class Stepper:
     """Next-token logits for sequences that grow: by cache where that is exact, by recomputation where it is not."""
 
     def __init__(self, model: Transformer, prompt_BT: Tensor, max_length: int, use_cache: bool = True):
-        self.model, self.tokens_BT = model, prompt_BT
-        self.prompt_length = prompt_BT.shape[1]
-        self.cache = None
-        if use_cache and model.cfg.recomputed_layers < 2:
-            self.cache = Cache(model, len(prompt_BT), max_length)
+        self.model, self.tokens_BT, self.prompt_length = model, prompt_BT, prompt_BT.shape[1]
+        exact = use_cache and model.cfg.recomputed_layers < 2
+        self.cache = Cache(model, len(prompt_BT), max_length) if exact else None
 
     def logits(self) -> Tensor:
         """(B, V) after the present last token."""
@@ -99,10 +93,8 @@ class Stepper:
             return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal)
         wanted_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
         wanted_BT[:, -1] = True
-        prompts = None
-        if self.model.cfg.open_prompt:
-            prompts = torch.full((len(wanted_BT),), self.prompt_length, device=wanted_BT.device)
-        return self.model(self.tokens_BT, wanted_BT, prompts)
+        prompts_B = torch.full((len(wanted_BT),), self.prompt_length, device=wanted_BT.device)
+        return self.model(self.tokens_BT, wanted_BT, prompts_B)
 
     def append(self, tokens_B: Tensor, rows: Tensor | None = None) -> None:
         """Append one token to each sequence, after choosing (and repeating) ``rows`` of them."""
@@ -125,8 +117,7 @@ def filtered(logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = No
         raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
-    vocab = logits_BV.shape[-1]
-    order_BV = logits_BV.argsort(dim=-1, descending=True, stable=True)
+    vocab, order_BV = logits_BV.shape[-1], logits_BV.argsort(dim=-1, descending=True, stable=True)
     if temperature == 0:
         return F.one_hot(order_BV[:, 0], vocab).to(logits_BV.dtype)
     sorted_BV = logits_BV.gather(-1, order_BV).double()
@@ -154,10 +145,8 @@ def check_room(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
     check_ids("token id", prompt_BT, model.cfg.vocab_size)
     length, longest = prompt_BT.shape[1] + new_tokens, model.cfg.max_length
     if length - 1 > longest:  # the last token is never read
-        raise ValueError(
-            f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: reading {length - 1} tokens is beyond the model's "
-            f"max_length of {longest}"
-        )
+        reading = f"reading {length - 1} tokens is beyond the model's max_length of {longest}"
+        raise ValueError(f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: {reading}")
     return length
 
 

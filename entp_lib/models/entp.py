@@ -30,9 +30,8 @@ MICRO_BATCH_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
 class Part:
     """Wanted positions that go through the stack at one time, and how.
 
-    ``wanted_BT``: those of this part alone. ``layout`` is None where the whole sequence runs once, for a
-    decoder; else groups or rows of prefixes, and ``places_P`` says which of the whole step's wanted positions, in
-    row-major order, each of them is.
+    ``wanted_BT``: those of this part alone. ``layout``: groups or rows of prefixes, None where the whole sequence runs
+    once. ``places_P``: which of the whole step's wanted positions, in row-major order, each prefix is.
     """
 
     wanted_BT: Tensor
@@ -44,8 +43,7 @@ def plan(wanted_BT: Tensor, token_budget: int, pack: bool) -> list[Part]:
     """Parts of at most ``token_budget`` tokens each that hold every wanted prefix once.
 
     ``pack``: in rows under a block mask, in place of groups of one length, short ones first. Losses of the parts add
-    up to the loss of the whole, so that a training step that goes part by part bounds its memory without computing
-    anything twice. A budget below the longest wanted prefix is raised to it.
+    up to that of the whole, which bounds memory. A budget below the longest wanted prefix is raised to it.
     """
     rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
     if not len(rows_N):
@@ -105,10 +103,9 @@ def micro_batch_tokens(device: str, width: int, longest: int) -> int:
 def token_forwards(model: ModelConfig | str, wanted_BT: Tensor) -> int:
     """Tokens that one pass sends through the stack, the unit of work here: B·T, or the prefixes' total length.
 
-    ``model``: a configuration, or an architecture's name. One layer or several, ENTP is counted as it is defined, one
-    full pass per prefix, and so is the authors' hybrid, though its first layer would do with one pass for all. Where a
-    configuration says how many layers are full, each layer is counted by itself: their mean, to the nearest token.
-    ConfigError for an unknown name.
+    ``model``: a configuration, or an architecture's name (ConfigError for an unknown one). ENTP is counted as it is
+    defined, one full pass per prefix, and so is the authors' hybrid. Where a configuration says how many layers are
+    full, each layer is counted by itself: their mean, to the nearest token.
     """
     name = model if isinstance(model, str) else model.architecture
     one_of("architecture", name, ARCHITECTURES)

@@ -9,10 +9,7 @@ from entp_lib.validation import require
 
 @torch.no_grad()
 def copy_gpt2(source: nn.Module, model: Transformer) -> None:
-    """Fill ``model`` with the weights of ``source``, a ``GPT2Model`` of its shape, whose linear maps are transposed.
-
-    ConfigError where the two are not the same function of their weights.
-    """
+    """Fill ``model`` with the weights of a ``GPT2Model``; ConfigError where it is another function of them."""
     theirs, ours, kind = source.config, model.cfg, source.config.activation_function
     pairs = {
         "n_layers": (theirs.n_layer, ours.n_layers),

@@ -34,8 +34,7 @@ class Rows:
 def pack(rows_N: Tensor, lengths_N: Tensor, tokens: int) -> Rows:
     """Pack prefixes x[rows_N, :lengths_N] of a batch of ``tokens`` tokens a row, at most two to a row.
 
-    The longest goes with the shortest while both fit: with two to a row no packing has fewer rows. Rows that hold
-    the same two lengths lie together.
+    The longest goes with the shortest while both fit, the fewest rows there can be. Equal rows lie together.
     """
     capacity = int(lengths_N.max())
     order_N = lengths_N.argsort(stable=True).cpu()

@@ -25,10 +25,7 @@ Means = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Relations:
-    """A rotation of queries and keys, and ``bias_BHTT``: boolean, True where attention is allowed, or added to scores.
-
-    Either may be None, for nothing.
-    """
+    """A rotation, and ``bias_BHTT``, added to scores or, boolean, True where attention is allowed; None for nothing."""
 
     rotation: Rotation | None = None
     bias_BHTT: Tensor | None = None

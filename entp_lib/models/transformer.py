@@ -161,20 +161,16 @@ class Transformer(nn.Module):
 
         ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``wanted``: boolean (B, T), or a part
         of what ``plan`` made of such a mask; None for all positions. Of a model with full layers ``torch.compile`` with
-        ``fullgraph=True`` takes None or a part, ``torch.export`` and the meta device None (not of a prefix decoder,
-        whose prompts must be looked at). ``prompt_lengths_B`` is used by the prefix decoder
-        only, whose wanted positions may not lie before the prompt's last token (they would see what they predict); None
-        is all from there on. ``positions_BT``: the position ids of the tokens, 0, 1, 2 … unless given. ``mask_BTT``:
-        True where a token (row) may see another (column), itself always; the architecture hides later tokens, or the
-        rest of a prefix's sequence, besides.
+        ``fullgraph=True`` takes None or a part, ``torch.export`` and the meta device None. ``prompt_lengths_B`` is the
+        prefix decoder's, whose wanted positions start at the prompt's last token: before, they would see what they
+        predict. ``positions_BT``: position ids, 0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see
+        another (column), itself always, apart from what the architecture hides.
         Raises ValueError for shapes, lengths and ids that do not fit.
         """
         if wanted is None and self.cfg.open_prompt:
             wanted = after_prompts(inputs, prompt_lengths_B)
-        everywhere = wanted is None
-        wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
-        table = self.positions.table
-        check_inputs(self.cfg, inputs, wanted_BT, prompt_lengths_B, positions_BT, mask_BTT, table)
+        everywhere, wanted_BT = wanted is None, wanted.wanted_BT if isinstance(wanted, Part) else wanted
+        check_inputs(self.cfg, inputs, wanted_BT, prompt_lengths_B, positions_BT, mask_BTT, self.positions.table)
         if everywhere:
             wanted_BT = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
         x_BTD = self.embed(inputs, positions_BT)
@@ -192,12 +188,10 @@ class Transformer(nn.Module):
             shapes_alone = inputs.device.type == "meta" or torch.compiler.is_compiling()  # no entries to plan by
             if slow:
                 x_ND = entp.reference(blocks, x_BTD, wanted_BT, relations)
-            elif isinstance(wanted, Part):
-                x_ND = entp.fast(blocks, x_BTD, [wanted], relations)
-            elif everywhere and shapes_alone:
-                x_ND = entp.fast(blocks, x_BTD, [entp.whole(wanted_BT)], relations)
             else:
-                x_ND = entp.fast(blocks, x_BTD, self.plan(wanted_BT), relations)
+                known = [entp.whole(wanted_BT)] if everywhere and shapes_alone else None
+                parts = [wanted] if isinstance(wanted, Part) else known or self.plan(wanted_BT)
+                x_ND = entp.fast(blocks, x_BTD, parts, relations)
         return self.head(self.ln_f(x_ND))
 
     def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None, relations: Relations = NOTHING) -> Tensor:

@@ -45,10 +45,7 @@ def check_place(where: str) -> None:
 
 
 def publish(where: str) -> None:
-    """Let sweeps of this process and of those it starts use the cluster that ``where`` names; "" for none.
-
-    ConfigError where there is none, so that a mistake ends the command and not each of its notebooks.
-    """
+    """Let sweeps of this process and those it starts use the cluster ``where``, if any; ConfigError without it."""
     if where:
         check_place(where)
         with connected(where) if "//" in where else contextlib.nullcontext():
@@ -88,8 +85,8 @@ def jobs_of(queue: str, count: int) -> Iterator[Any]:
 def connected(where: str) -> Iterator["Remote"]:
     """An executor on the cluster that ``where`` names; a queue's jobs begin here and end with the block.
 
-    ConfigError where nobody listens, where TLS is not configured, and for workers that would compute something else
-    than this process, having other sources or another torch, or several runs at a time in one process.
+    ConfigError where nobody listens, where TLS is not configured, and for workers of other sources or versions, or of
+    several runs at a time in one process.
     """
     check_place(where)
     distributed = library("distributed")
@@ -121,8 +118,8 @@ def connected(where: str) -> Iterator["Remote"]:
 class Remote(cf.Executor):
     """Runs on the workers of a Dask client, by Dask's own executor: a drop-in for local processes in a sweep.
 
-    A worker's death is the scheduler's matter: it gives the run to another worker, which goes on from the checkpoint.
-    No more runs are handed over than there are workers, so that a death is blamed on the run that caused it.
+    The scheduler gives a dead worker's run to another, which goes on from the checkpoint. No more runs are handed over
+    than there are workers, so that a death is blamed on the run that caused it.
     """
 
     def __init__(self, client: Any):
@@ -152,7 +149,7 @@ class Remote(cf.Executor):
 def versions() -> dict[str, str]:
     """Versions that must agree between processes whose records are compared."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"sources": sources(), "torch": torch.__version__.split("+")[0], "python": python}
+    return {"sources of entp_lib": sources(), "torch": torch.__version__.split("+")[0], "python": python}
 
 
 def check(expected: dict[str, str], dask_worker: Any) -> None:
@@ -160,23 +157,17 @@ def check(expected: dict[str, str], dask_worker: Any) -> None:
     count, mine = dask_worker.state.nthreads, versions()
     require(count == 1, f"it computes {count} runs at a time in one process: start it with --nthreads 1")
     for name, wanted in expected.items():
-        words = "sources of entp_lib" if name == "sources" else name
-        require(mine[name] == wanted, f"it has {words} {mine[name]}, not {wanted}, and pairs would be of both")
+        require(mine[name] == wanted, f"it has {name} {mine[name]}, not {wanted}, and pairs would be of both")
 
 
 def compute(expected: dict[str, str], config: Config, version: int, root: str, deadline, how) -> Record:
-    """The record of a run, made on a cluster's worker, which must see the results.
-
-    It stops at its next step, leaving its checkpoint, when nobody wants it any more: cancelled, its caller gone, or the
-    scheduler.
-    """
+    """A run's record, made on a worker; it stops at its next step when it is cancelled or its caller is gone."""
     from distributed import Reschedule, get_worker
 
     worker = get_worker()
     check(expected, worker)
-    require(
-        Path(root).is_dir(), f"worker {worker.address} does not see {root}: a cluster needs the results on one disk"
-    )
+    right = f"worker {worker.address} does not see {root}: a cluster needs the results on one disk"
+    require(Path(root).is_dir(), right)
     key = worker.get_current_task()
 
     def at_work() -> bool:

@@ -19,7 +19,7 @@ from entp_lib.records.resuming import CURRENT, Cut, StudyCheckpoint, trained
 from entp_lib.records.store import Record, RecordError, Store, is_complete
 from entp_lib.registry import STUDIES
 from entp_lib.training.weights import save_weights
-from entp_lib.validation import ConfigError
+from entp_lib.validation import require
 
 Config = RunConfig | StudyConfig
 
@@ -38,12 +38,10 @@ def run(
 ) -> Record:
     """The record of ``config``: the stored one if it is complete, else computed now.
 
-    ``fresh``: computed all the same; the stored one stays until its successor is complete. One thread per run is the
-    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.time``), by
-    ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where no
-    complete one is; the next call continues. Under ``torchrun`` the ranks compute it together.
-
-    A damaged checkpoint is set aside with a warning and the run starts anew.
+    ``fresh``: computed all the same; the stored one stays until its successor is complete. One thread, so that results
+    do not depend on the number of cores. A run cut by ``deadline`` (on ``time.time``), by ``stop``, which is asked
+    between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where no complete one is; the next
+    call continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks compute it together.
     """
     store, record_id = store or Store(), config_id(config, version)
     path = store.checkpoint_path(config.experiment, record_id)
@@ -68,11 +66,11 @@ def run(
                 try:
                     metrics, curves, model = computed(config, store, checkpoint, device)
                 except Cut:
-                    metrics, curves, model, status = {}, checkpoint.curves, None, "partial"
+                    metrics, curves, model, status = {}, checkpoint.progress.curves, None, "partial"
                 where |= checkpoint.times() | ({} if study else checkpoint.counts)
                 where |= {"peak_memory_bytes": peak_memory(device), "load_at_end": round(os.getloadavg()[0], 2)}
                 if checkpoint.processes:
-                    where["steps"] = checkpoint.step
+                    where["steps"] = checkpoint.progress.step
                 if len(checkpoint.processes) > 1:
                     where["earlier_processes"] = checkpoint.processes[:-1]
                 if device.startswith("cuda"):
@@ -120,7 +118,7 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
     """Raise before any compute is spent where records are missing from a read-only or unwritable store."""
     if store.read_only:
         names = [f"{c.experiment}/{config_id(c, version)}" for c in todo]
-        place = store.path(*names[0].split("/")).parent.parent
+        place = store.place(*names[0].split("/"))
         more = f" and {len(todo) - 3} more" if len(todo) > 3 else ""
         raise RecordError(
             f"missing or partial: record {', '.join(names[:3])}{more} (tier {todo[0].tier}, below {place}); "
@@ -132,8 +130,6 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
 def device_for(tier: str) -> str:
     """``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
     gpu = tier not in ON_CPU and torch.cuda.is_available()
-    if tier == "gpu" and not gpu:
-        raise ConfigError(
-            "tier gpu needs a CUDA GPU and torch sees none; use --tier quick, or run it on a machine that has one"
-        )
+    hint = "use --tier quick, or run it on a machine that has one"
+    require(gpu or tier != "gpu", f"tier gpu needs a CUDA GPU and torch sees none; {hint}")
     return "cuda" if gpu else "cpu"

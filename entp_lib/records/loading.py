@@ -15,8 +15,8 @@ def load_model(name: str | Path, store: Store | None = None) -> Transformer:
     """The trained model of a run, ready for evaluation: ``load_model("count3/0117429f1920aca1")``.
 
     ``name``: "experiment/id" of its record, the id as short as it is unique, or the path of a file of weights. Runs of
-    ``python -m entp_lib text`` are found too. ConfigError where there is no such run, and where its weights, of which
-    git keeps two, are not here: it names the command that makes them, for a run of the tiers. A study has none.
+    ``python -m entp_lib text`` are found too. ConfigError where there is no such run, or where its weights are not
+    here: it names the command that makes them. A study has none.
     """
     return load_run(name, store)[1]
 
@@ -63,10 +63,9 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
 
 
 def weights_of(store: Store, name: str, tier: str = "") -> Path:
-    """Where the run ``name`` ("experiment/id") left its weights, which are sound and its own.
+    """Where the run ``name`` ("experiment/id") left its weights, sound and its own; damaged ones are set aside.
 
-    Damaged ones are set aside with a warning. ConfigError with the command that makes them where there are none.
-    ``tier``: that of the run that starts from them, for the command where they have no record.
+    ConfigError with the command that makes them where there are none; ``tier``: that of the run that starts from them.
     """
     experiment, record_id = name.split("/")
     path = store.weights_path(experiment, record_id)
@@ -90,10 +89,7 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
 
 
 def missing(store: Store, name: str, record: Record | None, tier: str = "", apart: bool = False) -> str:
-    """Message that a run's weights are not here, with the command that makes them.
-
-    ``apart``: in a store of their own, so that no committed record is written over.
-    """
+    """Message that weights are not here, and what makes them; ``apart``: in a store of their own."""
     experiment, record_id = name.split("/")
     said = f"the weights of {name} are missing ({paths.relative(store.weights_path(experiment, record_id))})"
     config = record and record.config

@@ -33,25 +33,25 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
     says whether all libraries were held to AVX2 (``entp_lib.arithmetic``), ``multiplies_bf16`` whether a run in bf16
     has its products from the processor's own instructions, or in fp32 from rounded operands.
     """
-    commit, dirty, named = CODE
+    libraries = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return {
-        "commit": commit,
-        "dirty": dirty,
-        "sources": named,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in ("torch", "numpy")},
-        },
+        **dict(zip(("commit", "dirty", "sources"), CODE, strict=True)),
+        "versions": {"python": platform.python_version(), **libraries},
         "device": device_name(device),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "arithmetic": arithmetic.in_force(),
         "multiplies_bf16": arithmetic.multiplies_bf16(),
         "threads": threads,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": available_cores(),
         "load_at_start": round(os.getloadavg()[0], 2),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **({"packed_attention": packed_attention.in_use()} if device.startswith("cuda") else {}),
     }
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache
@@ -65,27 +65,19 @@ def sources(root: Path = ROOT) -> str:
 
 
 def git_state() -> tuple[str, bool | None]:
-    """(commit, whether the code differs from it); ("unknown", None) where the project is no repository of its own.
-
-    ``ENTP_COMMIT`` names it on a machine that gets the files without the repository.
-    """
+    """(commit, or ``ENTP_COMMIT``, and whether the code differs from it); ("unknown", None) outside of git."""
     if os.environ.get("ENTP_COMMIT"):
         return os.environ["ENTP_COMMIT"], None
-    root = paths.root()
+    root, run = paths.root(), functools.partial(subprocess.check_output, stderr=subprocess.DEVNULL, text=True)
     # without optional locks: a status that refreshes the index would get in the way of a commit made meanwhile
     git = ["git", "--no-optional-locks", "-C", str(root)]
     try:
-        top, commit = subprocess.run(
-            [*git, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.split("\n")[:2]
+        top, commit = run([*git, "rev-parse", "--show-toplevel", "HEAD"]).split("\n")[:2]
         if Path(top).resolve() != root:  # unpacked inside another repository, whose commit says nothing of this code
             return "unknown", None
-        changes = subprocess.run(
-            [*git, "status", "--porcelain", "--", *PACKAGES], capture_output=True, text=True, check=True
-        )
+        return commit.strip()[:12], bool(run([*git, "status", "--porcelain", "--", *PACKAGES]).strip())
     except (OSError, ValueError, subprocess.CalledProcessError):
         return "unknown", None
-    return commit.strip()[:12], bool(changes.stdout.strip())
 
 
 CODE = (*git_state(), sources())  # of what this process imports: a commit or an edit made later is not what it runs
@@ -97,10 +89,7 @@ def processes(record: "Record") -> list[dict[str, Any]]:
 
 
 def dirty_records(records: Iterable["Record"]) -> list["Record"]:
-    """Those of ``records`` that were made, or begun, by code which differs from the commit they name.
-
-    No verdict should rest on them unsaid: nobody can compute them again from that commit.
-    """
+    """Those made, or begun, by code that differs from the commit they name: nobody can compute them again."""
     return [r for r in records if any(p.get("dirty") for p in processes(r))]
 
 

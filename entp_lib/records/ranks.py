@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from entp_lib.config import RunConfig, config_from, to_dict
 from entp_lib.records import stopping
 from entp_lib.tasks import Batch, Task
 from entp_lib.training.loop import train
-from entp_lib.training.shards import Alone, cut, shard_gradient, spread
+from entp_lib.training.shards import cut, shard_gradient, spread
 from entp_lib.training.weights import MOMENTS
 from entp_lib.validation import require
 
@@ -33,24 +33,25 @@ def size() -> int:
     return count if count > 1 else 0
 
 
-class Ranks(Alone):
+class Ranks:
     """The ranks of a process group, which must be there: one shard each; rank 0 leads."""
 
     def __init__(self):
-        super().__init__(dist.get_world_size())
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.leads = self.rank == 0
         self.asked = self.agreed = False
-        self.bound = False  # from a run's announcement to its last step, when none can do without the others
+        self.bound = False  # from a run's announcement until its loop ends, when none can do without the others
 
-    def lead(self, decide: Callable[[], Any]) -> Any:
-        message = [decide() if self.leads else None]
+    def lead(self, mine: Any) -> Any:
+        """The leader's value, on every rank."""
+        message = [mine]
         dist.broadcast_object_list(message)
         return message[0]
 
     def share_start(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
+        """Bring every rank to the leader's weights, moments and step, which it returns."""
         self.asked = self.agreed = False
-        step = self.lead(lambda: step)
+        step = self.lead(step)
         with torch.no_grad():
             for p in model.parameters():
                 dist.broadcast(p.data, 0)
@@ -64,17 +65,15 @@ class Ranks(Alone):
         return step
 
     def check_same(self, model: torch.nn.Module) -> None:
+        """RuntimeError where the ranks' weights are no longer the same."""
         mine = sum(p.detach().double().sum() for p in model.parameters())
         both = torch.stack([mine, -mine])
         dist.all_reduce(both, dist.ReduceOp.MAX)
         if both.isfinite().all() and both[0] != -both[1]:
             raise RuntimeError(f"the ranks' weights have parted by {float(both.sum()):g} in their sum")
 
-    def done(self) -> None:
-        self.bound = False
-
     def to_stop(self, asked: bool) -> bool:
-        """A wish goes along with the next step's gradients, so that all ranks stop behind the same step."""
+        """Whether all ranks stop now: a wish goes along with the next step's gradients, so that all stop together."""
         self.asked = asked
         return self.agreed
 
@@ -89,7 +88,7 @@ class Ranks(Alone):
     @contextlib.contextmanager
     def announced(self, config: RunConfig, device: str) -> Iterator[None]:
         """Within it the other ranks train ``config`` along."""
-        self.lead(lambda: (to_dict(config), device, torch.get_num_threads()))
+        self.lead((to_dict(config), device, torch.get_num_threads()))
         with self.together():
             yield
 
@@ -112,7 +111,7 @@ class Ranks(Alone):
 
     def follow(self) -> int:
         """Train along with the leader until it ends; the exit status."""
-        while (run := self.lead(lambda: None)) is not None:
+        while (run := self.lead(None)) is not None:
             config, device, threads = run
             torch.set_num_threads(threads)
             with stopping.defer_signals(), self.together():
@@ -144,5 +143,5 @@ def team() -> Iterator[Ranks | None]:
     finally:
         LEADING.clear()
         if joined.leads:
-            joined.lead(lambda: None)
+            joined.lead(None)
     dist.destroy_process_group()

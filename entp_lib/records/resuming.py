@@ -20,15 +20,12 @@ from torch import Tensor, nn
 from entp_lib.config import RunConfig
 from entp_lib.records import stopping
 from entp_lib.training.loop import CHECKPOINT_SECONDS, Outcome, train
-from entp_lib.training.weights import MOMENTS, DamagedFileError, check_tensors, read_state, save_tensors
+from entp_lib.training.weights import MOMENTS, DamagedFileError, State, check_tensors, read_state, save_tensors
 
 
 @dataclass
 class Progress:
-    """How far a training loop has come: steps made, the curves so far, and sums since their last point, by name.
-
-    A checkpoint is restored into these very lists and dicts.
-    """
+    """Steps made, the curves so far, and sums since their last point; a checkpoint is restored into them."""
 
     curves: dict[str, list] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
@@ -43,10 +40,9 @@ class Cut(Exception):
 class StudyCheckpoint:
     """Where the training loop of a record leaves its state, and until when it may run.
 
-    ``config``: what tells the study from others. ``set_aside``: called with a damaged checkpoint and what is wrong with
-    it. ``process``: this process's provenance, for the list of those that worked on the record. ``deadline`` is on
-    ``time.time``; ``stop`` is asked between steps; ``on_step`` is called with each. ``deferred``: a stack on which
-    requests to end are deferred from the first step to the last.
+    ``config``: what tells the study from others. ``set_aside``: called with a damaged checkpoint and what is wrong.
+    ``process``: this process's provenance. ``deadline`` is on ``time.time``; ``stop`` is asked between steps;
+    ``on_step`` is called with each. ``deferred``: a stack, on which requests to end wait for the last step.
     """
 
     path: Path
@@ -59,8 +55,7 @@ class StudyCheckpoint:
     deferred: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     processes: list[dict[str, Any]] = field(default_factory=list)  # none before a loop has begun
     spent: dict[str, float] = field(default_factory=lambda: dict(wall_seconds=0.0, cpu_seconds=0.0))  # by earlier ones
-    step: int = 0
-    curves: dict[str, list] = field(default_factory=dict)
+    progress: Progress | State = field(default_factory=Progress)  # of the loop, once it has begun
     counts: dict[str, Any] = field(default_factory=dict)  # what a training run has spent: tokens, seconds of its steps
     begun: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
 
@@ -106,7 +101,7 @@ def trained(config: RunConfig, *, start: Callable[[], Path] | None = None, **opt
         outcome = train(config, start=start and start(), **options)
     state, now = outcome.state, checkpoint.times()
     checkpoint.spent = {name: max(0.0, getattr(state, name) - (now[name] - begun[name])) for name in now}
-    checkpoint.processes, checkpoint.step, checkpoint.curves = state.processes, state.step, state.curves
+    checkpoint.processes, checkpoint.progress = state.processes, state
     checkpoint.counts = {"token_forwards": state.token_forwards, "train_seconds": state.seconds}
     if not outcome.complete:
         raise Cut
@@ -123,9 +118,8 @@ def steps(
 ) -> Iterator[int]:
     """The steps up to ``last`` that are left, from 1 or from where the checkpoint is; it is written every minute.
 
-    It holds the model's tensors, the moments of Adam or AdamW, ``progress``, torch's generator and ``generator``, from
-    which the loop draws; whatever else the loop depends on must follow from the step. A study has one such loop. Raises
-    Cut behind a step where it is asked to end.
+    It holds the model's tensors, the moments of Adam or AdamW, ``progress``, torch's generator and ``generator``;
+    whatever else the loop depends on must follow from the step. Raises Cut behind a step where it is asked to end.
     """
     checkpoint = CURRENT.get()
     if checkpoint is None:
@@ -133,21 +127,21 @@ def steps(
             yield progress.step + 1
             progress.step += 1
         return
-    loop = (checkpoint, progress, model, optimizer, generator)
     checkpoint.begin()
+    checkpoint.progress, loop = progress, (checkpoint, model, optimizer, generator)
     if checkpoint.path.exists():
         try:
             restore(*loop, last)
         except DamagedFileError as error:
             checkpoint.set_aside(checkpoint.path, error.why)
     checkpoint.processes.append({**checkpoint.process, "from_step": progress.step})
-    checkpoint.curves, saved = progress.curves, time.monotonic()
+    saved = time.monotonic()
     while progress.step < last:
         if checkpoint.asked_to_stop():
             save(*loop)
             raise Cut
         yield progress.step + 1
-        progress.step = checkpoint.step = progress.step + 1
+        progress.step += 1
         if checkpoint.on_step is not None:
             checkpoint.on_step(progress.step)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -157,26 +151,20 @@ def steps(
     checkpoint.deferred.close()
 
 
-def save(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, generator) -> None:
+def save(checkpoint: StudyCheckpoint, model, optimizer, generator) -> None:
     """Write the checkpoint: the tensors of the model and of Adam, by name and number of the parameter, and the rest."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for number, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{key}.{number}": values[key] for key in MOMENTS}
     tensors["torch_generator"] = torch.get_rng_state()
-    state = {
-        "step": progress.step,
-        "curves": progress.curves,
-        "sums": progress.sums,
-        "generator": generator.bit_generator.state if generator is not None else None,
-        "processes": checkpoint.processes,
-        "spent": checkpoint.times(),
-    }
+    state = vars(checkpoint.progress) | {"processes": checkpoint.processes, "spent": checkpoint.times()}
+    state["generator"] = generator.bit_generator.state if generator is not None else None
     save_tensors(checkpoint.path, tensors, {"config": checkpoint.config, "state": json.dumps(state)})
 
 
-def restore(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, generator, last: int) -> None:
+def restore(checkpoint: StudyCheckpoint, model, optimizer, generator, last: int) -> None:
     """Take all from the checkpoint; DamagedFileError, and nothing is taken, unless such a loop can have left it."""
-    path = checkpoint.path
+    path, progress = checkpoint.path, checkpoint.progress
     tensors, state = read_state(path, checkpoint.config)
     expected: dict[str, Tensor] = {f"model.{name}": value for name, value in model.state_dict().items()}
     expected["torch_generator"] = torch.get_rng_state()
@@ -206,5 +194,5 @@ def restore(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, g
     for name, curve in progress.curves.items():
         curve[:] = state["curves"][name]
     progress.sums.update(state["sums"])
-    progress.step = checkpoint.step = state["step"]
+    progress.step = state["step"]
     checkpoint.processes, checkpoint.spent = state["processes"], state["spent"]

@@ -13,14 +13,14 @@ import os
 import stat
 import tempfile
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
-from entp_lib.files import locked, remove_stale, write_atomically
+from entp_lib.files import locked, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
@@ -62,15 +62,8 @@ class Record:
 
     def to_json(self) -> str:
         """The file's text: one line per key, numbers with six significant digits, closed by the checksum."""
-        body = {
-            "experiment": self.experiment,
-            "version": self.version,
-            "config": to_dict(self.config),
-            "metrics": rounded(self.metrics),
-            "curves": rounded(self.curves),
-            "provenance": rounded(self.provenance),
-            "status": self.status,
-        }
+        body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "labels"}
+        body = {name: to_dict(value) if name == "config" else rounded(value) for name, value in body.items()}
         body["checksum"] = checksum(body)
         lines = [f"{json.dumps(key)}: {canonical_json(value)}" for key, value in body.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -100,7 +93,7 @@ PROVENANCE = {
     **dict.fromkeys(("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step"), int),
     **dict.fromkeys(("wall_seconds", "cpu_seconds", "train_seconds"), float),
     **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
-    **{"versions": dict[str, Any], "dirty": bool | None, "earlier_processes": list},
+    **{"versions": dict[str, Any], "dirty": bool | None},
 }
 TRAINED = {"loss": float | None, "sequences": int, "baseline": dict[str, Any]}
 TRAINED |= {"position": list, "loss_by_position": list}
@@ -114,15 +107,21 @@ def check_content(record: "Record") -> None:
     metrics, curves, where = record.metrics, record.curves, record.provenance
     one_of("status", record.status, STATUSES)
     trained, complete = isinstance(record.config, RunConfig), record.status == "complete"
-    check_fields("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained or not complete else ALWAYS)
-    for process in where.get("earlier_processes", []):
-        require(isinstance(process, dict), f"provenance.earlier_processes = {process!r:.40}: must be dictionaries")
-        check_fields("provenance.earlier_processes", process, PROVENANCE)
-    for name, curve in curves.items():
-        require(isinstance(curve, list), f"curves.{name} = {curve!r:.40}: must be a list")
+    parts = [("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained or not complete else ALWAYS)]
+    earlier = where.get("earlier_processes", [])
+    require(isinstance(earlier, list), f"provenance.earlier_processes = {earlier!r:.40}: must be a list")
+    parts += [("provenance.earlier_processes", process, PROVENANCE, ()) for process in earlier]
+    parts += [("curves", curves, dict.fromkeys(curves, list), CURVES if trained and complete else ())]
+    parts += [("metrics", metrics, TRAINED, TRAINED)] if trained and complete else []
+    for place, values, types, needed in parts:
+        if not isinstance(values, dict):
+            raise ConfigError(f"{place} = {values!r:.40}: must be dictionaries")
+        for name in needed:
+            require(name in values, f"{place}.{name} is missing")
+        for name, value in values.items():
+            if name in types and not matches(value, types[name]):
+                raise ConfigError(f"{place}.{name} = {value!r:.40}: must be {describe(types[name])}")
     if trained and complete:
-        check_fields("metrics", metrics, TRAINED, TRAINED)
-        check_fields("curves", curves, {}, CURVES)
         lengths = {name: len(curve) for name, curve in curves.items()}
         require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
         positions = len(metrics["position"])
@@ -132,15 +131,6 @@ def check_content(record: "Record") -> None:
     require(bool(metrics or curves) or not complete, "metrics and curves are both empty")
     for part in ("metrics", "curves", "provenance"):
         check_numbers(part, getattr(record, part))
-
-
-def check_fields(where: str, values: dict[str, Any], types: dict[str, Any], needed: Collection[str] = ()) -> None:
-    """ConfigError where a needed name is missing, or a known one has a value of another type."""
-    for name in needed:
-        require(name in values, f"{where}.{name} is missing")
-    for name, value in values.items():
-        if name in types and not matches(value, types[name]):
-            raise ConfigError(f"{where}.{name} = {value!r:.40}: must be {describe(types[name])}")
 
 
 def check_numbers(name: str, value: Any, score: bool = False) -> None:
@@ -166,9 +156,8 @@ def is_complete(record: Record | None) -> bool:
 class Store:
     """Records below ``root`` (default: the project's ``results``). Safe for several processes at once.
 
-    ``read_only`` (default: from the environment variable ``ENTP_RECORDS``) turns a missing or damaged record into
-    a RecordError instead of hours of training. Looking at a store never changes it, and a record that did not change
-    since this process last looked at it is read once; callers must not change it.
+    ``read_only`` (default: as ``ENTP_RECORDS`` says): a missing or damaged record is a RecordError. Looking changes
+    nothing, and an unchanged record is read once by a process; callers must not change it.
     """
 
     seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str]]] = {}  # or what is wrong with it
@@ -195,11 +184,7 @@ class Store:
         return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
 
     def load(self, experiment: str, record_id: str, strict: bool = False) -> Record | None:
-        """The record, or None where there is none.
-
-        A damaged one, which is unreadable, edited or renamed, is named in a warning and counts as missing; where only
-        reading, or ``strict``, that is a RecordError.
-        """
+        """The record or None; a damaged one is None after a warning, a RecordError if only reading, or ``strict``."""
         path = self.path(experiment, record_id)
         try:
             state = path.stat()
@@ -268,10 +253,7 @@ class Store:
         return path
 
     def set_aside(self, path: Path, why: str) -> None:
-        """Move a damaged file into ``set_aside``. Only under its run's lock.
-
-        ``why`` names the file. Raises OSError where it cannot be moved.
-        """
+        """Move a damaged file, which ``why`` names, into ``set_aside``; only under its run's lock. Raises OSError."""
         name, count = f"{path.parent.name}-{path.name}", 1
         target = self.root / "set_aside" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -285,12 +267,6 @@ class Store:
         path = self.place(experiment, record_id) / "locks" / f"{experiment}-{record_id}.lock"
         held = locked(path, f"it computes {experiment}/{record_id}")
         return contextlib.nullcontext() if self.read_only else held
-
-    def remove_leftovers(self, experiment: str) -> None:
-        """Remove what killed processes left half written among an experiment's files."""
-        remove_stale(self.root / "records" / experiment, ".*.json.*")
-        remove_stale(self.root / "checkpoints" / experiment, ".*.safetensors.*")
-        remove_stale(self.root, ".*.csv.*")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""
@@ -306,8 +282,7 @@ class Store:
 class DividedStore(Store):
     """The project's store for the runs ``planned`` (ids) and whatever it has; ``own`` below it for all others.
 
-    So that runs nobody planned, as with more seeds than the tier has, leave no records among the committed ones. Runs
-    are found by their configurations; ``all`` lists those in ``own`` alone.
+    So runs that nobody planned leave no records among the committed ones. ``all`` lists those in ``own`` alone.
     """
 
     def __init__(self, project: Store, planned: Collection[str]):

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from entp_lib.config import config_id
+from entp_lib.files import remove_stale
 from entp_lib.models.transformer import check_device
 from entp_lib.records import progress, stopping
 from entp_lib.records.execution import Config, check_can_compute, device_for, run
+from entp_lib.records.provenance import available_cores
 from entp_lib.records.store import CLUSTER_VARIABLE, Record, Store, is_complete
 from entp_lib.validation import OneLine, require
 
@@ -37,7 +39,7 @@ class Sweep:
     @property
     def complete(self) -> list[Record]:
         """The records that ran to their end: the only ones a verdict may use."""
-        return [r for r in self.records if is_complete(r)]
+        return list(filter(is_complete, self.records))
 
 
 class SweepError(OneLine, RuntimeError):
@@ -70,17 +72,14 @@ def sweep(
 ) -> Sweep:
     """Records of all ``configs``: those that exist are reused, the others computed, several at once.
 
-    ``fresh``: compute the runs of the first one's experiment again from the beginning, each record staying until its
-    successor is complete; what they are only compared with stays. ``jobs`` = 0: as many processes as cores on a CPU,
-    one on a GPU. ``time_limit``: seconds for the whole sweep, 0 for none. ``device``: one for all runs; None lets each
-    worker choose by the run's tier. ``label`` names the sweep where its progress is shown. ``cluster``: where runs are
-    computed instead of here (``entp_lib.records.cluster``; default: what ENTP_CLUSTER says), unless ``jobs`` is 1.
-    ``executor``: any ``concurrent.futures`` executor instead, Dask's too; a worker that leaves its records elsewhere is
-    no matter, they are saved here.
+    ``fresh``: compute the runs of the first one's experiment again, each record staying until its successor is
+    complete. ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for all, 0 for
+    none. ``device``: for all runs; None: by the run's tier. ``label``: the sweep's name in its progress. ``cluster``:
+    where to compute instead (``entp_lib.records.cluster``; default: ENTP_CLUSTER), unless ``jobs`` is 1. ``executor``:
+    any of ``concurrent.futures`` instead, whose workers may leave records elsewhere: they are saved here.
 
     Raises SweepError at the end if runs failed, RecordError at once if the store is read-only and a record is missing,
-    or if it cannot be written, and ConfigError for options that make no sense, or if the tier needs a GPU and there
-    is none.
+    or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
     """
     require(jobs >= 0, f"jobs = {jobs}: must be at least 0")
     require(0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite")
@@ -104,7 +103,9 @@ def sweep(
             with store.lock(todo[i].experiment, i):
                 store.checkpoint_path(todo[i].experiment, i).unlink(missing_ok=True)
         for experiment in {config.experiment for config in todo.values()}:
-            store.remove_leftovers(experiment)
+            for kind, name in (("records", ".*.json.*"), ("checkpoints", ".*.safetensors.*")):
+                remove_stale(store.root / kind / experiment, name)
+        remove_stale(store.root, ".*.csv.*")  # what killed processes left half written
         try:
             pool.compute(jobs, cluster, executor, label)
         except stopping.Terminated:
@@ -215,10 +216,7 @@ class Pool:
         return self.left()
 
     def take(self, i: str, result: Callable[[], Record] | None = None, reason: str = "") -> bool:
-        """Take one run's record, saved here if the worker's store is another, or the ``reason`` of its failure.
-
-        False, and neither is taken, where the worker was killed.
-        """
+        """Take a run's record, or the ``reason`` of its failure; False, and neither, if the worker was killed."""
         try:
             if result is not None:
                 record, here = result(), self.store.find(self.todo[i], self.version)
@@ -285,8 +283,3 @@ def begin_worker(board: MutableSequence[int]) -> None:
 
     progress.LISTENERS[:] = [board.__setitem__] if board else []
     threading.Thread(target=leave, daemon=True).start()
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -56,8 +56,8 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 def verify(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Comparison:
     """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; nothing in ``store`` changes.
 
-    Weights that it starts from are taken from ``store``; ConfigError where they are missing there. ``on_step`` is
-    called with each step, unless another process computes, as it must for another arithmetic.
+    Weights that it starts from are taken from ``store``; ConfigError where they are missing. ``on_step`` is called with
+    each step, unless another process computes, as for another arithmetic.
     """
     wanted = arithmetic_of(record)
     if record.config.tier not in ON_CPU or wanted == arithmetic.in_force() or not arithmetic.has_avx2():

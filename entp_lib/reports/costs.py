@@ -16,8 +16,8 @@ from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.experiment import own, spent
 from entp_lib.experiments.frames import processor_share
 from entp_lib.records.execution import Config, device_for
+from entp_lib.records.provenance import available_cores
 from entp_lib.records.store import Store, is_complete
-from entp_lib.records.sweeps import available_cores
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.validation import ConfigError
 

@@ -15,8 +15,8 @@ from entp_lib.config import BEST_FIRST, config_id
 from entp_lib.experiments.experiment import NoRuns
 from entp_lib.experiments.parameters import NotebookParameters, seconds
 from entp_lib.records.execution import Config, device_for
+from entp_lib.records.provenance import available_cores
 from entp_lib.records.store import Store, is_complete
-from entp_lib.records.sweeps import available_cores
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import costs, findings, ledger, training
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side

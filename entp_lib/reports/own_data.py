@@ -88,7 +88,7 @@ def text_configs(corpus: str, options: argparse.Namespace) -> list[RunConfig]:
     params = dict(corpus=corpus, checksum=source.checksum[:16], tokenizer=options.tokenizer, vocabulary=vocabulary)
     params |= dict(split="tail", held_out=HELD_OUT, context=context, prefixes=prefixes)
     params["eval_prefixes"] = min(context, 2 * prefixes)
-    Text(**params).prepare()  # a text that is too short is said before anything starts
+    Text(**params).facts()  # a text that is too short is said before anything starts
     steps = options.steps or max(FEWEST, min(MOST, round(PASSES * sum(pieces) / context / options.batch_size)))
     every = math.ceil(steps / EVALUATIONS)
     scored = min(1024, max(64, every * options.batch_size // 4)) if prefixes else 1024
@@ -103,7 +103,7 @@ def data_configs(file: str, options: argparse.Namespace) -> list[RunConfig]:
     require(written is not None, f"shape = {shape!r}: write layers/heads/width, as 3/4/64")
     sizes = dict(zip(("n_layers", "n_heads", "width"), map(int, written.groups()), strict=True))
     task = Table(file, held_out=held_out).named()
-    task.prepare()
+    task.facts()
     named = task.contents.part is not None
     require(not named or held_out == HELD_OUT, f"held_out = {held_out}: {file} names the parts itself; leave out one")
     params = dict(file=task.file, checksum=task.checksum, held_out=held_out)

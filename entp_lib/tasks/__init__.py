@@ -7,28 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib.registry import Lazy
-from entp_lib.tasks.base import Batch, CheckpointRule, FixedData, Task, generator_for, loss_curve, seed_from
+from entp_lib.tasks.base import Batch, FixedData, Task, generator_for, loss_curve, seed_from
 from entp_lib.validation import from_dict
-
-
-def class_of(module: str) -> str:
-    """Name of a task's class: ``InContext`` of the module ``in_context``."""
-    return module.title().replace("_", "")
 
 
 def places() -> dict[str, str]:
     """ "module:class" by task, of the modules that define one."""
-    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
-    texts = {name: Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in names}
-    return {n: f"{__name__}.{n}:{class_of(n)}" for n in names if f"\nclass {class_of(n)}(" in texts[n]}
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        name = path.stem.title().replace("_", "")  # ``InContext`` of the module ``in_context``
+        if f"\nclass {name}(" in path.read_text(encoding="utf-8"):
+            found[path.stem] = f"{__name__}.{path.stem}:{name}"
+    return found
 
 
 TASKS = Lazy("task", places)
 
 
 def __getattr__(name: str) -> type[Task]:
-    for task in TASKS:
-        if name == class_of(task):
+    for task, place in TASKS.places().items():
+        if place.endswith(f":{name}"):
             return TASKS[task]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -38,14 +36,4 @@ def build_task(name: str, params: dict[str, Any]) -> Task:
     return from_dict(TASKS.named(name), params, f"{name}.")
 
 
-__all__ = [
-    "TASKS",
-    "Batch",
-    "CheckpointRule",
-    "FixedData",
-    "Task",
-    "build_task",
-    "generator_for",
-    "loss_curve",
-    "seed_from",
-]
+__all__ = ["TASKS", "Batch", "FixedData", "Task", "build_task", "generator_for", "loss_curve", "seed_from"]

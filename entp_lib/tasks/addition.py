@@ -97,17 +97,12 @@ class Sums(FixedData):
     Subclasses define ``split()``, the pairs (P, 2) of ``train``, ``validation`` and ``test``; ``most_digits(part)``,
     digits of a part's longest operand; and ``name_of(a, b)``, the group of each pair.
 
-    ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` has the authors'
-    training text: random windows of ``window`` characters, a line per example in random order, cut anywhere and scored
-    at every character, so that most of the loss is about operands that nobody can predict. Both are evaluated and
-    tested as ``answer`` is trained: single examples from position 0, answers alone, all characters of which must be
-    right for a sequence to be. Only windows train the positions that longer examples reach.
-
-    ``part``: ``train`` (evaluated on validation), ``test``, ``seen``, evaluated on the training examples themselves, or
-    ``text``, windows of the validation text.
-
-    ``drawn``: how many characters of a training window are scored, drawn for each window anew; 0 for all. The gradient
-    is the same on average, and ENTP costs that share.
+    ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` trains on the authors'
+    text: random windows of ``window`` characters, a line per example in random order, cut anywhere and scored at every
+    character, so that most of the loss is about operands that nobody can predict. Both are evaluated and tested as
+    ``answer`` is trained. Only windows train the positions that longer examples reach. ``part``: ``train`` (evaluated
+    on validation), ``test``, ``seen``, evaluated on the training examples, or ``text``, windows of validation.
+    ``drawn``: how many characters of a training window are scored, drawn anew; 0 for all. ENTP costs that share.
     """
 
     reversed_answer: bool = True
@@ -126,8 +121,7 @@ class Sums(FixedData):
 
     @property
     def length(self) -> int:
-        """The longest input: a window, or the longest example without the $ that ends it."""
-        windows = self.view == "windows" or self.part == "text"
+        windows = self.view == "windows" or self.part == "text"  # else the longest example without the $ that ends it
         return self.window if windows else characters(self.most_digits("test")) - 1
 
     @property
@@ -137,8 +131,7 @@ class Sums(FixedData):
 
     @property
     def same_prompts(self) -> bool:
-        """Windows have no prompts, the examples of validation and test have."""
-        return self.view != "windows"
+        return self.view != "windows"  # which have none
 
     def watched(self) -> dict[str, Task]:
         """The validation text at every character, whose lowest loss is the authors' choice of a checkpoint."""
@@ -152,12 +145,10 @@ class Sums(FixedData):
         return encoded(self, part)
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        if self.part == "text":
-            return self.windows(generator, size, "validation")
-        if self.view == "answer" or self.part != "train" or evaluating:
+        if self.part != "text" and (self.view == "answer" or self.part != "train" or evaluating):
             return super().batch(generator, size, evaluating)
-        found = self.windows(generator, size, "train")
-        if self.drawn:  # after the windows, so that twins with another number share them
+        found = self.windows(generator, size, "validation" if self.part == "text" else "train")
+        if self.drawn and self.part == "train":  # after the windows, so that twins with another number share them
             found = replace(found, wanted_BT=some_positions(generator, found.wanted_BT, self.drawn))
         return found
 

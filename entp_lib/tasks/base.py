@@ -19,8 +19,7 @@ PARTS = ("train", "validation", "test")
 class Batch:
     """One batch. ``targets_BT`` matters where ``wanted_BT`` is True; ``prompt_lengths_B`` for prefix decoders.
 
-    Continuous inputs have a further dimension, (B, T, input_dim), and their targets are real. A task that places its
-    tokens itself brings ``positions_BT``, one that says who sees whom ``mask_BTT`` (as in the model's call).
+    Continuous inputs are (B, T, input_dim), their targets real. ``positions_BT``, ``mask_BTT``: as in the model's call.
     """
 
     inputs_BT: Tensor
@@ -59,18 +58,6 @@ class Batch:
         return self.map(lambda x: x[part])
 
 
-@dataclass(frozen=True)
-class CheckpointRule:
-    """A choice of the weights to be tested: those of the evaluation with the lowest (or highest) value of a curve."""
-
-    curve: str
-    highest: bool = False
-
-    def better(self, value: float, than: float) -> bool:
-        """Whether one value is strictly better than another: the first of equals stays."""
-        return value > than if self.highest else value < than
-
-
 def loss_curve(watched: str) -> str:
     """Name of the curve with the losses of a scoring that ``Task.watched`` names."""
     return f"{watched}_loss"
@@ -95,10 +82,7 @@ class Task:
     caveat = ""  # a reservation about every conclusion from its scores, in a few words
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        """``size`` fresh sequences on the generator's device, for training or for evaluation.
-
-        Where a task is small enough to be learned by heart, it keeps the two apart; others need not care.
-        """
+        """``size`` fresh sequences on the generator's device; small tasks keep training and evaluation apart."""
         raise NotImplementedError
 
     def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
@@ -117,12 +101,8 @@ class Task:
         return self
 
     def facts(self) -> dict[str, Any]:
-        """Facts about the task's data for the record, such as its checksum; ConfigError where it cannot be had."""
+        """Facts about the task's data, such as its checksum, which this loads or makes. ConfigError without it."""
         return {}
-
-    def prepare(self) -> None:
-        """Load or make the data, before any clock of training runs. Raises as ``facts`` does."""
-        self.facts()
 
     def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
         """The trained model's own writing, for people to read in the record; {} for none."""
@@ -140,11 +120,10 @@ class Task:
         """The task on its test set, on which the weights of every checkpoint rule are scored; None without one."""
         return None
 
-    def checkpoint_rules(self) -> dict[str, CheckpointRule]:
-        """By name, the choices of weights that are scored on the test set in addition to the last ones."""
-        losses = ["loss", *map(loss_curve, self.watched())]
-        rules = {f"lowest_{curve}": CheckpointRule(curve) for curve in losses}
-        return rules if self.continuous else rules | {"highest_accuracy": CheckpointRule("sequence_accuracy", True)}
+    def checkpoint_rules(self) -> dict[str, str]:
+        """Curves by whose lowest or highest value, as the name says, weights are chosen that are tested, too."""
+        rules = {f"lowest_{curve}": curve for curve in ("loss", *map(loss_curve, self.watched()))}
+        return rules if self.continuous else rules | {"highest_accuracy": "sequence_accuracy"}
 
     def constants_T(self) -> Tensor:
         """Best constant guess of real targets at each position, without a look at the input, (T,)."""
@@ -227,11 +206,13 @@ def draw_on_side(draw: Callable[[int], Tensor], size: int, held_out: Callable[[T
     return x_BS
 
 
-def seed_from(*parts: int | str) -> int:
-    """A seed that depends on every part, so that (data_seed, stream, step) never repeats a batch elsewhere.
+def random_symbols(generator: torch.Generator, symbols: int, length: int, rows: int) -> Tensor:
+    """(rows, length) i.i.d. symbols in [0, ``symbols``) on the generator's device."""
+    return torch.randint(symbols, (rows, length), generator=generator, device=generator.device)
 
-    A run that resumes at step k draws what an uninterrupted one draws there: no generator state is stored.
-    """
+
+def seed_from(*parts: int | str) -> int:
+    """A seed that depends on every part, so that a run which resumes at a step draws what it would have drawn there."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 

@@ -8,13 +8,14 @@ That is 2n + 2 tokens in place of one. Rows of different n are filled up with EO
 Letters: B batch, T tokens, n the length of a prompt.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out
+from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, random_symbols
 from entp_lib.validation import check_intervals, check_types, require
 
 MOST_LISTED = 4096  # prompts of a length; of more, either side has some
@@ -73,14 +74,6 @@ class Chain(Task):
         """Prompts that are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
         return is_held_out(x_Bn, self.held_out, salt=x_Bn.shape[1])
 
-    def prompts(self, generator: torch.Generator, size: int, n: int, evaluating: bool) -> Tensor:
-        """(size, n) symbols from one side of the split."""
-
-        def draw(count: int) -> Tensor:
-            return torch.randint(self.symbols, (count, n), generator=generator, device=generator.device)
-
-        return draw_on_side(draw, size, self.is_held_out, evaluating)
-
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         device = generator.device
         n_B = torch.randint(2, self.longest + 1, (size,), generator=generator, device=device)
@@ -88,7 +81,8 @@ class Chain(Task):
         wanted_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
         for n in range(2, self.longest + 1):
             rows = (n_B == n).nonzero()[:, 0]
-            x_Rn = self.prompts(generator, len(rows), n, evaluating)
+            draw = functools.partial(random_symbols, generator, self.symbols, n)
+            x_Rn = draw_on_side(draw, len(rows), self.is_held_out, evaluating)
             residues_Rn, counts_Rn, answer_R = traces(x_Rn)
             text_BT[rows, :n] = x_Rn
             if self.scored == "direct":

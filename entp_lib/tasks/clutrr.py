@@ -5,11 +5,9 @@
 The authors' protocol, from their code: 16 of the 21 relations, those of one token; the prompt as above, dropped where
 it has more than 128 tokens; the answer is the token after it, chosen from the whole vocabulary; the first ``n_train``
 rows of the training file; what counts is the best of many evaluations on the validation set. ``fair`` trains on rows
-drawn by a seed instead, takes the checkpoint that is best on validation, and reports it on the test set. Either way a
-record has what both report.
+drawn by a seed and tests the checkpoint that is best on validation. A record has what both report.
 
-Their rows are filled up on the left, without a mask, so that the filling takes part and positions shift. Here rows are
-filled up on the right, behind the only position that is read: no architecture sees it.
+Rows are filled up on the right, where no architecture sees it; the authors' on the left, which shifts positions.
 
 Letters: B batch, T tokens, P examples of a part.
 """
@@ -69,9 +67,8 @@ class Clutrr(FixedData):
 
     ``source``: ``embedded`` (this project's own stories), ``hub`` (the published data), or the path of CSV files from
     the project's root, with ``{part}`` for train, validation and test. ``text``: the parameters of the text task whose
-    tokenizer this is. GPT-2's has every relation as a token; to the others 21 tokens are added as answers, so that an
-    answer is one token always. Chains are of up to ``longest_train`` and, in the test set, ``longest_test`` relations.
-    ``brief``: embedded stories in few words and in the order of the chain, for small models of bytes.
+    tokenizer this is; to others than GPT-2's 21 answers are added as tokens. Chains are of up to ``longest_train`` and,
+    in the test set, ``longest_test`` relations. ``brief``: embedded stories in few words, in the order of the chain.
     """
 
     source: str = "embedded"
@@ -203,10 +200,7 @@ def tokenizer_of(text: Text) -> Tokenizer:
 
 
 def candidates(task: Clutrr, part: str) -> Iterator[Example]:
-    """The examples of a part in the order in which they are taken, those that may be left out among them.
-
-    Embedded stories for training are none of those of the other parts.
-    """
+    """The examples of a part in the order in which they are taken, those that may be left out among them."""
     if task.source != "embedded":
         examples = published(part) if task.source == "hub" else from_csv(task.source, part)
         order = range(len(examples))
@@ -216,9 +210,8 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
         return
     longest = task.longest_train, task.longest_test
     if part == "train":
-        avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}
-        seed = task.subset_seed if task.protocol == "fair" else 0
-        edges = range(2, task.longest_train + 1)
+        avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}  # none of the other parts'
+        seed, edges = task.subset_seed if task.protocol == "fair" else 0, range(2, task.longest_train + 1)
         found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
         found = itertools.islice(found, round(task.n_train / FITTING))
     else:
@@ -242,10 +235,7 @@ def prompt(story: str, first: str, second: str) -> str:
 
 
 def published(part: str) -> list[Example]:
-    """A part of the published data from the Hugging Face hub.
-
-    ConfigError without the library or a network, and where the hub gives other data than the paper's authors had.
-    """
+    """A part of the published data from the Hugging Face hub; ConfigError where it cannot be had, or is another one."""
     what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
     datasets = library("datasets", what)
     try:  # its loading script no longer runs, but the hub keeps what it gave as Parquet

@@ -10,6 +10,7 @@ function: the task is to predict the continuation.
     6
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, some_positions
+from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, random_symbols, some_positions
 from entp_lib.validation import check_intervals, check_types, one_of, require
 
 
@@ -67,16 +68,13 @@ class Counting(Task):
     """Sequences of ``length`` + 1 integers: ``seed_length`` random symbols in [0, ``symbols``), then the function.
 
     Scored are the predictions from prefixes of ``first_scored`` to ``length`` elements. The paper has length 64,
-    seed 16, 64 symbols; its published curves score prefixes 17 to 64 and leave out the first generated element,
-    so ``first_scored`` defaults to ``seed_length`` + 1.
+    seed 16, 64 symbols; its published curves leave out the first generated element: ``first_scored`` defaults to
+    ``seed_length`` + 1.
 
-    ``held_out`` keeps that share of all seeds for evaluation, so that no scored sequence was ever trained on. The
-    paper's 64^16 seeds never repeat; the few of a reduced task do, and can be learned by heart. ``held_out_by``:
-    ``sequence`` chooses every seed by itself, ``multiset`` with all its orders, which the function takes for alike
-    once another element stands behind them.
-
-    ``drawn``: how many of the scored prefixes a training sequence has, drawn at random for each; 0 for all. Evaluation
-    scores all. With few of them ENTP sees many sequences for its compute.
+    ``held_out`` keeps that share of all seeds for evaluation: the paper's 64^16 never repeat, the few of a reduced task
+    do. ``held_out_by``: ``sequence`` chooses every seed by itself, ``multiset`` with all its orders, which the function
+    takes for alike once another element stands behind them. ``drawn``: how many of the scored prefixes a training
+    sequence has, drawn at random for each; 0 for all. Evaluation scores all.
     """
 
     order: Literal[2, 3] = 3
@@ -120,19 +118,12 @@ class Counting(Task):
         """Seeds that are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
         return is_held_out(seeds_BS.sort(1).values if self.held_out_by == "multiset" else seeds_BS, self.held_out)
 
-    def seeds(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
-        """(size, seed_length) random symbols from one side of the split."""
-
-        def draw(count: int) -> Tensor:
-            shape = (count, self.seed_length)
-            return torch.randint(self.symbols, shape, generator=generator, device=generator.device)
-
-        return draw_on_side(draw, size, self.is_held_out, evaluating) if self.held_out > 0 else draw(size)
-
     def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Tensor:
-        """(size, length + 1) integers: seeds continued by the function."""
+        """(size, length + 1) integers: seeds from one side of the split, continued by the function."""
         x = torch.zeros(size, self.length + 1, dtype=torch.long, device=generator.device)
-        x[:, : self.seed_length] = self.seeds(generator, size, evaluating)
+        draw = functools.partial(random_symbols, generator, self.symbols, self.seed_length)
+        one_side = draw_on_side(draw, size, self.is_held_out, evaluating) if self.held_out > 0 else draw(size)
+        x[:, : self.seed_length] = one_side
         for n in range(self.seed_length, self.length + 1):
             x[:, n] = next_symbols(x[:, :n], self.order)
         return x

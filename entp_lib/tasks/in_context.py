@@ -50,10 +50,7 @@ def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Ten
 
 
 def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """A full binary tree with a random coordinate at each node (above 0 goes right) and leaves from N(0, 1), (B, N).
-
-    Nodes are numbered by level; those below node i are 2i + 1 and 2i + 2.
-    """
+    """A full binary tree, numbered by level: a random coordinate a node (above 0: right), leaves N(0, 1); (B, N)."""
     size, _, d = x_BNd.shape
     inner = 2**task.depth - 1
     splits_Bi = torch.randint(d, (size, inner), generator=generator, device=generator.device)
@@ -74,14 +71,12 @@ class InContext(Task):
     """Prompts of ``points`` pairs (0: the paper's number) of a random function of ``dims`` numbers, x ~ N(0, I).
 
     ``output_scale``: the paper's text has no scale on the network, Garg et al. have sqrt(2/h). ``noise``: standard
-    deviation of Gaussian noise on every y, shown and scored alike; Garg et al. then scale y back to its variance
-    without noise, which here is left to ``normaliser``. ``prompts``: "scaled" has x times ``factor`` (Garg et al.: x or
-    y, times 1/3, 1/2, 2 or 3); "orthogonal" has x's mutually orthogonal in blocks of d, of length sqrt(d) and in random
-    directions (Garg et al.: Gaussian x's, and the query alone projected to be orthogonal to them).
-
+    deviation of Gaussian noise on every y; Garg et al. then scale y back, here ``normaliser`` does. ``prompts``:
+    "scaled" has x times ``factor`` (Garg et al.: x or y, times 1/3, 1/2, 2 or 3); "orthogonal" has x's mutually
+    orthogonal in blocks of d, of length sqrt(d) (Garg et al.: the query alone is orthogonal to the others).
     ``curriculum_every`` > 0: training starts at 5 dimensions and 11 points (linear, sparse) or 26, with one dimension
-    and 2 or 5 points more after every so many steps. ``used_first``: how many coordinates of x are not 0, where it is
-    not 0 itself; a curriculum sets it. Losses are squared errors, not divided by ``normaliser``.
+    and 2 or 5 points more after so many steps. ``used_first``: how many coordinates of x are not 0, where it is not 0
+    itself; a curriculum sets it. Losses are squared errors, not divided by ``normaliser``.
     """
 
     function: str = "linear"
@@ -154,10 +149,9 @@ class InContext(Task):
         return replace(self, points=points, used_first=dims)
 
     def reported_apart(self) -> dict[str, Task]:
-        """Prompts of other distributions than those trained on: scaled, orthogonal and, for linear functions, noisy.
+        """Prompts of other distributions: scaled, orthogonal and, for linear functions, noisy.
 
-        The noise has a twentieth of the variance of y without it: its standard deviation is 1 with 20 dimensions, as in
-        Garg et al.
+        The noise has a twentieth of y's variance, so that its deviation is 1 with 20 dimensions, as in Garg et al.
         """
         found = {prompts: replace(self, prompts=prompts) for prompts in ("scaled", "orthogonal")}
         if self.function == "linear":
@@ -165,10 +159,7 @@ class InContext(Task):
         return found
 
     def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
-        """(x (size, N, d), y (size, N)), with a function of its own for each prompt.
-
-        "orthogonal" x's are so within a block of d only.
-        """
+        """(x (size, N, d), y (size, N)), a function for each prompt; x's are orthogonal within a block of d only."""
         n, d = self.points, self.used_dims
         if self.prompts == "orthogonal":
             square = normal(generator, size, -(-n // d), d, d)

@@ -1,10 +1,7 @@
 """The world of CLUTRR (§7.3): 21 relations and their algebra, families, and stories about them.
 
 A relation goes with a pair of people: "b is a's uncle". Relations compose along a chain, a's father's brother being
-a's uncle. A label is a kind and the gender of b:
-
-    >>> chain(["father", "brother"]), chain(["uncle", "daughter"]), chain(["son", "sister", "mother"])
-    ('uncle', None, 'wife')
+a's uncle. A label is a kind and the gender of b.
 
 A story's question is what its chain of relations composes to. Families have neither half-siblings nor second marriages,
 and nobody marries kin. All sentences are this project's own.
@@ -157,18 +154,6 @@ FAMILIES, FAMILY_SIZE = 40, 30
 ATTEMPTS = 1000
 
 
-def chain(relations: Sequence[str]) -> str | None:
-    """Relation of the last person of a chain to the first, by any order of composing that leads to a label, or None."""
-    size = len(relations)
-    found = {(i, i + 1): {KIND_OF[label]} for i, label in enumerate(relations)}
-    for width, i in ((w, i) for w in range(2, size + 1) for i in range(size - w + 1)):
-        end = i + width
-        pairs = (pair for m in range(i + 1, end) for pair in itertools.product(found[i, m], found[m, end]))
-        found[i, end] = {COMPOSED[pair] for pair in pairs if pair in COMPOSED}
-    whole, last = found[0, size], relations[-1]
-    return KINDS[whole.pop()][last == KINDS[KIND_OF[last]][1]] if len(whole) == 1 else None
-
-
 class Family:
     """People by number, with their parents (a couple, or None), spouse (or None) and gender.
 
@@ -196,7 +181,6 @@ class Family:
         self.pairs: dict[str, list[tuple[int, int]]] = {}
         for pair in self.kinds:
             self.pairs.setdefault(self.label(*pair), []).append(pair)
-        self.routes: dict[tuple[int, int], list[int]] = {}
 
     def add(self, female: bool, parents: tuple[int, int] | None = None, spouse: int | None = None) -> int:
         self.female.append(female)
@@ -237,13 +221,11 @@ class Family:
         kind = self.kinds.get((a, b))
         return KINDS[kind][self.female[b]] if kind else None
 
+    @functools.cache  # noqa: B019 - families live as long as the process
     def between(self, a: int, b: int) -> list[int]:
         """People c for whom the relations of a to c and of c to b compose to that of a to b."""
-        if (a, b) not in self.routes:
-            kinds, people = self.kinds, range(len(self.female))
-            through = [c for c in people if COMPOSED.get((kinds.get((a, c)), kinds.get((c, b)))) == kinds[a, b]]
-            self.routes[a, b] = through
-        return self.routes[a, b]
+        kinds, people = self.kinds, range(len(self.female))
+        return [c for c in people if COMPOSED.get((kinds.get((a, c)), kinds.get((c, b)))) == kinds[a, b]]
 
     def path(self, a: int, b: int, edges: int, generator: np.random.Generator) -> list[int] | None:
         """A chain of different people from a to b whose relations compose to that of a and b; None if it got stuck."""
@@ -285,8 +267,8 @@ def stories(
     """Stories with different texts, none of them in ``avoid``, without end; the same for the same arguments.
 
     Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round, in random order.
-    Sentences are shuffled unless ``in_order``; ``brief`` ones all read alike and have short names. ConfigError where so
-    many attempts at a pair found nothing new that there may be nothing left.
+    Sentences are shuffled unless ``in_order``; ``brief`` ones all read alike and have short names. ConfigError where
+    there may be nothing new left.
     """
     generator, used = np.random.default_rng(seed), set(avoid)
     pairs = list(itertools.product(labels, edges))

@@ -29,11 +29,9 @@ class Text(Task):
 
     ``corpus``: ``embedded``, ``openwebtext``, or a text or Parquet file, its path from the project's root.
     ``checksum``: its first 16 hexadecimal digits, so that a record cannot mean two texts; "" takes what is there.
-    ``vocabulary``: the size that the tokenizers ``characters`` and ``bpe`` need. ``split`` and ``held_out``: which
-    documents are validation (``entp_lib.corpora.cache.Recipe``).
-
-    ``prefixes``: how many positions of a training window are scored, drawn for each window anew; 0 for all. ENTP then
-    costs that share. ``eval_prefixes``: the same for evaluation, but evenly spaced and always the same.
+    ``vocabulary``: the size that ``characters`` and ``bpe`` need. ``split`` and ``held_out``: which documents are
+    validation (``entp_lib.corpora.cache.Recipe``). ``prefixes``: how many positions of a training window are scored,
+    drawn anew; 0 for all. ``eval_prefixes``: the same for evaluation, evenly spaced and always the same.
     """
 
     corpus: str = "embedded"
@@ -68,9 +66,8 @@ class Text(Task):
 
     def tokens(self) -> Tokens:
         """The corpus in tokens. Raises ConfigError where a part is shorter than one window and its last target."""
-        found = open_tokens(
-            Recipe(self.corpus, self.checksum, self.tokenizer, self.vocabulary, self.split, self.held_out)
-        )
+        recipe = Recipe(self.corpus, self.checksum, self.tokenizer, self.vocabulary, self.split, self.held_out)
+        found = open_tokens(recipe)
         for name in ("train", "validation"):
             length = len(found.part(name))
             right = f"the {name} part of corpus {self.corpus!r} has {length} tokens; it needs one more than the context"

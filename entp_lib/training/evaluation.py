@@ -17,11 +17,8 @@ EVAL_LOGITS = 2**27  # entries of a batch's logits, which a large vocabulary wou
 
 def batches(task: Task, sequences: int, device: str, *seed_parts: int | str):
     """Yield ``sequences`` fresh sequences in batches, or a fixed set's, the same ones for the same seed parts."""
-    generator = generator_for(device, *seed_parts)
-    most = EVAL_BATCH
-    if not task.continuous:
-        most = max(1, min(most, EVAL_LOGITS // (task.length * task.vocab_size)))
-    yield from task.evaluation(generator, sequences, most)
+    room = EVAL_BATCH if task.continuous else max(1, EVAL_LOGITS // (task.length * task.vocab_size))
+    yield from task.evaluation(generator_for(device, *seed_parts), sequences, min(EVAL_BATCH, room))
 
 
 def autocast(device: str, precision: str):
@@ -45,10 +42,9 @@ def evaluate(
 
     ``loss`` in nats per scored position; ``token_accuracy``; ``sequence_accuracy``, the share of sequences with
     every scored position right. ``detailed`` adds the same by position (1-based prefix length) and the margin
-    between the largest and the second largest logit. Where a task is continuous there is the squared error alone,
-    and in detail ``error_by_position``, the standard error of its mean over n sequences (the squares over n, not
-    n - 1: for thousands of them). ``grouped`` adds ``groups``: by the task's name for a sequence, how many there were
-    and how many were right. ConfigError for no sequences and for an unknown precision.
+    between the largest and the second largest logit. A continuous task has the squared error alone, and in detail
+    ``error_by_position``, the standard error of its mean (squares over n, not n - 1). ``grouped`` adds ``groups``: by
+    the task's name for a sequence, how many there were and were right. ConfigError for no sequences.
     """
     require(sequences >= 1, f"sequences = {sequences}: must be at least 1")
     was_training = model.training
@@ -82,9 +78,8 @@ class Totals:
         """Add a batch; returns which of its sequences were right, (B,): none where targets are real numbers."""
         losses_N = self.task.losses(outputs_NV, batch.targets_N).double()
         added = {"loss": losses_N, "count": torch.ones_like(losses_N)}
-        whole_B = torch.zeros(len(batch.wanted_BT), dtype=torch.bool)
         if self.task.continuous:
-            added["square"] = losses_N.square()
+            whole_B, added["square"] = torch.zeros(len(batch.wanted_BT), dtype=torch.bool), losses_N.square()
         else:
             right_N = outputs_NV.argmax(-1) == batch.targets_N
             right_BT = torch.ones_like(batch.wanted_BT)

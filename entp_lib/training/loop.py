@@ -4,6 +4,7 @@ Batches depend on (data_seed, step) alone and a checkpoint holds weights, optimi
 sums, so that a killed run ends, bit for bit on one machine, where an uninterrupted one does.
 """
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
 from entp_lib.training.evaluation import constant_baseline, evaluate
-from entp_lib.training.shards import Alone
+from entp_lib.training.shards import gradients
 from entp_lib.training.weights import State, Weights, learned, load_checkpoint, save_checkpoint, start_from
 from entp_lib.validation import require
 
@@ -64,16 +65,13 @@ def make_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
 
 def training_batches(task: Task, config: RunConfig, first_step: int, device: str) -> Iterator[Batch]:
     """Batches of the 1-based steps from ``first_step`` on."""
-    size = config.train.batch_size
-    step, drawn = first_step - 1, None
-    while True:
+    size, drawn = config.train.batch_size, None
+    for step in itertools.count(first_step - 1):
         draw, place = divmod(step, STEPS_PER_DRAW)
         if drawn is None or place == 0:
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
             drawn = now.batch(generator_for(device, "train", config.data_seed, draw), size * STEPS_PER_DRAW)
-        part = slice(place * size, (place + 1) * size)
-        yield drawn.rows(part)
-        step += 1
+        yield drawn.rows(slice(place * size, (place + 1) * size))
 
 
 def train(
@@ -87,25 +85,25 @@ def train(
     model: nn.Module | None = None,
     on_step: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    team: Alone | None = None,
+    team: Any = None,
 ) -> Outcome:
     """Run ``config`` to its end or until ``stop``, asked between steps, says so; from ``checkpoint`` if it exists.
 
     ``start``: the file of the weights that ``config.start_from`` names. ``process``: this process's provenance, for
     the state's list of those that worked on the run. ``task``, ``model``: used in place of what the configuration
     describes; such a model has ``plan`` and ``forward`` as a Transformer, and its frozen parameters are neither trained
-    nor checkpointed. ``team``: the ranks that compute a shard of every batch each; checkpoint, start and evaluation are
-    its leader's, and the others return no metrics.
+    nor checkpointed. ``team``: the ``Ranks`` that compute a shard of every batch each; checkpoint, start and evaluation
+    are its leader's, and the others return no metrics.
 
     Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
     or belongs to another configuration, and TrainingError where the loss stops being finite.
     """
     task = task or build_task(config.task, config.task_params)
     check_fit(task, config)
-    shards = config.train.gradient_shards
-    crew = team or Alone(shards)
-    require(crew.shards == shards, f"gradient_shards = {shards}: {crew.shards} ranks would compute one shard each")
-    task.prepare()
+    leads, shards = team is None or team.leads, config.train.gradient_shards
+    right = f"gradient_shards = {shards}: {team and team.size} ranks would compute one shard each"
+    require(team is None or team.size == shards, right)
+    task.facts()  # which loads or makes the data, before any clock of training runs
     started, cpu_started = time.monotonic(), time.process_time()
     if model is None:
         model = build_model(config.model, seed_from("model", config.model_seed), device)
@@ -116,10 +114,11 @@ def train(
     kept: dict[str, Weights] = {}
     if checkpoint is not None and checkpoint.exists():
         state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum, kept)
-    elif config.start_from and crew.leads:
+    elif config.start_from and leads:
         require(start is not None, f"start_from = {config.start_from!r}: its file of weights was not given")
         start_from(start, config, task, model)
-    state.step = crew.share_start(model, optimizer, state.step)
+    if team is not None:
+        state.step = team.share_start(model, optimizer, state.step)
     state.processes.append({**(process or {}), "from_step": state.step})
     earlier, cpu_earlier = state.wall_seconds, state.cpu_seconds
     saved = time.monotonic()
@@ -127,25 +126,31 @@ def train(
     def save(file: Path | None) -> None:
         state.wall_seconds = earlier + time.monotonic() - started
         state.cpu_seconds = cpu_earlier + time.process_time() - cpu_started
-        if file is not None and crew.leads:
+        if file is not None and leads:
             save_checkpoint(file, config, model, optimizer, loss_sum, state, kept)
 
-    ended = crew.lead(lambda: state.has_ended(config))  # a checkpoint may lie behind the last step
+    ended = state.has_ended(config)  # a checkpoint may lie behind the last step
+    if team is not None:
+        ended = team.lead(ended)
     batches = training_batches(task, config, state.step + 1, device)
     while not ended:
-        if crew.to_stop(stop is not None and stop()):
+        asked = stop is not None and stop()
+        if asked if team is None else team.to_stop(asked):
             break
         begun = time.monotonic()
         batch = next(batches)
-        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum, crew)
+        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum, team)
         state.step += 1
         state.token_forwards += token_forwards(config.model, batch.wanted_BT)
         if state.step % config.train.eval_every == 0 or state.step == config.train.steps:
             average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
-            crew.check_same(model)
-            ended = crew.lead(lambda loss=average: record_point(model, task, config, state, kept, loss, device))
+            if team is not None:
+                team.check_same(model)
+            ended = leads and record_point(model, task, config, state, kept, average, device)
+            if team is not None:
+                ended = team.lead(ended)
         else:
             state.seconds += time.monotonic() - begun
         if on_step is not None:
@@ -153,10 +158,11 @@ def train(
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
             save(checkpoint)
             saved = time.monotonic()
-    crew.done()
+    if team is not None:
+        team.bound = False
     save(checkpoint)
     metrics: dict[str, Any] = {}
-    if ended and crew.leads:
+    if ended and leads:
         metrics = final_metrics(model, task, config, device)
         if task.test() is not None:
             metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
@@ -164,21 +170,12 @@ def train(
     return Outcome(model, state, metrics, ended)
 
 
-def optimise(
-    model,
-    optimizer,
-    task: Task,
-    batch: Batch,
-    config: RunConfig,
-    step: int,
-    loss_sum: Tensor,
-    crew: Alone | None = None,
-) -> None:
-    """One optimiser step on the mean loss over the batch's wanted positions, in shards by a ``crew``."""
+def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor, team=None):
+    """One optimiser step on the mean loss over the batch's wanted positions, whose shards a ``team`` computes."""
     train = config.train
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(step, train)
-    loss = (crew or Alone(train.gradient_shards)).gradients(model, task, batch, config, step)
+    loss = (team.gradients if team else gradients)(model, task, batch, config, step)
     if train.grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
     optimizer.step()
@@ -191,23 +188,16 @@ def record_point(
 ) -> bool:
     """Evaluate, append a point to the curves, and keep the weights that are best so far; whether the run has ended."""
     if not math.isfinite(train_loss):
-        raise TrainingError(
-            f"the training loss is {train_loss} at step {state.step}; a lower max_lr than "
-            f"{config.train.max_lr:g} may help"
-        )
+        lower = f"a lower max_lr than {config.train.max_lr:g} may help"
+        raise TrainingError(f"the training loss is {train_loss} at step {state.step}; {lower}")
     train = config.train
     options = dict(device=device, precision=train.precision)
     scores = evaluate(model, task, train.eval_sequences, config.data_seed, state.step, **options)
     for name, other in task.watched().items():
         found = evaluate(model, other, train.eval_sequences, config.data_seed, name, state.step, **options)
         scores[loss_curve(name)] = found["loss"]
-    point = {
-        "step": state.step,
-        "token_forwards": state.token_forwards,
-        "seconds": round(state.seconds, 3),
-        "train_loss": train_loss,
-        **scores,
-    }
+    spent = {"step": state.step, "token_forwards": state.token_forwards, "seconds": round(state.seconds, 3)}
+    point = spent | {"train_loss": train_loss} | scores
     for name, value in point.items():
         state.curves.setdefault(name, []).append(value)
     watched = point[task.patience_score]
@@ -215,19 +205,13 @@ def record_point(
         state.best_loss, state.evals_since_best = watched, 0
     else:
         state.evals_since_best += 1
-    if task.test() is not None:
-        keep_best(model, task, state, kept)
-    return state.has_ended(config)
-
-
-def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weights]) -> None:
-    """Remember the weights if the evaluation just made is the best so far by a rule of the task."""
-    for name, rule in task.checkpoint_rules().items():
-        value = state.curves[rule.curve][-1]
-        before = state.kept.get(name, {"score": math.nan})["score"]
-        if math.isnan(before) or rule.better(value, than=before):
+    for name, curve in task.checkpoint_rules().items() if task.test() is not None else ():
+        value, before = state.curves[curve][-1], state.kept.get(name, {"score": math.nan})["score"]
+        # strictly better: the first of equals stays
+        if math.isnan(before) or (value > before if name.startswith("highest") else value < before):
             state.kept[name] = {"step": state.step, "score": value}
             kept[name] = {weight: p.detach().clone() for weight, p in learned(model).items()}
+    return state.has_ended(config)
 
 
 def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:

@@ -9,9 +9,6 @@ With two shards both are the same sum to the last bit, a + b.
 Letters: B batch, T tokens, N wanted positions of the whole batch.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -52,43 +49,17 @@ def accumulate(model: nn.Module, task: Task, batch: Batch, count: int, precision
     return loss
 
 
-class Alone:
-    """The crew of a run that one process computes, whatever its number of shards."""
-
-    leads = True
-
-    def __init__(self, shards: int = 1):
-        self.shards = shards
-
-    def lead(self, decide: Callable[[], Any]) -> Any:
-        """The leader's answer to ``decide``, on every rank."""
-        return decide()
-
-    def share_start(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
-        """Bring every rank to the leader's weights, moments and step, which it returns."""
-        return step
-
-    def check_same(self, model: nn.Module) -> None:
-        """RuntimeError where the ranks' weights are no longer the same."""
-
-    def done(self) -> None:
-        """Note that there are no further steps."""
-
-    def to_stop(self, asked: bool) -> bool:
-        """Whether all ranks stop before the next step, given whether this one is asked to."""
-        return asked
-
-    def gradients(self, model: nn.Module, task: Task, batch: Batch, config: RunConfig, step: int) -> Tensor:
-        """Leave the gradient of the mean loss over the batch in the parameters; returns that loss."""
-        if self.shards == 1:
-            if config.model.dropout > 0:
-                torch.manual_seed(seed_from("dropout", config.model_seed, step))
-            return accumulate(model, task, batch, len(batch.targets_N), config.train.precision)
-        total = None
-        for i, part in enumerate(cut(batch, config.model, self.shards)):
-            flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, i)
-            total = flat if total is None else total + flat
-        return spread(model, total)
+def gradients(model: nn.Module, task: Task, batch: Batch, config: RunConfig, step: int) -> Tensor:
+    """Leave the gradient of the mean loss over the batch in the parameters; returns that loss. One process."""
+    if config.train.gradient_shards == 1:
+        if config.model.dropout > 0:
+            torch.manual_seed(seed_from("dropout", config.model_seed, step))
+        return accumulate(model, task, batch, len(batch.targets_N), config.train.precision)
+    total = None
+    for i, part in enumerate(cut(batch, config.model, config.train.gradient_shards)):
+        flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, i)
+        total = flat if total is None else total + flat
+    return spread(model, total)
 
 
 def shard_gradient(
@@ -99,9 +70,8 @@ def shard_gradient(
         torch.manual_seed(seed_from("dropout", config.model_seed, step, shard))
     model.zero_grad(set_to_none=True)
     loss = accumulate(model, task, part, count, config.train.precision)
-    parameters: Sequence[nn.Parameter] = list(model.parameters())
-    gradients = [p.grad.flatten() if p.grad is not None else torch.zeros_like(p).flatten() for p in parameters]
-    return torch.cat([*gradients, loss[None].to(gradients[0].dtype)])
+    pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()]
+    return torch.cat([*pieces, loss[None].to(pieces[0].dtype)])
 
 
 def spread(model: nn.Module, flat: Tensor) -> Tensor:

@@ -58,10 +58,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str,
 
 
 def read_tensors(path: Path, header_names: set[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and header of a file that ``save_tensors`` wrote with just these names in its header.
-
-    DamagedFileError where the file is missing or unreadable, or where a single bit is not as it was written.
-    """
+    """Tensors and header, of just these names, of ``save_tensors``; DamagedFileError if a single bit is another."""
     if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe would be read for ever
         raise DamagedFileError(path, "is no regular file")
     try:
@@ -107,8 +104,8 @@ def save_weights(path: Path, config: RunConfig, model: nn.Module, name: str) -> 
 def trained_model(path: Path, name: str = "") -> tuple[RunConfig, nn.Module]:
     """The configuration and the model that a file of weights holds, ready for evaluation.
 
-    DamagedFileError where the file is damaged, does not hold exactly the weights of its configuration, finite ones, or
-    is not that of the run ``name``, where one is given; it takes no more memory than the file has.
+    DamagedFileError where it does not hold exactly the weights of its configuration, finite ones, or is not that of the
+    run ``name``, where one is given; it takes no more memory than the file has.
     """
     tensors, header = read_tensors(path, {"config", "run"})
     if name and header["run"] != name:
@@ -139,23 +136,23 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, nn.Module]:
 
 @torch.no_grad()
 def start_from(path: Path, config: RunConfig, task: Task, model: nn.Module) -> None:
-    """Fill the model of ``config`` with the weights in ``path``; the optimiser starts afresh.
+    """Fill the model of ``config`` with the weights in ``path``.
 
     Rows that only its own tables have, for the task's added tokens and for later positions, stay as initialised.
-    ConfigError where the shapes differ, or where tokens that are not added ones lie above the other vocabulary;
-    DamagedFileError where the file is damaged or not that of the run which ``config.start_from`` names.
+    ConfigError where shapes or vocabularies do not fit, DamagedFileError where ``path`` is not ``config.start_from``.
     """
     given, source = trained_model(path, config.start_from)
     ours, theirs = config.model, given.model
     for name in SHAPE:
         mine, other = getattr(ours, name), getattr(theirs, name)
         require(mine == other, f"{name} = {mine}: the weights of {config.start_from} have {other}")
-    known = ours.vocab_size - task.added_tokens
-    require(
-        known == theirs.vocab_size,
-        f"vocab_size = {ours.vocab_size}, of which the task adds {task.added_tokens}: ids up to {known - 1} should be "
-        f"those of {config.start_from}, whose vocabulary has {theirs.vocab_size}; use the same tokenizer",
+    known, has = (
+        ours.vocab_size - task.added_tokens,
+        f"whose vocabulary has {theirs.vocab_size}; use the same tokenizer",
     )
+    right = f"ids up to {known - 1} should be those of {config.start_from}, {has}"
+    added = f"vocab_size = {ours.vocab_size}, of which the task adds {task.added_tokens}"
+    require(known == theirs.vocab_size, f"{added}: {right}")
     tensors = dict(source.named_parameters())
     for name, p in model.named_parameters():
         rows = min(len(p), len(tensors[name])) if name in TABLES else len(p)
@@ -218,18 +215,11 @@ def read_state(path: Path, config: str) -> tuple[Weights, dict[str, Any]]:
     tensors, header = read_tensors(path, {"config", "state"})
     if header["config"] != config:
         raise DamagedFileError(path, "belongs to another configuration")
-    try:
-        return tensors, dict(json.loads(header["state"]))
-    except (ValueError, TypeError) as error:
-        raise DamagedFileError(path, f"has a state that no run can be in ({error})") from error
+    return tensors, json.loads(header["state"])
 
 
 def load_checkpoint(path: Path, config: RunConfig, model, optimizer, loss_sum: Tensor, kept: dict) -> State:
-    """Fill model, optimiser, sums and kept weights.
-
-    DamagedFileError, and nothing is filled, where the file is damaged, another configuration's, or in a state that no
-    run of it can be in.
-    """
+    """Fill model, optimiser, sums and kept weights; DamagedFileError, and nothing is filled, for a wrong file."""
     tensors, values = read_state(path, canonical_json(to_dict(config)))
     try:
         state = State(**values)

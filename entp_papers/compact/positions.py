@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.models.positions.alibi import slopes
+from entp_lib.models.positions import slopes
 from entp_lib.models.transformer import Transformer
 
 ARCHITECTURES = ("decoder", "entp")
@@ -114,7 +114,7 @@ class T5(Scheme):
 
 
 class Alibi(Scheme):
-    """-m |i - j| with a slope m for each head, as in ``entp_lib.models.positions.alibi``; nothing is learned."""
+    """-m |i - j| with a slope m for each head, as in ``entp_lib.models.positions``; nothing is learned."""
 
     def build(self):
         self.register_buffer("slopes", torch.tensor(slopes(self.n_heads)), persistent=False)

@@ -100,7 +100,7 @@ def train(
 
     Windows depend on ``data_seed`` and the step alone. Raises TrainingError where the loss stops being finite.
     """
-    setting.task.prepare()
+    setting.task.facts()
     model = build_model(setting.model(), seed_from("model", model_seed)).train()
     optimizer = make_optimizer(model, schedule)
     shown = windows(setting.task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]

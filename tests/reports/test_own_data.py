@@ -11,7 +11,7 @@ from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.__main__ import main
 from entp_lib.records.loading import load_model
-from entp_lib.tasks.table_files import read
+from entp_lib.tasks.table import read
 
 ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
 

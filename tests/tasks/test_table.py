@@ -131,7 +131,7 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
     named = Table(csv_of(tmp_path, SUMS)).named()
     csv_of(tmp_path, SUMS + "9 + 9 = 1 8,5-6\n")
     with pytest.raises(ConfigError, match=named.checksum):
-        named.prepare()
+        named.facts()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
 )
 def test_mistakes_in_a_csv_file_are_named(tmp_path, text, place):
     with pytest.raises(ConfigError, match=place):
-        Table(csv_of(tmp_path, text)).prepare()
+        Table(csv_of(tmp_path, text)).facts()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_mistakes_in_a_csv_file_are_named(tmp_path, text, place):
 def test_mistakes_in_arrays_are_named_and_nothing_is_unpickled(tmp_path, arrays, name):
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(ConfigError, match=name):
-        Table(str(tmp_path / "own.npz")).prepare()
+        Table(str(tmp_path / "own.npz")).facts()
 
 
 @pytest.mark.parametrize("name", ["own.csv", "own.npz", "member.npz", "own.txt", "absent.csv"])
@@ -191,7 +191,7 @@ def test_files_that_are_none_are_named(tmp_path, name):
     with zipfile.ZipFile(tmp_path / "member.npz", "w") as file:
         file.writestr("sequences", b"text")
     with pytest.raises(ConfigError, match=name):
-        Table(str(tmp_path / name)).prepare()
+        Table(str(tmp_path / name)).facts()
 
 
 def test_a_damaged_archive_is_named(tmp_path):
@@ -201,7 +201,7 @@ def test_a_damaged_archive_is_named(tmp_path):
     for place in range(60, 700, 32):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         try:
-            Table(str(path)).prepare()
+            Table(str(path)).facts()
         except ConfigError as error:
             refused += "a.npz" in str(error)
     assert refused > 10

@@ -15,10 +15,10 @@ from entp_lib.training.loop import (
     STEPS_PER_DRAW,
     TrainingError,
     check_fit,
-    keep_best,
     learning_rate,
     make_optimizer,
     optimise,
+    record_point,
     train,
     training_batches,
 )
@@ -257,12 +257,13 @@ def test_every_checkpoint_rule_is_tested(addition_run):
     assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
 
 
-def test_a_first_score_that_is_no_number_is_not_the_best(addition_run):
+def test_a_first_score_that_is_no_number_is_not_the_best(addition_run, monkeypatch):
     model, state, kept = build_model(addition_run.model, 0), State(), {}
     task = build_task("addition", {"n_train": 200})
     for step, loss in enumerate((math.nan, 1.0, 2.0, 0.5)):
-        state.step, state.curves = step, {"loss": [loss], "sequence_accuracy": [0.0]}
-        keep_best(model, task, state, kept)
+        state.step, scores = step, {"loss": loss, "sequence_accuracy": 0.0}
+        monkeypatch.setattr("entp_lib.training.loop.evaluate", lambda *_, found=scores, **__: found)
+        record_point(model, task, addition_run, state, kept, 1.0, "cpu")
     assert state.kept["lowest_loss"] == {"step": 3, "score": 0.5} and state.kept["highest_accuracy"]["step"] == 0
 
 
