@@ -27,6 +27,6 @@ def record_of(run, curves=None, **metrics):
     return Record(run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels)
 
 
-def checkpoint_step(path):
-    """The step that a checkpoint was written at."""
-    return json.loads(read_tensors(path, {"config", "state"})[1]["state"])["step"]
+def checkpoint_step(path, field="step"):
+    """The step that a checkpoint was written at, or another field of its state."""
+    return json.loads(read_tensors(path, {"config", "state"})[1]["state"])[field]

@@ -83,7 +83,9 @@ def text_configs(corpus: str, options: argparse.Namespace) -> list[RunConfig]:
     right = "it takes two documents, ended by form feeds, or paragraphs with blank lines between them"
     require(len(pieces) > 1, f"{corpus}: one piece of text, of which none can be held out; {right}")
     if options.tokenizer == "characters":
-        vocabulary = vocabulary or len(characters_of(source))
+        found = len(characters_of(source))
+        require(found > 1, f"{corpus}: all of it is one character")
+        vocabulary = vocabulary or found
     prefixes = min(prefixes, context) if prefixes == PREFIXES else prefixes
     params = dict(corpus=corpus, checksum=source.checksum[:16], tokenizer=options.tokenizer, vocabulary=vocabulary)
     params |= dict(split="tail", held_out=HELD_OUT, context=context, prefixes=prefixes)

@@ -168,11 +168,11 @@ def measure_clutrr(records: Sequence[Record]) -> list[Measurement]:
     """Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set."""
     table, found = errors(records), []
     for claim, protocol, column in (("T4-clutrr", "authors", PUBLISHED), ("T4-clutrr-fair", "fair", FAIR)):
-        rows = table[table["protocol"] == protocol]
-        floor = rows["most frequent answer"].mean()
-        reached = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
-        used, values = select(records, protocol=protocol), gaps(table, protocol, column)
-        found.append(measured(claim, values, used, protocol == "authors", levels=reached))
+        if used := select(records, protocol=protocol):
+            rows, values = table[table["protocol"] == protocol], gaps(table, protocol, column)
+            floor = rows["most frequent answer"].mean()
+            reached = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
+            found.append(measured(claim, values, used, protocol == "authors", levels=reached))
     return found
 
 
