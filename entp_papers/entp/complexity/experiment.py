@@ -61,14 +61,15 @@ def shape_title(record: Record) -> str:
 
 
 def of_shape(n_layers: int, width: int, longest: int) -> ModelConfig:
-    """A model to count for, with one head: heads change no count."""
-    return ModelConfig("entp", n_layers, 1, width, VOCABULARY, longest)
+    """A model to count for, with heads of width 64, or one head."""
+    return ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, longest)
 
 
 def shape_of(record: Record) -> ModelConfig:
     """The model whose costs a record holds."""
     p = record.config.params
-    return of_shape(p["n_layers"], p["width"], max(*p["lengths"], *p["sequence_lengths"]))
+    longest = max(*p["lengths"], *p["sequence_lengths"])
+    return ModelConfig("entp", p["n_layers"], p["n_heads"], p["width"], VOCABULARY, longest)
 
 
 def per_token(records: Sequence[Record]) -> pd.DataFrame:
