@@ -1,12 +1,12 @@
 """Two ways round Count3: sets that training has shown in other orders, and the diagonal's parity.
 
-*Sets.* The function asks for the elements of a prefix, for the last one and for their number, not for the order of the
+Sets: the function asks for the elements of a prefix, for the last one and for their number, not for the order of the
 others. So the split by sequences of ``count3`` and ``count3_unseen`` keeps next to nothing apart: of the predictions
 scored there nearly all are of a prefix that is, up to that order, a prefix of some training sequence (``seen``). In
 ``count3_sets`` a seed's multiset goes to one side with all its orders; what is seen then is what different seeds have
 grown to alike.
 
-*Parity.* At even n the answer has the parity of k = #{i : 2 x_i + x_n = 0 (mod n)} (``entp_papers.entp.pairless``), so
+Parity: at even n the answer has the parity of k = #{i : 2 x_i + x_n = 0 (mod n)} (``entp_papers.entp.pairless``), so
 that whoever counts the diagonal has the parity right, whatever else is wrong. An odd x_n makes k zero at once, which
 one element shows; the probe asks where x_n is even, too. A model without the shortcut has the parity right where its
 answer is right, and elsewhere as often as the commonest parity is.
