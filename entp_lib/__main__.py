@@ -43,11 +43,9 @@ def run(options: argparse.Namespace) -> int:
         one_of("experiment", options.experiment, EXPERIMENTS)
     for name in given.get("architecture", ()):
         one_of("architecture", name, ARCHITECTURES)
-    jobs, seeds, limit = given.get("jobs", 0), given.get("seeds", 0), given.get("time_limit")
+    jobs, seeds = given.get("jobs", 0), given.get("seeds", 0)
     require(jobs >= 0, f"--jobs {jobs}: must be 0 (one per core) or more")
     require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
-    if limit is not None and not seconds(limit):
-        print(f"--time-limit {limit}: no limit", file=sys.stderr)
     command = options.command
     return (command if callable(command) else pkgutil.resolve_name(f"entp_lib.reports.{command}"))(options)
 
@@ -129,13 +127,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         self.exit(2, f"{self.prog}: {message}\n")
-
-    def parse_known_args(self, args=None, namespace=None):
-        """Refuse here what a command does not know, so that the command itself says so, by its name."""
-        found, rest = super().parse_known_args(args, namespace)
-        if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return found, rest
 
 
 def build_parser() -> argparse.ArgumentParser:

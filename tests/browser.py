@@ -9,6 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
 import websocket
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -18,19 +19,18 @@ FLAGS = (
 )
 
 
-def program() -> str | None:
-    """The browser that is installed, or None."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
-
-
 class Browser:
-    """One page of a browser. ``requests``: what it asked for; ``problems``: errors it wrote to its console."""
+    """One page of a browser; without one the test is skipped.
+
+    ``requests``: what it asked for; ``problems``: errors it wrote to its console.
+    """
 
     def __init__(self, folder: Path):
+        program = next((found for name in NAMES if (found := shutil.which(name))), None)
+        if program is None:
+            pytest.skip(f"no browser is installed: one of {', '.join(NAMES)}; on Debian apt-get install chromium")
         quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.process = subprocess.Popen(
-            [program(), *FLAGS.split(), f"--user-data-dir={folder}", "about:blank"], **quiet
-        )
+        self.process = subprocess.Popen([program, *FLAGS.split(), f"--user-data-dir={folder}", "about:blank"], **quiet)
         self.requests, self.problems, self.count, port = [], [], 0, 0
         for _ in range(600):
             with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
@@ -80,6 +80,11 @@ class Browser:
         """Go to a page, a file or an address, and wait until it has loaded."""
         url = page if isinstance(page, str) else page.as_uri()
         self.call("Page.navigate", until="Page.loadEventFired", url=url)
+
+    def enter(self, selector: str, value: str) -> None:
+        """Put a value into a control, as a reader would."""
+        field = f"document.querySelector({json.dumps(selector)})"
+        self.ask(f"(i => {{ i.value = {json.dumps(value)}; i.dispatchEvent(new Event('input')); }})({field})")
 
     def wait(self, expression: str, seconds: float = 120) -> None:
         """Wait until a JavaScript expression is true. TimeoutError names it where it does not become so."""

@@ -7,7 +7,6 @@ import re
 
 import nbformat
 import pandas as pd
-import papermill
 import pytest
 from PIL import Image
 
@@ -191,11 +190,3 @@ def test_every_figure_of_changed_runs_is_of_these_alone(path, tmp_path, monkeypa
     assert (result.status, result.error, result.reused) == ("ok", "", 0)
     texts = [Image.open(p).text["Description"] for p in (tmp_path / "results" / "smoke" / "figures").glob("*.png")]
     assert len(texts) == result.figures and all("[tier smoke, changed: train.steps = 8; " in text for text in texts)
-
-
-def test_a_misspelt_parameter_fails_even_where_papermill_only_warns(tmp_path, caplog):
-    with pytest.raises(papermill.PapermillExecutionError, match="'sedes'"):
-        papermill.execute_notebook(
-            NOTEBOOKS[0], tmp_path / "out.ipynb", {"sedes": 3}, kernel_name="python3", progress_bar=False
-        )
-    assert "unknown parameter" in caplog.text

@@ -119,10 +119,7 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
             require(parts[name]["tokens"] > 0, f"corpus = {recipe.corpus!r}: {right}")
         meta = dict(corpus_checksum=source.checksum, dtype=dtype.name, parts=parts, tokenizer_state=tokenizer.state)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        if folder.is_dir() and not folder.is_symlink():  # damaged
-            shutil.rmtree(folder)
-        else:
-            folder.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # damaged
         os.chmod(temporary, 0o755)  # mkdtemp makes private folders
         os.replace(temporary, folder)
     finally:

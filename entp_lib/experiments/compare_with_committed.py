@@ -11,7 +11,6 @@ from entp_lib.experiments.frames import mean_table, summary
 from entp_lib.records.store import Record, Store
 
 SCORES = ("loss", "token_accuracy", "sequence_accuracy")
-YOURS = "With changes only your runs are shown"
 COMMON = ("seed", "architecture", "tier", "changed")  # labels that tell no two lines of the table apart
 
 
@@ -58,7 +57,8 @@ def show_committed_comparison(experiment: Experiment, records: Sequence[Record])
 
     def mark_changed(result) -> None:
         if result.success:
-            display(Markdown(f"*{YOURS} ({said}); the text below tells of the committed ones.*"))
+            words = f"With changes only your runs are shown ({said}); the text below tells of the committed ones."
+            display(Markdown(f"*{words}*"))
 
     if table is not None:
         display(table)

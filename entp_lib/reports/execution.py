@@ -20,7 +20,6 @@ from typing import Any
 from tqdm import tqdm
 
 from entp_lib import paths
-from entp_lib.experiments.compare_with_committed import YOURS
 from entp_lib.files import remove_stale, write_atomically
 from entp_lib.records.execution import Config
 from entp_lib.records.progress import EVENTS_VARIABLE, LOGGED_SECONDS, read_events
@@ -29,9 +28,6 @@ from entp_lib.reports.notebooks import COMMON, OVERVIEW, clean
 SHORT = "/tmp" if os.access("/tmp", os.W_OK) else None  # folder for sockets, whose paths the system limits
 RUNNING: list[Any] = []  # managers of the kernels that were started
 NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as they are
-# In a notebook's Markdown: title, text, what has a heading.
-SECTIONS = re.compile(r"(# .*?\n\n)?(.*?)(^## .*)?", re.MULTILINE | re.DOTALL)
-FOLDED = "<details><summary>Of the committed runs, not of yours</summary>\n\n{}\n\n</details>\n\n"
 
 
 @dataclass(frozen=True)
@@ -178,8 +174,7 @@ def watched(name: str, events: Path) -> Iterator[None]:
 def finish_copy(copy: Path, parameters: Mapping[str, Any]) -> None:
     """Rewrite the links of an executed copy to figures and files, which start from another folder, and note parameters.
 
-    Where other parameters were given its first screen says that its words are those of the committed runs; with changes
-    to the runs, text about the committed ones is folded: the answer, and the text below outputs.
+    Where other parameters were given its first screen says that its words are those of the committed runs.
     """
     import nbformat
 
@@ -187,14 +182,7 @@ def finish_copy(copy: Path, parameters: Mapping[str, Any]) -> None:
     figures, root = (os.path.relpath(p, copy.parent).replace(os.sep, "/") for p in (paths.figures(), paths.root()))
     text = re.sub(r"\]\(\.\./(?!\.\./)", f"]({root}/", text.replace("](../figures/", f"]({figures}/"))
     given = {k: v for k, v in parameters.items() if k not in NO_RESULT and (k, v) != ("tier", "best")}
-    notebook, below = nbformat.reads(text, as_version=4), True
-    for cell in notebook.cells if parameters.get("changes") else ():
-        if cell.cell_type == "code":
-            below = any(YOURS in str(output.get("data")) for output in cell.outputs)
-        elif below:
-            title, words, rest = SECTIONS.fullmatch(cell.source).groups("")
-            cell.source = title + FOLDED.format(words.strip()) * bool(words.strip()) + rest
-            below = not rest
+    notebook = nbformat.reads(text, as_version=4)
     for cell in [cell for cell in notebook.cells if cell.cell_type == "markdown"][: bool(given)]:
         asked = ", ".join(f"{name} = {value!r}" for name, value in given.items())
         words = "the words and pictures of its text are those of the committed records; what it found is in the outputs"

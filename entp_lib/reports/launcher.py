@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.config import BEST_FIRST, config_id
-from entp_lib.experiments.experiment import NoRuns
+from entp_lib.config import BEST_FIRST
+from entp_lib.experiments.experiment import NoRuns, own, spent
 from entp_lib.experiments.parameters import NotebookParameters, seconds
 from entp_lib.records.execution import Config, device_for
 from entp_lib.records.provenance import available_cores
@@ -34,9 +33,8 @@ def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tup
     ``update`` puts the copies in the place of the committed notebooks, the overview's with them. Also whether figures
     and ledger belong to the project, because they show its best records; else they go next to the executed copies.
     """
-    require(
-        not (update and any(parameters.values())), "--update takes no other option: it runs the notebooks as committed"
-    )
+    right = "--update takes no other option: it runs the notebooks as committed"
+    require(not (update and any(parameters.values())), right)
     if update:
         parameters = {**parameters, **{p: {} for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN)}}
     todo, in_place = [], True
@@ -56,18 +54,16 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
     another, since their runs take all cores, and the overview last.
     """
     settled = [job for job in jobs if job.settled]
-    at_a_time = min(AT_A_TIME, available_cores(), len(settled))
-    first = settled if at_a_time > 1 else []
+    at_a_time = max(1, min(AT_A_TIME, available_cores(), len(settled)))
     results: dict[str, Result] = {}
 
     def say(text: str, job: Job, number: int) -> None:
         print(f"[{number}/{len(jobs)}] {job.notebook.stem}{text}", file=sys.stderr, flush=True)
 
-    threads = available_cores() // max(1, at_a_time)
-    for job, result in execute_side_by_side(first, at_a_time, threads) if first else ():
+    for job, result in execute_side_by_side(settled, at_a_time, available_cores() // at_a_time):
         results[result.notebook] = with_missing_runs(job, result)
         say(f", {result.seconds:.0f} s", job, len(results))
-    for job in (job for job in jobs if job not in first):
+    for job in (job for job in jobs if not job.settled):
         say("", job, len(results) + 1)
         results[job.notebook.stem] = with_missing_runs(job, execute(job))
     return [results[job.notebook.stem] for job in jobs]
@@ -103,10 +99,7 @@ def listing() -> str:
                 if found:
                     there.append(tier if found == len(configs) else f"{tier} ({found} of {len(configs)})")
                 if tier == "quick" and 0 < found == len(configs):
-                    names = [config_id(c, experiment.version) for c in configs if c.experiment == experiment.name]
-                    texts = (store.path(experiment.name, name).read_text(encoding="utf-8") for name in names)
-                    spent = [json.loads(text)["provenance"] for text in texts]
-                    takes = sum(each.get("cpu_seconds") or each["wall_seconds"] for each in spent)
+                    takes = sum(map(spent, own(experiment, experiment.stored(store, tier))))
             row = {"notebook": path.stem, "experiment": experiment.name, "records at": ", ".join(there) or "none"}
             rows.append(row | {"quick takes one core": duration(takes) if experiment.configs("quick") else "no quick"})
     frame = pd.DataFrame(rows)

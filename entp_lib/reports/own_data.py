@@ -19,7 +19,7 @@ from entp_lib import paths
 from entp_lib.config import SIZES, RunConfig, TrainConfig
 from entp_lib.corpora.sources import source_of
 from entp_lib.corpora.tokenizers import characters_of
-from entp_lib.experiments.frames import interval_text
+from entp_lib.experiments.frames import interval_text, mean_table, paired
 from entp_lib.experiments.plans import run_of, twins
 from entp_lib.files import write_atomically
 from entp_lib.models.costs import decoder_token
@@ -182,17 +182,14 @@ def data_report(records: Sequence[Record]) -> str:
     names = [name for name in SCORES if name in records[0].metrics["test"]["lowest_loss"]]
     about = [{"architecture": r.config.model.architecture, "seed": r.config.model_seed} for r in records]
     table = pd.DataFrame([a | r.metrics["test"]["lowest_loss"] for a, r in zip(about, records, strict=True)])
-    groups, baseline = table.groupby("architecture", sort=False), records[0].metrics["baseline"]
-    shown = {name: {column: interval_text(part[column]) for column in names} for name, part in groups}
-    shown["constant guess, on validation"] = {name: f"{baseline[name]:.3f}" for name in names}
+    shown, baseline = mean_table(table, names), records[0].metrics["baseline"]
+    shown.loc["constant guess, on validation"] = [f"{baseline[name]:.3f}" for name in names]
     if set(DEFAULT) <= set(table["architecture"]):
-        wide = table.pivot(index="seed", columns="architecture")
-        gaps = {name: (wide[name]["entp"] - wide[name]["decoder"]).dropna() for name in names}
-        shown["entp − decoder"] = {name: interval_text(values) for name, values in gaps.items()}
+        gaps = [paired(table, name, "entp", "decoder", by="architecture").dropna() for name in names]
+        shown.loc["entp − decoder"] = [interval_text(values) for values in gaps]
     data = records[0].metrics["data"]
     parts = ", ".join(f"{data[part]} {part}" for part in ("train", "validation", "test"))
-    lines = [f"{printable(data['file'])}: {parts}; scores on test"]
-    lines.append(pd.DataFrame.from_dict(shown, orient="index").fillna("").to_string())
+    lines = [f"{printable(data['file'])}: {parts}; scores on test", shown.to_string()]
     means, low = table.groupby("architecture")[names].mean(), "loss"  # the lower, the better
     best = {name: means[name].min() if name == low else means[name].max() for name in names}
     beaten = {name: best[name] < baseline[name] if name == low else best[name] > baseline[name] for name in names}

@@ -162,13 +162,9 @@ def contents(folder: Path) -> str:
     """Table of contents at the side, of the pages that lie below ``folder``."""
     pages, index = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")], "docs/journal/README"
     within = {place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place) for place in PLACES}
+    rest = [name for name in within["docs"] if name not in (*FIRST, "docs/findings")]
     groups = {
-        "Found": [
-            "docs/findings",
-            "gallery",
-            *(n for n in within["docs"] if n not in (*FIRST, "docs/findings")),
-            index,
-        ],
+        "Found": ["docs/findings", "gallery", *rest, index],
         "Play": sorted(within["play"], key=lambda n: n != "play/match3"),
         "Notebooks": within["notebooks"],
         "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],

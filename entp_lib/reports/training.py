@@ -65,11 +65,8 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
         chosen.update(found)
     runs = [run for run_id, run in by_id.items() if run_id in chosen]
     configs, jobs = [run.config for run in runs], 1 if ranked else experiment.jobs
-    store, label = (
-        Store(paths.results() / "smoke" if claims_nothing else options.results),
-        f"{experiment.name} {options.tier}",
-    )
-    done = run_sweep(options, configs, experiment.version, store, label, jobs)
+    store = Store(paths.results() / "smoke" if claims_nothing else options.results)
+    done = run_sweep(options, configs, experiment.version, store, f"{experiment.name} {options.tier}", jobs)
     trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]

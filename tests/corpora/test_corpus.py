@@ -2,13 +2,14 @@
 
 import hashlib
 import logging
+import os
 import sys
 import tracemalloc
 import types
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from entp_lib import paths
@@ -53,12 +54,15 @@ def reopened(wanted):
 
 
 @settings(max_examples=50)
+@example("x" * 3 * sources.LONGEST_PIECE)
 @given(st.text(alphabet=st.sampled_from("ab \t\nä\r"), min_size=1, max_size=60).filter(str.strip))
 def test_pieces_joined_are_the_file(tmp_path_factory, text):
+    """Also of a text whose lines are longer than a piece."""
     path = tmp_path_factory.mktemp("t") / "a.txt"
     path.write_bytes(text.encode())
     source = TextFile(path)
     pieces = list(source.documents())
+    assert max(map(len, pieces)) <= sources.LONGEST_PIECE
     assert "".join(pieces) == text and not source.whole and source.count() == len(pieces)
     assert source.checksum == hashlib.sha256(text.encode()).hexdigest()
 
@@ -68,12 +72,6 @@ def test_form_feeds_end_documents_wherever_a_chunk_ends(file, monkeypatch):
     documents = ["first\n\nof two paragraphs", "second", "third, without an end"]
     source = source_of(file("\f".join(documents)))
     assert list(source.documents()) == documents and source.whole
-
-
-def test_a_text_without_blank_lines_is_cut_all_the_same(file):
-    text = "x" * 3 * sources.LONGEST_PIECE
-    pieces = list(source_of(file(text)).documents())
-    assert "".join(pieces) == text and max(map(len, pieces)) <= sources.LONGEST_PIECE
 
 
 @pytest.mark.parametrize(
@@ -239,16 +237,6 @@ def test_tokens_read_back_and_name_their_text(file, tokenizer):
         assert said["checksum"] == hashlib.sha256(tokens.part(name).tobytes()).hexdigest()
 
 
-def folder_of_tokens():
-    (meta,) = paths.corpora().glob("*/meta.json")
-    return meta.parent
-
-
-def truncate(folder):
-    data = (folder / "train.bin").read_bytes()
-    (folder / "train.bin").write_bytes(data[:-2])
-
-
 def flip(folder):
     data = bytearray((folder / "validation.bin").read_bytes())
     data[3] ^= 1
@@ -256,7 +244,7 @@ def flip(folder):
 
 
 DAMAGE = {
-    "cut": truncate,
+    "cut": lambda f: os.truncate(f / "train.bin", (f / "train.bin").stat().st_size - 2),
     "turned bit": flip,
     "no list": lambda f: (f / "meta.json").unlink(),
     "a list that is a list": lambda f: (f / "meta.json").write_text("[]"),
@@ -268,7 +256,8 @@ DAMAGE = {
 def test_damaged_tokens_are_made_again_with_a_line_in_the_log(file, damage, caplog):
     wanted = recipe(file(SPEECHES))
     before = bytes(reopened(wanted).train)
-    damage(folder_of_tokens())
+    (meta,) = paths.corpora().glob("*/meta.json")
+    damage(meta.parent)
     with caplog.at_level(logging.WARNING, "entp_lib.corpora.cache"):
         assert bytes(reopened(wanted).train) == before
     assert "damaged and made again" in caplog.text

@@ -1,7 +1,6 @@
 """The first half hour on a new machine, in a second: its parts in order, its budget, its archive."""
 
 import contextlib
-import dataclasses
 import json
 import tarfile
 from dataclasses import replace
@@ -135,9 +134,9 @@ def took(config, seconds):
 def test_records_tell_how_long_runs_like_them_take(store, capsys):
     """Runs and studies that differ in seeds alone take what their records took."""
     study = StudyConfig("compact", "quick", "triplets", {"width": 8, "graph_seed": 3})
-    again = dataclasses.replace(study, params={"width": 8, "graph_seed": 4}, model_seed=1)
-    third = dataclasses.replace(study, model_seed=2)
-    wider = dataclasses.replace(study, params={"width": 16, "graph_seed": 3})
+    again = replace(study, params={"width": 8, "graph_seed": 4}, model_seed=1)
+    third = replace(study, model_seed=2)
+    wider = replace(study, params={"width": 16, "graph_seed": 3})
     for config, seconds in ((study, 600.0), (again, 800.0)):
         store.save(took(config, seconds))
     store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
@@ -159,7 +158,7 @@ def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
     assert costs.expected(paper, 1, store) == (pytest.approx(sum(took_of)), 0)
     assert costs.expected(paper, 100, store) == (pytest.approx(max(took_of)), 0)
     assert costs.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
-    gpu = took(dataclasses.replace(quick[0], tier="gpu"), training_operations(quick[0]) / rate)
+    gpu = took(replace(quick[0], tier="gpu"), training_operations(quick[0]) / rate)
     gpu.provenance["packed_attention"] = gpu.provenance.pop("cpu_seconds")  # as runs on a GPU say it
     store.save(gpu)
     assert costs.expected(paper, 1, store, "cuda") == (pytest.approx(2 * sum(took_of)), 0)  # by the clock

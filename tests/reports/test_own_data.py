@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.__main__ import main
 from entp_lib.records.loading import load_model
 from entp_lib.tasks.table import read
 
+SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
 ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
 
 
@@ -26,14 +26,11 @@ def own_file(tmp_path, monkeypatch):
 
 
 def test_sequences_of_ones_own_are_trained_on(own_file, tmp_path, capsys):
-    small = ["--shape", "2/2/16", "--steps", "8", "--batch-size", "8", "--seeds", "2", "--jobs", "1"]
-    assert main(["data", str(own_file), *small]) == 0
+    assert main(["data", str(own_file), *SMALL, "--seeds", "2"]) == 0
     said = capsys.readouterr().out
     assert "sums.csv: 80 train, 10 validation, 10 test; scores on test" in said
-    assert all(
-        word in said
-        for word in ("decoder", "entp", "constant guess", "on validation", "entp − decoder", "token_accuracy")
-    )
+    for word in ("decoder", "entp", "constant guess", "on validation", "entp − decoder", "token_accuracy"):
+        assert word in said
     assert len(list((tmp_path / "results" / "own" / "records" / "own_data").glob("*.json"))) == 4
     assert not (tmp_path / "results" / "records").exists()
     name = next(line for line in said.splitlines() if "generate own_data/" in line).split()[-5]
@@ -75,17 +72,13 @@ def test_a_file_that_cannot_be_used_is_one_line(own_file, capsys):
     assert "batch_size = 1000000000000" in capsys.readouterr().err
 
 
-SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
-
-
 def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_path, capsys, monkeypatch):
     text = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
     section = text.split("## Sequences of your own")[1].split("\n## ")[0]
     lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
     monkeypatch.chdir(tmp_path)
-    making = (
-        "\n".join(lines[3:]).replace(".venv/bin/python -m entp_lib", "echo").replace(".venv/bin/python", sys.executable)
-    )
+    making = "\n".join(lines[3:]).replace(".venv/bin/python -m entp_lib", "echo")
+    making = making.replace(".venv/bin/python", sys.executable)
     done = subprocess.run(["bash", "-euc", making], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for asked, parts in (("sorting.csv", "validation"), ("sums.npz", "1600 train, 200 validation, 200 test")):
@@ -105,22 +98,18 @@ def test_the_lines_that_it_ends_with_work(tmp_path, capsys, monkeypatch):
     text = tmp_path / "own.txt"
     text.write_text("\n\n".join(f"the {n} cats saw the {n + 1} dogs again" for n in range(60)))
     options = "--context 16 --steps 4 --batch-size 8 --size extra_small --jobs 1"
-    assert cli.main(["text", str(text), *options.split()]) == 0
+    assert main(["text", str(text), *options.split()]) == 0
     said = capsys.readouterr().out
     names = re.findall(r"load_model\('(own_text/[0-9a-f]{16})'\)", said)
-    assert (
-        len(names) == 2
-        and "validation" in said
-        and "picture:" in said
-        and (tmp_path / "own/figures/own_text.png").exists()
-    )
+    assert len(names) == 2 and "validation" in said and "picture:" in said
+    assert (tmp_path / "own/figures/own_text.png").exists()
     assert {load_model(name).cfg.architecture for name in names} == {"decoder", "entp"}
     command = shlex.split(re.search(r"python -m entp_lib (generate .+)", said)[1])
     command[command.index("--prompt") + 1] = "the 7 cats"
-    assert cli.main([*command, "--tokens", "5"]) == 0
+    assert main([*command, "--tokens", "5"]) == 0
     assert capsys.readouterr().out.startswith("the 7 cats")
-    assert cli.main(["generate", names[0], "--prompt", "the Ω"]) == 2
+    assert main(["generate", names[0], "--prompt", "the Ω"]) == 2
     assert "'Ω': not among the" in capsys.readouterr().err
     text.unlink()  # the tokenizer lies beside the weights
-    assert cli.main([*command, "--tokens", "5"]) == 0
+    assert main([*command, "--tokens", "5"]) == 0
     assert capsys.readouterr().out.startswith("the 7 cats")

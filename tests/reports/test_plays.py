@@ -1,6 +1,5 @@
 """The site's pieces that compute, in a real browser and without Sphinx, against the library."""
 
-import json
 import random
 
 import browser
@@ -38,8 +37,6 @@ clear x
 @pytest.fixture(scope="module")
 def play(tmp_path_factory):
     """A function that opens a play on a page of its own. Skipped where no browser is installed."""
-    if browser.program() is None:
-        pytest.skip(f"no browser is installed: one of {', '.join(browser.NAMES)}; on Debian apt-get install chromium")
     folder, static = tmp_path_factory.mktemp("plays"), site.SOURCE / "_static"
     (folder / "match3_data.js").write_text(site.weights_script("match3"), encoding="utf-8")
     window = browser.Browser(tmp_path_factory.mktemp("profile"))
@@ -56,11 +53,6 @@ def play(tmp_path_factory):
 
     yield show
     window.close()
-
-
-def enter(window, selector, value):
-    field = f"document.querySelector({json.dumps(selector)})"
-    window.ask(f"(i => {{ i.value = {json.dumps(value)}; i.dispatchEvent(new Event('input')); }})({field})")
 
 
 def test_the_pages_weights_are_small():
@@ -92,7 +84,7 @@ def test_both_models_are_seen_at_once_and_differ_at_first(play):
     assert rows == table[["prefix", "truth", "decoder", "ENTP"]].values.tolist()
     assert any("✗" in row[2] for row in rows) and not any("✗" in row[3] for row in rows)
     for text, said in (("1 11", "11: these models read the numbers 0 to 10"), ("1 " * 9, "Type 1 to 8 numbers, not 9")):
-        enter(window, "#play-match3 input", text)
+        window.enter("#play-match3 input", text)
         assert said in window.ask("document.querySelector('#play-match3').textContent")
 
 
@@ -101,7 +93,7 @@ def test_subleq_goes_the_interpreters_way_step_by_step(play, text):
     program = assembler.assemble(text)
     history = running.interpret(program, 200)
     window = play("subleq")
-    enter(window, "#subleq-text", text)
+    window.enter("#subleq-text", text)
     assert window.ask("assemble(document.querySelector('#subleq-text').value).code") == [list(c) for c in program.code]
     shown = [i for name, i in program.cells.items() if i > 1 and not name.startswith("#")]
     expected = [
@@ -131,7 +123,7 @@ def test_random_subleq_programs_go_the_interpreters_way(play):
         ]
         program = assembler.assemble("\n".join(lines))
         history = running.interpret(program, 60)
-        enter(window, "#subleq-text", "\n".join(lines))
+        window.enter("#subleq-text", "\n".join(lines))
         found = window.ask(
             "(p => { let [m, at, all] = [p.memory, 0, [[p.memory, 0]]];"
             "while (at !== p.last && all.length <= 60) { [m, at] = subleq(p, m, at); all.push([m, at]); }"
@@ -160,7 +152,7 @@ def test_a_wrong_program_is_answered_in_one_line_that_begins_as_the_assemblers(p
     with pytest.raises(ConfigError) as error:
         assembler.assemble(text)
     window = play("subleq")
-    enter(window, "#subleq-text", text)
+    window.enter("#subleq-text", text)
     said = window.ask("document.querySelector('#subleq-said').textContent")
     assert said == str(error.value).split("; did you mean")[0]
     assert window.ask("document.querySelector('#subleq-run').disabled")
@@ -168,6 +160,6 @@ def test_a_wrong_program_is_answered_in_one_line_that_begins_as_the_assemblers(p
 
 def test_a_program_that_does_not_halt_is_stopped(play):
     window = play("subleq")
-    enter(window, "#subleq-text", "cell a\nloop: goto loop")
+    window.enter("#subleq-text", "cell a\nloop: goto loop")
     window.ask("document.querySelector('#subleq-run').click()")
     assert "No halt within 1000 steps" in window.ask("document.querySelector('#subleq-said').textContent")
