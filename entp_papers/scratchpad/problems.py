@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from entp_lib.validation import require
-from entp_papers.scratchpad.format import Example, Scratchpad, Tokens
+from entp_papers.scratchpad.format import Example, Tokens, text_of
 
 Symbols = tuple[str, ...]  # a text, character by character
-DELIMITERS = (":", "#", ".")  # start, end of a state, end of the text
+DELIMITERS = (":", "#", ".")  # by token id: start, end of a state, end of the text
 FILLING = "abcdefghijklmnopqrstuvwxyz0123456789$"
 
 
@@ -26,8 +26,6 @@ class Problem:
     - ``answer(state)``: the answer as the last state has it; None of one that is not the last, or ValueError
     - ``solve(question, given)``: the answer, from the question and not by way of states
     """
-
-    pad = Scratchpad(*range(3))  # by the ids of the delimiters
 
     @property
     def vocabulary(self) -> Symbols:
@@ -59,7 +57,7 @@ class Problem:
     def written_out(self, size: int, seed: int) -> str:
         """A random question of a size, its scratchpad and its answer, to be read."""
         example = self.example(size, np.random.default_rng(seed))
-        return f"{''.join(self.decode(self.pad.text(example)))}   answer {''.join(self.decode(example.answer))}"
+        return f"{''.join(self.decode(text_of(example)))}   answer {''.join(self.decode(example.answer))}"
 
     def without_states(self, example: Example) -> Example:
         """The same question with no scratchpad: what was given becomes the question, and the answer follows."""

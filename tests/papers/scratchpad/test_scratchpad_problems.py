@@ -10,7 +10,7 @@ from mistakes import named
 
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_papers.scratchpad.format import Example, chunks, duplicate_states
+from entp_papers.scratchpad.format import Example, chunks, duplicate_states, text_of
 from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedParity
 from entp_papers.scratchpad.training import (
     ScratchpadConfig,
@@ -45,9 +45,9 @@ def test_the_last_state_has_the_answer_and_states_follow_from_the_one_before(nam
     question = problem.decode(example.question)
     for before, after in itertools.pairwise(example.states):
         assert problem.encode(problem.next_state(question, problem.decode(before))) == after
-    row = duplicate_states(problem.pad, example)
+    row = duplicate_states(example)
     assert sum(row.counted) == sum(map(len, example.states[example.given :])) + len(example.states) - example.given
-    assert len(chunks(problem.pad, example)) == len(example.states) - example.given
+    assert len(chunks(example)) == len(example.states) - example.given
 
 
 @settings(max_examples=60)
@@ -66,7 +66,7 @@ def test_without_states_the_answer_is_all_there_is_to_write(name):
     problem = SMALL[name]
     example, same, other = (problem.example(3, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert example == same != other
-    (row,) = chunks(problem.pad, problem.without_states(example))
+    (row,) = chunks(problem.without_states(example))
     assert row.tokens[-len(example.answer) - 1 :] == (*example.answer, 2)
     assert problem.is_right(example, [example.states[-1]]) and not problem.is_right(example, [(3,)])
 
@@ -112,10 +112,10 @@ def test_a_study_gives_the_same_twice():
 def test_whole_texts_of_trained_sizes_fit_the_context():
     """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
     setting = ScratchpadConfig("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)
-    pad, examples = setting.task.pad, setting.draw(3, [4], "compare", 0)
-    assert max(len(pad.text(e)) for e in examples) > max(len(r.tokens) for e in examples for r in chunks(pad, e))
+    examples = setting.draw(3, [4], "compare", 0)
+    assert max(len(text_of(e)) for e in examples) > max(len(r.tokens) for e in examples for r in chunks(e))
     model = build_model(ModelConfig("decoder", 2, 2, 16, len(setting.task.vocabulary), setting.context()), 0).eval()
-    assert compare_ways(model, pad, examples)["largest_difference"] < 1e-9
+    assert compare_ways(model, examples)["largest_difference"] < 1e-9
 
 
 def test_a_state_is_learned_and_scored():
