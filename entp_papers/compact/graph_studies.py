@@ -37,8 +37,7 @@ RATE = 1e-3  # of Adam, §2.2.4
 class TripletModel(nn.Module):
     """Logits of the target, (B, V), from concept and relation ids; every ``wiring`` has the same parameters.
 
-    In the described one a decoder masks and ENTP does not. Initial weights come from torch's global generator, as those
-    of its layers do: seed it before.
+    Initial weights come from torch's global generator, as those of its layers do: seed it before.
     """
 
     def __init__(
@@ -46,7 +45,6 @@ class TripletModel(nn.Module):
         n_concepts: int,
         n_relations: int,
         wiring: str = "described",
-        architecture: str = "decoder",
         n_layers: int = 1,
         n_heads: int = 4,
         width: int = 64,
@@ -54,7 +52,6 @@ class TripletModel(nn.Module):
     ):
         super().__init__()
         self.wiring, self.n_concepts = wiring, n_concepts
-        self.causal = wiring == "described" and architecture == "decoder"
         self.embedding, self.positions = nn.Embedding(n_concepts + n_relations, width), nn.Embedding(2, width)
         shape = dict(dim_feedforward=4 * width, dropout=0.0, batch_first=wiring != "published")
         self.layers = nn.ModuleList(
@@ -69,7 +66,7 @@ class TripletModel(nn.Module):
         x_BTD = self.embedding(tokens_BT) + self.positions.weight
         if self.wiring == "concept":
             x_BTD = x_BTD[:, :1]
-        mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1) if self.causal else None
+        mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1) if self.wiring == "described" else None
         for layer in self.layers:
             # a decoder layer also attends to a memory: the public scripts pass its own input
             x_BTD = layer(x_BTD, x_BTD, tgt_mask=mask, memory_mask=mask)

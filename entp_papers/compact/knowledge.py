@@ -11,6 +11,7 @@ does. RReLU draws its slopes in training.
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,20 +113,14 @@ def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def plan_activations(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Triplets with every activation, depth, wiring and number of triplets, seeds outermost."""
-    arms = ("published", "described"), DEPTHS, ACTIVATIONS
-    return planned(ACTIVATIONS_NAME, tier, seeds, ACTIVATION_TIERS.get(tier), arms)
+def planned(
+    name: str, tiers: dict[str, dict[str, Any]], arms: Sequence[Sequence], tier: str, seeds: int = 0
+) -> list[PlannedRun]:
+    """Runs with every number of items and combination of wiring (of walks None), depth and activation.
 
-
-def plan_walks(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Walks with RReLU and Softmax at every depth and number of walks, seeds outermost."""
-    return planned(WALKS_NAME, tier, seeds, WALK_TIERS.get(tier), ((None,), DEPTHS, WALKED))
-
-
-def planned(name: str, tier: str, seeds: int, t: dict[str, Any] | None, arms: Sequence[Sequence]) -> list[PlannedRun]:
-    """Runs with every number of items and combination of wiring (of walks None), depth and activation."""
-    found = []
+    Seeds are outermost.
+    """
+    t, found = tiers.get(tier), []
     for seed in range(seeds or t["seeds"]) if t else ():
         for size, wiring, n_layers, activation in itertools.product(t["sizes"], *arms):
             arm = dict(n_layers=n_layers, activation=activation)
@@ -307,7 +302,7 @@ ACTIVATION_RUNS = Experiment(
     version=1,
     title="Triplets by heart, by activation and depth",
     notebook=NOTEBOOK,
-    plan=plan_activations,
+    plan=partial(planned, ACTIVATIONS_NAME, ACTIVATION_TIERS, (("published", "described"), DEPTHS, ACTIVATIONS)),
     measure=measure_activations,
 )
 WALK_ACTIVATIONS = Experiment(
@@ -315,6 +310,6 @@ WALK_ACTIVATIONS = Experiment(
     version=1,
     title="Walks by heart, by activation and depth",
     notebook=NOTEBOOK,
-    plan=plan_walks,
+    plan=partial(planned, WALKS_NAME, WALK_TIERS, ((None,), DEPTHS, WALKED)),
     measure=measure_walks,
 )

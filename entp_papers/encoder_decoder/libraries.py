@@ -14,7 +14,7 @@ from entp_lib.experiments.studies import Study, columns, largest
 from entp_lib.models import build_model
 from entp_lib.models.huggingface import copy_gpt2
 from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
-from entp_papers.encoder_decoder.parts import MaskedBatch, Masking, mask_tokens, random_stack
+from entp_papers.encoder_decoder.parts import DRAWN, MASKED, MaskedBatch, Masking, mask_tokens, random_stack
 
 VOCABULARY, PLACES = 29, 12
 
@@ -167,13 +167,13 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[
     """
     ordinary_BT, selected_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special)), batch.selected_BT
     masked_BT, same_BT = batch.inputs_BT == masking.mask_token, batch.inputs_BT == tokens_BT
-    same = masking.drawn / len(masking.ordinary())
+    same = DRAWN / len(masking.ordinary())
     found = []
     for rate, hits, share in (
         ("selected", selected_BT[ordinary_BT], masking.share),
-        ("masked", masked_BT[selected_BT], masking.masked),
-        ("drawn", (~masked_BT & ~same_BT)[selected_BT], masking.drawn - same),
-        ("kept", same_BT[selected_BT], 1 - masking.masked - masking.drawn + same),
+        ("masked", masked_BT[selected_BT], MASKED),
+        ("drawn", (~masked_BT & ~same_BT)[selected_BT], DRAWN - same),
+        ("kept", same_BT[selected_BT], 1 - MASKED - DRAWN + same),
     ):
         of, count = hits.numel(), int(hits.sum())
         spread = (of * share * (1 - share)) ** 0.5

@@ -24,6 +24,7 @@ from entp_lib.models.transformer import Attention, causal_pass
 from entp_lib.validation import require
 
 IGNORED = -100  # of labels: no loss here
+MASKED, DRAWN = 0.8, 0.1  # of the selected tokens: become the mask token, become another; the others stay
 
 # --- Layers ----------------------------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
 
 @dataclass(frozen=True)
 class Masking:
-    """Of the ordinary tokens a ``share`` is selected; of these 80 % become the mask token, 10 % another, 10 % stay.
+    """Of the ordinary tokens a ``share`` is selected, of which ``MASKED`` become the mask token and ``DRAWN`` another.
 
     ``special``: ids that are never selected nor drawn, the mask token among them.
     """
@@ -126,8 +127,6 @@ class Masking:
     mask_token: int
     special: tuple[int, ...]
     share: float = 0.15
-    masked: float = 0.8
-    drawn: float = 0.1
 
     def ordinary(self) -> Tensor:
         """The ids that may be drawn, in order."""
@@ -157,14 +156,13 @@ def mask_tokens(
 
     def chosen(share: float, among: Tensor | bool = True) -> Tensor:
         """True with probability ``share``; False outside ``among``, for which nothing less is drawn."""
-        probability = torch.where(torch.as_tensor(among), min(share, 1.0), 0.0).expand(tokens_BT.shape)
+        probability = torch.where(torch.as_tensor(among), share, 0.0).expand(tokens_BT.shape)
         return torch.bernoulli(probability, generator=generator).bool()
 
     special_BT = torch.isin(tokens_BT, torch.tensor(masking.special))
     selected_BT = chosen(masking.share, ~special_BT)
-    masked_BT = chosen(masking.masked) & selected_BT
-    rest = 1 - masking.masked
-    other_BT = chosen(masking.drawn / rest if rest > 0 else 0.0) & selected_BT & ~masked_BT
+    masked_BT = chosen(MASKED) & selected_BT
+    other_BT = chosen(DRAWN / (1 - MASKED)) & selected_BT & ~masked_BT
     ordinary = masking.ordinary()
     random_BT = ordinary[torch.randint(len(ordinary), tokens_BT.shape, generator=generator)]
     inputs_BT = torch.where(masked_BT, masking.mask_token, torch.where(other_BT, random_BT, tokens_BT))

@@ -22,16 +22,27 @@ from entp_lib.experiments.studies import Study, columns, largest, scale_up
 from entp_lib.models import Transformer, build_model
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.tasks.base import Batch
-from entp_papers.scratchpad.format import INGREDIENTS, Example, Scratchpad, Tokens, batch_of, chunks, duplicate_states
+from entp_papers.scratchpad.format import (
+    DELIMITER,
+    END,
+    INGREDIENTS,
+    START,
+    Example,
+    Tokens,
+    batch_of,
+    chunks,
+    duplicate_states,
+    memory_of,
+    segments_of,
+)
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
 
-PAD = Scratchpad(start=0, delimiter=1, end=2)
 VOCABULARY = 9
 EXACT = 1e-9  # in double precision
 
 
 def random_example(generator: torch.Generator, states: int, longest: int = 4) -> Example:
-    """A question and so many states of 1 to ``longest`` random tokens that are no delimiters of ``PAD``."""
+    """A question and so many states of 1 to ``longest`` random tokens that are no delimiters."""
 
     def some() -> tuple[int, ...]:
         length = int(torch.randint(1, longest + 1, (), generator=generator))
@@ -63,10 +74,10 @@ def differences(
 
     ``extra`` columns of filler are added to the rows of both.
     """
-    pieces = [row for example in examples for row in chunks(PAD, example)]
-    whole = [duplicate_states(PAD, example, without) for example in examples]
+    pieces = [row for example in examples for row in chunks(example)]
+    whole = [duplicate_states(example, without) for example in examples]
     (one, gradients), (two, others) = (
-        loss_and_gradients(model, batch_of(rows, PAD.end, max(len(row.tokens) for row in rows) - 1 + extra))
+        loss_and_gradients(model, batch_of(rows, max(len(row.tokens) for row in rows) - 1 + extra))
         for rows in (pieces, whole)
     )
     return {"loss": float((one - two).abs()), "gradient": max(map(largest, gradients, others))}
@@ -103,7 +114,7 @@ def equivalence_study(
 
 # --- Ways of writing -------------------------------------------------------------------------------------------------
 
-SHIFTS = {PAD.delimiter: 1.0, PAD.start: -9.0, PAD.end: -2.0}  # added to logits: texts of several states, no start
+SHIFTS = {DELIMITER: 1.0, START: -9.0, END: -2.0}  # added to logits: texts of several states, no start
 
 
 def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
@@ -111,7 +122,7 @@ def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
 
     Logits are compared up to the first token that differs; behind it they belong to different texts.
     """
-    texts = [sum(((*state, PAD.delimiter) for state in found.states), ()) for found in (definition, other)]
+    texts = [sum(((*state, DELIMITER) for state in found.states), ()) for found in (definition, other)]
     common = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
     rows = min(common + 1, len(definition.logits_TV), len(other.logits_TV))
     difference = largest(definition.logits_TV[:rows], other.logits_TV[:rows])
@@ -129,7 +140,7 @@ def drawn(model: Transformer, question: Tokens, way: str, longest: int, states: 
     for token, shift in SHIFTS.items():
         noise_TV[:, token] += shift
     rows = iter(noise_TV)
-    return write(model, PAD, question, way, (longest, states), lambda logits_V: int((logits_V + next(rows)).argmax()))
+    return write(model, question, way, (longest, states), lambda logits_V: int((logits_V + next(rows)).argmax()))
 
 
 def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: int, n_layers: int) -> Study:
@@ -185,9 +196,9 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
     Of a text that has just ended its third state: one more ``token`` of the present state is read, or the present
     ``state`` ends and becomes the last one of the next.
     """
-    full, segments = model.cfg.recomputed_layers > 1, PAD.segments(example)
+    full, segments = model.cfg.recomputed_layers > 1, segments_of(example)
     older = () if inductive else segments[0]
-    parts = {"memory": PAD.memory(example.question), "older": older, "last": segments[1], "present": segments[2]}
+    parts = {"memory": memory_of(example.question), "older": older, "last": segments[1], "present": segments[2]}
     whole = sum(parts.values(), ())
     ends = dict(zip(parts, itertools.accumulate(map(len, parts.values())), strict=True))
     starts = {name: ends[name] - len(part) for name, part in parts.items()}
@@ -215,10 +226,10 @@ def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str
 
     The definition is ``trimmed`` for an inductive way and ``whole`` for the others.
     """
-    text = sum(PAD.segments(example), ())
+    text = sum(segments_of(example), ())
     found: dict[str, tuple[Tensor, int]] = {}
     for way in {*ways, "trimmed", "whole"}:
-        reader, logits = READERS[way](model, PAD, example.question), []
+        reader, logits = READERS[way](model, example.question), []
         for token in text:
             logits.append(reader.logits())
             reader.append(token)

@@ -26,6 +26,7 @@ from entp_lib.tasks.base import Batch
 from entp_lib.validation import require
 
 Tokens = tuple[int, ...]
+START, DELIMITER, END = range(3)  # token ids: behind the question, behind a state but the last, behind the last
 INGREDIENTS = ("groups", "positions", "targets")  # of rows with duplicated states: each may be left out to see its part
 
 
@@ -43,52 +44,38 @@ class Example:
     given: int = 0
 
 
-@dataclass(frozen=True)
-class Scratchpad:
-    """The delimiters: ``start`` ends the question, ``delimiter`` every state but the last, which ``end`` ends.
+def memory_of(question: Sequence[int], given: int = 0) -> Tokens:
+    """The question and ``START``: what every state may read.
 
-    Raises ConfigError where they are not three different ids.
+    ConfigError for a question with a delimiter, or an empty one without a given state.
     """
+    some = len(question) > 0 or given > 0
+    require(some, "the question is empty: it must have at least one token, or the first state must be given")
+    check_content("the question", question)
+    return (*question, START)
 
-    start: int
-    delimiter: int
-    end: int
 
-    def __post_init__(self):
-        named = ", ".join(f"{name} = {token}" for name, token in vars(self).items())
-        ids = set(vars(self).values())
-        require(len(ids) == 3 and min(ids) >= 0, f"{named}: must be three different token ids")
+def segments_of(example: Example) -> tuple[Tokens, ...]:
+    """Every state with the token that ends it; the answer alone where there are no states.
 
-    def memory(self, question: Sequence[int], given: int = 0) -> Tokens:
-        """The question and ``start``: what every state may read.
+    ConfigError for no states and no answer, an empty state, or a delimiter inside one.
+    """
+    states = example.states or (example.answer,)
+    for number, state in enumerate(states, 1):
+        require(len(state) > 0, f"state {number} is empty: it must have at least one token")
+        check_content(f"state {number}", state)
+    return (*((*state, DELIMITER) for state in states[:-1]), (*states[-1], END))
 
-        ConfigError for a question with a delimiter, or an empty one without a given state.
-        """
-        some = len(question) > 0 or given > 0
-        require(some, "the question is empty: it must have at least one token, or the first state must be given")
-        self.check_content("the question", question)
-        return (*question, self.start)
 
-    def segments(self, example: Example) -> tuple[Tokens, ...]:
-        """Every state with the token that ends it; the answer alone where there are no states.
+def text_of(example: Example) -> Tokens:
+    """The whole text."""
+    return sum(segments_of(example), memory_of(example.question, example.given))
 
-        ConfigError for no states and no answer, an empty state, or a delimiter inside one.
-        """
-        states = example.states or (example.answer,)
-        for number, state in enumerate(states, 1):
-            require(len(state) > 0, f"state {number} is empty: it must have at least one token")
-            self.check_content(f"state {number}", state)
-        ends = (self.delimiter,) * (len(states) - 1) + (self.end,)
-        return tuple((*state, end) for state, end in zip(states, ends, strict=True))
 
-    def text(self, example: Example) -> Tokens:
-        """The whole text."""
-        return sum(self.segments(example), self.memory(example.question, example.given))
-
-    def check_content(self, name: str, tokens: Sequence[int]) -> None:
-        """ConfigError for a delimiter inside the question or a state."""
-        for mark, token in vars(self).items():
-            require(token not in tokens, f"{name} contains the {mark} token {token}")
+def check_content(name: str, tokens: Sequence[int]) -> None:
+    """ConfigError for a delimiter inside the question or a state."""
+    for mark, token in (("start", START), ("delimiter", DELIMITER), ("end", END)):
+        require(token not in tokens, f"{name} contains the {mark} token {token}")
 
 
 @dataclass(frozen=True)
@@ -108,19 +95,19 @@ def plain_row(read: Tokens, learned: Tokens) -> Row:
     return Row(tokens, (0,) * len(tokens), tuple(range(len(tokens))), counted)
 
 
-def chunks(pad: Scratchpad, example: Example) -> list[Row]:
+def chunks(example: Example) -> list[Row]:
     """The first method: a row for each segment that is not given, behind the memory and the segment before it."""
-    memory, segments = pad.memory(example.question, example.given), pad.segments(example)
+    memory, segments = memory_of(example.question, example.given), segments_of(example)
     before = ((), *segments)
     return [plain_row(memory + before[number], segments[number]) for number in range(example.given, len(segments))]
 
 
-def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] = ()) -> Row:
+def duplicate_states(example: Example, without: Sequence[str] = ()) -> Row:
     """The second method: one row with every segment but the last twice, a given one only as the state before.
 
-    ``without``: those of ``INGREDIENTS`` to leave out. Raises ConfigError as ``Scratchpad``.
+    ``without``: those of ``INGREDIENTS`` to leave out. ConfigError as ``memory_of`` and ``segments_of``.
     """
-    memory, segments = pad.memory(example.question, example.given), pad.segments(example)
+    memory, segments = memory_of(example.question, example.given), segments_of(example)
     tokens, start = list(memory), len(memory)
     groups, positions, counted = [0] * start, list(range(start)), [False] * start
     before = ((), *segments)
@@ -139,14 +126,14 @@ def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] =
     return Row(tuple(tokens), tuple(groups), tuple(positions), tuple(counted))
 
 
-def ordinary(pad: Scratchpad, example: Example) -> Row:
+def ordinary(example: Example) -> Row:
     """The text as it is, every state seeing all before it: the ordinary scratchpad, or none without states."""
-    segments, memory = pad.segments(example), pad.memory(example.question, example.given)
+    segments, memory = segments_of(example), memory_of(example.question, example.given)
     return plain_row(sum(segments[: example.given], memory), sum(segments[example.given :], ()))
 
 
-def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) -> Batch:
-    """Rows as one batch, filled up behind to ``length`` or the longest with ``filler`` tokens.
+def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
+    """Rows as one batch, filled up behind to ``length`` or the longest with ``END``.
 
     A prediction is counted at the token before. The first token of a row is predicted by nothing. Filler sees itself
     alone. Rows without groups bring no mask and no positions: what an architecture hides is all that they hide.
@@ -157,7 +144,7 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
         return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
 
     wanted_BT = table([row.counted[1:] for row in rows], False)
-    inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], filler) for part in (slice(-1), slice(1, None)))
+    inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], END) for part in (slice(-1), slice(1, None)))
     if not any(any(row.groups) or row.positions != tuple(range(len(row.tokens))) for row in rows):
         return Batch(inputs_BT, targets_BT, wanted_BT)
     positions_BT = table([row.positions[:-1] for row in rows], 0)

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
+from entp_papers.scratchpad.format import DELIMITER, END, START, Tokens, group_mask, memory_of
 
 Limits = tuple[int, int]  # the most tokens of a state, and the most states
-END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
+ENDED, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
 
 
 class Reader:
@@ -35,15 +35,13 @@ class Reader:
     delimiter.
     """
 
-    def __init__(
-        self, model: Transformer, pad: Scratchpad, question: Sequence[int], given: Sequence[Sequence[int]] = ()
-    ):
-        self.model, self.pad, self.forwards = model, pad, 0
-        self.memory = list(pad.memory(question, len(given)))
+    def __init__(self, model: Transformer, question: Sequence[int], given: Sequence[Sequence[int]] = ()):
+        self.model, self.forwards = model, 0
+        self.memory = list(memory_of(question, len(given)))
         self.segments: list[list[int]] = [[]]  # the last one is being written
         self.begin()
         for state in given:
-            for token in (*state, pad.delimiter):
+            for token in (*state, DELIMITER):
                 self.append(token)
 
     # Where something of the text is kept: its beginning, one more token, and that a new state begins.
@@ -55,7 +53,7 @@ class Reader:
         """Add a token to the present state; ``delimiter`` begins the next one."""
         self.segments[-1].append(token)
         self.read(token)
-        if token == self.pad.delimiter:
+        if token == DELIMITER:
             self.segments.append([])
             self.next_state()
 
@@ -113,7 +111,7 @@ class Cached(Reader):
         self.last = self.extend(self.cache, self.memory)
 
     def read(self, token: int) -> None:
-        if token != self.pad.end:
+        if token != END:
             self.last = self.extend(self.cache, [token])
 
     def logits(self) -> Tensor:
@@ -124,7 +122,7 @@ class Recomputed(Cached):
     """One cache of memory, last state and present state; a state that has ended is read again, as the last one."""
 
     def read(self, token: int) -> None:
-        if token != self.pad.delimiter:  # it is read with its state
+        if token != DELIMITER:  # it is read with its state
             super().read(token)
 
     def next_state(self) -> None:
@@ -140,9 +138,9 @@ class Doubled(Cached):
         self.next = copy.deepcopy(self.cache)
 
     def read(self, token: int) -> None:
-        if token != self.pad.delimiter:  # the next state begins behind it, as its own context alone
+        if token != DELIMITER:  # the next state begins behind it, as its own context alone
             super().read(token)
-        if token != self.pad.end:
+        if token != END:
             self.prepared = self.extend(self.next, [token])
 
     def next_state(self) -> None:
@@ -182,30 +180,28 @@ class Written:
 
 
 @torch.no_grad()
-def write(
-    model: Transformer, pad: Scratchpad, question: Sequence[int], way: str, limits: Limits, choose=None, given=()
-) -> Written:
+def write(model: Transformer, question: Sequence[int], way: str, limits: Limits, choose=None, given=()) -> Written:
     """A scratchpad written token by token, greedily unless ``choose`` takes the next token from logits (V,).
 
     ``way``: one of ``READERS``. Writing stops at the end token, and where a state, or the number of states, reaches its
     limit without a delimiter or an end. ``given``: the first states. ConfigError as ``Reader``.
     """
-    reader: Reader = READERS[way](model, pad, question, given)
+    reader: Reader = READERS[way](model, question, given)
     logits: list[Tensor] = []
     while True:
         logits.append(reader.logits())
         token = int(logits[-1].argmax()) if choose is None else choose(logits[-1])
-        stopped = why_stopped(pad, token, reader.segments, limits)
+        stopped = why_stopped(token, reader.segments, limits)
         if stopped:
             return Written(contents(reader.segments), stopped, reader.forwards, torch.stack(logits))
         reader.append(token)
 
 
-def why_stopped(pad: Scratchpad, token: int, segments: list[list[int]], limits: Limits) -> str:
+def why_stopped(token: int, segments: list[list[int]], limits: Limits) -> str:
     """Why writing stops at the next ``token`` of the last segment; "" where it goes on."""
-    if token == pad.end:
-        return END
-    if token == pad.delimiter:
+    if token == END:
+        return ENDED
+    if token == DELIMITER:
         return TOO_MANY if len(segments) >= limits[1] else ""
     return TOO_LONG if len(segments[-1]) >= limits[0] else ""
 
@@ -217,7 +213,7 @@ def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
 
 @torch.no_grad()
 def write_many(
-    model: nn.Module, pad: Scratchpad, questions: Sequence[Sequence[int]], inductive: bool, limits: Limits, given=None
+    model: nn.Module, questions: Sequence[Sequence[int]], inductive: bool, limits: Limits, given=None
 ) -> list[Written]:
     """Scratchpads for many questions, greedily and without caches, behind the ``given`` states of each.
 
@@ -226,25 +222,25 @@ def write_many(
     model's context stops as one whose state has no delimiter.
     """
     begun = [()] * len(questions) if given is None else given
-    segments = [[*([*state, pad.delimiter] for state in states), []] for states in begun]
+    segments = [[*([*state, DELIMITER] for state in states), []] for states in begun]
     stopped = [""] * len(questions)
     while not all(stopped):
         contexts = {}
         for i in (i for i, why in enumerate(stopped) if not why):
             read = segments[i][-2:] if inductive else segments[i]
-            contexts[i] = [*questions[i], pad.start, *itertools.chain(*read)]
+            contexts[i] = [*questions[i], START, *itertools.chain(*read)]
             if len(contexts[i]) > model.cfg.max_length:
                 stopped[i] = TOO_LONG
                 del contexts[i]
         if not contexts:
             break
         longest, lengths_R = max(map(len, contexts.values())), torch.tensor([len(c) for c in contexts.values()])
-        inputs_RT = torch.tensor([[*c, *[pad.end] * (longest - len(c))] for c in contexts.values()])
+        inputs_RT = torch.tensor([[*c, *[END] * (longest - len(c))] for c in contexts.values()])
         tokens_R = model(inputs_RT, torch.arange(longest) == lengths_R[:, None] - 1).argmax(-1)
         for i, token in zip(contexts, tokens_R.tolist(), strict=True):
-            stopped[i] = why_stopped(pad, token, segments[i], limits)
+            stopped[i] = why_stopped(token, segments[i], limits)
             if not stopped[i]:
                 segments[i][-1].append(token)
-                if token == pad.delimiter:
+                if token == DELIMITER:
                     segments[i].append([])
     return [Written(contents(whole), why) for whole, why in zip(segments, stopped, strict=True)]

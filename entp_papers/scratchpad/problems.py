@@ -1,49 +1,45 @@
-"""The paper's tasks with inductive scratchpads, and the literal registry that names them.
+"""Two of the paper's tasks with inductive scratchpads, and the literal registry that names them.
 
 Formats are those of the authors' public code (github.com/aryol/inductive-scratchpad), as the paper's appendix names
 only one of the tasks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from entp_lib.validation import require
-from entp_papers.scratchpad.format import Example, Scratchpad, Tokens
+from entp_papers.scratchpad.format import Example, Tokens, text_of
 
-Symbols = tuple[str, ...]  # a text: characters, or names that are one token each
-DELIMITERS = (":", "#", ".")  # start, end of a state, end of the text
+DELIMITERS = ":#."  # by token id: start, end of a state, end of the text
 FILLING = "abcdefghijklmnopqrstuvwxyz0123456789$"
 
 
 class Problem:
     """Questions of a size, the induction from one state to the next, and a solver. Subclasses, frozen dataclasses, have
 
-    - ``symbols``: every symbol of questions, states and answers, delimiters left out
+    - ``symbols``: every character of questions, states and answers, delimiters left out
     - ``question(size, generator)``: a random question of a size, and the states that are given with it
     - ``next_state(question, state)``: the state after ``state``, from the two alone; the first one after None
     - ``answer(state)``: the answer as the last state has it; None of one that is not the last, or ValueError
     - ``solve(question, given)``: the answer, from the question and not by way of states
     """
 
-    pad = Scratchpad(*range(3))  # by the ids of the delimiters
-
     @property
-    def vocabulary(self) -> Symbols:
-        """The symbols by token id."""
+    def vocabulary(self) -> str:
+        """The characters by token id."""
         return DELIMITERS + self.symbols
 
-    def encode(self, symbols: Iterable[str]) -> Tokens:
+    def encode(self, text: str) -> Tokens:
         """Token ids."""
-        ids = {symbol: i for i, symbol in enumerate(self.vocabulary)}
-        return tuple(ids[symbol] for symbol in symbols)
+        return tuple(map(self.vocabulary.index, text))
 
-    def decode(self, tokens: Sequence[int]) -> Symbols:
-        """The symbols of token ids."""
-        return tuple(self.vocabulary[token] for token in tokens)
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The characters of token ids."""
+        return "".join(self.vocabulary[token] for token in tokens)
 
-    def states(self, question: Symbols, given: tuple[Symbols, ...] = ()) -> tuple[Symbols, ...]:
+    def states(self, question: str, given: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The whole scratchpad of a question, the given states first."""
         states = list(given)
         while not states or self.answer(states[-1]) is None:
@@ -59,7 +55,7 @@ class Problem:
     def written_out(self, size: int, seed: int) -> str:
         """A random question of a size, its scratchpad and its answer, to be read."""
         example = self.example(size, np.random.default_rng(seed))
-        return f"{''.join(self.decode(self.pad.text(example)))}   answer {''.join(self.decode(example.answer))}"
+        return f"{self.decode(text_of(example))}   answer {self.decode(example.answer)}"
 
     def without_states(self, example: Example) -> Example:
         """The same question with no scratchpad: what was given becomes the question, and the answer follows."""
@@ -68,7 +64,7 @@ class Problem:
     def is_right(self, example: Example, states: Sequence[Tokens]) -> bool:
         """Whether a written scratchpad ends with the right answer, however it got there."""
         try:
-            return self.encode(self.answer(self.decode(states[-1])) or ()) == example.answer
+            return self.encode(self.answer(self.decode(states[-1])) or "") == example.answer
         except ValueError:
             return False
 
@@ -85,97 +81,30 @@ class SpacedParity(Problem):
 
     slots: int = 60
 
-    symbols = tuple("0123456789_=[],")
+    symbols = "0123456789_=[],"
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> tuple[str, tuple[str, ...]]:
         fits = 1 <= size <= self.slots <= 99
         require(fits, f"{size} bits: must be 1 to the {self.slots} slots, and these at most 99")
         text = ["_"] * self.slots
         for slot in generator.choice(self.slots, size, replace=False).tolist():
             text[slot] = str(generator.integers(2))
-        return (*text, "="), ()
+        return "".join(text) + "=", ()
 
-    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
+    def next_state(self, question: str, state: str | None) -> str:
         slot, parity = (-1, 0) if state is None else (self.slot(state), number_in(state[-1:]))
         slot = next((place for place in range(slot + 1, self.slots) if question[place] != "_"), self.slots)
         bit = "_" if slot == self.slots else question[slot]
-        return tuple(f"[{slot:02}]{bit},{parity ^ (bit == '1')}")
+        return f"[{slot:02}]{bit},{parity ^ (bit == '1')}"
 
-    def slot(self, state: Symbols) -> int:
+    def slot(self, state: str) -> int:
         return number_in(state[1:3])
 
-    def answer(self, state: Symbols) -> Symbols | None:
+    def answer(self, state: str) -> str | None:
         return state[-1:] if len(state) == 7 and self.slot(state) == self.slots else None
 
-    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
-        return (str(question.count("1") % 2),)
-
-
-@dataclass(frozen=True)
-class SpacedAddition(Problem):
-    """Addition of numbers of ``size`` digits with random spaces between them (the authors train to 10 digits).
-
-    The characters of a+b are in random slots, 2 ``most_digits`` + 1, in order. Behind = is an answer register, $ and
-    random characters of ``filling``, which every state shifts to the right by one digit of the sum. A state has slot
-    and digit of both operands, the carry and the register; -1, the slot of + and _ are for a digit that is not there.
-    The sum has a digit more than the longer operand.
-
-        _7+_5=$xy:[01]7[04]5c1r2$x#[-1]_[02]_c0r12$.
-
-    The public code ends a state earlier where no carry is left, as in 74 of 180 texts that were compared.
-    """
-
-    most_digits: int = 10
-    filling: str = FILLING
-
-    @property
-    def slots(self) -> int:
-        return 2 * self.most_digits + 1
-
-    @property
-    def symbols(self) -> Symbols:
-        return tuple(sorted({*"0123456789+_=$[]-cr", *self.filling}))
-
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
-        fits = 1 <= size <= self.most_digits <= 49
-        require(fits, f"{size} digits: must be 1 to {self.most_digits}, and that at most 49")
-        a, b = (random_number(size, generator) for _ in range(2))
-        text = ["_"] * self.slots
-        slots = np.sort(generator.choice(self.slots, 2 * size + 1, replace=False)).tolist()
-        for slot, character in zip(slots, f"{a}+{b}", strict=True):
-            text[slot] = character
-        return (*text, "=", "$", *random_text(self.filling, self.most_digits + 1, generator)), ()
-
-    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
-        plus = question.index("+")
-        if state is None:
-            a, b, carry, register = plus, self.slots, 0, question[self.slots + 1 :]
-        else:
-            first, second, carry, register = self.fields(state)
-            a, b = max(first, 0), second  # before slot 0 there is nothing
-        found = []
-        for stop, start in ((a, 0), (b, plus + 1)):  # the last digit of either operand before its old slot
-            slot = next((place for place in range(stop - 1, start - 1, -1) if question[place] != "_"), -1)
-            found.append((slot, "_" if slot < 0 else question[slot]))
-        (slot_a, digit_a), (slot_b, digit_b) = found
-        carry, digit = divmod(sum(int(d) for d in (digit_a, digit_b) if d != "_") + carry, 10)
-        place_a, place_b = "-1" if slot_a < 0 else f"{slot_a:02}", plus if slot_b < 0 else slot_b
-        return (*f"[{place_a}]{digit_a}[{place_b:02}]{digit_b}c{carry}r{digit}", *register[:-1])
-
-    def fields(self, state: Symbols) -> tuple[int, int, int, Symbols]:
-        """Both slots, the carry and the register of a state. ValueError where it has another form."""
-        if len(state) != 15 + self.most_digits or state[10] != "c":
-            raise ValueError(f"{''.join(state)!r}: not a state")
-        first = -1 if state[1:3] == ("-", "1") else number_in(state[1:3])
-        return first, number_in(state[6:8]), number_in(state[11:12]), state[13:]
-
-    def answer(self, state: Symbols) -> Symbols | None:
-        first, _, _, register = self.fields(state)
-        return register[: register.index("$")] if first < 0 and state[9] == "_" else None
-
-    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
-        a, b = "".join(question[: self.slots]).replace("_", "").split("+")
-        return tuple(f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}")
+    def solve(self, question: str, given: tuple[str, ...]) -> str:
+        return str(question.count("1") % 2)
 
 
 @dataclass(frozen=True)
@@ -196,94 +125,41 @@ class ShiftAddition(Problem):
     filling: str = FILLING
 
     @property
-    def symbols(self) -> Symbols:
-        return tuple(sorted({*"0123456789+=$|", *self.filling}))
+    def symbols(self) -> str:
+        return "".join(sorted({*"0123456789+=$|", *self.filling}))
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> tuple[str, tuple[str, ...]]:
         most = self.most_digits
         require(1 <= size <= most, f"{size} digits: must be 1 to {most}")
-        a, b = (
-            (*random_text(self.filling, most - size, generator), "$", *str(random_number(size, generator)))
-            for _ in range(2)
-        )
-        return (), ((*a, "+", *b, "=", "$", *random_text(self.filling, most, generator), "|", "0"),)
+        a, b = (f"{random_text(self.filling, most - size, generator)}${random_number(size, generator)}" for _ in "ab")
+        return "", (f"{a}+{b}=${random_text(self.filling, most, generator)}|0",)
 
-    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
+    def next_state(self, question: str, state: str | None) -> str:
         a, b, register, carry = self.fields(state)
         if a[-1] == b[-1] == "$":
-            return (str(carry), *register)
+            return f"{carry}{register}"
         total = sum(int(x[-1]) for x in (a, b) if x[-1] != "$") + carry
-        a, b = (x if x[-1] == "$" else (x[-1], *x[:-1]) for x in (a, b))
-        return (*a, "+", *b, "=", str(total % 10), *register[:-1], "|", str(total // 10))
+        a, b = (x if x[-1] == "$" else x[-1] + x[:-1] for x in (a, b))
+        return f"{a}+{b}={total % 10}{register[:-1]}|{total // 10}"
 
-    def fields(self, state: Symbols) -> tuple[Symbols, Symbols, Symbols, int]:
+    def fields(self, state: str) -> tuple[str, str, str, int]:
         """Both operands, the register and the carry of a state that is not the last."""
         width = self.most_digits + 1
         return state[:width], state[width + 1 : 2 * width + 1], state[2 * width + 2 : -2], number_in(state[-1:])
 
-    def answer(self, state: Symbols) -> Symbols | None:
+    def answer(self, state: str) -> str | None:
         return None if "+" in state else state[: state.index("$")]
 
-    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
-        a, b = ("".join(x).rpartition("$")[2] for x in self.fields(given[0])[:2])
-        return tuple(f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}")
+    def solve(self, question: str, given: tuple[str, ...]) -> str:
+        a, b = (x.rpartition("$")[2] for x in self.fields(given[0])[:2])
+        return f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}"
 
 
-@dataclass(frozen=True)
-class TwoCycles(Problem):
-    """Reachability in a graph of two cycles of ``size`` nodes each, named at random out of ``names`` (theirs: 1000).
-
-    Edges in random order, then the two nodes asked about. States walk from the first node, one node each; the last
-    also has the answer: 1 where the second node was met, as in half of the questions, 0 where the walk came back.
-
-        v3>v1;v1>v3;v2>v4;v4>v2;v3?v4;:v3#v1#v3;0.
-    """
-
-    names: int = 1000
-
-    @property
-    def symbols(self) -> Symbols:
-        return (*">;?01", *(f"v{i}" for i in range(self.names)))
-
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
-        require(2 <= size <= self.names // 2, f"cycles of {size}: must be 2 to {self.names // 2}, half of the names")
-        nodes = [f"v{i}" for i in generator.choice(self.names, 2 * size, replace=False)]
-        cycles = nodes[:size], nodes[size:]
-        edges = [(a, b) for cycle in cycles for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True)]
-        shuffled = [edges[i] for i in generator.permutation(len(edges))]
-        target = nodes[generator.integers(1, size) if generator.integers(2) else size]
-        text = [symbol for a, b in shuffled for symbol in (a, ">", b, ";")]
-        return (*text, nodes[0], "?", target, ";"), ()
-
-    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
-        source, target = question[-4], question[-2]
-        if state is None:
-            return (source,)
-        following = dict(zip(question[:-4:4], question[2:-4:4], strict=True))
-        node = following[state[0]]
-        return (node, ";", str(int(node == target))) if node in (source, target) else (node,)
-
-    def answer(self, state: Symbols) -> Symbols | None:
-        return state[-1:] if len(state) == 3 and state[1] == ";" else None
-
-    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
-        reached, edges = {question[-4]}, set(zip(question[:-4:4], question[2:-4:4], strict=True))
-        while more := {b for a, b in edges if a in reached} - reached:
-            reached |= more
-        return (str(int(question[-2] in reached)),)
+PROBLEMS: dict[str, type[Problem]] = {"parity": SpacedParity, "shift_addition": ShiftAddition}
 
 
-PROBLEMS: dict[str, type[Problem]] = {
-    "parity": SpacedParity,
-    "spaced_addition": SpacedAddition,
-    "shift_addition": ShiftAddition,
-    "two_cycles": TwoCycles,
-}
-
-
-def number_in(symbols: Symbols) -> int:
-    """The number that some symbols write. ValueError where they do not."""
-    text = "".join(symbols)
+def number_in(text: str) -> int:
+    """The number that a text is. ValueError where it is none."""
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{text!r}: must be digits")
     return int(text)
@@ -294,6 +170,6 @@ def random_number(size: int, generator: np.random.Generator) -> int:
     return int("".join(map(str, [generator.integers(1, 10), *generator.integers(0, 10, size - 1)])))
 
 
-def random_text(filling: str, length: int, generator: np.random.Generator) -> list[str]:
+def random_text(filling: str, length: int, generator: np.random.Generator) -> str:
     """Random characters."""
-    return [filling[i] for i in generator.integers(len(filling), size=length)]
+    return "".join(filling[i] for i in generator.integers(len(filling), size=length))

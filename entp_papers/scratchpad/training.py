@@ -22,7 +22,7 @@ from entp_lib.records import resuming
 from entp_lib.tasks.base import Batch, seed_from
 from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
-from entp_papers.scratchpad.format import Example, Row, Scratchpad, batch_of, chunks, ordinary
+from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, ordinary, segments_of
 from entp_papers.scratchpad.generation import EXACT_WAYS, Limits, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
 
@@ -58,12 +58,12 @@ class ScratchpadConfig:
     def rows(self, example: Example) -> list[Row]:
         """The rows that an example is trained on."""
         if self.scratchpad == "inductive":
-            return chunks(self.task.pad, example)
-        return [ordinary(self.task.pad, self.shown(example))]
+            return chunks(example)
+        return [ordinary(self.shown(example))]
 
     def batch(self, examples: Sequence[Example]) -> Batch:
         """The rows of examples, filled up with the end token."""
-        return batch_of([row for example in examples for row in self.rows(example)], self.task.pad.end)
+        return batch_of([row for example in examples for row in self.rows(example)])
 
     def draw(self, count: int, sizes: Sequence[int], *seed: int | str) -> list[Example]:
         """Random examples of the sizes in turn, from a random one on."""
@@ -81,7 +81,7 @@ class ScratchpadConfig:
             for example in self.draw(32, [size], "context", size):
                 rows = self.rows(example)
                 if self.scratchpad == "inductive" and size in self.train_sizes:
-                    rows = [*rows, ordinary(self.task.pad, example)]
+                    rows = [*rows, ordinary(example)]
                 longest = max(longest, *(len(row.tokens) for row in rows))
         return longest + SPARE
 
@@ -112,7 +112,7 @@ def state_errors(model: nn.Module, setting: ScratchpadConfig, examples: Sequence
     for example in examples:
         batch, seen = setting.batch([example]), setting.shown(example)
         right_N = model(batch.inputs_BT, batch.wanted_BT).argmax(-1) == batch.targets_N
-        lengths = [len(segment) for segment in setting.task.pad.segments(seen)[seen.given :]]
+        lengths = [len(segment) for segment in segments_of(seen)[seen.given :]]
         for number, right in enumerate(right_N.split(lengths)):
             wrong.setdefault(number, []).append(not bool(right.all()))
     return [sum(found) / len(found) for _, found in sorted(wrong.items())]
@@ -124,7 +124,7 @@ def text_scores(model: nn.Module, setting: ScratchpadConfig, examples: Sequence[
     texts = [e.states or (e.answer,) for e in seen]
     questions, given = [e.question for e in seen], [e.states[: e.given] for e in seen]
     inductive = setting.scratchpad == "inductive"
-    found = write_many(model, setting.task.pad, questions, inductive, limits(texts), given)
+    found = write_many(model, questions, inductive, limits(texts), given)
     whole = answers = [text == w.states for text, w in zip(texts, found, strict=True)]
     if setting.scratchpad != "none":
         answers = [setting.task.is_right(e, w.states) for e, w in zip(examples, found, strict=True)]
@@ -136,13 +136,13 @@ def limits(texts: Sequence[Sequence[Sequence[int]]]) -> Limits:
     return max(len(state) for text in texts for state in text) + 2, max(map(len, texts)) + 1
 
 
-def compare_ways(model: nn.Module, pad: Scratchpad, examples: Sequence[Example]) -> dict[str, Any]:
+def compare_ways(model: nn.Module, examples: Sequence[Example]) -> dict[str, Any]:
     """Differences between the exact ways of reading on a trained decoder, in fp64, and the tokens read."""
     model, most = model.double(), limits([e.states for e in examples])
     apart, differing, read = 0.0, 0, dict.fromkeys(EXACT_WAYS, 0)
     for e in examples:
         given = e.states[: e.given]
-        runs = {way: write(model, pad, e.question, way, most, given=given) for way in EXACT_WAYS}
+        runs = {way: write(model, e.question, way, most, given=given) for way in EXACT_WAYS}
         first = runs["trimmed"]
         for way, found in runs.items():
             read[way] += found.forwards
@@ -174,5 +174,5 @@ def training_study(setting: dict[str, Any], train: dict[str, Any], tested: int, 
     metrics: dict[str, Any] = {"train_loss": losses[-1], "context": model.cfg.max_length}
     if compared and (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):
         examples = chosen.draw(compared, chosen.train_sizes, "compare", seed)
-        metrics["ways"] = compare_ways(model, chosen.task.pad, examples)
+        metrics["ways"] = compare_ways(model, examples)
     return metrics, curves

@@ -33,7 +33,6 @@ def pairs():
         (dict(wiring="published"), False, True),
         (dict(wiring="published", n_layers=2), False, True),
         (dict(wiring="described", n_layers=2), True, False),
-        (dict(wiring="described", n_layers=2, architecture="entp"), True, False),
         (dict(wiring="concept"), False, False),
     ],
 )

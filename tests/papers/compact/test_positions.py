@@ -119,16 +119,6 @@ def test_one_layer_of_entp_is_the_decoder(name):
     torch.testing.assert_close(*outputs, rtol=1e-9, atol=1e-9)
 
 
-def test_without_positions_entp_sees_a_set_and_a_decoder_an_order():
-    x = tokens(1, 9)
-    shuffled = torch.cat([x[:, torch.tensor([3, 0, 6, 1, 7, 2, 5, 4])], x[:, 8:]], 1)
-    scored = torch.zeros_like(x, dtype=torch.bool)
-    scored[:, 8] = True
-    entp, decoder = (model("none", name) for name in ("entp", "decoder"))
-    torch.testing.assert_close(entp(x, scored), entp(shuffled, scored), rtol=1e-9, atol=1e-9)
-    assert (decoder(x, scored) - decoder(shuffled, scored)).abs().max() > 1e-3
-
-
 # Sums written in five formats, the coupling of the paper's example, and the study of length.
 
 

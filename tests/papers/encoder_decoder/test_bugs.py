@@ -9,14 +9,13 @@ from mistakes import named
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.costs import counted
-from entp_lib.models.decoding import beam_search, filtered
+from entp_lib.models.decoding import filtered
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.bugs import (
     finding,
     tokens_mix,
 )
 from entp_papers.encoder_decoder.computing import (
-    brute_force,
     costs_study,
     counted_total,
     last_logits,
@@ -29,7 +28,6 @@ from entp_papers.encoder_decoder.libraries import PARTS, collated, parity_study
 from entp_papers.encoder_decoder.parts import Masking, attention_mask, mask_tokens, random_stack
 
 SMALL = dict(n_layers=2, n_heads=2, width=8, hidden=12, vocab_size=7, max_length=9)
-TOKENS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]])
 
 
 def test_a_computation_that_raises_does_not_pass():
@@ -50,13 +48,6 @@ def test_who_sees_a_changed_token(length, at, causal):
     other[:, at] = (other[:, at] + 1) % 7
     moved = (stack(tokens) - stack(other)).detach().abs().amax(-1)[0] > 1e-9
     assert moved.tolist() == [t >= at or not causal for t in range(length)]
-
-
-def test_padding_is_not_seen():
-    stack = random_stack(1, **SMALL)
-    found = stack(TOKENS, torch.tensor([[True] * 3 + [False] * 2, [True] * 5]))
-    torch.testing.assert_close(found[:1, :3], stack(TOKENS[:1, :3]))
-    torch.testing.assert_close(found[1], stack(TOKENS)[1])
 
 
 test_mistakes_are_named = named(
@@ -96,16 +87,6 @@ def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch):
     _, rows = sampling_study(500, 2)
     wrong = {check.partition(":")[0] for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
     assert wrong == {"top-k", "top-p"}
-
-
-@torch.no_grad()
-def test_brute_force_is_a_distribution_and_beams_agree():
-    model, prompt = model_of("entp", vocab=3), torch.tensor([[1, 2]])
-    found = brute_force(model, prompt, 2)
-    assert len(found) == 9 and sum(2.718281828459045**v for v in found.values()) == pytest.approx(1)
-    beams, scores = beam_search(model, prompt[0], 2, 3)
-    assert tuple(beams[0, 2:].tolist()) == max(found, key=found.get)
-    assert float(scores[0]) == pytest.approx(max(found.values()))
 
 
 @pytest.mark.parametrize("way", ["decoder, no cache", "ENTP"])

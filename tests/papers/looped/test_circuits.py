@@ -1,11 +1,9 @@
-"""Layers and circuits: equation (1) against its transcription, adders, flags, branches, copies, error correction."""
+"""Layers: equation (1) against its transcription, restricted attention, the sparse form. Circuits: ``test_studies``."""
 
 import numpy as np
 import pytest
 import torch
 
-from entp_papers.looped import circuits
-from entp_papers.looped.circuits import to_bits, to_unsigned
 from entp_papers.looped.layers import (
     Attention,
     FeedForward,
@@ -17,7 +15,6 @@ from entp_papers.looped.layers import (
 )
 
 X = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-DTYPES = [torch.float32, torch.float64]
 
 
 def random_stack():
@@ -65,15 +62,3 @@ def test_a_sparse_feed_forward_is_the_same_function(alone):
     thin = SparseFeedForward(dense)
     assert thin.by_coordinate == alone
     torch.testing.assert_close(thin(X), dense(X), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_adder_is_exact(dtype):
-    """Of 16 bits; with 8 units per bit (Lemma 1) and one for the -1 of ±1 bits. Short words: ``circuits_study``."""
-    x, y = torch.randint(2**16, (2, 20_000), generator=torch.Generator().manual_seed(0))
-    plan = LayerPlan("add")
-    circuits.add_words(plan, range(16), range(16), range(16, 32), 32)
-    state = plan.on(to_bits(x, 16), to_bits(y, 16), torch.ones(len(x), 1), dtype=dtype)
-    assert torch.equal(to_unsigned(state[:, :16]), (x + y) % 2**16)
-    assert torch.equal(state.abs(), torch.ones_like(state))  # nothing but ±1, to the last bit
-    assert len(plan.units) == 9 * 16

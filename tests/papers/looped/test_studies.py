@@ -76,12 +76,6 @@ def test_squares_by_depth_and_by_attention():
     assert one[0] / one[1] == pytest.approx(10, rel=0.05)
 
 
-def test_the_mask_stops_the_machine_and_wide_words_need_heat(found):
-    for row in rows_of(found["masks"][1]):
-        full = row["pattern"] == "full"
-        assert (row["changed"] > 0) == full and (row["memory"] == row["counter"] == pytest.approx(1)) == full
-
-
 def test_errata_are_those_of_the_record(records):
     stored = of_study(records, "errata").metrics
     computed, _ = STUDIES["looped_errata"]()

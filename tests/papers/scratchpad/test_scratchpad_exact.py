@@ -2,7 +2,6 @@
 
 import itertools
 
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,17 +9,22 @@ from hypothesis import strategies as st
 
 from entp_papers.scratchpad.exact import (
     KINDS,
-    PAD,
     changes,
     differences,
-    drawn,
     loss_and_gradients,
     random_example,
     random_model,
-    writing_study,
 )
-from entp_papers.scratchpad.format import INGREDIENTS, Example, batch_of, chunks, plain_row
-from entp_papers.scratchpad.generation import EXACT_WAYS
+from entp_papers.scratchpad.format import (
+    DELIMITER,
+    INGREDIENTS,
+    Example,
+    batch_of,
+    chunks,
+    memory_of,
+    plain_row,
+    segments_of,
+)
 
 SCHEMES = ("learned", "rotary", "alibi", "none")
 
@@ -58,25 +62,13 @@ def test_entp_sees_states_from_the_question_in_chunks_and_not_in_duplicates():
 def test_chunks_as_printed_are_another_training():
     """Qs[1] and Q#s[i]#s[i+1]#: a # behind the question moves what states read; the first state's is never learned."""
     (example,) = texts(0, (3,))
-    memory, segments = PAD.memory(example.question), PAD.segments(example)
+    memory, segments = memory_of(example.question), segments_of(example)
     printed = [plain_row(memory, segments[0][:-1])]
-    printed += [plain_row((*memory, PAD.delimiter, *a), b) for a, b in itertools.pairwise(segments)]
-    model, meant = random_model("decoder", "learned", 0), chunks(PAD, example)
-    losses = [loss_and_gradients(model, batch_of(rows, PAD.end))[0] for rows in (printed, meant)]
+    printed += [plain_row((*memory, DELIMITER, *a), b) for a, b in itertools.pairwise(segments)]
+    model, meant = random_model("decoder", "learned", 0), chunks(example)
+    losses = [loss_and_gradients(model, batch_of(rows))[0] for rows in (printed, meant)]
     counted = [sum(sum(row.counted) for row in rows) for rows in (printed, meant)]
     assert counted[0] == counted[1] - 1 and abs(losses[0] - losses[1]) > 1e-3
-
-
-def test_every_exact_way_draws_the_same_text():
-    metrics, table = writing_study(["learned", "none"], prompts=8, longest=5, states=5, n_layers=2)
-    rows = pd.DataFrame(table)
-    naive = rows["way"] == "naive"
-    assert rows.loc[~naive, "differing_texts"].eq(0).all() and (rows.loc[~naive, "largest_difference"] < 1e-9).all()
-    assert (rows.loc[naive, "largest_difference"] > 1e-3).all()
-    assert metrics["texts"] == 16 and metrics["texts_beyond_two_states"] > 4 and metrics["most_states"] == 5
-    assert set(rows["way"]) == {*EXACT_WAYS[1:], "naive"}
-    question, model = texts(0, [1])[0].question, random_model("decoder", "learned", 0)
-    assert len({drawn(model, question, "trimmed", 5, 5, seed).states for seed in range(8)}) > 4
 
 
 @pytest.mark.parametrize(

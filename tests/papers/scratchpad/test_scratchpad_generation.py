@@ -6,15 +6,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_papers.scratchpad.exact import PAD, random_example, random_model
-from entp_papers.scratchpad.format import Example, Scratchpad, batch_of, chunks, duplicate_states, group_mask, ordinary
-from entp_papers.scratchpad.generation import END, EXACT_WAYS, READERS, TOO_LONG, TOO_MANY, write, write_many
+from entp_papers.scratchpad.exact import random_example, random_model
+from entp_papers.scratchpad.format import (
+    DELIMITER,
+    END,
+    Example,
+    batch_of,
+    chunks,
+    duplicate_states,
+    group_mask,
+    memory_of,
+    ordinary,
+    segments_of,
+    text_of,
+)
+from entp_papers.scratchpad.generation import ENDED, EXACT_WAYS, READERS, TOO_LONG, TOO_MANY, write, write_many
 
 
 def read(way, model, example):
     """Logits before every token of the scratchpad (T, V), and the tokens that were read for them."""
-    reader, found = READERS[way](model, PAD, example.question), []
-    for token in sum(PAD.segments(example), ()):
+    reader, found = READERS[way](model, example.question), []
+    for token in sum(segments_of(example), ()):
         found.append(reader.logits())
         reader.append(token)
     return torch.stack(found), reader.forwards
@@ -45,7 +57,7 @@ def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
     example = random_example(torch.Generator().manual_seed(5), 4)
     model = random_model("decoder", scheme, 5)
     apart_T = apart("naive", "trimmed", model, example)
-    lengths = [len(s) for s in PAD.segments(example)]
+    lengths = [len(s) for s in segments_of(example)]
     assert apart_T[: sum(lengths[:2])].max() < 1e-9
     assert apart_T[sum(lengths[:2]) :].max() > 1e-3
     if scheme == "none":  # where keys depend on the token alone, the naive cache errs right after # alone
@@ -61,9 +73,9 @@ def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
 def test_many_are_written_as_one_by_one(architecture, inductive, way):
     model = random_model(architecture, "learned", 2)
     questions = [random_example(torch.Generator().manual_seed(seed), 1).question for seed in range(6)]
-    together = write_many(model, PAD, questions, inductive, (4, 3))
+    together = write_many(model, questions, inductive, (4, 3))
     for question, found in zip(questions, together, strict=True):
-        alone = write(model, PAD, question, way, (4, 3))
+        alone = write(model, question, way, (4, 3))
         assert (found.states, found.stopped) == (alone.states, alone.stopped)
 
 
@@ -73,19 +85,19 @@ def test_writing_stops():
 
     def forced(tokens):
         rest = iter(tokens)
-        return write(model, PAD, question, "trimmed", (3, 2), lambda _: next(rest))
+        return write(model, question, "trimmed", (3, 2), lambda _: next(rest))
 
     assert forced([6] * 9).stopped == TOO_LONG
-    assert forced([PAD.delimiter] * 9).stopped == TOO_MANY
-    ended = forced([6, 7, PAD.end])
-    assert ended.stopped == END and ended.states == ((6, 7),)
+    assert forced([DELIMITER] * 9).stopped == TOO_MANY
+    ended = forced([6, 7, END])
+    assert ended.stopped == ENDED and ended.states == ((6, 7),)
 
 
 def test_given_states_are_read_before_anything_is_written():
     model = random_model("decoder", "learned", 4)
-    ways = [write(model, PAD, (), way, (4, 3), given=[(3, 4)]) for way in ("trimmed", "recomputed", "doubled")]
+    ways = [write(model, (), way, (4, 3), given=[(3, 4)]) for way in ("trimmed", "recomputed", "doubled")]
     assert all(found.states[0] == (3, 4) and found.states == ways[0].states for found in ways)
-    together = write_many(model, PAD, [()], True, (4, 3), given=[[(3, 4)]])
+    together = write_many(model, [()], True, (4, 3), given=[[(3, 4)]])
     assert together[0].states == ways[0].states
 
 
@@ -98,12 +110,12 @@ examples = st.builds(Example, tokens, st.lists(tokens, min_size=1, max_size=5).m
 
 def test_a_worked_example():
     example = Example((7, 8), ((3,), (4, 5), (6,)))
-    row = duplicate_states(PAD, example)
+    row = duplicate_states(example)
     assert row.tokens == (7, 8, 0, 3, 1, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
     assert row.groups == (0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3)
     assert row.positions == (0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7)
     assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
-    rows = chunks(PAD, example)
+    rows = chunks(example)
     assert [row.tokens for row in rows] == [(7, 8, 0, 3, 1), (7, 8, 0, 3, 1, 4, 5, 1), (7, 8, 0, 4, 5, 1, 6, 2)]
     assert [sum(row.counted) for row in rows] == [2, 3, 2]
 
@@ -112,7 +124,7 @@ def test_a_worked_example():
 @given(example=examples)
 def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(example):
     """A counted token reads the same tokens at the same positions in both methods."""
-    memory, text = PAD.memory(example.question), PAD.text(example)
+    memory, text = memory_of(example.question), text_of(example)
 
     def contexts(row):
         mask = group_mask(torch.tensor([row.groups]))[0]
@@ -121,31 +133,30 @@ def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(ex
                 seen = [s for s in range(t) if mask[t - 1, s]]
                 yield tuple((row.tokens[s], row.positions[s]) for s in seen), row.tokens[t]
 
-    one = [found for row in chunks(PAD, example) for found in contexts(row)]
-    two = list(contexts(duplicate_states(PAD, example)))
+    one = [found for row in chunks(example) for found in contexts(row)]
+    two = list(contexts(duplicate_states(example)))
     assert one == two and [token for _, token in two] == list(text[len(memory) :])
     assert all([p for _, p in context] == list(range(len(context))) for context, _ in two)
 
 
 def test_filler_is_seen_by_nobody_and_never_counted():
-    rows = [duplicate_states(PAD, Example((3,), ((4,),))), duplicate_states(PAD, Example((3, 5), ((4,), (6, 7))))]
-    batch = batch_of(rows, filler=2, length=12)
+    rows = [duplicate_states(Example((3,), ((4,),))), duplicate_states(Example((3, 5), ((4,), (6, 7))))]
+    batch = batch_of(rows, length=12)
     real = len(rows[0].tokens) - 1
     assert not batch.wanted_BT[0, real:].any() and not batch.mask_BTT[0, :real, real:].any()
 
 
 def test_a_given_state_is_read_and_never_learned():
     example = Example((), ((3,), (4, 5), (6,)), given=1)
-    row = duplicate_states(PAD, example)
+    row = duplicate_states(example)
     assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2) and row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
     assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
-    assert [sum(r.counted) for r in chunks(PAD, example)] == [3, 2] and sum(ordinary(PAD, example).counted) == 5
+    assert [sum(r.counted) for r in chunks(example)] == [3, 2] and sum(ordinary(example).counted) == 5
 
 
 test_mistakes_are_named = named(
-    (lambda: READERS["trimmed"](random_model("decoder", "learned", 0), PAD, ()), "question"),
-    (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
-    (lambda: PAD.text(Example((), ((3,),))), "question"),
-    (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
-    (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
+    (lambda: READERS["trimmed"](random_model("decoder", "learned", 0), ()), "question"),
+    (lambda: text_of(Example((), ((3,),))), "question"),
+    (lambda: text_of(Example((3,), ((3,), ()))), "state 2"),
+    (lambda: text_of(Example((3,), ((3, 1),))), "delimiter token 1"),
 )
