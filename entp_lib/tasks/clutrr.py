@@ -212,7 +212,7 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
     if part == "train":
         avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}  # none of the other parts'
         seed, edges = task.subset_seed if task.protocol == "fair" else 0, range(2, task.longest_train + 1)
-        found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
+        found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, avoid)
         found = itertools.islice(found, round(task.n_train / FITTING))
     else:
         found = held_out(part, *longest, task.brief)
@@ -225,7 +225,7 @@ def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> l
     """The embedded stories of validation or test, the same for every training set."""
     avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
     edges = range(2, (longest_test if part == "test" else longest_train) + 1)
-    found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, brief, avoid)
+    found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, avoid)
     return list(itertools.islice(found, EMBEDDED[part]))
 
 
