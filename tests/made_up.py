@@ -1,6 +1,7 @@
 """Records of runs that nobody made, filled up with what every run writes, so that a store takes and gives them."""
 
 import json
+import time
 from dataclasses import replace
 
 from entp_lib.config import RunConfig
@@ -30,3 +31,18 @@ def record_of(run, curves=None, **metrics):
 def checkpoint_step(path, field="step"):
     """The step that a checkpoint was written at, or another field of its state."""
     return json.loads(read_tensors(path, {"config", "state"})[1]["state"])[field]
+
+
+def timeless(records):
+    """What two computations of the same runs must have in common: all but times."""
+    parts = [
+        [{k: v for k, v in x.items() if not k.endswith("seconds")} for x in (r.metrics, r.curves)] for r in records
+    ]
+    return [(r.id, r.status, *part) for r, part in zip(records, parts, strict=True)]
+
+
+def wait_for(condition, seconds=240):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)

@@ -45,10 +45,10 @@ def training_operations(config: RunConfig) -> float:
     return 3.0 * each * config.train.batch_size * config.train.steps
 
 
-def compute_ratio(task: Task, decoders: Task | None = None) -> float:
-    """Token-forwards of an ENTP step over a decoder's (whose task is ``decoders`` where that is another one)."""
-    others = (decoders or task).wanted_sample()
-    return token_forwards("entp", task.wanted_sample()) / token_forwards("decoder", others)
+def compute_ratio(task: Task) -> float:
+    """Token-forwards of an ENTP step over a decoder's."""
+    wanted_BT = task.wanted_sample()
+    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
 
 
 def layer_tokens(config: RunConfig) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.experiments.frames import levels, paired, select, summary
-from entp_lib.experiments.measurements import Measurement, name_of
+from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
 
 
@@ -17,7 +17,7 @@ def measured(claim: str, values: Iterable[float], records: Sequence[Record], pap
     ``paper``: whether the runs of the paper's tier are at the paper's settings. ``judged``: its further fields.
     """
     tier = records[0].config.tier
-    values, names = list(map(float, values)), tuple(map(name_of, records))
+    values, names = list(map(float, values)), tuple(r.name for r in records)
     return Measurement(claim, values, tier, names, paper_settings=paper and tier == "paper", **judged)
 
 

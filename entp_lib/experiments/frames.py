@@ -59,20 +59,16 @@ def processor_share(record: Record) -> float:
 
     On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
     """
-    wall = on_processor(record) and record.provenance.get("wall_seconds")
-    return record.provenance["cpu_seconds"] / wall if wall else 1.0
-
-
-def on_processor(record: Record) -> bool:
-    """Whether a record tells the processor's seconds and these are what it took: not where a GPU did the work."""
-    return record.config.tier in ON_CPU and bool(record.provenance.get("cpu_seconds"))
+    where = record.provenance
+    told = record.config.tier in ON_CPU and where.get("cpu_seconds") and where.get("wall_seconds")  # else a GPU's
+    return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
 
 
 def seconds_name(records: Sequence[Record]) -> str:
     """Name of the seconds of ``curves``: of the processor where all records have them, else of the clock."""
-    if all(map(on_processor, records)):
-        return "seconds of the processor"
     shared = any(r.config.tier in ON_CPU for r in records)
+    if all(r.config.tier in ON_CPU and r.provenance.get("cpu_seconds") for r in records):
+        return "seconds of the processor"
     return f"seconds of the clock{', cores shared' * shared}"
 
 

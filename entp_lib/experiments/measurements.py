@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 
 MIN_PAIRS = 5
@@ -149,8 +148,3 @@ def strongest(measured: Iterable[tuple[Measurement | Check | Observation, Any]])
         if m.claim not in best or priority(m) > priority(best[m.claim][0]):
             best[m.claim] = m, about
     return best
-
-
-def name_of(record: Record) -> str:
-    """Name of a record for claims and figures that rest on it, "experiment/id"."""
-    return f"{record.experiment}/{record.id}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record
 from entp_lib.training.loop import TrainingError
@@ -122,7 +122,7 @@ def checker(records: Sequence[Record]) -> Callable[..., Check]:
 
     def check(claim: str, studies: str, holds: Any, corrected: Any = None, words: str = "", remark: str = "") -> Check:
         holds, corrected = (None if x is None else bool(x) for x in (holds, corrected))
-        ids = tuple(name_of(found[study]) for study in studies.split())
+        ids = tuple(found[study].name for study in studies.split())
         return Check(claim, holds, tier, corrected, words, ids, remark)
 
     return check
@@ -130,4 +130,4 @@ def checker(records: Sequence[Record]) -> Callable[..., Check]:
 
 def names_of(records: Iterable[Record], **labels: Any) -> tuple[str, ...]:
     """How claims name the records they rest on: those that carry all of these labels."""
-    return tuple(map(name_of, select(list(records), **labels)))
+    return tuple(r.name for r in select(list(records), **labels))

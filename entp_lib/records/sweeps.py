@@ -76,7 +76,7 @@ def sweep(
     complete. ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for all, 0 for
     none. ``device``: for all runs; None: by the run's tier. ``label``: the sweep's name in its progress. ``cluster``:
     where to compute instead (``entp_lib.records.cluster``; default: ENTP_CLUSTER), unless ``jobs`` is 1. ``executor``:
-    any of ``concurrent.futures`` instead, whose workers may leave records elsewhere: they are saved here.
+    any of ``concurrent.futures`` instead, whose workers see the same results.
 
     Raises SweepError at the end if runs failed, RecordError at once if the store is read-only and a record is missing,
     or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
@@ -219,10 +219,7 @@ class Pool:
         """Take a run's record, or the ``reason`` of its failure; False, and neither, if the worker was killed."""
         try:
             if result is not None:
-                record, here = result(), self.store.find(self.todo[i], self.version)
-                if here != record and (i in self.again or not is_complete(here)):
-                    self.store.save(record)
-                self.found[i] = record
+                self.found[i] = result()
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             reason = f"{error.strerror or error}{where}; what was saved before is kept"

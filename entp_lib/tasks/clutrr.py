@@ -202,7 +202,13 @@ def tokenizer_of(text: Text) -> Tokenizer:
 def candidates(task: Clutrr, part: str) -> Iterator[Example]:
     """The examples of a part in the order in which they are taken, those that may be left out among them."""
     if task.source != "embedded":
-        examples = published(part) if task.source == "hub" else from_csv(task.source, part)
+        if task.source == "hub":
+            examples = published(part)
+        else:
+            path = paths.root() / task.source.replace("{part}", part)
+            right = f"source = {task.source!r}: there is no {path}; source = 'embedded' needs no files"
+            require(path.is_file(), right)
+            examples = from_frame(read_table(path, COLUMNS), str(path))
         order = range(len(examples))
         if part == "train" and task.protocol == "fair":
             order = np.random.default_rng(task.subset_seed).permutation(len(examples))
@@ -212,7 +218,7 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
     if part == "train":
         avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}  # none of the other parts'
         seed, edges = task.subset_seed if task.protocol == "fair" else 0, range(2, task.longest_train + 1)
-        found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
+        found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, avoid)
         found = itertools.islice(found, round(task.n_train / FITTING))
     else:
         found = held_out(part, *longest, task.brief)
@@ -225,7 +231,7 @@ def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> l
     """The embedded stories of validation or test, the same for every training set."""
     avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
     edges = range(2, (longest_test if part == "test" else longest_train) + 1)
-    found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, brief, avoid)
+    found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, avoid)
     return list(itertools.islice(found, EMBEDDED[part]))
 
 
@@ -248,13 +254,6 @@ def published(part: str) -> list[Example]:
     right = f"the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, with which the paper's "
     require(same, f"{HUB}, {part}: {right}numbers compare; pass files of your own as source = 'FOLDER/{{part}}.csv'")
     return found
-
-
-def from_csv(source: str, part: str) -> list[Example]:
-    """A part of CSV files with the published columns."""
-    path = paths.root() / source.replace("{part}", part)
-    require(path.is_file(), f"source = {source!r}: there is no {path}; source = 'embedded' needs no files")
-    return from_frame(read_table(path, COLUMNS), str(path))
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:

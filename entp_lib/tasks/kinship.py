@@ -260,29 +260,28 @@ def stories(
     seed: int,
     edges: Sequence[int] = (2, 3, 4),
     labels: Sequence[str] = LABELS,
-    in_order: bool = False,
     brief: bool = False,
     avoid: Collection[str] = (),
 ) -> Iterator[Story]:
     """Stories with different texts, none of them in ``avoid``, without end; the same for the same arguments.
 
     Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round, in random order.
-    Sentences are shuffled unless ``in_order``; ``brief`` ones all read alike and have short names. ConfigError where
-    there may be nothing new left.
+    Sentences are shuffled; ``brief`` ones all read alike, in order, with short names. ConfigError where there may be
+    nothing new left.
     """
     generator, used = np.random.default_rng(seed), set(avoid)
     pairs = list(itertools.product(labels, edges))
     while True:
         for i in generator.permutation(len(pairs)):
             label, length = pairs[i]
-            attempts = (write(label, length, generator, in_order, brief) for _ in range(ATTEMPTS))
+            attempts = (write(label, length, generator, brief) for _ in range(ATTEMPTS))
             story = next((s for s in attempts if s is not None and s.text not in used), None)
             require(story is not None, f"no new story was found whose answer over {length} edges is {label!r}")
             used.add(story.text)
             yield story
 
 
-def write(label: str, edges: int, generator: np.random.Generator, in_order: bool, brief: bool) -> Story | None:
+def write(label: str, edges: int, generator: np.random.Generator, brief: bool) -> Story | None:
     """A story about a random pair of that relation; None where the family drawn has none, or no such chain."""
     family = families()[generator.integers(FAMILIES)]
     pairs = family.pairs.get(label)
@@ -298,5 +297,5 @@ def write(label: str, edges: int, generator: np.random.Generator, in_order: bool
         choices, his = BRIEF if brief else TEMPLATES[family.kinds[a, b]], "her" if family.female[a] else "his"
         template = choices[generator.integers(len(choices))]
         sentences.append(template.format(a=f"[{name_a}]", b=f"[{name_b}]", his=his, r=family.label(a, b)))
-    order = range(len(sentences)) if in_order else generator.permutation(len(sentences))
+    order = range(len(sentences)) if brief else generator.permutation(len(sentences))
     return Story(" ".join(sentences[i] for i in order), tuple(names), tuple(relations), label)

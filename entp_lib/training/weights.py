@@ -37,11 +37,9 @@ class DamagedFileError(ConfigError):
     """A file of tensors that is damaged or belongs to another run: its ``path``, and ``why`` it cannot be used."""
 
     def __init__(self, path: Path, why: str):
-        kind, after = (
-            ("weights", "have them made again") if str(path).endswith(SUFFIX) else ("checkpoint", "start afresh")
-        )
-        self.path, self.reason, self.why = Path(path), why, f"{kind} {path} {why}"
-        super().__init__(f"{self.why}; delete it to {after}")
+        weights = str(path).endswith(SUFFIX)
+        self.path, self.reason, self.why = Path(path), why, f"{'weights' if weights else 'checkpoint'} {path} {why}"
+        super().__init__(f"{self.why}; delete it to {'have them made again' if weights else 'start afresh'}")
 
     def __reduce__(self) -> tuple:
         return type(self), (self.path, self.reason)  # a worker's error is pickled
@@ -146,11 +144,8 @@ def start_from(path: Path, config: RunConfig, task: Task, model: nn.Module) -> N
     for name in SHAPE:
         mine, other = getattr(ours, name), getattr(theirs, name)
         require(mine == other, f"{name} = {mine}: the weights of {config.start_from} have {other}")
-    known, has = (
-        ours.vocab_size - task.added_tokens,
-        f"whose vocabulary has {theirs.vocab_size}; use the same tokenizer",
-    )
-    right = f"ids up to {known - 1} should be those of {config.start_from}, {has}"
+    known, right = ours.vocab_size - task.added_tokens, f"whose vocabulary has {theirs.vocab_size}"
+    right = f"ids up to {known - 1} should be those of {config.start_from}, {right}; use the same tokenizer"
     added = f"vocab_size = {ours.vocab_size}, of which the task adds {task.added_tokens}"
     require(known == theirs.vocab_size, f"{added}: {right}")
     tensors = dict(source.named_parameters())

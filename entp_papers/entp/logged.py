@@ -15,7 +15,7 @@ import torch
 from entp_lib.config import ModelConfig, StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import published, select
-from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.models import costs
 from entp_lib.models.transformer import build_model
@@ -96,7 +96,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     found = []
 
     def check(claim: str, holds: bool, remark: str, used: Sequence[Record]) -> None:
-        found.append(Check(claim, holds, used[0].config.tier, records=tuple(map(name_of, used)), remark=remark))
+        found.append(Check(claim, holds, used[0].config.tier, records=tuple(r.name for r in used), remark=remark))
 
     if count3 := select(records, task="count3", model="medium"):
         both = spent(count3[0])["ratio"].dropna()

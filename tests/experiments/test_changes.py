@@ -16,7 +16,7 @@ from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.figures import describe_records, tier_note
 from entp_lib.experiments.frames import describe
 from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
-from entp_lib.experiments.plans import planned, twins
+from entp_lib.experiments.plans import twins
 from entp_lib.models.entp import token_forwards
 from entp_lib.records.loading import load_model
 from entp_lib.records.store import Store
@@ -125,24 +125,14 @@ def test_no_committed_record_stands_beside_changed_ones():
     assert list(by_tier(COUNT3, told(night), ("task",))) == ["overnight"]
 
 
-@pytest.fixture(scope="module")
-def small():
-    """An experiment of one small pair a seed, its records at ``quick`` and those of its runs when changed."""
-
-    def build(results, small_run):
-        def plan(tier, seeds=0):
-            configs = [small_run(a, seed) for seed in range(seeds or 2) for a in ("decoder", "entp")]
-            return [planned(config) for config in configs] if tier in ("smoke", "quick") else []
-
-        return Experiment("test", 1, "A test", "99_test", plan, no_claims)
-
-    return build
-
-
-def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, monkeypatch):
+def test_a_table_stands_beside_the_committed_result(small_run, tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    experiment = small(tmp_path, small_run)
+
+    def plan(tier, seeds):
+        return twins(small_run(), ("decoder", "entp"), seeds or 2) if tier in ("smoke", "quick") else []
+
+    experiment = Experiment("test", 1, "A test", "99_test", plan, no_claims)
     committed = experiment.collect(NotebookParameters(tier="quick", jobs=1)).complete
     assert committed_comparison(experiment, committed) is None
     asked = NotebookParameters(tier="quick", jobs=1, changes={"task.length": 10, "train.steps": 6})

@@ -186,12 +186,6 @@ def test_smoke_claims_nothing(records, tmp_path):
 CHANGES = "task.length = 14, model.width = 96, train.steps = 400, train.max_lr = 0.003"
 
 
-@pytest.fixture
-def changed_records(small_run):
-    configs = [dataclasses.replace(small_run("entp", seed), tier="quick") for seed in (0, 1)]
-    return [Record("test", 1, c, {}, {}, {}, labels={"changed": CHANGES}) for c in configs]
-
-
 def inside(figure, artist):
     """Whether all of an artist lies in the figure."""
     box, whole = artist.get_window_extent(), figure.bbox
@@ -199,14 +193,15 @@ def inside(figure, artist):
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
-def test_a_figure_says_below_what_was_changed_and_nothing_leaves_it(changed_records, columns):
+def test_a_figure_says_below_what_was_changed_and_nothing_leaves_it(records, columns):
+    records = [dataclasses.replace(r, labels={"changed": CHANGES}) for r in records]
     figure, axes = figures.panels(columns, squeeze=False)
     for ax in axes.flat:
         ax.plot([1, 2], [1, 2])
-        ax.set(title=f"linear, {figures.tier_note(changed_records)}", xlabel="step")
+        ax.set(title=f"linear, {figures.tier_note(records)}", xlabel="step")
     before = figure.get_figheight()
     for _ in range(2):  # also where it is saved again
-        figures.save_figure(figure, "03_test", records=changed_records, alt="lines")
+        figures.save_figure(figure, "03_test", records=records, alt="lines")
     figure.draw_without_rendering()
     assert figure.get_supxlabel().replace("\n  ", " ") == f"changed: {CHANGES}"
     grown = figure.get_figheight() - before

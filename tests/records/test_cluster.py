@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
+from made_up import timeless, wait_for
 
 from entp_lib import paths
 from entp_lib.config import config_id
@@ -147,22 +147,11 @@ class Workers:
         self.processes = []
 
 
-def wait_for(condition, seconds=240):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
     made = Workers(tmp_path_factory.mktemp("workers"))
     yield made
     made.stop()
-
-
-def timeless(records):
-    return [(r.id, r.status, r.metrics, {k: v for k, v in r.curves.items() if k != "seconds"}) for r in records]
 
 
 def in_thread(function):

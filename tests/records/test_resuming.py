@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from made_up import checkpoint_step
+from made_up import checkpoint_step, timeless
 
 from entp_lib import paths
 from entp_lib.__main__ import exit_status
@@ -51,10 +51,6 @@ def study(request):
     return planned(experiment, **wanted)
 
 
-def timeless(record):
-    return {k: v for k, v in record.metrics.items() if not k.endswith("seconds")}, record.curves
-
-
 def stop_behind(step):
     """(on_step, stop): asked to end behind the step."""
     reached = []
@@ -73,7 +69,7 @@ def test_a_cut_study_goes_on_bit_for_bit(study, store, tmp_path):
     assert checkpoint_step(checkpoint) == study.steps - 1
     spent = checkpoint_step(checkpoint, "spent")["cpu_seconds"]
     rest = run(study, 1, store=store)
-    assert rest.status == "complete" and timeless(rest) == timeless(whole) and not checkpoint.exists()
+    assert rest.status == "complete" and timeless([rest]) == timeless([whole]) and not checkpoint.exists()
     assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
     assert rest.provenance["cpu_seconds"] > spent > 0
 
@@ -92,22 +88,17 @@ def test_every_step_can_be_the_last_before_a_cut(plain, store, tmp_path):
         on_step, stop = stop_behind(step)
         assert run(config, 1, store=store, on_step=on_step, stop=stop).provenance["steps"] == step
     rest = run(config, 1, store=store)
-    assert timeless(rest) == timeless(whole)
+    assert timeless([rest]) == timeless([whole])
     assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0, 1, 2, 3]
 
 
 def test_sigterm_ends_the_step_and_leaves_the_checkpoint(plain, store, tmp_path):
     whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
-
-    def on_step(step):
-        if step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
+    assert exit_status(lambda: run(plain, 1, store=store, on_step=terminate_at(7))) == 143
     cut = store.find(plain, 1)
     assert (cut.status, cut.provenance["steps"]) == ("partial", 7)
     assert stopping.REQUEST.deferred == 0
-    assert timeless(run(plain, 1, store=store)) == timeless(whole)
+    assert timeless([run(plain, 1, store=store)]) == timeless([whole])
 
 
 def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, monkeypatch):
@@ -123,7 +114,7 @@ def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, mon
     assert stopping.REQUEST.deferred == 0 and resuming.CURRENT.get() is None
     assert checkpoint_step(store.checkpoint_path(plain.experiment, whole.id)) == 8
     rest = run(plain, 1, store=store)
-    assert timeless(rest) == timeless(whole) and rest.provenance["earlier_processes"][0]["from_step"] == 0
+    assert timeless([rest]) == timeless([whole]) and rest.provenance["earlier_processes"][0]["from_step"] == 0
 
 
 def test_a_time_limit_cuts_a_study_and_the_sweep_says_so(plain, store):
@@ -149,7 +140,7 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
         state["generator"] = {"bit_generator": "none"}
     save_tensors(path, tensors, header | {"state": json.dumps(state)})
     rest = run(plain, 1, store=store)
-    assert timeless(rest) == timeless(whole) and "earlier_processes" not in rest.provenance
+    assert timeless([rest]) == timeless([whole]) and "earlier_processes" not in rest.provenance
     assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
 
 
@@ -159,10 +150,6 @@ def test_a_study_without_a_loop_is_one_step(plain):
 
 
 # SIGTERM, as a scheduler sends it: the step is ended, the checkpoint is left, the status says so, and it goes on.
-
-
-def timeless_run(record):
-    return record.metrics, {name: curve for name, curve in record.curves.items() if name != "seconds"}
 
 
 def terminate_at(step, times=1):
@@ -184,7 +171,7 @@ def test_a_run_ends_behind_its_step_and_goes_on_bit_for_bit(small_run, store, tm
     assert cut.status == "partial" and cut.provenance["steps"] == 5
     assert store.checkpoint_path("test", cut.id).exists()
     rest = run(config, 1, store=store)
-    assert rest.status == "complete" and timeless_run(rest) == timeless_run(whole)
+    assert rest.status == "complete" and timeless([rest]) == timeless([whole])
     assert rest.provenance["earlier_processes"][0]["from_step"] == 0
 
 

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
+from made_up import wait_for
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -173,13 +173,6 @@ def alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     return not state.exists() or state.read_text().rsplit(")")[1].split()[0] != "Z"
-
-
-def wait_for(condition, seconds=180):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tmp_path, monkeypatch):

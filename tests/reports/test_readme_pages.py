@@ -11,7 +11,7 @@ import pytest
 from entp_lib import paths
 from entp_lib.config import TIERS
 from entp_lib.experiments.claims import reference_claims
-from entp_lib.experiments.measurements import Measurement, name_of
+from entp_lib.experiments.measurements import Measurement
 from entp_lib.paths import number_of
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
@@ -129,7 +129,7 @@ WHOLE = {"openwebtext", "pretrained_prompts", *(f"compact_{name}" for name in OF
 def test_the_records_that_a_row_names_give_its_values(name):
     experiment, store = EXPERIMENTS[name], Store(read_only=True)
     for tier in TIERS:
-        records = {name_of(r): r for r in experiment.stored(store, tier) or []}
+        records = {r.name: r for r in experiment.stored(store, tier) or []}
         for found in experiment.measurements(list(records.values())) if records else []:
             if not isinstance(found, Measurement) or not set(found.records) <= set(records):
                 continue  # a row may rest on another tier's runs
@@ -142,6 +142,6 @@ def test_a_row_that_needs_all_its_experiments_records_names_some_of_them():
     store = Store(read_only=True)
     for name in sorted(WHOLE):
         records = EXPERIMENTS[name].stored(store, "quick") or EXPERIMENTS[name].stored(store, "overnight")
-        names = {name_of(r) for r in records}
+        names = {r.name for r in records}
         measured = [m for m in EXPERIMENTS[name].measurements(records) if isinstance(m, Measurement)]
         assert measured and all(m.records and set(m.records) <= names for m in measured), name

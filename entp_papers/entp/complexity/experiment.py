@@ -8,7 +8,7 @@ import pandas as pd
 
 from entp_lib.config import SIZES, ModelConfig, StudyConfig
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.models import costs as complexity
 from entp_lib.records.store import Record
@@ -222,7 +222,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     for r in records:
         sizes, most = r.curves["streamed_transient"], MOST_VECTORS * 8 * r.config.params["width"]
         streamed = streamed and r.metrics["streamed_error"] < 1e-12 and len(set(sizes)) == 1 and max(sizes) <= most
-    tier, ids = records[0].config.tier, tuple(map(name_of, records))
+    tier, ids = records[0].config.tier, tuple(r.name for r in records)
     exponents = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
     return [
         Check("T1", printed, tier, bool(counted and small), correction, ids),

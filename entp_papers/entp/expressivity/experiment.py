@@ -11,7 +11,7 @@ import torch
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.experiments.studies import by_study
 from entp_lib.models.transformer import prefix_mask
@@ -71,7 +71,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     m, c, tier = record.metrics, record.curves, record.config.tier
 
     def check(claim: str, holds: bool | None, used: Sequence[Record] = (), **corrected: Any) -> Check:
-        return Check(claim, holds, tier, records=(name_of(record), *map(name_of, used)), **corrected)
+        return Check(claim, holds, tier, records=(record.name, *(r.name for r in used)), **corrected)
 
     refuted = {
         direction: c[f"{direction}s_refuted"] == c[f"{direction}s_models"]

@@ -15,7 +15,7 @@ from entp_lib.experiments.budgets import compute_ratio
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Level, Measurement, name_of
+from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record
@@ -208,7 +208,7 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
         return []
     tier, tuned = records[0].config.tier, select(records, study="pretrained_prompts", arm="code")
     used = {name: select(tuned, task=name) for name in ORDERS}
-    names = tuple(name_of(r) for found in used.values() for r in found)
+    names = tuple(r.name for found in used.values() for r in found)
     hard, easy = (table(found).set_index("seed") for found in used.values())
     # That Count3 fails says something only where the same training teaches the control.
     control = Level(easy["sequence_accuracy"].mean(), easy["baseline_sequence_accuracy"].mean(), 1.0, NEAR)

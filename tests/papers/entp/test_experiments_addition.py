@@ -6,7 +6,6 @@ import pytest
 
 from entp_lib.experiments import claims
 from entp_lib.experiments.frames import published
-from entp_lib.experiments.measurements import name_of
 from entp_lib.models.entp import token_forwards
 from entp_lib.records.store import Record
 from entp_lib.tasks import Addition, LongAddition, generator_for
@@ -101,7 +100,7 @@ def test_the_fair_comparison_is_of_sizes_at_which_both_arms_ran(made_up):
     found = {m.claim: m for m in module.measure(records)}
     assert found["F5-fair"].excluded_because and len(found["F5-fair"].values) == 5
     assert not found["F5-best"].excluded_because
-    sizes = {name_of(r): (r.labels["arm"], r.labels["n_train"]) for r in records}
+    sizes = {r.name: (r.labels["arm"], r.labels["n_train"]) for r in records}
     assert {sizes[n] for n in found["F5-fair"].records} == {(a, n) for a in ("longer", "entp") for n in (1250, 2500)}
     assert {sizes[n][0] for n in found["F5-best"].records} == {"decoder", "entp"}
 
