@@ -16,12 +16,13 @@ from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
 from entp_lib.corpora.cache import Recipe, open_tokens
 from entp_lib.corpora.sources import source_of
 from entp_lib.experiments.claims import judge
+from entp_lib.files import read_table
 from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
 from entp_lib.records.progress import read_events
 from entp_lib.records.store import RecordError, Store
 from entp_lib.reports.notebooks import defaults
-from entp_lib.tasks.clutrr import from_csv
+from entp_lib.tasks.clutrr import COLUMNS, from_frame
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
 from entp_lib.validation import ConfigError
@@ -185,7 +186,10 @@ KINDS = {
     "tokens": Kind(lambda at: made_tokens(at).with_name("train.bin"), tokens_of, exact=True),
     "text": Kind(lambda at: written(at, "a.txt", TEXT), texts_of("a.txt")),
     "Parquet": Kind(made_parquet, texts_of("a.parquet")),
-    "stories": Kind(lambda at: written(at, "train.csv", STORY), lambda at: from_csv(f"{at}/{{part}}.csv", "train")),
+    "stories": Kind(
+        lambda at: written(at, "train.csv", STORY),
+        lambda at: from_frame(read_table(at / "train.csv", COLUMNS), str(at / "train.csv")),
+    ),
     "list of claims": Kind(copied_claims, claims_in),
     "notebook": Kind(
         lambda at: Path(shutil.copyfile(sorted(paths.notebooks().glob("03_*"))[0], at / "03_x.ipynb")),
