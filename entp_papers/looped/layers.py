@@ -23,6 +23,8 @@ import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
+from entp_lib.validation import one_of
+
 Terms = dict[int, float]
 
 
@@ -55,6 +57,7 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """x + attention. ``restricted`` is linear in T: see ``attend_restricted``."""
+        one_of("pattern", pattern, ("full", "causal", "restricted"))
         v_BHTV = self.value(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         if pattern == "restricted":
             read_BHTV = self.attend_restricted(x_BTD, v_BHTV)
