@@ -4,7 +4,7 @@ Formats are those of the authors' public code (github.com/aryol/inductive-scratc
 only one of the tasks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +12,15 @@ import numpy as np
 from entp_lib.validation import require
 from entp_papers.scratchpad.format import Example, Tokens, text_of
 
-DELIMITERS = ":#."  # by token id: start, end of a state, end of the text
+Symbols = tuple[str, ...]  # a text, character by character
+DELIMITERS = (":", "#", ".")  # by token id: start, end of a state, end of the text
 FILLING = "abcdefghijklmnopqrstuvwxyz0123456789$"
 
 
 class Problem:
     """Questions of a size, the induction from one state to the next, and a solver. Subclasses, frozen dataclasses, have
 
-    - ``symbols``: every character of questions, states and answers, delimiters left out
+    - ``symbols``: every symbol of questions, states and answers, delimiters left out
     - ``question(size, generator)``: a random question of a size, and the states that are given with it
     - ``next_state(question, state)``: the state after ``state``, from the two alone; the first one after None
     - ``answer(state)``: the answer as the last state has it; None of one that is not the last, or ValueError
@@ -27,19 +28,20 @@ class Problem:
     """
 
     @property
-    def vocabulary(self) -> str:
-        """The characters by token id."""
+    def vocabulary(self) -> Symbols:
+        """The symbols by token id."""
         return DELIMITERS + self.symbols
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, symbols: Iterable[str]) -> Tokens:
         """Token ids."""
-        return tuple(map(self.vocabulary.index, text))
+        ids = {symbol: i for i, symbol in enumerate(self.vocabulary)}
+        return tuple(ids[symbol] for symbol in symbols)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The characters of token ids."""
-        return "".join(self.vocabulary[token] for token in tokens)
+    def decode(self, tokens: Sequence[int]) -> Symbols:
+        """The symbols of token ids."""
+        return tuple(self.vocabulary[token] for token in tokens)
 
-    def states(self, question: str, given: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def states(self, question: Symbols, given: tuple[Symbols, ...] = ()) -> tuple[Symbols, ...]:
         """The whole scratchpad of a question, the given states first."""
         states = list(given)
         while not states or self.answer(states[-1]) is None:
@@ -55,7 +57,7 @@ class Problem:
     def written_out(self, size: int, seed: int) -> str:
         """A random question of a size, its scratchpad and its answer, to be read."""
         example = self.example(size, np.random.default_rng(seed))
-        return f"{self.decode(text_of(example))}   answer {self.decode(example.answer)}"
+        return f"{''.join(self.decode(text_of(example)))}   answer {''.join(self.decode(example.answer))}"
 
     def without_states(self, example: Example) -> Example:
         """The same question with no scratchpad: what was given becomes the question, and the answer follows."""
@@ -64,7 +66,7 @@ class Problem:
     def is_right(self, example: Example, states: Sequence[Tokens]) -> bool:
         """Whether a written scratchpad ends with the right answer, however it got there."""
         try:
-            return self.encode(self.answer(self.decode(states[-1])) or "") == example.answer
+            return self.encode(self.answer(self.decode(states[-1])) or ()) == example.answer
         except ValueError:
             return False
 
@@ -81,30 +83,30 @@ class SpacedParity(Problem):
 
     slots: int = 60
 
-    symbols = "0123456789_=[],"
+    symbols = tuple("0123456789_=[],")
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[str, tuple[str, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
         fits = 1 <= size <= self.slots <= 99
         require(fits, f"{size} bits: must be 1 to the {self.slots} slots, and these at most 99")
         text = ["_"] * self.slots
         for slot in generator.choice(self.slots, size, replace=False).tolist():
             text[slot] = str(generator.integers(2))
-        return "".join(text) + "=", ()
+        return (*text, "="), ()
 
-    def next_state(self, question: str, state: str | None) -> str:
+    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
         slot, parity = (-1, 0) if state is None else (self.slot(state), number_in(state[-1:]))
         slot = next((place for place in range(slot + 1, self.slots) if question[place] != "_"), self.slots)
         bit = "_" if slot == self.slots else question[slot]
-        return f"[{slot:02}]{bit},{parity ^ (bit == '1')}"
+        return tuple(f"[{slot:02}]{bit},{parity ^ (bit == '1')}")
 
-    def slot(self, state: str) -> int:
+    def slot(self, state: Symbols) -> int:
         return number_in(state[1:3])
 
-    def answer(self, state: str) -> str | None:
+    def answer(self, state: Symbols) -> Symbols | None:
         return state[-1:] if len(state) == 7 and self.slot(state) == self.slots else None
 
-    def solve(self, question: str, given: tuple[str, ...]) -> str:
-        return str(question.count("1") % 2)
+    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
+        return (str(question.count("1") % 2),)
 
 
 @dataclass(frozen=True)
@@ -125,41 +127,45 @@ class ShiftAddition(Problem):
     filling: str = FILLING
 
     @property
-    def symbols(self) -> str:
-        return "".join(sorted({*"0123456789+=$|", *self.filling}))
+    def symbols(self) -> Symbols:
+        return tuple(sorted({*"0123456789+=$|", *self.filling}))
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[str, tuple[str, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
         most = self.most_digits
         require(1 <= size <= most, f"{size} digits: must be 1 to {most}")
-        a, b = (f"{random_text(self.filling, most - size, generator)}${random_number(size, generator)}" for _ in "ab")
-        return "", (f"{a}+{b}=${random_text(self.filling, most, generator)}|0",)
+        a, b = (
+            (*random_text(self.filling, most - size, generator), "$", *str(random_number(size, generator)))
+            for _ in range(2)
+        )
+        return (), ((*a, "+", *b, "=", "$", *random_text(self.filling, most, generator), "|", "0"),)
 
-    def next_state(self, question: str, state: str | None) -> str:
+    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
         a, b, register, carry = self.fields(state)
         if a[-1] == b[-1] == "$":
-            return f"{carry}{register}"
+            return (str(carry), *register)
         total = sum(int(x[-1]) for x in (a, b) if x[-1] != "$") + carry
-        a, b = (x if x[-1] == "$" else x[-1] + x[:-1] for x in (a, b))
-        return f"{a}+{b}={total % 10}{register[:-1]}|{total // 10}"
+        a, b = (x if x[-1] == "$" else (x[-1], *x[:-1]) for x in (a, b))
+        return (*a, "+", *b, "=", str(total % 10), *register[:-1], "|", str(total // 10))
 
-    def fields(self, state: str) -> tuple[str, str, str, int]:
+    def fields(self, state: Symbols) -> tuple[Symbols, Symbols, Symbols, int]:
         """Both operands, the register and the carry of a state that is not the last."""
         width = self.most_digits + 1
         return state[:width], state[width + 1 : 2 * width + 1], state[2 * width + 2 : -2], number_in(state[-1:])
 
-    def answer(self, state: str) -> str | None:
+    def answer(self, state: Symbols) -> Symbols | None:
         return None if "+" in state else state[: state.index("$")]
 
-    def solve(self, question: str, given: tuple[str, ...]) -> str:
-        a, b = (x.rpartition("$")[2] for x in self.fields(given[0])[:2])
-        return f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}"
+    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
+        a, b = ("".join(x).rpartition("$")[2] for x in self.fields(given[0])[:2])
+        return tuple(f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}")
 
 
 PROBLEMS: dict[str, type[Problem]] = {"parity": SpacedParity, "shift_addition": ShiftAddition}
 
 
-def number_in(text: str) -> int:
-    """The number that a text is. ValueError where it is none."""
+def number_in(symbols: Symbols) -> int:
+    """The number that some symbols write. ValueError where they do not."""
+    text = "".join(symbols)
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{text!r}: must be digits")
     return int(text)
@@ -170,6 +176,6 @@ def random_number(size: int, generator: np.random.Generator) -> int:
     return int("".join(map(str, [generator.integers(1, 10), *generator.integers(0, 10, size - 1)])))
 
 
-def random_text(filling: str, length: int, generator: np.random.Generator) -> str:
+def random_text(filling: str, length: int, generator: np.random.Generator) -> list[str]:
     """Random characters."""
-    return "".join(filling[i] for i in generator.integers(len(filling), size=length))
+    return [filling[i] for i in generator.integers(len(filling), size=length)]
