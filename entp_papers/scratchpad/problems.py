@@ -1,4 +1,4 @@
-"""Two of the paper's tasks with inductive scratchpads, and the literal registry that names them.
+"""The paper's tasks with inductive scratchpads, and the literal registry that names them.
 
 Formats are those of the authors' public code (github.com/aryol/inductive-scratchpad), as the paper's appendix names
 only one of the tasks.
@@ -12,7 +12,7 @@ import numpy as np
 from entp_lib.validation import require
 from entp_papers.scratchpad.format import Example, Tokens, text_of
 
-Symbols = tuple[str, ...]  # a text, character by character
+Symbols = tuple[str, ...]  # a text: characters, or names that are one token each
 DELIMITERS = (":", "#", ".")  # by token id: start, end of a state, end of the text
 FILLING = "abcdefghijklmnopqrstuvwxyz0123456789$"
 
@@ -110,6 +110,73 @@ class SpacedParity(Problem):
 
 
 @dataclass(frozen=True)
+class SpacedAddition(Problem):
+    """Addition of numbers of ``size`` digits with random spaces between them (the authors train to 10 digits).
+
+    The characters of a+b are in random slots, 2 ``most_digits`` + 1, in order. Behind = is an answer register, $ and
+    random characters of ``filling``, which every state shifts to the right by one digit of the sum. A state has slot
+    and digit of both operands, the carry and the register; -1, the slot of + and _ are for a digit that is not there.
+    The sum has a digit more than the longer operand.
+
+        _7+_5=$xy:[01]7[04]5c1r2$x#[-1]_[02]_c0r12$.
+
+    The public code ends a state earlier where no carry is left, as in 74 of 180 texts that were compared.
+    """
+
+    most_digits: int = 10
+    filling: str = FILLING
+
+    @property
+    def slots(self) -> int:
+        return 2 * self.most_digits + 1
+
+    @property
+    def symbols(self) -> Symbols:
+        return tuple(sorted({*"0123456789+_=$[]-cr", *self.filling}))
+
+    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
+        fits = 1 <= size <= self.most_digits <= 49
+        require(fits, f"{size} digits: must be 1 to {self.most_digits}, and that at most 49")
+        a, b = (random_number(size, generator) for _ in range(2))
+        text = ["_"] * self.slots
+        slots = np.sort(generator.choice(self.slots, 2 * size + 1, replace=False)).tolist()
+        for slot, character in zip(slots, f"{a}+{b}", strict=True):
+            text[slot] = character
+        return (*text, "=", "$", *random_text(self.filling, self.most_digits + 1, generator)), ()
+
+    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
+        plus = question.index("+")
+        if state is None:
+            a, b, carry, register = plus, self.slots, 0, question[self.slots + 1 :]
+        else:
+            first, second, carry, register = self.fields(state)
+            a, b = max(first, 0), second  # before slot 0 there is nothing
+        found = []
+        for stop, start in ((a, 0), (b, plus + 1)):  # the last digit of either operand before its old slot
+            slot = next((place for place in range(stop - 1, start - 1, -1) if question[place] != "_"), -1)
+            found.append((slot, "_" if slot < 0 else question[slot]))
+        (slot_a, digit_a), (slot_b, digit_b) = found
+        carry, digit = divmod(sum(int(d) for d in (digit_a, digit_b) if d != "_") + carry, 10)
+        place_a, place_b = "-1" if slot_a < 0 else f"{slot_a:02}", plus if slot_b < 0 else slot_b
+        return (*f"[{place_a}]{digit_a}[{place_b:02}]{digit_b}c{carry}r{digit}", *register[:-1])
+
+    def fields(self, state: Symbols) -> tuple[int, int, int, Symbols]:
+        """Both slots, the carry and the register of a state. ValueError where it has another form."""
+        if len(state) != 15 + self.most_digits or state[10] != "c":
+            raise ValueError(f"{''.join(state)!r}: not a state")
+        first = -1 if state[1:3] == ("-", "1") else number_in(state[1:3])
+        return first, number_in(state[6:8]), number_in(state[11:12]), state[13:]
+
+    def answer(self, state: Symbols) -> Symbols | None:
+        first, _, _, register = self.fields(state)
+        return register[: register.index("$")] if first < 0 and state[9] == "_" else None
+
+    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
+        a, b = "".join(question[: self.slots]).replace("_", "").split("+")
+        return tuple(f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}")
+
+
+@dataclass(frozen=True)
 class ShiftAddition(Problem):
     """Addition by shifting (the authors train to 4 digits): the last digits are added, then each operand turns by one.
 
@@ -160,7 +227,56 @@ class ShiftAddition(Problem):
         return tuple(f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}")
 
 
-PROBLEMS: dict[str, type[Problem]] = {"parity": SpacedParity, "shift_addition": ShiftAddition}
+@dataclass(frozen=True)
+class TwoCycles(Problem):
+    """Reachability in a graph of two cycles of ``size`` nodes each, named at random out of ``names`` (theirs: 1000).
+
+    Edges in random order, then the two nodes asked about. States walk from the first node, one node each; the last
+    also has the answer: 1 where the second node was met, as in half of the questions, 0 where the walk came back.
+
+        v3>v1;v1>v3;v2>v4;v4>v2;v3?v4;:v3#v1#v3;0.
+    """
+
+    names: int = 1000
+
+    @property
+    def symbols(self) -> Symbols:
+        return (*">;?01", *(f"v{i}" for i in range(self.names)))
+
+    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
+        require(2 <= size <= self.names // 2, f"cycles of {size}: must be 2 to {self.names // 2}, half of the names")
+        nodes = [f"v{i}" for i in generator.choice(self.names, 2 * size, replace=False)]
+        cycles = nodes[:size], nodes[size:]
+        edges = [(a, b) for cycle in cycles for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True)]
+        shuffled = [edges[i] for i in generator.permutation(len(edges))]
+        target = nodes[generator.integers(1, size) if generator.integers(2) else size]
+        text = [symbol for a, b in shuffled for symbol in (a, ">", b, ";")]
+        return (*text, nodes[0], "?", target, ";"), ()
+
+    def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
+        source, target = question[-4], question[-2]
+        if state is None:
+            return (source,)
+        following = dict(zip(question[:-4:4], question[2:-4:4], strict=True))
+        node = following[state[0]]
+        return (node, ";", str(int(node == target))) if node in (source, target) else (node,)
+
+    def answer(self, state: Symbols) -> Symbols | None:
+        return state[-1:] if len(state) == 3 and state[1] == ";" else None
+
+    def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
+        reached, edges = {question[-4]}, set(zip(question[:-4:4], question[2:-4:4], strict=True))
+        while more := {b for a, b in edges if a in reached} - reached:
+            reached |= more
+        return (str(int(question[-2] in reached)),)
+
+
+PROBLEMS: dict[str, type[Problem]] = {
+    "parity": SpacedParity,
+    "spaced_addition": SpacedAddition,
+    "shift_addition": ShiftAddition,
+    "two_cycles": TwoCycles,
+}
 
 
 def number_in(symbols: Symbols) -> int:

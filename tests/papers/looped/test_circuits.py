@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from entp_lib.validation import ConfigError
 from entp_papers.looped.layers import (
     Attention,
     FeedForward,
@@ -48,6 +49,8 @@ def test_restricted_attention_sees_itself_and_the_scratchpad():
     v = attention.value(X).view(2, 6, 2, -1).transpose(1, 2)
     expected = X + attention.out((weights @ v).transpose(1, 2).reshape(2, 6, -1))
     torch.testing.assert_close(attention(X, "restricted"), expected, rtol=0, atol=1e-12)
+    with pytest.raises(ConfigError, match="pattern"):  # no other pattern is taken for full attention
+        attention(X, "restrictd")
 
 
 @pytest.mark.parametrize("alone", [True, False])
