@@ -130,8 +130,10 @@ def kernel_options(environment: Mapping[str, str], sockets: Path) -> dict[str, A
 
 def execute_side_by_side(jobs: Sequence[Job], at_a_time: int, threads: int) -> Iterator[tuple[Job, Result]]:
     """Each job with its result when it is there; ``threads``: for each kernel. An interrupt ends the kernels."""
+    from entp_lib.reports.forked import forked_kernels
+
     limit = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
-    with cf.ThreadPoolExecutor(at_a_time) as pool:
+    with cf.ThreadPoolExecutor(at_a_time) as pool, forked_kernels(limit) if at_a_time > 1 else contextlib.nullcontext():
         futures = {pool.submit(execute, job, True, **limit): job for job in jobs}
         try:
             for future in cf.as_completed(futures):

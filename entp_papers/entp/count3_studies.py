@@ -41,32 +41,29 @@ EVEN, PARITY = "even", "parity"  # what is scored at even n: the answer, and its
 ARMS = ("decoder", "entp")
 
 
-def seen(task: Counting) -> pd.Series:
+def seen(task: Counting) -> pd.DataFrame:
     """By prefix length: the share of held-out sequences whose prefix is one of training up to the order that counts.
 
-    Exact, over all seeds (``symbols`` ** ``seed_length`` of them, so for reduced tasks alone).
+    A column for each way to hold out. Exact, over all seeds (``symbols`` ** ``seed_length``: for reduced tasks alone).
     """
-    seeds_BS = every(task.symbols, task.seed_length)
-    held_B, x_BT, shares = task.is_held_out(seeds_BS), grown(seeds_BS, task.length, task.order), {}
-    symbols = task.vocab_size
+    seeds_BS, symbols, shares = every(task.symbols, task.seed_length), task.vocab_size, {}
+    held = {by: replace(task, held_out_by=by).is_held_out(seeds_BS) for by in ("sequence", "multiset")}
+    x_BT = grown(seeds_BS, task.length, task.order)
     for n in range(task.first_scored, task.length + 1):
         require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
         weights_V = (n + 1) ** torch.arange(symbols)  # a number for every multiset, and with the last for every state
         states_B = weights_V[x_BT[:, :n]].sum(1) * symbols + x_BT[:, n - 1]
-        known = torch.isin(states_B[held_B], states_B[~held_B].unique())
-        shares[n] = known.float().mean().item()
-    return pd.Series(shares)
+        found = {by: torch.isin(states_B[held_B], states_B[~held_B].unique()) for by, held_B in held.items()}
+        shares[n] = {by: known.float().mean().item() for by, known in found.items()}
+    return pd.DataFrame.from_dict(shares, orient="index")
 
 
 def seen_by_split(experiments: Sequence[Sequence[Record]]) -> pd.DataFrame:
     """``seen`` by prefix length (rows), for the task of each experiment's records by both splits (columns)."""
-    found = {}
-    for records in experiments:
-        task = build_task(records[0].config.task, records[0].config.task_params)
-        for by in ("sequence", "multiset"):
-            column = f"seeds of {task.seed_length}", {"sequence": "sequences", "multiset": "all orders"}[by]
-            found[column] = seen(replace(task, held_out_by=by))
-    return pd.DataFrame(found).sort_index()
+    names = {"sequence": "sequences", "multiset": "all orders"}
+    tasks = [build_task(records[0].config.task, records[0].config.task_params) for records in experiments]
+    found = {f"seeds of {task.seed_length}": seen(task).rename(columns=names) for task in tasks}
+    return pd.concat(found, axis=1).sort_index()
 
 
 def scores_by_split(runs: Mapping[tuple[str, str], Sequence[Record]]) -> pd.DataFrame:
