@@ -23,7 +23,7 @@ from entp_lib import paths
 from entp_lib.files import remove_stale, write_atomically
 from entp_lib.records.execution import Config
 from entp_lib.records.progress import EVENTS_VARIABLE, LOGGED_SECONDS, read_events
-from entp_lib.reports.notebooks import COMMON, OVERVIEW, clean
+from entp_lib.reports.notebooks import COMMON, clean
 
 SHORT = "/tmp" if os.access("/tmp", os.W_OK) else None  # folder for sockets, whose paths the system limits
 RUNNING: list[Any] = []  # managers of the kernels that were started
@@ -46,7 +46,7 @@ class Job:
     @property
     def settled(self) -> bool:
         """Whether it certainly computes none: one with a parameter of its own may ask for others than are planned."""
-        return not (self.todo or self.notebook.name.startswith(OVERVIEW) or self.parameters.keys() - COMMON)
+        return not (self.todo or self.parameters.keys() - COMMON)
 
 
 @dataclass

@@ -51,9 +51,11 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
     """Execute notebooks, going on where one fails, and return a line for each, in the same order.
 
     Those that have nothing to compute go as many at a time as there are cores, at most 4; the others follow one after
-    another, since their runs take all cores, and the overview last.
+    another, since their runs take all cores, and then the overview last.
     """
     settled = [job for job in jobs if job.settled]
+    if len(settled) < len(jobs):  # else the overview has nothing to wait for
+        settled = [job for job in settled if not job.notebook.name.startswith(OVERVIEW)]
     at_a_time = max(1, min(AT_A_TIME, available_cores(), len(settled)))
     results: dict[str, Result] = {}
 
@@ -63,7 +65,7 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
     for job, result in execute_side_by_side(settled, at_a_time, available_cores() // at_a_time):
         results[result.notebook] = with_missing_runs(job, result)
         say(f", {result.seconds:.0f} s", job, len(results))
-    for job in (job for job in jobs if not job.settled):
+    for job in (job for job in jobs if job not in settled):
         say("", job, len(results) + 1)
         results[job.notebook.stem] = with_missing_runs(job, execute(job))
     return [results[job.notebook.stem] for job in jobs]

@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -115,13 +116,12 @@ def save_animation(record: Record, name: str) -> None:
     """
     frames = []
     for step in range(len(record.curves["line"])):
-        fig, ax = plt.subplots(figsize=(9.0, 2.2), dpi=90, layout="constrained")
+        fig, ax = plt.subplots(figsize=(9.0, 2.2), dpi=figures.STYLE["savefig.dpi"], layout="constrained")
         draw_pass(ax, record.metrics, record.curves, step)
-        buffer = io.BytesIO()
-        fig.savefig(buffer, format="png")
+        canvas = FigureCanvasAgg(fig)
+        canvas.draw()
         plt.close(fig)
-        with Image.open(buffer) as image:
-            frames.append(image.convert("RGB").quantize(32))
+        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(32))
     durations = [700] * (len(frames) - 1) + [2800]  # milliseconds
     buffer = io.BytesIO()
     frames[0].save(buffer, format="GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)

@@ -17,7 +17,7 @@ from entp_lib.experiments.studies import by_study
 from entp_lib.models.transformer import prefix_mask
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, to_figures
-from entp_papers.entp.expressivity.imitation import function_of, on_the_line
+from entp_papers.entp.expressivity.imitation import forced_at, function_of, line
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
@@ -142,8 +142,10 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
 
 def forced(direction: str, distances: Sequence[float]) -> list[float]:
     """The largest error that the line forces inside the box of pairs, by p2 - p1; 0 where it misses the box."""
-    function = function_of(direction)
-    return [float(max(on_the_line(function, distance, 1.0, 41)[1], default=0.0)) for distance in distances]
+    lines = {distance: points_BT for distance in distances if len(points_BT := line(distance, 1.0, 41))}
+    errors_B = forced_at(function_of(direction), torch.cat([*lines.values()]))
+    largest = dict(zip(lines, errors_B.view(len(lines), -1).amax(1).tolist(), strict=True))
+    return [largest.get(distance, 0.0) for distance in distances]
 
 
 def mask_errors(record: Record) -> pd.DataFrame:

@@ -98,14 +98,18 @@ def errors(model: Candidate, function: AttentionStack, x_BT: Tensor) -> Tensor:
     return (causal_outputs(model, x_BT) - causal_outputs(function, x_BT)).abs()
 
 
-@torch.no_grad()
-def on_the_line(function: AttentionStack, distance: float, reach: float, points: int) -> tuple[Tensor, Tensor]:
-    """Points (B, 2) with x1 - x2 = ``distance`` inside the square of ``reach``, and the error that is forced there."""
+def line(distance: float, reach: float, points: int) -> Tensor:
+    """Points (B, 2) with x1 - x2 = ``distance`` inside the square of ``reach``; none where the line misses it."""
     low, high = max(-reach, distance - reach), min(reach, distance + reach)
     x1_B = torch.linspace(low, high, points if low <= high else 0, dtype=torch.float64)
-    x_BT = torch.stack([x1_B, x1_B - distance], 1)
+    return torch.stack([x1_B, x1_B - distance], 1)
+
+
+@torch.no_grad()
+def forced_at(function: AttentionStack, x_BT: Tensor) -> Tensor:
+    """The error (B,) that is forced at points (B, 2) of such a line."""
     y_BT = causal_outputs(function, x_BT)
-    return x_BT, (y_BT[:, 0] - y_BT[:, 1]).abs() / 2
+    return (y_BT[:, 0] - y_BT[:, 1]).abs() / 2
 
 
 def imitation_study(
@@ -131,14 +135,15 @@ def imitation_study(
     metrics = {
         **{"positions": p_T.tolist(), "distance": found, "box_before": before, "box_error": max(by_position)},
         **{"box_error_by_position": by_position, "first_two_error": max(by_position[:2])},
-        "forced_in_box": float(max(on_the_line(function, found, 1.0, 81)[1], default=0.0)),
+        "forced_in_box": float(max(forced_at(function, line(found, 1.0, 81)), default=0.0)),
         "refutation": refutation(direction, model),
     }
     window = math.ceil(steps / POINTS)
     chunks = [losses[i : i + window] for i in range(0, steps, window)]
     axis = torch.linspace(-REACH, REACH, GRID, dtype=torch.float64)
     plane_BT = torch.cartesian_prod(axis, axis).flip(1)  # rows by x2, within a row x1
-    line_BT, forced_B = on_the_line(function, found, REACH, GRID)
+    line_BT = line(found, REACH, GRID)
+    forced_B = forced_at(function, line_BT)
     curves = {
         "step": [min(steps, (i + 1) * window) for i in range(len(chunks))],
         "loss": [sum(chunk) / len(chunk) for chunk in chunks],
