@@ -1,6 +1,7 @@
 """Kernels that are forked from one process, which has imported once what every notebook imports."""
 
 import contextlib
+import gc
 import importlib.metadata
 import multiprocessing
 import os
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str], folder: str) 
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    gc.set_threshold(100_000)  # figures are many small objects, few of them in circles: a tenth of the time
     app = IPKernelApp.instance(parent_handle=os.getppid())  # with which it ends
     app.initialize([*arguments])
     app.start()

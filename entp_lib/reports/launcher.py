@@ -1,6 +1,7 @@
 """Running notebooks: a command is planned, then executed, and a table closes."""
 
 import argparse
+import concurrent.futures as cf
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -148,9 +149,15 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
         missing = [config for job in jobs for config in job.todo]
         what = f"{len(missing)} runs without a record"
         costs.announce_runs(what, missing, options.jobs, options.yes, limit * len(jobs))
-    results, judged = run_all(jobs), None
-    if options.tier != "smoke" and not Store().read_only:
-        judged = ledger.write_ledger(folder=None if in_place else paths.new_figures().parent)
+
+    def judge() -> pd.DataFrame | None:
+        silent = options.tier == "smoke" or Store().read_only
+        return None if silent else ledger.write_ledger(folder=None if in_place else paths.new_figures().parent)
+
+    with cf.ThreadPoolExecutor(1) as beside:  # a ledger that no run of this command can change
+        early = beside.submit(judge) if all(job.settled for job in jobs) else None
+        results = run_all(jobs)
+    judged = early.result() if early else judge()
     if options.update:
         findings.write()
     print(table(results))
