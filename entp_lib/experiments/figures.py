@@ -187,7 +187,7 @@ def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **opti
     with mock.patch("seaborn.matrix._draw_figure"):  # of all panels, to see whether labels of this one overlap
         sns.heatmap(matrix, ax=ax, cmap=cmap, vmin=vmin, vmax=vmax, **plain | options)
     ax.grid(False)
-    ax.tick_params(length=0)
+    ax.tick_params(length=0, rotation=0)
 
 
 def title(figure: Figure, text: str) -> None:

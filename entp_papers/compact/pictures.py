@@ -28,7 +28,6 @@ def share_by_length(tiers: ByTier) -> Figure:
             arm = grid[(grid["format"] == "padded") & (grid["architecture"] == architecture)]
             right = arm.pivot_table(index="positions", columns="digits", values="token_accuracy").reindex(DRAWN)
             figures.heat(ax, right, cmap="Greys", annot=True, fmt=".2f", square=False, **ticks)
-            ax.tick_params(rotation=0)
             ax.set(xlabel="digits of the operands", ylabel="")
             ax.set_title(f"{figures.NAMES[architecture]}, {lengths.heading(part)}", fontsize=9)
     figures.title(fig, "Share of answer tokens right; the first column is the longest trained on")

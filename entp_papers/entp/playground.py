@@ -232,7 +232,7 @@ def draw(pair: list[Player], text: str):
         marks = [who.word(i) or "␣" for i in who.tokens(text).tolist()]
         layers = range(1, len(looks_LT) + 1)
         figures.heat(ax, looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers)
-        ax.tick_params(labelsize=6, rotation=0)
+        ax.tick_params(labelsize=6)
         ax.set(title=f"where the last position looks: {labels(pair)[k]}", ylabel="layer")
     return fig
 

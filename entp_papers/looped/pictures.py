@@ -76,7 +76,7 @@ def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Seque
     labels = dict(xticklabels=passes, yticklabels=metrics["cells"], annot=memory_TC.T, fmt="d")
     words = {"fontsize": 6, "color": "black"}
     figures.heat(ax, changed_TC.T, cmap=ListedColormap(["#FFFFFF", "#FBD7B5"]), square=False, annot_kws=words, **labels)
-    ax.tick_params(labelsize=6, rotation=0)
+    ax.tick_params(labelsize=6)
     ax.set(xlabel="pass, and below it the line that comes next")
 
 

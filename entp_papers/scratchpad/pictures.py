@@ -38,7 +38,7 @@ def draw_row(ax: Axes, row: Row, symbols: Sequence[str]) -> None:
     heat(ax, seen_TT, cmap=SEEN, vmax=2, xticklabels=below, yticklabels=names)
     for ticks in (ax.get_xticklabels(), ax.get_yticklabels()):
         for label, counted in zip(ticks, row.counted, strict=False):
-            label.set(fontsize=7, rotation=0, color=COUNTED if counted else COPIED)
+            label.set(fontsize=7, color=COUNTED if counted else COPIED)
     for number in range(1, len(names)):
         if row.groups[number] != row.groups[number - 1]:
             ax.axhline(number, color="white", lw=1.2)

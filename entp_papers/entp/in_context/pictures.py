@@ -56,7 +56,6 @@ def by_setting(found: pd.DataFrame) -> Figure:
         names = ["positions {:g}, read-in {:g}".format(*scales) for scales in by_rate.index]
         colours = dict(cmap="Greys", vmin=0.7, vmax=1.1, annot=True, fmt=".2f", square=False)
         figures.heat(ax, by_rate.to_numpy(), xticklabels=list(by_rate), yticklabels=names, **colours)
-        ax.tick_params(rotation=0)
         ax.set(xlabel="learning rate", title=figures.NAMES[architecture])
     axes[1].set_yticks([])
     axes[0].set_ylabel("standard deviation at the start")

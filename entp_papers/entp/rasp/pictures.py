@@ -24,7 +24,6 @@ def algorithm_4(x: Sequence[int]) -> Figure:
     for ax, step in zip(axes, steps, strict=True):
         figures.heat(ax, step.attention, xticklabels=x, yticklabels=x)
         ax.set(title=step.name, xlabel="key")
-        ax.tick_params(rotation=0)
     axes[0].set_ylabel("query")
     figures.title(fig, f"Where each token of {' '.join(map(str, x))} looks in Algorithm 4")
     return fig
