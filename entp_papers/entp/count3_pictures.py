@@ -11,7 +11,7 @@ from entp_lib.experiments import figures
 from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_name, select, summary
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
-from entp_papers.entp.deciding import step_ratios
+from entp_papers.entp.deciding import PARTS, step_ratios
 from entp_papers.entp.full_layers import BUDGETS, FULL_LAYERS, at_budget
 from entp_papers.entp.logged import ARMS, spent
 from entp_papers.entp.pairless import lookup
@@ -167,7 +167,6 @@ def steps_and_compute(record: Record) -> Figure:
 
 
 SHARES = tuple(np.round(np.arange(0.3, 1.26, 0.05), 2).tolist())  # of the way from x_n alone to the pairless bound
-PARTS = 1.4  # the ratio above which a setting of the gate parts, by its design
 LOG = "authors' log, length 64"
 
 

@@ -4,8 +4,9 @@ Their designs, with hypotheses and rules, were written before their first runs (
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import geometric_mean
 
 import numpy as np
 import pandas as pd
@@ -17,13 +18,14 @@ from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import curves, levels, paired, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import PlannedRun, Tier, planned, run_of, with_model, with_seed, with_train
-from entp_lib.records.store import Record
+from entp_lib.records.store import Record, Store
 from entp_lib.statistics import first_at, to_figures
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, TWINS, chosen, scores
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
+from entp_papers.entp.pairless import lookup
 
 PILOT = 100  # pilots and gates have seeds from here on, comparisons those from 0
 QUARTER = "quarter, more steps"  # that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
@@ -183,6 +185,7 @@ GATES = {
 }
 BEYOND = 0.03  # nats below the bound at which a run of the gate ends
 GATE_STEPS = 12_000
+WAY, PARTS = (0.5, 0.75, 1.0), 1.4  # shares of the way at which step ratios are read, and the mean above which two part
 
 
 def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
@@ -232,6 +235,38 @@ def step_ratios(records: Sequence[Record], start: float, end: float, shares: Seq
         at = [steps_to_loss(runs[arm], start + share * (end - start)) for arm in ("decoder", "entp") if arm in runs]
         ratios[share] = at[0] / at[1] if len(at) == 2 and None not in at else math.nan
     return pd.Series(ratios)
+
+
+def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]:
+    """Steps of a decoder and an ENTP to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
+
+    That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come so far its last step
+    stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out.
+    """
+    by_arm = {r.labels["arm"]: r for r in runs}
+    reached = [[steps_to_loss(by_arm[arm], start + w * (end - start)) for w in WAY] for arm in ("decoder", "entp")]
+    last = by_arm["entp"].curves["step"][-1]
+    pairs = [(d, e) for d, e in zip(*reached, strict=True) if d]
+    ratio, limit = geometric_mean(d / (e or last) for d, e in pairs), any(e is None for _, e in pairs)
+    shown = [" · ".join(f"{steps:,.0f}" if steps else "–" for steps in of_arm) for of_arm in reached]
+    answer = "no" if ratio <= PARTS else "open" if limit else "yes"
+    return {"decoder": shown[0], "ENTP": shown[1], "mean ratio": f"{'at most ' * limit}{ratio:.2f}", "parts": answer}
+
+
+def gates(store: Store | None = None) -> dict[str, list[Record]]:
+    """The records of decoder and ENTP in those settings of the gate that have both."""
+    store, runs = store or Store(), COUNT3_GATE.plan("overnight", 0)
+    pairs = {name: COUNT3_GATE.found(store, select(runs, setting=name)) for name in GATES}
+    return {name: pair for name, pair in pairs.items() if pair}
+
+
+def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
+    """``gate_row`` of every setting, on the way from the loss of x_n alone to the pairless bound of its task."""
+    rows = {}
+    for name, runs in pairs.items():
+        bounds = lookup("counting", runs[0].config.task_params)[0]
+        rows[name] = gate_row(runs, bounds["last"]["loss"], bounds["pairless"]["loss"])
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on

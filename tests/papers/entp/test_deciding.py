@@ -31,16 +31,37 @@ def test_a_run_ends_at_its_loss(small_run, store):
         dataclasses.replace(short.train, stop_loss=-1.0)
 
 
-def test_ratios_of_steps_are_read_at_equal_loss(small_run, store):
+@pytest.fixture
+def made(small_run, store):
+    """Makes a run of an arm whose loss falls from 3 by 1 in ``factor`` * 3000 steps, to ``points`` evaluations."""
     record = run(small_run(), 1, store=store)
 
-    def made(arm, factor):
-        steps = [factor * 100 * k for k in range(1, 60)]
+    def make(arm, factor, points=59):
+        steps = [factor * 100 * k for k in range(1, points + 1)]
         curves = {"step": steps, "loss": [3 - s / (factor * 3000) for s in steps]}
         return dataclasses.replace(record, curves=curves, labels={"arm": arm})
 
+    return make
+
+
+def test_ratios_of_steps_are_read_at_equal_loss(made):
     ratios = deciding.step_ratios([made("decoder", 2), made("entp", 1)], 3.0, 2.0, (0.3, 0.6, 5.0))
     assert ratios[0.3] == pytest.approx(2) and ratios[0.6] == pytest.approx(2) and ratios.isna()[5.0]
+
+
+@pytest.mark.parametrize(
+    ("decoder", "entp", "ratio", "parts"),
+    [
+        ((2, 59), (1, 59), "2.00", "yes"),
+        ((1, 59), (1, 59), "1.00", "no"),
+        ((2, 59), (1, 10), "at most 4.53", "open"),  # 3200, 4700 and 6200 (means of three) over its 1000
+        ((1, 59), (1, 20), "at most 1.22", "no"),  # 1600 of both, then 2350 and 3100 over its 2000
+        ((2, 20), (1, 59), "2.00", "yes"),  # a decoder that comes half way alone
+    ],
+)
+def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(made, decoder, entp, ratio, parts):
+    row = deciding.gate_row([made("decoder", *decoder), made("entp", *entp)], 3.0, 2.0)
+    assert (row["mean ratio"], row["parts"]) == (ratio, parts)
 
 
 def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
