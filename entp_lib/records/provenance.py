@@ -58,7 +58,8 @@ def available_cores() -> int:
 def sources(root: Path = ROOT) -> str:
     """Sixteen hexadecimal digits that change with any source file of both packages, as this process first saw them."""
     digest = hashlib.sha256()
-    for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
+    found = (path for package in PACKAGES for path in (root / package).rglob("*"))
+    for path in sorted(path for path in found if path.suffix in (".py", ".csv")):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]

@@ -9,29 +9,24 @@ and nobody marries kin. All sentences are this project's own.
 Letters: a and b people.
 """
 
+import csv
 import functools
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from entp_lib.validation import require
 
-# Label for a man and for a woman, by kind. There is no brother-in-law among the 21.
-KINDS = {
-    "parent": ("father", "mother"),
-    "child": ("son", "daughter"),
-    "sibling": ("brother", "sister"),
-    "spouse": ("husband", "wife"),
-    "grandparent": ("grandfather", "grandmother"),
-    "grandchild": ("grandson", "granddaughter"),
-    "parent's sibling": ("uncle", "aunt"),
-    "sibling's child": ("nephew", "niece"),
-    "parent-in-law": ("father-in-law", "mother-in-law"),
-    "child-in-law": ("son-in-law", "daughter-in-law"),
-    "sibling-in-law": (None, "sister-in-law"),
-}
+# A row for every kind: its labels for a man and for a woman, and sentences, each of which says by a noun what {b} is to
+# {a}, and so the gender of {b}, and by a pronoun the gender of {a}. There is no brother-in-law among the 21, and no
+# sentence about a sister-in-law.
+with (Path(__file__).parent / "kinship.csv").open(encoding="utf-8", newline="") as table:
+    ROWS = list(csv.reader(table))[1:]
+KINDS = {kind: (man or None, woman) for kind, man, woman, *_ in ROWS}
+TEMPLATES = {kind: tuple(filter(None, sentences)) for kind, _, _, *sentences in ROWS}
 KIND_OF = {label: kind for kind, pair in KINDS.items() for label in pair if label}
 # In the order of their numbers in the published data.
 LABELS = (
@@ -74,69 +69,6 @@ COMPOSED = {
     ("child-in-law", "parent-in-law"): "spouse",
 }
 
-# Every sentence says by a noun what {b} is to {a}, and so the gender of {b}, and by a pronoun the gender of {a}.
-TEMPLATES = {
-    "parent": (
-        "{a} called {his} {r} {b} to say that the train was late.",
-        "On Sunday {a} painted the fence together with {his} {r}, {b}.",
-        "{a} learned to swim because {his} {r} {b} never lost patience.",
-        "{a} still wears the coat that {b}, {his} {r}, gave away.",
-    ),
-    "child": (
-        "{a} packed a lunch for {his} {r} {b}.",
-        "{a} was late for work because {his} {r}, {b}, had hidden the keys.",
-        "Before bed {a} read three chapters to {his} {r} {b}.",
-        "{a} sat in the first row when {b}, {his} {r}, played the flute.",
-    ),
-    "sibling": (
-        "{a} shared a room with {his} {r} {b} for years.",
-        "{a} and {his} {r} {b} raced each other to the lake.",
-        "{a} lost the chess game to {his} {r}, {b}.",
-        "{a} borrowed a bicycle from {b}, {his} {r}.",
-    ),
-    "spouse": (
-        "{a} planted tomatoes with {his} {r} {b}.",
-        "{a} and {his} {r}, {b}, rented a house by the sea.",
-        "{a} cooked dinner while {his} {r} {b} fixed the radio.",
-        "{a} danced all evening with {b}, {his} {r}.",
-    ),
-    "grandparent": (
-        "{a} spent the holidays on the farm of {his} {r} {b}.",
-        "{a} asked {his} {r}, {b}, about the old photographs.",
-        "{a} writes a postcard to {his} {r} {b} every month.",
-        "{a} got a pocket watch from {b}, {his} {r}.",
-    ),
-    "grandchild": (
-        "{a} knitted a scarf for {his} {r} {b}.",
-        "{a} showed {his} {r}, {b}, how to whittle.",
-        "{a} kept a jar of sweets for the visits of {his} {r} {b}.",
-        "{a} took the bus to see {b}, {his} {r}, graduate.",
-    ),
-    "parent's sibling": (
-        "{a} spent a summer in the workshop of {his} {r} {b}.",
-        "{a} went to the museum with {his} {r}, {b}.",
-        "{a} got a kite from {his} {r} {b}.",
-        "{a} laughed at every joke of {b}, {his} {r}.",
-    ),
-    "sibling's child": (
-        "{a} bought a drum for {his} {r} {b}.",
-        "{a} promised {his} {r}, {b}, a trip to the zoo.",
-        "{a} helped {his} {r} {b} with a broken skateboard.",
-        "{a} saved a seat for {b}, {his} {r}.",
-    ),
-    "parent-in-law": (
-        "{a} was nervous before the first lunch with {his} {r} {b}.",
-        "{a} drove {his} {r}, {b}, to the dentist.",
-        "{a} discussed the garden with {his} {r} {b}.",
-        "{a} returned a ladder to {b}, {his} {r}.",
-    ),
-    "child-in-law": (
-        "{a} taught {his} {r} {b} to bake rye bread.",
-        "{a} toasted {his} {r}, {b}, on the wedding day.",
-        "{a} hung the shelves with {his} {r} {b}.",
-        "{a} was glad to see {b}, {his} {r}, at the door.",
-    ),
-}
 BRIEF = ("{a} met {his} {r} {b}.",)  # for every kind
 
 MEN = (

@@ -306,41 +306,13 @@ def measure_windows(records: Sequence[Record]) -> list[Measurement]:
     return [measured(claim, values[claim], records, levels=sides) for claim in values]
 
 
-TEXT_POSITIONS, MATCH3_RATES, MATCH3_END, COUNT3_GATE, ADDITION_WINDOWS = (
-    Experiment(name, 1, title, notebook, plan, measure, changeable=False, seeded=seeded)
-    for name, title, notebook, plan, measure, seeded in (
-        (
-            "openwebtext_positions",
-            "Language modelling on all positions",
-            "09_openwebtext",
-            plan_text,
-            measure_text,
-            True,
-        ),
-        (
-            "match3_rates",
-            "Match3′ to its end: which rate suits which arm",
-            "06_match3",
-            plan_match3_rates,
-            no_claims,
-            False,
-        ),
-        (
-            "match3_end",
-            "Match3′ to its end, each arm at its own rate",
-            "06_match3",
-            plan_match3_end,
-            measure_match3,
-            True,
-        ),
-        ("count3_gate", "Count3: where ENTP might part from the decoder", "03_count3", plan_gate, no_claims, False),
-        (
-            "addition_windows",
-            "Addition on the authors' windows, by checkpoint rule",
-            "07_addition",
-            plan_windows,
-            measure_windows,
-            True,
-        ),
-    )
-)
+ALONE, TITLE = dict(changeable=False), "Language modelling on all positions"
+TEXT_POSITIONS = Experiment("openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, measure_text, **ALONE)
+PILOTED, TITLE = dict(ALONE, seeded=False), "Match3′ to its end: which rate suits which arm"
+MATCH3_RATES = Experiment("match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, **PILOTED)
+TITLE = "Match3′ to its end, each arm at its own rate"
+MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, measure_match3, **ALONE)
+TITLE = "Count3: where ENTP might part from the decoder"
+COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, **PILOTED)
+TITLE = "Addition on the authors' windows, by checkpoint rule"
+ADDITION_WINDOWS = Experiment("addition_windows", 1, TITLE, "07_addition", plan_windows, measure_windows, **ALONE)
