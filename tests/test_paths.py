@@ -154,12 +154,12 @@ def test_records_are_computed_without_jupyter_or_figures():
         installed_with(required(PROJECT["dependencies"]))
     )
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
-    drawing = ("figures", "pictures", "entp_lib.reports.vega", "entp_papers.entp.playground")
+    others = ("figures", "pictures", "entp_lib.reports.vega", "entp_lib.reports.forked", "entp_papers.entp.playground")
     code = f"""if True:
         import importlib, pkgutil, sys
         sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails
         for package in (importlib.import_module(name) for name in ("entp_lib", "entp_papers")):
             for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-                if not module.name.endswith({drawing!r}):
+                if not module.name.endswith({others!r}):
                     importlib.import_module(module.name)"""
     subprocess.run([sys.executable, "-c", code], check=True, cwd=paths.root())
