@@ -25,6 +25,11 @@ def table():
     return ledger(Store(read_only=True))
 
 
+def test_the_readme_says_what_the_records_say(table, monkeypatch):
+    monkeypatch.setattr(findings, "ledger", lambda _: table)
+    assert findings.outdated() == [], "run: python -m entp_lib readme"
+
+
 def test_answers_say_what_their_verdicts_say(table):
     """Where a verdict changed, the sentence wants other words."""
     verdicts = table.set_index("id")["verdict"]

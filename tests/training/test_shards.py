@@ -134,37 +134,28 @@ def bits(store, config):
     return weights, record.metrics, curves
 
 
-def test_two_ranks_leave_what_one_process_leaves_bit_for_bit(small_run, store, tmp_path):
-    """Both architectures, dropout and clipping."""
-    configs = [sharded(small_run("entp", grad_clip=1.0, model={"dropout": 0.1}), 2), sharded(small_run("decoder"), 2)]
-    status, out, errors = Started(tmp_path, configs, tmp_path / "two").wait()
-    assert status == [0, 0] and out == ["complete\ncomplete\n", ""], errors
-    two = Store(tmp_path / "two")
-    for config in configs:
-        run(config, 1, store=store)
-        assert bits(two, config) == bits(store, config)
-        assert two.find(config, 1).provenance["ranks"] == 2 and "ranks" not in store.find(config, 1).provenance
-
-
-def test_two_ranks_that_are_asked_to_end_go_on_bit_for_bit(small_run, store, tmp_path, monkeypatch):
-    """SIGTERM to both, as a scheduler sends it: one checkpoint, status 143, and the same end after all."""
-    config = sharded(small_run("entp", steps=150, eval_every=50), 2)
+def test_two_ranks_leave_what_one_process_leaves_bit_for_bit(small_run, store, tmp_path, monkeypatch):
+    """A whole run, and one with dropout and clipping in which SIGTERM, as a scheduler sends it, comes to both."""
+    whole = sharded(small_run("decoder"), 2)
+    cut = sharded(small_run("entp", steps=150, eval_every=50, grad_clip=1.0, model={"dropout": 0.1}), 2)
     two = Store(tmp_path / "two", read_only=False)
-    ranks = Started(tmp_path, [config], two.root, checkpoint_seconds=0.0)
+    ranks = Started(tmp_path, [whole, cut], two.root, checkpoint_seconds=0.0)
     end = time.monotonic() + 200
-    while not list(two.root.glob("checkpoints/test/*.safetensors")):
+    while not two.checkpoint_path("test", config_id(cut, 1)).exists():
         assert time.monotonic() < end and all(p.poll() is None for p in ranks.processes)
         time.sleep(0.02)
     for process in ranks.processes:
         process.send_signal(signal.SIGTERM)
-    status, _, errors = ranks.wait()
-    assert status[0] != 0, errors
-    partial = two.find(config, 1)
+    status, out, errors = ranks.wait()
+    assert status[0] != 0 and out[0].startswith("complete"), errors
+    partial = two.find(cut, 1)
     assert partial.status == "partial" and 0 < partial.provenance["steps"] < 150
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 60)
-    run(config, 1, store=store)
-    assert run(config, 1, store=two).status == "complete"  # by one process: a checkpoint does not know how many
-    assert bits(two, config) == bits(store, config)
+    assert run(cut, 1, store=two).status == "complete"  # by one process: a checkpoint does not know how many
+    for config in (whole, cut):
+        run(config, 1, store=store)
+        assert bits(two, config) == bits(store, config)
+    assert two.find(whole, 1).provenance["ranks"] == 2 and "ranks" not in store.find(whole, 1).provenance
 
 
 @pytest.mark.parametrize(
