@@ -133,7 +133,8 @@ def execute_side_by_side(jobs: Sequence[Job], at_a_time: int, threads: int) -> I
     from entp_lib.reports.forked import forked_kernels
 
     limit = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
-    with cf.ThreadPoolExecutor(at_a_time) as pool, forked_kernels(limit) if at_a_time > 1 else contextlib.nullcontext():
+    fork = at_a_time > 1 and sys.platform == "linux"  # elsewhere libraries of the system may not survive it
+    with cf.ThreadPoolExecutor(at_a_time) as pool, forked_kernels(limit) if fork else contextlib.nullcontext():
         futures = {pool.submit(execute, job, True, **limit): job for job in jobs}
         try:
             for future in cf.as_completed(futures):
