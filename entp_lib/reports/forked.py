@@ -36,6 +36,7 @@ def forked_kernels(environment: Mapping[str, str]) -> Iterator[None]:
 
 def main(arguments: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
     """A kernel by its command's arguments, with this environment, in this folder and a session of its own."""
+    import pandas as pd
     from ipykernel.kernelapp import IPKernelApp
 
     os.setsid()
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str], environment: Mapping[str, str], folder: str) 
     gc.set_threshold(100_000)  # figures are many small objects, few of them in circles: a tenth of the time
     app = IPKernelApp.instance(parent_handle=os.getppid())  # with which it ends
     app.initialize([*arguments])
+    app.shell.enable_matplotlib("inline")  # as the import does in a kernel, and so pandas, which takes this for none
+    pd.set_option("display.max_columns", 20)
     app.start()
 
 

@@ -93,12 +93,18 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
 
 
 def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder, tmp_path, monkeypatch):
-    """Each of two waits for the other; one that computes comes when they are done, though it stands between them."""
+    """Each of two waits for the other; one that computes comes when they are done, though it stands between them.
+
+    The two are forked from a process that has the imports, and show pictures and tables as any kernel does.
+    """
     monkeypatch.setattr(launcher, "available_cores", lambda: 2)
     monkeypatch.setattr(launcher, "planned", lambda name, _: [None] * 2 * (name == "04_computes"))
     meet = (
-        "import pathlib, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
-        "for _ in range(300):\n    time.sleep(0.1 * (not (place / '{}').exists()))\nassert (place / '{}').exists()"
+        "import pathlib, sys, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
+        "assert 'seaborn' in sys.modules or sys.platform != 'linux'\n"
+        "for _ in range(300):\n    time.sleep(0.1 * (not (place / '{}').exists()))\nassert (place / '{}').exists()\n"
+        "import matplotlib.pyplot as plt, pandas as pd\nplt.plot([1])\nplt.show()\n"
+        "print(pd.options.display.max_columns)"
     )
     write_notebook(folder, "03_a", meet.format(str(tmp_path), "a", "b", "b"))
     write_notebook(
@@ -109,6 +115,9 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
     assert [job.notebook.stem for job in jobs if job.settled] == ["03_a", "05_b"]
     results = launcher.run_all(jobs)
     assert [(r.notebook, r.status) for r in results] == [("03_a", "ok"), ("04_computes", "ok"), ("05_b", "ok")]
+    cells = nbformat.read(tmp_path / "results" / "executed" / "03_a.ipynb", as_version=4).cells
+    shown = [output for cell in cells for output in cell.get("outputs", [])]
+    assert ["image/png" in output.get("data", {}) for output in shown] == [True, False] and shown[1]["text"] == "20\n"
 
 
 @pytest.mark.parametrize(
