@@ -46,8 +46,8 @@ def main(arguments: Sequence[str], environment: Mapping[str, str], folder: str) 
     gc.set_threshold(100_000)  # figures are many small objects, few of them in circles: a tenth of the time
     app = IPKernelApp.instance(parent_handle=os.getppid())  # with which it ends
     app.initialize([*arguments])
-    app.shell.enable_matplotlib("inline")  # as the import does in a kernel, and so pandas, which takes this for none
-    pd.set_option("display.max_columns", 20)
+    app.shell.enable_matplotlib("inline")  # matplotlib and pandas were imported where there was no kernel,
+    pd.set_option("display.max_columns", 20)  # and have settings of their own for one
     app.start()
 
 

@@ -23,8 +23,7 @@ from entp_lib.validation import require
 # A row for every kind: its labels for a man and for a woman, and sentences, each of which says by a noun what {b} is to
 # {a}, and so the gender of {b}, and by a pronoun the gender of {a}. There is no brother-in-law among the 21, and no
 # sentence about a sister-in-law.
-with (Path(__file__).parent / "kinship.csv").open(encoding="utf-8", newline="") as table:
-    ROWS = list(csv.reader(table))[1:]
+ROWS = list(csv.reader((Path(__file__).parent / "kinship.csv").read_text(encoding="utf-8").splitlines()))[1:]
 KINDS = {kind: (man or None, woman) for kind, man, woman, *_ in ROWS}
 TEMPLATES = {kind: tuple(filter(None, sentences)) for kind, _, _, *sentences in ROWS}
 KIND_OF = {label: kind for kind, pair in KINDS.items() for label in pair if label}
