@@ -21,7 +21,6 @@ from IPython import get_ipython
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib_inline.config import InlineBackend
 from PIL import Image
 
 from entp_lib import paths
@@ -62,14 +61,26 @@ STYLE = {
 
 
 def use_style() -> None:
-    """Set matplotlib to the project's style, and notebooks to show figures as they are saved.
-
-    By default a notebook draws each figure once more to crop it, which the layout makes needless.
-    """
+    """Set matplotlib to the project's style, and notebooks to show figures as they are saved (``shown``)."""
     matplotlib.rcParams.update(STYLE)
     shell = get_ipython()
     if shell is not None:
-        InlineBackend.instance(parent=shell).print_figure_kwargs = {"bbox_inches": None}
+        shell.display_formatter.formatters["image/png"].for_type(Figure, shown)
+
+
+def shown(figure: Figure) -> bytes:
+    """The PNG of a figure for a notebook: its file's, made smaller, or drawn where it has none or was changed since.
+
+    Not cropped, as notebooks would by default, for which they draw a figure once more: the layout leaves no margins.
+    """
+    buffer, saved = io.BytesIO(), getattr(figure, "saved", b"")
+    if figure.stale or not saved:
+        figure.savefig(buffer, format="png", dpi=figure.dpi)
+    else:
+        with Image.open(io.BytesIO(saved)) as image:
+            size = [round(pixels * figure.dpi / STYLE["savefig.dpi"]) for pixels in image.size]
+            image.convert("RGB").resize(size, Image.Resampling.HAMMING).save(buffer, format="PNG")
+    return buffer.getvalue()
 
 
 def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8, **options):
@@ -115,7 +126,11 @@ ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for na
         (budgets.MORE_STEPS, "more steps", "-.", "X"),
     )
 }
-RANGE = ("pi", 100)  # an error bar from the lowest to the highest random seed
+
+
+def seeds_range(values: pd.Series) -> tuple[float, float]:
+    """An error bar of seaborn from the lowest to the highest random seed; its ("pi", 100) takes longer."""
+    return values.min(), values.max()
 
 
 def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
@@ -124,11 +139,20 @@ def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
 
 
 def lines(
-    ax, table: pd.DataFrame, x: str, y: str, *, by: str = "arm", looks=ARMS, errorbar=RANGE, marks: int = 6, **labels
+    ax,
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    by: str = "arm",
+    looks=ARMS,
+    errorbar=seeds_range,
+    marks: int = 6,
+    **labels,
 ) -> None:
     """A line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
 
-    ``table``: a row for each random seed and x. ``looks``: a ``Look`` for each value. ``errorbar``: ``RANGE``,
+    ``table``: a row for each random seed and x. ``looks``: a ``Look`` for each value. ``errorbar``: ``seeds_range``,
     ``interval(...)`` or None. ``marks``: about how many markers a line has, at places of its own; 0 for none. Where
     seeds reach a step at different x (``SPENT``), that is the mean of x. ``labels`` go to the axes: xlabel, ylabel ...
     """
@@ -140,6 +164,7 @@ def lines(
         step = max(1, points // marks) if marks else 1
         single = points == 1  # shows its interval as a bar
         drawn = {"err_style": "bars"} if single else {"err_kws": {"alpha": 0.15, "lw": 0}}
+        drawn |= {} if part.duplicated(x).any() else {"estimator": None}  # nothing to average, which takes long
         line = looks[name].style(marks=bool(marks)) | ({"markevery": (i * step // 4 % step, step)} if marks else {})
         sns.lineplot(part, x=x, y=y, errorbar=errorbar, legend=False, ax=ax, **drawn, **line)
     ax.set(**{"xlabel": x.replace("_", "-"), "ylabel": y.replace("_", " "), **labels})
@@ -213,9 +238,9 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
     They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
-    What is drawn is rounded first (``round_drawn``). Files whose content would not change are left alone, and PNGs
-    that would change by nothing that can be seen. A figure of changed runs says below what was changed. ValueError for
-    a name that is not notebook_figure, in lower case.
+    What is drawn is rounded first (``round_drawn``). Where the PNG would change by nothing that can be seen, both files
+    are left alone. A figure of changed runs says below what was changed. ValueError for a name that is not
+    notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
@@ -223,7 +248,7 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
-    changed, written = changes.texts(records), []
+    changed = changes.texts(records)
     if changed and figure.get_supxlabel() == "":
         text, room = f"changed: {'; '.join(changed)}", max(20, int(figure.get_figwidth() * PER_INCH))
         lines = textwrap.wrap(text, room, subsequent_indent="  ")
@@ -231,14 +256,17 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
         figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=PALETTE["entp"])
     round_drawn(figure)
     undated = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "entp_lib"}}
-    for suffix, metadata in undated.items():
-        path, buffer = folder / f"{name}.{suffix}", io.BytesIO()
+    png, svg = written = [folder / f"{name}.{suffix}" for suffix in undated]
+    for path, metadata in zip(written, undated.values(), strict=True):
+        buffer = io.BytesIO()
         with matplotlib.rc_context(STYLE):
-            figure.savefig(buffer, format=suffix, metadata={"Title": name, "Description": about, **metadata})
-        data = buffer.getvalue()
-        if not path.exists() or not (path.read_bytes() == data or (suffix == "png" and looks_equal(path, data))):
-            write_atomically(path, data)
-        written.append(path)
+            figure.savefig(buffer, format=path.suffix[1:], metadata={"Title": name, "Description": about, **metadata})
+        if path == png:
+            figure.saved = buffer.getvalue()
+            if svg.exists() and looks_equal(png, figure.saved):
+                break
+        write_atomically(path, buffer.getvalue())
+    figure.stale = False  # until it is changed
     event("figure", name=name)
     return written
 
@@ -267,7 +295,8 @@ def round_drawn(figure: Figure) -> None:
         figure.dpi = STYLE["savefig.dpi"]  # letters are a little wider or narrower at others
         engine.execute(figure)
         figure.dpi = dpi
-        figure.set_layout_engine("none")
+        with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)  # "none" leaves an empty engine, for which each drawing is made twice
     for ax in figure.axes:
         ax.set_position(to_figures(np.array(ax.get_position(original=True).bounds), DRAWN))
 
@@ -278,6 +307,8 @@ def looks_equal(path: Path, data: bytes) -> bool:
     Their texts are the same, and less than 0.1 % of the pixels differ, by at most 3 of 255 levels. A cut or damaged
     file looks like none.
     """
+    if path.exists() and path.read_bytes() == data:
+        return True
     try:
         with Image.open(path) as image:
             old, about = np.asarray(image.convert("RGBA"), dtype=int), (image.mode, image.text)

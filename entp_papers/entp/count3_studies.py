@@ -47,14 +47,29 @@ def seen(task: Counting) -> pd.DataFrame:
     A column for each way to hold out. Exact, over all seeds (``symbols`` ** ``seed_length``: for reduced tasks alone).
     """
     seeds_BS, symbols, shares = every(task.symbols, task.seed_length), task.vocab_size, {}
-    held = {by: replace(task, held_out_by=by).is_held_out(seeds_BS) for by in ("sequence", "multiset")}
-    x_BT = grown(seeds_BS, task.length, task.order)
-    for n in range(task.first_scored, task.length + 1):
+
+    def states(x_Bn: Tensor) -> Tensor:
+        """The state of each row, (B,), of those there are: its multiset and its last element, all that counts."""
+        n = x_Bn.shape[1]
         require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
-        weights_V = (n + 1) ** torch.arange(symbols)  # a number for every multiset, and with the last for every state
-        states_B = weights_V[x_BT[:, :n]].sum(1) * symbols + x_BT[:, n - 1]
-        found = {by: torch.isin(states_B[held_B], states_B[~held_B].unique()) for by, held_B in held.items()}
-        shares[n] = {by: known.float().mean().item() for by, known in found.items()}
+        weights_V = (n + 1) ** torch.arange(symbols)
+        return (weights_V[x_Bn].sum(1) * symbols + x_Bn[:, -1]).unique(return_inverse=True)[1]
+
+    state_B = states(seeds_BS)  # seeds of one state go on alike, so that one of each is continued
+    total = int(state_B.max()) + 1
+    x_ST = grown(
+        seeds_BS[torch.empty(total).long().scatter_(0, state_B, torch.arange(len(state_B)))], task.length, task.order
+    )
+    split = {}  # by way to hold out: how many seeds of each state are held out, and how many trained on
+    for by in ("sequence", "multiset"):
+        held_B = replace(task, held_out_by=by).is_held_out(seeds_BS)
+        split[by] = [state_B[side_B].bincount(minlength=total) for side_B in (held_B, ~held_B)]
+    for n in range(task.first_scored, task.length + 1):
+        now_S = states(x_ST[:, :n])
+        known = {by: torch.zeros_like(now_S).index_add(0, now_S, trained_S) for by, (_, trained_S) in split.items()}
+        shares[n] = {
+            by: (held_S[known[by][now_S] > 0].sum() / held_S.sum()).item() for by, (held_S, _) in split.items()
+        }
     return pd.DataFrame.from_dict(shares, orient="index")
 
 

@@ -1,7 +1,9 @@
 """Figures through their data and their files."""
 
 import dataclasses
+import io
 import re
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -149,6 +151,21 @@ def test_a_picture_that_differs_by_rounding_alone_is_left_alone(records, levels,
     before = png.read_bytes()
     figures.save_figure(drawn()[0], "03_test", records=records, alt="lines")
     assert (png.read_bytes() == before) is kept
+
+
+def test_a_notebook_shows_the_file_made_smaller_until_the_figure_changes(records):
+    figure, ax = drawn()
+    buffer = io.BytesIO()
+    figures.save_figure(figure, "03_test", records=records, alt="lines")
+    with mock.patch.object(figure, "savefig", side_effect=AssertionError("drawn again")):
+        small = figures.shown(figure)
+    ax.set_title("")  # nothing that can be seen
+    figure.savefig(buffer, format="png", dpi=100)
+    with Image.open(io.BytesIO(small)) as one, Image.open(buffer) as other:
+        assert one.size == other.size == (340, 280)
+        assert np.abs(np.asarray(one.convert("L"), int) - np.asarray(other.convert("L"), int)).mean() < 5
+    ax.set_xlabel("another")
+    assert figures.shown(figure) not in (small, buffer.getvalue())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model, entp, grouping, packing, parameter_count
-from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.models.transformer import Transformer
 from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder.libraries import copy_gpt2
 
 
 def tokens(batch=3, length=8, seed=0, vocab=11):

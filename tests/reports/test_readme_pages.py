@@ -16,6 +16,7 @@ from entp_lib.paths import number_of
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import findings
+from entp_lib.reports import ledger as ledgers
 from entp_lib.reports.ledger import ledger
 from entp_lib.reports.notebooks import is_own, notebook_paths, notebooks_html
 
@@ -28,6 +29,18 @@ def table():
 def test_the_readme_says_what_the_records_say(table, monkeypatch):
     monkeypatch.setattr(findings, "ledger", lambda _: table)
     assert findings.outdated() == [], "run: python -m entp_lib readme"
+
+
+def test_a_ledger_is_kept_until_a_record_is_another(tmp_path, monkeypatch):
+    computed = []
+    monkeypatch.setattr(ledgers, "judged", lambda _: computed.append(1) or pd.DataFrame({"number": [len(computed)]}))
+    store, record = Store(tmp_path, read_only=False), tmp_path / "records" / "one" / "a.json"
+    record.parent.mkdir(parents=True)
+    for number, text in ((1, "first"), (2, "second"), (1, "first")):
+        record.write_text(text)
+        assert ledger(store)["number"].tolist() == ledger(store)["number"].tolist() == [number]
+    assert len(computed) == 2
+    assert [ledger(Store(tmp_path, read_only=True))["number"].item() for _ in range(2)] == [3, 4]
 
 
 def test_answers_say_what_their_verdicts_say(table):
