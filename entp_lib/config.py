@@ -8,7 +8,8 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
@@ -241,7 +242,7 @@ def config_id(config: RunConfig | StudyConfig, version: int) -> str:
     """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
     known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
     if version not in known:
-        text = canonical_json({"config": to_dict(config), "version": version})
+        text = canonical_json({"config": plain(config), "version": version})
         known[version] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return known[version]
 
@@ -251,7 +252,7 @@ def family(config: RunConfig | StudyConfig) -> str:
     own = "task_params" if isinstance(config, RunConfig) else "params"
     params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
     alike = replace(config, **{own: params}, model_seed=0, data_seed=0)
-    return canonical_json(to_dict(replace(alike, start_from="") if isinstance(alike, RunConfig) else alike))
+    return canonical_json(plain(replace(alike, start_from="") if isinstance(alike, RunConfig) else alike))
 
 
 def canonical_json(value: Any) -> str:
@@ -268,12 +269,18 @@ LATER_FIELDS = {
 }
 
 
-def to_dict(config) -> dict[str, Any]:
-    """A configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
-    found = asdict(config)
+def plain(config) -> dict[str, Any]:
+    """A configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
+    values = {name: value for name, value in vars(config).items() if name != "_ids"}
+    found = {name: dict(vars(value)) if is_dataclass(value) else value for name, value in values.items()}
     for part, defaults in LATER_FIELDS.items():
         holder = found.get(part, {}) if part else found
         for name, default in defaults.items():
             if name in holder and holder[name] == default:
                 del holder[name]
     return found
+
+
+def to_dict(config) -> dict[str, Any]:
+    """A configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
+    return deepcopy(plain(config))
