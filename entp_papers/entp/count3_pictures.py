@@ -194,21 +194,19 @@ def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
 
 
 def step_ratio(settings: Mapping[str, Sequence[Record]]) -> Figure:
-    """``ratios_by_share`` against the share, means over seeds with 95 % intervals; the log and four of ours a panel."""
-    table, ours = ratios_by_share(settings), list(settings)
-    groups = [ours[i : i + 4] for i in range(0, len(ours), 4)] or [[]]
-    fig, axes = figures.panels(len(groups), width=4.2, height=2.9, sharey=True, squeeze=False)
-    for ax, group in zip(axes[0], groups, strict=True):
-        colours, markers = figures.OTHERS, "osD^v"
-        looks = {n: figures.Look(c, n, "-", m) for n, c, m in zip((LOG, *group), colours, markers, strict=False)}
-        part = table[table["setting"].isin(looks)]
-        figures.lines(ax, part, "share", "ratio", by="setting", looks=looks, errorbar=figures.interval(0), marks=20)
-        ax.axhline(1, color="grey", lw=0.8)
-        ax.axhline(PARTS, color="grey", lw=0.8, ls=":")
-        ax.axvline(1, color="grey", lw=0.8, ls=":")
-        ax.set(xlabel="share of the way from the loss of $x_n$ alone\nto the pairless bound", ylabel="")
-    axes[0, 0].set(ylabel="decoder's steps / ENTP's", ylim=0)
-    axes[0, 0].text(SHARES[-1], PARTS, "above: they part", fontsize=7, color="grey", ha="right", va="top")
+    """``ratios_by_share`` against the share: the log, and of ours the means over seeds with 95 % intervals."""
+    table = ratios_by_share(settings).dropna(subset="ratio")
+    looks = {LOG: figures.Look(figures.OTHERS[0], LOG)}
+    for i, name in enumerate(name for name in settings if name in set(table["setting"])):
+        looks[name] = figures.Look(figures.OTHERS[1 + i % 4], name, "-" if i < 4 else "--", "sD^v"[i % 4])
+    fig, ax = figures.panels(1, width=4.2, height=2.9)
+    figures.lines(ax, table, "share", "ratio", by="setting", looks=looks, errorbar=figures.interval(0), marks=20)
+    ax.axhline(1, color="grey", lw=0.8)
+    ax.axhline(PARTS, color="grey", lw=0.8, ls=":")
+    ax.axvline(1, color="grey", lw=0.8, ls=":")
+    ax.set(xlabel="share of the way from the loss of $x_n$ alone\nto the pairless bound")
+    ax.set(ylabel="decoder's steps / ENTP's", ylim=0)
+    ax.text(SHARES[-1], PARTS, "above: they part", fontsize=7, color="grey", ha="right", va="top")
     figures.title(fig, "Steps to the same loss, decoder over ENTP")
     figures.legend(fig)
     return fig
