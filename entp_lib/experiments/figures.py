@@ -21,6 +21,7 @@ from IPython import get_ipython
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib_inline.config import InlineBackend
 from PIL import Image
 
 from entp_lib import paths
@@ -61,18 +62,18 @@ STYLE = {
 
 
 def use_style() -> None:
-    """Set matplotlib to the project's style, and notebooks to show figures as they are saved (``shown``)."""
+    """Set matplotlib to the project's style, and notebooks to show figures as they are saved.
+
+    By default a notebook draws each figure once more to crop it, which the layout makes needless.
+    """
     matplotlib.rcParams.update(STYLE)
     shell = get_ipython()
     if shell is not None:
-        shell.display_formatter.formatters["image/png"].for_type(Figure, shown)
+        InlineBackend.instance(parent=shell).print_figure_kwargs = {"bbox_inches": None}
 
 
 def shown(figure: Figure) -> bytes:
-    """The PNG of a figure for a notebook: its file's, made smaller, or drawn where it has none or was changed since.
-
-    Not cropped, as notebooks would by default, for which they draw a figure once more: the layout leaves no margins.
-    """
+    """The PNG of a figure for a notebook: its file's, made smaller, or drawn where it has none or was changed since."""
     buffer, saved = io.BytesIO(), getattr(figure, "saved", b"")
     if figure.stale or not saved:
         figure.savefig(buffer, format="png", dpi=figure.dpi)
@@ -267,6 +268,10 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
                 break
         write_atomically(path, buffer.getvalue())
     figure.stale = False  # until it is changed
+    shell = get_ipython()
+    printers = shell.display_formatter.formatters["image/png"].type_printers if shell else {}
+    if Figure in printers:  # else the notebook shows figures in another format
+        printers[Figure] = shown
     event("figure", name=name)
     return written
 
