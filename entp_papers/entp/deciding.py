@@ -181,7 +181,7 @@ GATES = {
     "64 symbols": dict(symbols=64, bound=1.97, entp_steps=7920),
     "base": dict(entp_steps=4320),
     "rate 3e-4": dict(rate=3e-4, entp_steps=4740),
-    "length 24": dict(length=24, bound=2.21),
+    "length 24": dict(length=24, bound=2.21, entp_steps=3840),
 }
 BEYOND = 0.03  # nats below the bound at which a run of the gate ends
 GATE_STEPS = 12_000
