@@ -129,7 +129,7 @@ ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for na
 }
 
 
-def seeds_range(values: pd.Series) -> tuple[float, float]:
+def extent(values: pd.Series) -> tuple[float, float]:
     """An error bar of seaborn from the lowest to the highest random seed; its ("pi", 100) takes longer."""
     return values.min(), values.max()
 
@@ -140,20 +140,11 @@ def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
 
 
 def lines(
-    ax,
-    table: pd.DataFrame,
-    x: str,
-    y: str,
-    *,
-    by: str = "arm",
-    looks=ARMS,
-    errorbar=seeds_range,
-    marks: int = 6,
-    **labels,
+    ax, table: pd.DataFrame, x: str, y: str, *, by: str = "arm", looks=ARMS, errorbar=extent, marks: int = 6, **labels
 ) -> None:
     """A line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
 
-    ``table``: a row for each random seed and x. ``looks``: a ``Look`` for each value. ``errorbar``: ``seeds_range``,
+    ``table``: a row for each random seed and x. ``looks``: a ``Look`` for each value. ``errorbar``: ``extent``,
     ``interval(...)`` or None. ``marks``: about how many markers a line has, at places of its own; 0 for none. Where
     seeds reach a step at different x (``SPENT``), that is the mean of x. ``labels`` go to the axes: xlabel, ylabel ...
     """

@@ -195,7 +195,7 @@ def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
 
 def step_ratio(settings: Mapping[str, Sequence[Record]]) -> Figure:
     """``ratios_by_share`` against the share: the log, and of ours the means over seeds with 95 % intervals."""
-    table = ratios_by_share(settings).dropna(subset="ratio")
+    table = ratios_by_share(settings)
     looks = {LOG: figures.Look(figures.OTHERS[0], LOG)}
     for i, name in enumerate(name for name in settings if name in set(table["setting"])):
         looks[name] = figures.Look(figures.OTHERS[1 + i % 4], name, "-" if i < 4 else "--", "sD^v"[i % 4])

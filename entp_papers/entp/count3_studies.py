@@ -56,20 +56,17 @@ def seen(task: Counting) -> pd.DataFrame:
         return (weights_V[x_Bn].sum(1) * symbols + x_Bn[:, -1]).unique(return_inverse=True)[1]
 
     state_B = states(seeds_BS)  # seeds of one state go on alike, so that one of each is continued
-    total = int(state_B.max()) + 1
-    x_ST = grown(
-        seeds_BS[torch.empty(total).long().scatter_(0, state_B, torch.arange(len(state_B)))], task.length, task.order
-    )
+    one_S = torch.zeros(int(state_B.max()) + 1, dtype=torch.long)
+    x_ST = grown(seeds_BS[one_S.scatter_(0, state_B, torch.arange(len(state_B)))], task.length, task.order)
     split = {}  # by way to hold out: how many seeds of each state are held out, and how many trained on
     for by in ("sequence", "multiset"):
         held_B = replace(task, held_out_by=by).is_held_out(seeds_BS)
-        split[by] = [state_B[side_B].bincount(minlength=total) for side_B in (held_B, ~held_B)]
+        split[by] = [state_B[side_B].bincount(minlength=len(one_S)) for side_B in (held_B, ~held_B)]
     for n in range(task.first_scored, task.length + 1):
-        now_S = states(x_ST[:, :n])
-        known = {by: torch.zeros_like(now_S).index_add(0, now_S, trained_S) for by, (_, trained_S) in split.items()}
-        shares[n] = {
-            by: (held_S[known[by][now_S] > 0].sum() / held_S.sum()).item() for by, (held_S, _) in split.items()
-        }
+        now_S, shares[n] = states(x_ST[:, :n]), {}
+        for by, (held_S, trained_S) in split.items():
+            known_S = torch.zeros_like(now_S).index_add(0, now_S, trained_S)[now_S] > 0
+            shares[n][by] = (held_S[known_S].sum() / held_S.sum()).item()
     return pd.DataFrame.from_dict(shares, orient="index")
 
 
