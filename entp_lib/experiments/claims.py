@@ -193,15 +193,6 @@ def multiplicity(judged: pd.DataFrame) -> str:
     )
 
 
-def shared_verdict(judged: pd.DataFrame, claims: Sequence[str]) -> str:
-    """The verdict that all rows on one finding share, ``reproduced`` as ``same direction``; else each row's own."""
-    found = judged.set_index("id")["verdict"].replace("reproduced", "same direction").to_dict()
-    verdicts = {claim: found.get(claim, "not attempted") for claim in claims}
-    if len(set(verdicts.values())) == 1:
-        return f"{verdicts[claims[0]]} in all of {', '.join(claims)}"
-    return "mixed: " + ", ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items())
-
-
 def link(claim: str) -> str:
     """Where a claim is looked at, as a Markdown link from the project's root."""
     row = reference_claims().set_index("id").loc[claim]

@@ -83,7 +83,8 @@ def together(compared: pd.DataFrame) -> str:
     p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
     alone = exceeds(measured["low"], 0) | exceeds(0, measured["high"])
     kept = measured[holm(p_values)]
-    names = [f"{task} ({', '.join(part['budget'])})" for task, part in kept.groupby("task", sort=False)]
+    sides = kept.groupby(["task", kept["value"].gt(0).map({True: "ENTP", False: "decoder"})], sort=False)
+    names = [f"{task} ({who} at {' and '.join(part['budget'])})" for (task, who), part in sides]
     return (
         f"{len(measured)} intervals, {alone.sum()} of which exclude zero; by Holm's correction for all of them "
         f"{len(kept)} remain: {'; '.join(names) or 'none'}"

@@ -230,7 +230,7 @@ def draw_objectives(axes, records: Sequence[Record]) -> None:
     sns.stripplot(found, jitter=False, size=4, alpha=0.6, ax=axes[2], **named)
     sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", ax=axes[2], **named)
     chance = 1 / (records[0].config.params["setting"]["text"]["context"] + 1)
-    axes[2].axvline(chance, color="grey", ls="--", lw=0.8)
+    axes[2].axvline(chance, color="grey", ls="--", lw=0.8, label="chance")
     axes[2].set(xlabel="share of misprints found", ylabel="", title="after fine-tuning")
 
 

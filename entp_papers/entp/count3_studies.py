@@ -74,7 +74,7 @@ def seen_by_split(experiments: Sequence[Sequence[Record]]) -> pd.DataFrame:
     """``seen`` by prefix length (rows), for the task of each experiment's records by both splits (columns)."""
     names = {"sequence": "sequences", "multiset": "all orders"}
     tasks = [build_task(records[0].config.task, records[0].config.task_params) for records in experiments]
-    found = {f"seeds of {task.seed_length}": seen(task).rename(columns=names) for task in tasks}
+    found = {f"prompts of {task.seed_length}": seen(task).rename(columns=names) for task in tasks}
     return pd.concat(found, axis=1).sort_index()
 
 

@@ -139,7 +139,7 @@ TEXT_ASKED, COUNTED = {"T3-last": ("T3-operations", "all prefixes")}, dict(arm=C
 COMPARISONS = {
     "count3_operations": (
         Comparison("seeds that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget
-        Comparison("seeds that hardly repeat", COUNT3_UNSEEN, {"F2-unseen": ("F2-unseen-operations", "tokens")}),
+        Comparison("prompts of 6", COUNT3_UNSEEN, {"F2-unseen": ("F2-unseen-operations", "tokens")}),
         Comparison("four layers", FULL_LAYER_RUNS, {"L-4-0": ("L-4-0-operations", "tokens")}, **FOUR_LAYERS),
     ),
     "match3_operations": (Comparison("match3", MATCH3, MATCH3_ASKED, dict(variant="match3")),),

@@ -192,6 +192,16 @@ def looked_up(task: str, params: str, root: Path) -> tuple[dict[str, Any], dict[
     return bounds_study(**study_of(task, json.loads(params), simulated=ON_THE_SPOT).params)
 
 
+def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
+    """Share of Match3′'s sequences of which the pairless predictor has every label right, by simulation."""
+    right = True
+    for _, x_Bn, answers_B in prefixes(task := task_of("triplets", dict(params)), sequences):
+        cell_B, answers_B = known(task, x_Bn)["pairless"].numpy(), answers_B.numpy()
+        counts_CA = pd.crosstab(cell_B, answers_B)
+        right &= counts_CA.idxmax(axis=1).reindex(cell_B).to_numpy() == answers_B
+    return float(np.mean(right))
+
+
 def bound(task: str, params: Mapping[str, Any], score: str = "token_accuracy") -> float:
     """Score of the pairless predictor on a task, mean over its scored lengths. ConfigError for one without it."""
     return lookup(task, params)[0]["pairless"][score]

@@ -94,8 +94,8 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
         rows[r.labels["arm"]] = {
             f"token accuracy, last {LAST} evaluations": round(late, 4),
             "mode baseline": round(mode, 4),
-            "above it": round(late - mode, 4),
-            "opens": bool(reaches(late - mode, ABOVE_MODE)),
+            "above the mode": round(late - mode, 4),
+            "comparison follows": bool(reaches(late - mode, ABOVE_MODE)),
             "token-forwards": f"{r.provenance['token_forwards']:.3g}",
         }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -107,7 +107,7 @@ def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
     for rule in ("last", BEST_ANSWERS):
         for row in by_digits(records, rule).itertuples():
             opens = row.digits == beyond and exceeds(BELOW_ONE, row.error)
-            found.append({"weights": rule, "digits": row.digits, "test error": row.error, "opens": opens})
+            found.append({"weights": rule, "digits": row.digits, "test error": row.error, "comparison follows": opens})
     return pd.DataFrame(found)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import published
 from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.studies import by_study, checker, frame, of_study, plan_studies
 from entp_lib.records.store import Record
@@ -100,15 +101,14 @@ def size_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def errata_table(records: Sequence[Record]) -> pd.DataFrame:
-    """The counts of every erratum, with the printed formula and with the corrected one."""
-    rows = []
-    metrics = of_study(records, "errata").metrics
-    for name in sorted(metrics, key=lambda erratum: int(erratum[1:])):
-        found = metrics[name]
+    """Every erratum: the printed formula, the corrected one, and what is counted with either."""
+    metrics, rows = of_study(records, "errata").metrics, {}
+    for name, found in metrics.items():
         both = {form: found.get(form, "") for form in ("printed", "corrected")}
         also = ", ".join(f"{k}: {to_figures(v)}" for k, v in found.items() if k not in both)
-        rows.append({"erratum": name, **both, "also": also})
-    return pd.DataFrame(rows).set_index("erratum")
+        rows[name] = {**both, "also": also}
+    formulas = published("looped", "errata").set_index("erratum")
+    return formulas.join(pd.DataFrame.from_dict(rows, orient="index"))
 
 
 def fits(built: dict, layers: int, **most: int) -> bool:

@@ -29,7 +29,7 @@ from entp_papers.entp.language.tables import TABLE_8
 
 ARCHITECTURES = ("decoder", "entp")
 PROTOCOLS = ("authors", "fair")
-OURS = {"authors": "ours, authors' protocol", "fair": "ours, fair protocol"}  # no data of the authors' own
+OURS = {"authors": "authors' protocol", "fair": "fair protocol"}  # no data of the authors' own
 NEAR = 0.02  # of error: closer to that of the most frequent answer counts as having learned nothing
 NEAR_CHANCE = 0.05  # of error on pronouns, which have two answers and few items
 FAIR_RULE = "highest_accuracy"
