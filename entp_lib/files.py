@@ -101,14 +101,11 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
-def read_table(
-    path: Path, columns: Sequence[str], unique: str = "", needed: Sequence[str] = (), **options
-) -> "pd.DataFrame":
+def read_table(path: Path, columns: Sequence[str], needed: Sequence[str] = (), **options) -> "pd.DataFrame":
     """A CSV file as a frame; ``options`` go to ``pandas.read_csv``.
 
     ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
-    cells than columns, a value twice in the column ``unique``, or an empty cell in one of ``needed``. A row with fewer
-    cells has empty ones at its end.
+    cells than columns, or an empty cell in one of ``needed``. A row with fewer cells has empty ones at its end.
     """
     import pandas as pd
 
@@ -122,12 +119,9 @@ def read_table(
     except (ValueError, OverflowError) as error:  # pandas' own errors are among these
         why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
         raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error
-    missing = [name for name in dict.fromkeys([*columns, *needed, *([unique] if unique else [])]) if name not in table]
+    missing = [name for name in dict.fromkeys([*columns, *needed]) if name not in table]
     require(not missing, f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")
     for name in needed:
         empty = table.index[table[name].isna()]
         require(empty.empty, f"{path}: row {empty.min() + 1} of the table has no {name}")
-    if unique:
-        twice = table.loc[table[unique].duplicated(), unique]
-        require(twice.empty, f"{path}: {unique} {', '.join(map(str, twice.unique()))} comes twice")
     return table

@@ -71,11 +71,6 @@ def notebooks() -> Path:
     return of_repository("notebooks")
 
 
-def readme() -> Path:
-    """The README, part of which is generated."""
-    return of_repository("README.md")
-
-
 def reference() -> Path:
     """Folder of published numbers, each table with its source; part of the repository, never written to."""
     return of_repository("results") / "reference"

@@ -66,9 +66,8 @@ def places(table: str) -> dict[str, str]:
     return found
 
 
-OWN_STUDIES = {"packed_attention": "entp_lib.models.packed_attention:choice_study"}
 EXPERIMENTS = Lazy("experiment", lambda: places("EXPERIMENTS"))
-STUDIES = Lazy("study", lambda: OWN_STUDIES | places("STUDIES"))
+STUDIES = Lazy("study", lambda: places("STUDIES"))
 
 
 def nightly_order() -> tuple[str, ...]:

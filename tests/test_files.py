@@ -40,14 +40,13 @@ def test_what_is_no_text_is_named(tmp_path, how):
         ('id,value\na,"1', "is no table of comma-separated values"),
         ("id,value\na,1,2\nb,1,2,3,4\n", "is no table of comma-separated values"),
         ("id\na\n", "lacks the columns value; it has id"),
-        ("id,value\na,1\na,2\n", "id a comes twice"),
         ("id,value\na,1\nb\n", "row 2 of the table has no value"),
     ],
 )
 def test_a_table_that_is_none_is_named(tmp_path, text, message):
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(ConfigError, match=f"x.csv.*{message}"):
-        read_table(tmp_path / "x.csv", ["id", "value"], unique="id", needed=["value"])
+        read_table(tmp_path / "x.csv", ["id", "value"], needed=["value"])
 
 
 @pytest.mark.parametrize("change", [str, lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n")])

@@ -171,13 +171,13 @@ def download() -> tuple[Path, ...]:
     return files
 
 
-def library(name: str, what: str):
-    """An optional library, imported. Raises ConfigError that says how to get it."""
+def library(name: str, what: str, extra: str = "language"):
+    """An optional library, imported. Raises ConfigError that says what needs it and how to get it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        right = """pip install -e ".[language]" gets it; text files and tokenizer='bytes' work without"""
-        raise ConfigError(f"{what}: needs {name.split('.')[0]}, which is not installed; {right}") from error
+        install = f".venv/bin/python -m pip install -e '.[{extra}]'"
+        raise ConfigError(f"{what} needs the package {error.name or name}: {install}") from error
 
 
 def check_checksum(checksum: str) -> None:

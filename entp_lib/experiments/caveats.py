@@ -13,8 +13,6 @@ from entp_lib.tasks import build_task
 
 FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
 
-STILL = "still improving"
-
 
 def rise(values: Sequence[float]) -> float:
     """Mean over the last fifth of a curve less that over the fifth before; NaN for fewer than five values."""
@@ -43,7 +41,7 @@ def still_improving(records: Sequence[Record]) -> str:
 def after(steps: Iterable[int]) -> str:
     """ "still improving after 1,200 steps", for each number of steps once; empty for none."""
     counts = " and ".join(f"{count:,}" for count in sorted(set(steps)))
-    return f"{STILL} after {counts} steps" if counts else ""
+    return f"still improving after {counts} steps" if counts else ""
 
 
 def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]) -> str:

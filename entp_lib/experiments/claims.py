@@ -113,7 +113,7 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
     needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
     tables = []
     for path, _ in files:
-        table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
+        table = read_table(path, columns, needed=needed, dtype={"id": str, "notebook": str})
         table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
         for row in table[~table["rule"].isin(("", *RULES))].itertuples():
             raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty")
@@ -163,7 +163,7 @@ def row_of(claim: dict, found: Measurement | Check | Observation | None) -> dict
         if found.paper_value is not None:
             row["paper_value"] = found.paper_value
         mean, low, high = mean_interval(found.values)
-        common = dict(pairs=len(found.values), margin=claim["margin"], informative=found.informative)
+        common = dict(pairs=len(found.values), margin=claim["margin"], informative=not found.uninformative_because)
         words = dict(positive=claim["positive"], negative=claim["negative"])
         if claim["kind"] != "question":
             common |= dict(sign=claim["sign"], paper_value=row["paper_value"], no_worse=claim["rule"] == NO_WORSE)

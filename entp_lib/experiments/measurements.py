@@ -74,11 +74,6 @@ class Measurement:
         return "a side is nearer to its ceiling than the margin" if decided else ""
 
     @property
-    def informative(self) -> bool:
-        """Whether at least one side has left the floor, and no ceiling decides."""
-        return not self.uninformative_because
-
-    @property
     def undecided(self) -> str:
         """Why there is no verdict: nothing can be compared, or pairs are too few; empty where the interval decides."""
         pairs, scoreless = len(self.values), sum(map(math.isnan, self.values))

@@ -61,11 +61,10 @@ def cached_logits(
         raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
     if len(tokens_BT) != len(cache.positions_BT):
         raise ValueError(f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}")
-    scheme, device, x = model.positions, tokens_BT.device, model.embedding(tokens_BT)
-    added = scheme.embeddings(slice(start, stop) if positions_BT is None else positions_BT)
-    x = x if added is None else x + added
+    scheme, device = model.positions, tokens_BT.device
     if positions_BT is None:
         positions_BT = torch.arange(start, stop, device=device)[None]
+    x = model.embed(tokens_BT, positions_BT)
     cache.positions_BT[:, start:stop] = positions_BT
     rotation, mask = scheme.rotation(positions_BT), scheme.bias(positions_BT, cache.positions_BT[:, :stop])
     if causal and stop - start > 1:

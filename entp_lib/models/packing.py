@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from entp_lib.models import packed_attention
 from entp_lib.models.relations import NOTHING, Relations, Rotation, attention_weights, masked, read_last, rotate
 
 PADDING = 2  # the segment of tokens that belong to no prefix; they see each other, and nobody reads them
@@ -95,23 +94,10 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, rows: Rows, relations: Rel
     x_RCD = x_BTD.flatten(0, 1)[rows.index_RC]
     qkv_RCE = first.attention.qkv(first.ln_1(x_BTD)).flatten(0, 1)[rows.index_RC]  # projected once per token
     q, k, v = (first.attention.split(z) for z in qkv_RCE.chunk(3, dim=-1))
-    plain = relations.empty and packed_attention.in_use() != "masked"
-    plain = plain and not (first.training and first.attention.dropout)
-
-    def through(block: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        y_RHCK = packed_attention.attend(q, k, v, rows.segment_RC)
-        return block.residual(x_RCD, block.attention.out(y_RHCK.transpose(1, 2).flatten(2)))
-
-    if plain:
-        x_RCD = through(first, q, k, v)
-    else:
-        attended = first.attention(rotate(q, rotation), rotate(k, rotation), v, bias, False)
-        x_RCD = first.residual(x_RCD, attended)
+    attended = first.attention(rotate(q, rotation), rotate(k, rotation), v, bias, False)
+    x_RCD = first.residual(x_RCD, attended)
     for block in middle:
-        if plain:
-            x_RCD = through(block, *block.attention.project(block.ln_1(x_RCD)))
-        else:
-            x_RCD = block(x_RCD, bias, rotation=rotation)
+        x_RCD = block(x_RCD, bias, rotation=rotation)
     return last.residual(*read_ends(last, x_RCD, rows, bias, rotation))
 
 

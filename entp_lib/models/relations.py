@@ -34,10 +34,6 @@ class Relations:
     def empty(self) -> bool:
         return self.rotation is None and self.bias_BHTT is None
 
-    def allowing(self, mask: Tensor) -> "Relations":
-        """The same where ``mask`` (broadcast to (B, H, T, T)) is True, and no attention elsewhere."""
-        return Relations(self.rotation, masked(self.bias_BHTT, mask))
-
     def group(self, pick: slice | Tensor, length: int) -> tuple[Tensor | None, Rotation | None]:
         """Bias (R, H, length, length) and rotation (R, 1, length, K) of the first ``length`` tokens of some rows."""
         bias, turns = self.bias_BHTT, self.rotation

@@ -198,9 +198,9 @@ class Transformer(nn.Module):
         """Hidden states (B, T, D) of a decoder, or of a prefix decoder, whose mask leaves the prompt open."""
         if not self.cfg.open_prompt:
             return causal_pass(self.blocks, x_BTD, relations)
-        relations = relations.allowing(prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
+        bias = masked(relations.bias_BHTT, prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
         for block in self.blocks:
-            x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
+            x_BTD = block(x_BTD, bias, rotation=relations.rotation)
         return x_BTD
 
     def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:

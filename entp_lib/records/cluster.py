@@ -7,7 +7,7 @@ TLS or not at all.
 
 import concurrent.futures as cf
 import contextlib
-import importlib
+import functools
 import logging
 import os
 import platform
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from entp_lib.corpora import sources as corpora
 from entp_lib.records.execution import Config, run
 from entp_lib.records.provenance import sources
 from entp_lib.records.store import CLUSTER_VARIABLE, Record, Store
@@ -26,6 +27,7 @@ from entp_lib.validation import ConfigError, require
 QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "sge": "SGECluster", "lsf": "LSFCluster", "oar": "OARCluster"}
 FORMS = "write tls://HOST:PORT, tcp://127.0.0.1:PORT, or slurm:8 for eight jobs of a queue (docs/scale.md)"
 CONNECT_SECONDS = 10.0
+library = functools.partial(corpora.library, what="--cluster", extra="cluster")
 
 
 def check_place(where: str) -> None:
@@ -50,15 +52,6 @@ def publish(where: str) -> None:
         check_place(where)
         with connected(where) if "//" in where else contextlib.nullcontext():
             os.environ[CLUSTER_VARIABLE] = where
-
-
-def library(name: str) -> Any:
-    """A package of the extra; ConfigError with the command that installs it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        install = ".venv/bin/python -m pip install -e '.[cluster]'"
-        raise ConfigError(f"--cluster needs the package {error.name}: {install}") from error
 
 
 @contextlib.contextmanager

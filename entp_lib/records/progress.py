@@ -50,7 +50,7 @@ class Meter:
     """
 
     def __init__(self, steps: Sequence[int], label: str):
-        self.steps, self.label, self.total, self.finished, self.updated = steps, label, sum(steps), 0, 0.0
+        self.steps, self.label, self.total, self.updated = steps, label, sum(steps), 0.0
         self.board: MutableSequence[int] = multiprocessing.get_context("spawn").RawArray("q", len(steps))
         # a bar can replace itself on a terminal and in a notebook, not in a file or a pipe
         in_place = sys.stderr.isatty() or "ipykernel" in sys.modules
@@ -73,9 +73,7 @@ class Meter:
         """Show how far the runs are. ``ended``: the place of one that has just ended, well or not."""
         if ended is not None:
             self.board[ended] = self.steps[ended]
-            self.finished += 1
         self.updated = time.monotonic()
         done = sum(map(min, self.board, self.steps))
         self.bar.update(max(0, done - self.bar.n))
-        counts = dict(done=done, total=self.total, runs=len(self.steps), finished=self.finished)
-        event("progress", label=self.label, **counts)
+        event("progress", label=self.label, done=done, total=self.total)

@@ -18,7 +18,6 @@ import torch
 
 from entp_lib import arithmetic, paths
 from entp_lib.config import RunConfig
-from entp_lib.models import packed_attention
 
 if TYPE_CHECKING:
     from entp_lib.records.store import Record
@@ -45,7 +44,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
         "cores": available_cores(),
         "load_at_start": round(os.getloadavg()[0], 2),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **({"packed_attention": packed_attention.in_use()} if device.startswith("cuda") else {}),
+        **({"cuda": torch.version.cuda} if device.startswith("cuda") else {}),
     }
 
 
@@ -87,11 +86,6 @@ CODE = (*git_state(), sources())  # of what this process imports: a commit or an
 def processes(record: "Record") -> list[dict[str, Any]]:
     """Every process that worked on a record, in order, as their provenance; a run that was never cut has one."""
     return [*record.provenance.get("earlier_processes", []), record.provenance]
-
-
-def dirty_records(records: Iterable["Record"]) -> list["Record"]:
-    """Those made, or begun, by code that differs from the commit they name: nobody can compute them again."""
-    return [r for r in records if any(p.get("dirty") for p in processes(r))]
 
 
 def arithmetic_of(record: "Record") -> str:

@@ -94,7 +94,11 @@ def sweep(
                 store.checkpoint_path(config.experiment, i).unlink(missing_ok=True)
             found[i] = record
     todo, reused = {i: config for i, config in by_id.items() if i not in found}, len(found)
-    pool = Pool(todo, version, store, again, device, time.time() + time_limit if time_limit else None)
+    deadline, calls = time.time() + time_limit if time_limit else None, {}  # of ``execute``
+    for place, (i, config) in enumerate(todo.items()):
+        root = str(store.place(config.experiment, i))
+        calls[i] = (config, version, root, place, deadline, dict(fresh=i in again, device=device))
+    pool = Pool(todo, calls, device)
     if todo:
         check_can_compute(list(todo.values()), version, store)
         if device and not (executor or cluster):
@@ -117,9 +121,7 @@ def sweep(
             ) from None
     found |= pool.found
     result = Sweep([found[i] for i in by_id if i in found], list(pool.failed.values()), reused, len(pool.found))
-    partial = len(result.records) - len(result.complete)
-    counts = dict(reused=reused, computed=result.computed, failed=len(result.failures), partial=partial)
-    progress.event("records", **counts)
+    progress.event("records", reused=reused, computed=result.computed)
     if result.failures:
         raise SweepError(result)
     return result
@@ -130,15 +132,12 @@ class Pool:
     """Runs of a sweep while this process, others, a cluster or an executor compute them.
 
     Each ends in ``found``, or in ``failed`` with its configuration and the reason, unless the sweep is stopped.
-    ``deadline``: on ``time.time``, the clock that other machines have too.
+    ``calls``: arguments of ``execute``.
     """
 
     todo: Mapping[str, Config]
-    version: int
-    store: Store
-    again: set[str]
+    calls: Mapping[str, tuple]
     device: str | None
-    deadline: float | None
     found: dict[str, Record] = field(default_factory=dict)
     failed: dict[str, tuple[Config, str]] = field(default_factory=dict)
 
@@ -148,11 +147,6 @@ class Pool:
         Where a local process was killed the others go on in new ones, one fewer at a time, as memory may be short. A
         run that is alone when that happens has failed.
         """
-        self.calls = {}  # of ``execute``
-        for place, (i, config) in enumerate(self.todo.items()):
-            root = str(self.store.place(config.experiment, i))
-            how = dict(fresh=i in self.again, device=self.device)
-            self.calls[i] = (config, self.version, root, place, self.deadline, how)
         where = "" if jobs == 1 else where or os.environ.get(CLUSTER_VARIABLE, "")
         with contextlib.ExitStack() as stack:
             if executor is None and where:

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib import paths
-from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.experiments.parameters import seconds
 from entp_lib.experiments.plans import by_seed
-from entp_lib.models import build_model, packed_attention
-from entp_lib.records.execution import run
+from entp_lib.models import build_model
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.registry import EXPERIMENTS
@@ -34,7 +33,6 @@ from entp_lib.training.evaluation import autocast
 from entp_lib.training.loop import train
 from entp_lib.validation import require
 
-ENGINE, ENGINE_VERSION = "engine", 1  # the experiment under which the choice of attention is recorded
 ARCHIVE_BYTES = 16 * 2**20
 BENCHMARK_SHARE = 0.15  # of the budget, at most
 # Experiments in order of value, and the share each has of the time that is left when its turn comes.
@@ -64,7 +62,6 @@ def campaign_command(options: argparse.Namespace) -> int:
         if not campaign.passes_checks():
             campaign.say("a check failed: nothing is trained")
             return 1
-        campaign.choose_attention()
         for place, (name, share) in enumerate(ORDER):
             status |= campaign.experiment(name, share, options.seeds)
             if place == 0:  # what the machine is lent for comes first
@@ -107,20 +104,6 @@ class Campaign:
             self.say(f"check {name}: {'passed' if passed else 'FAILED'}: {found}", passed=passed)
             good &= passed
         return good
-
-    def choose_attention(self) -> None:
-        """Measure the ways to attend among packed prefixes, keep that as a record, and use the fastest."""
-        kind, rows = ("bf16", 512) if self.device == "cuda" else ("fp32", 2)
-        params = {"device": self.device, "dtype": kind, "rows": rows, "repeat": 3}
-        config = StudyConfig(ENGINE, self.tier, "packed_attention", params)
-        try:
-            found = run(config, ENGINE_VERSION, store=self.store, device=self.device).metrics
-        except Exception as error:  # the ordinary way works everywhere: the runs are worth more than the choice
-            self.say(f"attention: not measured ({type(error).__name__}: {error}); masked is used")
-            return
-        packed_attention.use(found["choice"])
-        totals = {way: sum(times.values()) for way, times in found["seconds"].items()}
-        self.say(f"attention: {found['choice']} is used", seconds=totals, left_out=found["left_out"])
 
     def benchmark(self) -> None:
         """``benchmarks.engine`` within its share of the time; its rows go to ``engine.json``."""

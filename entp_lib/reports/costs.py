@@ -105,13 +105,13 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
     """Wall seconds of runs of one tier, ``jobs`` at a time, and how many of them are like no stored run.
 
     A run takes the median seconds of records that differ from it in seeds alone. Another training run takes its
-    multiply-adds at the median rate of its experiment's records, the project's where ``store`` has none; those
-    on a GPU go by records of a GPU.
+    multiply-adds at the median rate of all records of these experiments, the project's where ``store`` has
+    none; those on a GPU go by records of a GPU.
     """
     names, seconds, kinds = {c.experiment for c in configs}, defaultdict(list), {}
     for place in (store, Store()):
         for record in (r for name in names for r in place.all(name) if is_complete(r) and spent(r)):
-            if ("packed_attention" in record.provenance) == (device == "cuda"):
+            if ("cuda" in record.provenance) == (device == "cuda"):
                 seconds[family(record.config)].append(spent(record))
                 kinds.setdefault(family(record.config), record.config)
         if seconds:
@@ -131,15 +131,22 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
 
 
 def announce_runs(
-    what: str, configs: Sequence[Config], jobs: int, yes: bool, time_limit: float = 0.0, store: Store | None = None
+    what: str,
+    configs: Sequence[Config],
+    jobs: int,
+    yes: bool,
+    time_limit: float = 0.0,
+    store: Store | None = None,
+    device: str | None = None,
 ) -> None:
     """Say on stderr how long runs take by the records in ``store``, ``jobs`` at a time (0: one per core, on a GPU one).
 
-    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no.
+    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no. ``device``: of all
+    runs; None: by their tier.
     """
     if not configs or configs[0].tier == "smoke":  # which takes seconds
         return
-    device = device_for(configs[0].tier)
+    device = device or device_for(configs[0].tier)
     at_a_time = jobs or (available_cores() if device == "cpu" else 1)
     seconds, unlike = expected(configs, at_a_time, store or Store(), device)
     seconds = min(seconds, time_limit) if time_limit else seconds

@@ -1,10 +1,8 @@
 """Executing notebooks by papermill, one with its progress or several side by side, each in a kernel of its own."""
 
-import base64
 import concurrent.futures as cf
 import contextlib
 import dataclasses
-import io
 import logging
 import os
 import re
@@ -85,7 +83,7 @@ def execute(job: Job, quiet: bool = False, **environment: str) -> Result:
             except PapermillExecutionError as error:
                 result.status, result.error = "failed", error_line(error.ename, error.evalue, error.traceback)
             except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
-                where = f": {paths.relative(copy)}" if isinstance(error, OSError) and not error.filename else ""
+                where = f": {paths.relative(final)}" if isinstance(error, OSError) and not error.filename else ""
                 result.status, result.error = "failed", f"{type(error).__name__}: {error}{where}"
             finally:
                 if copy.exists():
@@ -157,12 +155,12 @@ def watched(name: str, events: Path) -> Iterator[None]:
         options |= dict(bar_format=look + "\n", mininterval=LOGGED_SECONDS, miniters=1)
 
     def watch() -> None:
-        bar, label = None, ""
+        bar, shown = None, None
         while not ended.wait(1.0):
             for latest in [e for e in read_events(events) if e["event"] == "progress"][-1:]:
-                if latest["label"] != label:
-                    label = latest["label"]
-                    bar = tqdm(total=latest["total"], desc=f"{name}, {label}", **options)
+                if (latest["label"], latest["total"]) != shown:
+                    shown = latest["label"], latest["total"]
+                    bar = tqdm(total=latest["total"], desc=f"{name}, {latest['label']}", **options)
                 bar.update(latest["done"] - bar.n)
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -194,39 +192,13 @@ def finish_copy(copy: Path, parameters: Mapping[str, Any]) -> None:
 
 
 def install(executed: Path, notebook: Path) -> None:
-    """Replace a committed notebook by its executed copy, without papermill's and the kernel's passing traces.
-
-    Its pictures lose the channel of transparency, of which they make no use and which takes a tenth of their bytes.
-    """
+    """Replace a committed notebook by its executed copy, without papermill's and the kernel's passing traces."""
     import nbformat
 
     content = nbformat.read(executed, as_version=4)
     content.cells = [c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])]
     clean(content)
-    for shown in (o.get("data", {}) for c in content.cells for o in c.get("outputs", [])):
-        if "image/png" in shown:
-            shown["image/png"] = base64.b64encode(lean(base64.b64decode(shown["image/png"]))).decode()
     write_atomically(notebook, f"{nbformat.writes(nbformat.from_dict(content))}\n".encode())
-
-
-def lean(png: bytes) -> bytes:
-    """The same picture in fewer bytes: without transparency that it does not use, and in 256 colours.
-
-    Colours stay as they are where 0.2 % of the pixels or more would change by over 24 of 255 levels; so does a picture
-    in which a pixel is transparent.
-    """
-    import numpy as np
-    from PIL import Image
-
-    with Image.open(io.BytesIO(png)) as image:
-        if image.mode not in ("RGB", "RGBA") or (image.mode == "RGBA" and image.getextrema()[3] != (255, 255)):
-            return png
-        plain = image.convert("RGB")
-    few = plain.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    apart = np.abs(np.asarray(few.convert("RGB"), dtype=int) - np.asarray(plain, dtype=int)).max(axis=-1)
-    buffer = io.BytesIO()
-    (few if (apart > 24).mean() < 0.002 else plain).save(buffer, format="PNG", optimize=True)
-    return min(buffer.getvalue(), png, key=len)
 
 
 def duration(seconds: float | None) -> str:

@@ -152,7 +152,7 @@ def page(table: pd.DataFrame) -> str:
 
 def generated() -> dict[Path, str]:
     """README.md and the generated pages of ``docs/`` as the ledger and the records have them now."""
-    store, readme = Store(read_only=True), read_text(paths.readme())
+    store, readme = Store(read_only=True), read_text(paths.root() / "README.md")
     table = ledger(store)
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
     parts = {"findings": f"{headline(table)}\n\n{FIGURE}", "notebooks": " · ".join(links) + ".\n"}
@@ -160,8 +160,8 @@ def generated() -> dict[Path, str]:
         pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
         readme, found = re.subn(pattern, lambda m, part=part: m[1] + part + m[2], readme)
         require(found > 0, f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
-    pages = {"docs/findings.md": page(table), "docs/costs.md": costs.page(store)}
-    return {paths.readme(): readme} | {paths.root() / name: text for name, text in pages.items()}
+    pages = {"README.md": readme, "docs/findings.md": page(table), "docs/costs.md": costs.page(store)}
+    return {paths.root() / name: text for name, text in pages.items()}
 
 
 def outdated() -> list[str]:

@@ -4,6 +4,7 @@ import argparse
 import concurrent.futures as cf
 import contextlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,10 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
         missing = [c for e in training.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
         what = f"{len(missing)} overnight runs without a record"
         costs.announce_runs(what, missing, options.jobs, options.yes, limit, store)
+        begun = time.monotonic()
         training.run_tier("overnight", jobs=options.jobs, time_limit=limit, only=numbers)
+        for given in parameters.values() if limit else ():
+            given["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
     jobs, in_place = plan(parameters, options.update)
     if not options.cluster:  # whose machines nothing here measures
         missing = [config for job in jobs for config in job.todo]

@@ -18,7 +18,7 @@ from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation, strongest
 from entp_lib.files import remove_stale, write_atomically
-from entp_lib.records.provenance import dirty_records, pairs_apart, sources
+from entp_lib.records.provenance import pairs_apart, processes, sources
 from entp_lib.records.store import Record, Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import build_task
@@ -82,7 +82,7 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
     A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
     they are compared by a score, not by how soon they have one; a task's own caveat everywhere.
     """
-    dirty = len(dirty_records(used))
+    dirty = sum(any(process.get("dirty") for process in processes(record)) for record in used)
     said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
     if isinstance(measurement, Measurement):
         by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES

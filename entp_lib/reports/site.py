@@ -86,7 +86,7 @@ def site_command(no_browser: bool) -> int:
         done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages])
         importlib.invalidate_caches()
         require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
-    print("building the site: about four minutes", flush=True)
+    print("building the site: two to four minutes", flush=True)
     begun = time.monotonic()
     first = build(paths.root() / "build" / "site")
     files = [path for path in first.parent.rglob("*") if path.is_file()]

@@ -50,7 +50,8 @@ def notebook_command(options: argparse.Namespace) -> int:
     for params in sizes:
         build_task(task, params)  # its ConfigError names a field that lacks a default
     taken = {number for number, _, _ in stems}
-    number = next(f"{n}" for n in range(FIRST_OWN, AFTER_OWN) if f"{n}" not in taken)
+    number = next((f"{n}" for n in range(FIRST_OWN, AFTER_OWN) if f"{n}" not in taken), "")
+    require(bool(number), f"notebooks/ has one for every number from {FIRST_OWN} to {AFTER_OWN - 1}: remove one")
     small, large = (f"dict({', '.join(f'{n}={value!r}' for n, value in params.items())})" for params in sizes)
     files = {
         "entp_papers/own/__init__.py": "package",

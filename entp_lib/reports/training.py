@@ -87,7 +87,7 @@ def run_sweep(
     todo = [c for c in configs if options.fresh or not is_complete(store.find(c, version))]
     cluster, limit, jobs = getattr(options, "cluster", ""), seconds(options.time_limit), options.jobs or jobs
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
-        announce_runs(label, todo, jobs, options.yes, limit, store)
+        announce_runs(label, todo, jobs, options.yes, limit, store, device)
     how = dict(jobs=jobs, time_limit=limit, device=device, label=label, cluster=cluster)
     try:
         done = sweep(configs, version, store=store, fresh=options.fresh, **how)
@@ -98,7 +98,8 @@ def run_sweep(
     for record in partial:
         print(f"partial: {record.name} at step {record.provenance['steps']}")
     if partial:
-        print("what is partial has a checkpoint: the same command continues it")
+        anew = "--fresh begins anew each time, and stored records stay until it comes to the end: give it the time"
+        print(anew if options.fresh else "what is partial has a checkpoint: the same command continues it")
     return done
 
 
@@ -139,15 +140,19 @@ def tier_command(options: argparse.Namespace) -> int:
     known = ", ".join(sorted({paths.number_of(e.notebook) for e in experiments_of(options.tier)})) or "none"
     right = f"--only {options.only}: notebooks whose experiments are run in turn at {options.tier}: {known}"
     require(not only or bool(experiments_of(options.tier, only)), right)
-    limit = seconds(options.time_limit)
+    limit, store = seconds(options.time_limit), Store()
+    todo = [
+        config
+        for experiment in experiments_of(options.tier, only)
+        for config in experiment.missing(store, options.tier)
+    ]
+    announce_runs(f"{len(todo)} runs without a record", todo, options.jobs, options.yes, limit, store)
     return 1 if run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
 
 
 def records_command(options: argparse.Namespace) -> int:
     """``records``: read every record and name the damaged; 1 where there are some."""
-    from entp_lib.reports.campaign import ENGINE, ENGINE_VERSION  # which no other command needs
-
-    known = {name: experiment.version for name, experiment in EXPERIMENTS.items()} | {ENGINE: ENGINE_VERSION}
+    known = {name: experiment.version for name, experiment in EXPERIMENTS.items()}
     store, sound, wrong = Store(options.results, read_only=True), 0, []
     folder = store.root / "records"
     require(options.results is None or folder.is_dir(), f"{options.results}: has no records/ with records of runs")

@@ -206,11 +206,6 @@ def draw_on_side(draw: Callable[[int], Tensor], size: int, held_out: Callable[[T
     return x_BS
 
 
-def random_symbols(generator: torch.Generator, symbols: int, length: int, rows: int) -> Tensor:
-    """(rows, length) i.i.d. symbols in [0, ``symbols``) on the generator's device."""
-    return torch.randint(symbols, (rows, length), generator=generator, device=generator.device)
-
-
 def seed_from(*parts: int | str) -> int:
     """A seed that depends on every part, so that a run which resumes at a step draws what it would have drawn there."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()

@@ -8,14 +8,13 @@ That is 2n + 2 tokens in place of one. Rows of different n are filled up with EO
 Letters: B batch, T tokens, n the length of a prompt.
 """
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, random_symbols
+from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out
 from entp_lib.validation import check_intervals, check_types, require
 
 MOST_LISTED = 4096  # prompts of a length; of more, either side has some
@@ -81,7 +80,10 @@ class Chain(Task):
         wanted_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
         for n in range(2, self.longest + 1):
             rows = (n_B == n).nonzero()[:, 0]
-            draw = functools.partial(random_symbols, generator, self.symbols, n)
+
+            def draw(rows: int, n: int = n) -> Tensor:
+                return torch.randint(self.symbols, (rows, n), generator=generator, device=device)
+
             x_Rn = draw_on_side(draw, len(rows), self.is_held_out, evaluating)
             residues_Rn, counts_Rn, answer_R = traces(x_Rn)
             text_BT[rows, :n] = x_Rn

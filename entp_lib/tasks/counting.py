@@ -10,7 +10,6 @@ function: the task is to predict the continuation.
     6
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, random_symbols, some_positions
+from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, some_positions
 from entp_lib.validation import check_intervals, check_types, one_of, require
 
 
@@ -41,12 +40,6 @@ def count3_pairs(x: Sequence[int]) -> list[tuple[int, int]]:
     """The ordered pairs (i, j) that Count3 counts, 1-based as in equation 6."""
     n = len(x)
     return [(i + 1, j + 1) for i in range(n) for j in range(n) if (x[i] + x[j] + x[-1]) % n == 0]
-
-
-def count2(x: Sequence[int]) -> int:
-    """The control: single elements instead of pairs."""
-    n = len(x)
-    return sum((value + x[-1]) % n == 0 for value in x) % n
 
 
 def next_symbols(x_BT: Tensor, order: int) -> Tensor:
@@ -121,7 +114,11 @@ class Counting(Task):
     def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Tensor:
         """(size, length + 1) integers: seeds from one side of the split, continued by the function."""
         x = torch.zeros(size, self.length + 1, dtype=torch.long, device=generator.device)
-        draw = functools.partial(random_symbols, generator, self.symbols, self.seed_length)
+
+        def draw(rows: int) -> Tensor:
+            shape = (rows, self.seed_length)
+            return torch.randint(self.symbols, shape, generator=generator, device=generator.device)
+
         one_side = draw_on_side(draw, size, self.is_held_out, evaluating) if self.held_out > 0 else draw(size)
         x[:, : self.seed_length] = one_side
         for n in range(self.seed_length, self.length + 1):

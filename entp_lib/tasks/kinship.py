@@ -26,7 +26,6 @@ from entp_lib.validation import require
 ROWS = list(csv.reader((Path(__file__).parent / "kinship.csv").read_text(encoding="utf-8").splitlines()))[1:]
 KINDS = {kind: (man or None, woman) for kind, man, woman, *_ in ROWS}
 TEMPLATES = {kind: tuple(filter(None, sentences)) for kind, _, _, *sentences in ROWS}
-KIND_OF = {label: kind for kind, pair in KINDS.items() for label in pair if label}
 # In the order of their numbers in the published data.
 LABELS = (
     "aunt son-in-law grandfather brother sister father mother grandmother uncle daughter-in-law grandson "

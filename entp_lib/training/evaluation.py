@@ -1,4 +1,4 @@
-"""Metrics by position, the mode baseline, and the intervals that verdicts rest on.
+"""Metrics by position, and the mode baseline.
 
 Letters: B batch, T tokens, N scored positions, V vocabulary.
 """
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from entp_lib.models.decoding import evaluating
 from entp_lib.tasks import Batch, Task, generator_for
 from entp_lib.validation import one_of, require
 
@@ -47,10 +48,8 @@ def evaluate(
     the task's name for a sequence, how many there were and were right. ConfigError for no sequences.
     """
     require(sequences >= 1, f"sequences = {sequences}: must be at least 1")
-    was_training = model.training
-    model.eval()
     totals, groups = Totals(task, device), {}
-    try:
+    with evaluating(model):
         for batch in batches(task, sequences, device, "evaluate", *seed_parts):
             with autocast(device, precision):
                 logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B, **batch.relations())
@@ -60,8 +59,6 @@ def evaluate(
                     count = groups.setdefault(name, {"sequences": 0, "right": 0})
                     count["sequences"] += 1
                     count["right"] += right
-    finally:
-        model.train(was_training)
     return totals.result(detailed) | ({"groups": dict(sorted(groups.items()))} if grouped else {})
 
 

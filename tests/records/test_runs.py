@@ -275,8 +275,8 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, s
     configs = [small_run(seed=seed, steps=200, eval_every=200) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
     told = [e for e in read_events(tmp_path / "events") if e["event"] == "progress"]
-    assert {(e["label"], e["total"], e["runs"]) for e in told} == {("x", 400, 2)}
+    assert {(e["label"], e["total"]) for e in told} == {("x", 400)}
     assert any(0 < e["done"] < 400 and e["done"] % 200 for e in told) and told[-1]["done"] == 400
-    assert [e["done"] for e in told] == sorted(e["done"] for e in told) and told[-1]["finished"] == 2
+    assert [e["done"] for e in told] == sorted(e["done"] for e in told)
     here = sweep(configs, 1, store=Store(tmp_path / "here", read_only=False), jobs=1)
     assert not progress.LISTENERS and timeless(spawned.records) == timeless(here.records)

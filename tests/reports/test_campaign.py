@@ -12,7 +12,6 @@ from entp_lib.__main__ import main
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.budgets import training_operations
 from entp_lib.models import costs as passes
-from entp_lib.models import packed_attention
 from entp_lib.records.store import Record, Store
 from entp_lib.registry import EXPERIMENTS, nightly_order
 from entp_lib.reports import campaign, costs, training
@@ -22,11 +21,9 @@ from entp_papers.entp.count3 import COUNT3
 
 @pytest.fixture
 def quickly(monkeypatch):
-    """One experiment, tiny shapes, no benchmark."""
+    """One experiment, no benchmark."""
     monkeypatch.setattr(campaign, "ORDER", (("rasp", 1.0),))
     monkeypatch.setattr(campaign.Campaign, "benchmark", lambda _: None)
-    monkeypatch.setattr(packed_attention, "SHAPES", {"tiny": (2, 8, 6)})
-    monkeypatch.setenv(packed_attention.VARIABLE, "masked")
 
 
 def said(folder):
@@ -39,18 +36,17 @@ def test_a_campaign_leaves_records_a_log_and_an_archive_and_goes_on(quickly, tmp
     command = ["campaign", "--device", "cpu", "--tier", "smoke", "--budget", "5m", "--out", str(folder)]
     assert main(command) == 0
     lines = said(folder)
-    assert lines[1].startswith("check resume: passed") and lines[2].startswith("attention: ")
-    assert lines[3].startswith("rasp: 5 complete, 0 cut, 0 failed of 5 planned")
+    assert lines[1].startswith("check resume: passed")
+    assert lines[2].startswith("rasp: 5 complete, 0 cut, 0 failed of 5 planned")
     before = {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")}
-    assert len(before) == 6  # with the choice of attention
+    assert len(before) == 5
     assert main(command) == 0
     assert {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")} == before
     with tarfile.open(folder / "campaign.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "campaign"))
     capsys.readouterr()
-    assert main(["records"]) == 0 and "6 records are sound, 0 are not" in capsys.readouterr().out
-    assert Store().all("engine")[0].metrics["choice"] in packed_attention.WAYS
+    assert main(["records"]) == 0 and "5 records are sound, 0 are not" in capsys.readouterr().out
 
 
 def test_nothing_is_trained_where_a_check_fails(quickly, tmp_path, monkeypatch):
@@ -159,7 +155,7 @@ def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
     assert costs.expected(paper, 100, store) == (pytest.approx(max(took_of)), 0)
     assert costs.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
     gpu = took(replace(quick[0], tier="gpu"), training_operations(quick[0]) / rate)
-    gpu.provenance["packed_attention"] = gpu.provenance.pop("cpu_seconds")  # as runs on a GPU say it
+    gpu.provenance["cuda"] = gpu.provenance.pop("cpu_seconds")  # as runs on a GPU say it
     store.save(gpu)
     assert costs.expected(paper, 1, store, "cuda") == (pytest.approx(2 * sum(took_of)), 0)  # by the clock
 

@@ -13,12 +13,15 @@ import pytest
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.tasks import Clutrr, generator_for, kinship
 from entp_lib.tasks import clutrr as module
-from entp_lib.tasks.kinship import COMPOSED, KIND_OF, KINDS, TEMPLATES, Family
+from entp_lib.tasks.kinship import COMPOSED, KINDS, TEMPLATES, Family
 from entp_lib.validation import ConfigError
 
 KIN = Family(np.random.default_rng(5), 60).kinds
 INVERSE = {kind: KIN[b, a] for (a, b), kind in KIN.items()}
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)
+
+
+KIND_OF = {label: kind for kind, pair in KINDS.items() for label in pair if label}
 
 
 @pytest.fixture(autouse=True)
