@@ -40,15 +40,16 @@ class Paired:
 class Comparisons:
     """``measure`` as a table of claims, called with the records of a tier; claims that no pair is of are left out.
 
-    ``frame``: records to a row per run. Scores lie between ``floor`` (of the baseline where None) and ``ceiling``, and
-    closer than ``near`` to the floor counts as being there. ``excluded``: of the records with a claim's labels, and its
-    arms, why they say nothing; empty where they do. ``paper``: whether the paper's tier has the paper's settings.
-    ``others``: what a table cannot say, further functions from records to measurements.
+    ``frame``: records to a row per run. Scores lie between ``floor`` (a number, or the column of the frame whose mean
+    it is, the baseline's where None) and ``ceiling``, and closer than ``near`` to the floor counts as being there.
+    ``excluded``: of the records with a claim's labels, and its arms, why they say nothing; empty where they do.
+    ``paper``: whether the paper's tier has the paper's settings. ``others``: what a table cannot say, further functions
+    from records to measurements.
     """
 
     claims: Sequence[Paired]
     ceiling: float = 1.0
-    floor: float | None = None
+    floor: float | str | None = None
     near: float = 0.02
     frame: Callable[[Sequence[Record]], pd.DataFrame] = summary
     excluded: Callable[[Sequence[Record], Sequence[str]], str] = lambda records, arms: ""
@@ -63,7 +64,8 @@ class Comparisons:
             table = self.frame(part) if used else pd.DataFrame()
             values = paired(table, claim.metric, *claim.arms) if used else ()
             if len(values):
-                floor = table[f"baseline_{claim.metric}"].mean() if self.floor is None else self.floor
+                floor = f"baseline_{claim.metric}" if self.floor is None else self.floor
+                floor = table[floor].mean() if isinstance(floor, str) else floor
                 scale = dict(floor=floor, ceiling=self.ceiling, distance=self.near)
                 judged = dict(levels=levels(table, claim.metric, claim.arms, **scale))
                 judged["excluded_because"] = self.excluded(part, claim.arms)

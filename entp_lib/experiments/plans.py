@@ -8,6 +8,8 @@ from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.experiments.budgets import Budget, on_budget
 from entp_lib.tasks import build_task
 
+TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
+
 
 @dataclass(frozen=True)
 class PlannedRun:

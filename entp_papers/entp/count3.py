@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lib.config import SIZES, TrainConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, training_operations
 from entp_lib.experiments.caveats import FLAT, rise
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
@@ -120,20 +120,20 @@ def positions(records: Sequence[Record]) -> pd.DataFrame:
     return found
 
 
-def arrivals(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
-    """A row per run: step and token-forwards at the first evaluation with so many tokens right, and their logarithms.
+def arrivals(records: Sequence[Record], threshold: float = REACHED, metric: str = "token_accuracy") -> pd.DataFrame:
+    """A row per run: logarithms of what it had spent at the first evaluation that has such a score.
 
-    ``reached`` is False where no evaluation has it; such a run counts with its last one.
+    Columns log_step, log_token_forwards and log_operations (multiply-adds). ``reached`` is False where no evaluation
+    has the score; such a run counts with its last one.
     """
     rows = []
     for r in records:
-        row = dict(r.labels)
-        for axis in ("step", "token_forwards"):
-            at = first_at(r.curves, "token_accuracy", threshold, axis)
-            row["reached"] = at is not None
-            row[axis] = r.curves[axis][-1] if at is None else at
-            row[f"log_{axis}"] = math.log(row[axis])
-        rows.append(row)
+        steps, at = r.curves["step"], first_at(r.curves, metric, threshold)
+        i = len(steps) - 1 if at is None else steps.index(at)
+        spent = {"step": steps[i], "token_forwards": r.curves["token_forwards"][i]}
+        spent["operations"] = training_operations(r.config) * steps[i] / r.config.train.steps
+        logarithms = {f"log_{name}": math.log(value) for name, value in spent.items()}
+        rows.append({**r.labels, "reached": at is not None, **logarithms})
     return pd.DataFrame(rows)
 
 
@@ -171,11 +171,11 @@ def slopes(records: Sequence[Record]) -> pd.Series:
     return gap.mul(apart, axis=1).sum(axis=1, skipna=False) / (apart**2).sum()
 
 
-def lead(came: pd.DataFrame) -> pd.Series:
-    """ln of steps until an accuracy, decoder − ENTP by seed; pairs in which neither reaches it are dropped."""
-    arms = came[came["arm"].isin(("decoder", "entp"))]
+def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> pd.Series:
+    """Another arm − ENTP in a column of ``arrivals``, by seed; pairs in which neither reaches the score are dropped."""
+    arms = came[came["arm"].isin((other, "entp"))]
     somebody = arms.groupby("seed")["reached"].any()
-    found = paired(came, "log_step", "decoder", "entp").dropna()
+    found = paired(came, cost, other, "entp").dropna()
     return found[somebody.reindex(found.index)]
 
 

@@ -1,6 +1,7 @@
-"""Runs that decide what earlier ones left open: text on all positions, Match3′ to its end, and a gate for Count3.
+"""Runs that decide what earlier ones left open.
 
-Their designs, with hypotheses and rules, were written before their first runs (docs/journal).
+Text on all positions, Match3′ to its end, a gate for Count3, and addition on the authors' windows. Their designs, with
+hypotheses and rules, were written before their first runs (docs/journal).
 """
 
 import math
@@ -11,34 +12,25 @@ from statistics import geometric_mean
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import RunConfig, TrainConfig
-from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, on_budget, training_operations
+from entp_lib.config import TrainConfig
+from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, training_operations
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import curves, levels, paired, select
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import PlannedRun, Tier, planned, run_of, with_model, with_seed, with_train
+from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, run_of, with_train
 from entp_lib.records.store import Record, Store
-from entp_lib.statistics import first_at, to_figures
+from entp_lib.statistics import to_figures
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, TWINS, chosen, scores
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
 from entp_papers.entp.pairless import lookup
+from entp_papers.entp.pilot_runs import SEED
 
-PILOT = 100  # pilots and gates have seeds from here on, comparisons those from 0
 QUARTER = "quarter, more steps"  # that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
-
-
-def decoder_of(entp: RunConfig) -> RunConfig:
-    """The decoder with all of ENTP's settings."""
-    return with_model(entp, architecture="decoder")
-
-
-def decoder_at_equal_operations(entp: RunConfig) -> RunConfig:
-    """The decoder with ENTP's settings on a schedule stretched to ENTP's multiply-adds."""
-    return on_budget(equal_operations, entp, decoder_of(entp))
+ARMS = {"decoder": Arm("decoder"), "entp": Arm("entp"), EQUAL_OPERATIONS: Arm("decoder", equal_operations)}
 
 
 def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -53,23 +45,17 @@ def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
     for run in select(language.OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm="entp"):
         few = replace(run.config, experiment="openwebtext_positions")
         every = replace(few, task_params={**few.task_params, "prefixes": 0})
-        runs += [
-            planned(decoder_of(every)),
-            planned(every),
-            planned(decoder_at_equal_operations(every), arm=EQUAL_OPERATIONS),
-            planned(decoder_at_equal_operations(few), arm=QUARTER),
-        ]
+        runs += [planned(arm.run(every, every.model_seed), arm=name) for name, arm in ARMS.items()]
+        runs.append(planned(ARMS[EQUAL_OPERATIONS].run(few, few.model_seed), arm=QUARTER))
     return runs
 
 
-def measure_text(records: Sequence[Record]) -> list[Measurement]:
-    """Decoder − ENTP in the last validation loss, both on all positions, at equal steps and equal multiply-adds."""
-    if not records:
-        return []
-    rows = (Paired("T3-all", LAST, "decoder", "entp"), Paired("T3-all-operations", LAST, EQUAL_OPERATIONS, "entp"))
-    floor = minima(records)["unigram loss"].mean()
-    return Comparisons(rows, ceiling=0.0, floor=floor, near=language.NEAR, frame=minima)(records)
-
+# Decoder − ENTP in the last validation loss, both on all positions, at equal steps and at equal multiply-adds.
+CLAIMS = (
+    Paired("T3-all", LAST, "decoder", "entp"),
+    Paired("T3-all-operations", LAST, EQUAL_OPERATIONS, "entp"),
+)
+MEASURE_TEXT = Comparisons(CLAIMS, ceiling=0.0, floor="unigram loss", near=language.NEAR, frame=minima)
 
 RATES = (1e-3, 3e-3, 6e-3)  # that the pilot of Match3′ tries for every arm
 # By the pilot's records: most sequences right at the end, of equals within 0.005 the lowest rate.
@@ -79,15 +65,14 @@ WHOLE = 0.95  # of the sequences: the first evaluation that has so many right is
 MATCH3_STEPS = {"smoke": (10, 20), "overnight": (4000, 10_000)}
 
 
-def match3_arms(name: str, tier: str, steps: int, rates: dict[str, float], seed: int) -> list[PlannedRun]:
+def match3_arms(experiment: str, tier: str, steps: int, rates: dict[str, float], seed: int) -> list[PlannedRun]:
     """Decoder, ENTP, and a decoder with ENTP's multiply-adds on Match3′, each at its own rate, for one random seed."""
-    base = select(match3.MATCH3.plan(tier, 1), arm="entp")[0].config
-    made = {"decoder": decoder_of, "entp": lambda entp: entp, EQUAL_OPERATIONS: decoder_at_equal_operations}
+    plain = replace(select(match3.MATCH3.plan(tier, 1), arm="entp")[0].config, experiment=experiment)
     found = []
-    for arm, config in made.items():
-        schedule = dict(max_lr=rates[arm], min_lr=rates[arm] / 10, eval_every=steps // min(steps, 200))
-        entp = with_seed(with_train(replace(base, experiment=name), steps=steps, **schedule), seed)
-        found.append(planned(config(entp), arm=arm, rate=rates[arm]))
+    for name, arm in ARMS.items():
+        rate = rates[name]
+        schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=steps // min(steps, 200))
+        found.append(planned(arm.run(with_train(plain, **schedule), seed), arm=name, rate=rate))
     return found
 
 
@@ -96,7 +81,7 @@ def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in MATCH3_STEPS:
         return []
     steps = MATCH3_STEPS[tier][0]
-    return [r for rate in RATES for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(CHOSEN, rate), PILOT)]
+    return [r for rate in RATES for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(CHOSEN, rate), SEED)]
 
 
 def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -107,28 +92,13 @@ def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [r for seed in every for r in match3_arms("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)]
 
 
-def times_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame:
-    """A row per run: ``log_steps`` and ``log_operations`` (multiply-adds) where so many sequences are first right.
-
-    ``reached`` is False where no evaluation has it; such a run counts with its last one.
-    """
-    rows = []
-    for r in records:
-        at = first_at(r.curves, "sequence_accuracy", accuracy, "step")
-        steps = r.curves["step"][-1] if at is None else at
-        operations = training_operations(r.config) * steps / r.config.train.steps
-        logs = {"log_steps": math.log(steps), "log_operations": math.log(operations)}
-        rows.append({**r.labels, "reached": at is not None, **logs})
-    return pd.DataFrame(rows)
-
-
-def costs_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame:
-    """By arm: runs that have ``accuracy`` of the sequences, and steps and multiply-adds to it (geometric means)."""
+def costs_to(records: Sequence[Record]) -> pd.DataFrame:
+    """By arm: runs that have ``WHOLE`` of the sequences, and steps and multiply-adds to it (geometric means)."""
     rows = {}
-    for arm, part in times_to(records, accuracy).groupby("arm", sort=False):
+    for arm, part in count3.arrivals(records, WHOLE, "sequence_accuracy").groupby("arm", sort=False):
         rows[arm] = {
-            f"runs that reach {accuracy}": f"{int(part['reached'].sum())} of {len(part)}",
-            "steps to it": to_figures(math.exp(part["log_steps"].mean()), 2),
+            f"runs that reach {WHOLE}": f"{int(part['reached'].sum())} of {len(part)}",
+            "steps to it": to_figures(math.exp(part["log_step"].mean()), 2),
             "multiply-adds to it": f"{math.exp(part['log_operations'].mean()):.1e}",
         }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -146,32 +116,26 @@ def measure_speed(records: Sequence[Record]) -> list[Measurement]:
 
     In steps against the decoder of equal steps, in multiply-adds against the one of equal multiply-adds.
     """
-    times, found = times_to(records), []
-    for claim, other, axis in (
-        ("T2-end-speed", "decoder", "log_steps"),
+    times, found = count3.arrivals(records, WHOLE, "sequence_accuracy"), []
+    for claim, other, cost in (
+        ("T2-end-speed", "decoder", "log_step"),
         ("T2-end-cost", EQUAL_OPERATIONS, "log_operations"),
     ):
-        used, faster = select(records, arm=(other, "entp")), paired(times, axis, other, "entp")
+        faster = count3.lead(times, other, cost)
         if len(faster):
-            somebody = times[times["arm"].isin((other, "entp"))].groupby("seed")["reached"].any()
-            found.append(measured(claim, faster[somebody.reindex(faster.index)], used))
+            found.append(measured(claim, faster, select(records, arm=(other, "entp"))))
     return found
 
 
-measure_match3 = Comparisons(
-    (
-        Paired("T2-end", "sequence_accuracy", "entp", "decoder"),
-        Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
-    ),
-    near=match3.NEAR,
-    others=(measure_speed,),
+CLAIMS = (
+    Paired("T2-end", "sequence_accuracy", "entp", "decoder"),
+    Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
 )
+MEASURE_MATCH3 = Comparisons(CLAIMS, near=match3.NEAR, others=(measure_speed,))
 
 
-SIZES = {  # the reduced models of the gate
-    "smoke": dict(n_layers=2, n_heads=2, width=16),
-    "overnight": dict(n_layers=3, n_heads=6, width=192),
-}
+# The reduced models of the gate, without their layers.
+SIZES = {"smoke": dict(n_heads=2, width=16), "overnight": dict(n_heads=6, width=192)}
 # What differs from a task of 16 tokens, prompts of 8, 24 symbols, 3 layers of width 192 and a rate of 1e-3. ``bound``:
 # the loss of the best predictor that looks at no pair, in nats. ``entp_steps``: past this step an ENTP that is not half
 # way to the bound can no longer have the ratio that parts, 1.4 (by the decoder's record; upwards to an evaluation). One
@@ -197,7 +161,7 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
     if tier == "smoke":
         params = dict(count3.TIERS["smoke"].task, symbols=setting["symbols"], length=setting["length"] // 2)
         train = replace(count3.SMOKE, **rates)
-        layers = 2 if setting["layers"] == 3 else 3
+        layers = (setting["layers"] + 1) // 2
     else:
         params = dict(length=setting["length"], seed_length=8, symbols=setting["symbols"])
         steps = setting.get("entp_steps", GATE_STEPS) if arm == "entp" else GATE_STEPS
@@ -206,14 +170,14 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
         train = TrainConfig(**ends, **rates, **evaluated, warmup_steps=200, precision=setting["precision"])
         layers = setting["layers"]
     shape = {**SIZES[tier], "n_layers": layers}
-    config = run_of("count3_gate", tier, "counting", params, shape, train, arm, PILOT)
-    return planned(config, setting=name, bound=setting["bound"])
+    config = run_of("count3_gate", tier, "counting", params, shape, train, arm, SEED)
+    return planned(config, setting=name)
 
 
 def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
     settings = GATES if tier in SIZES else {}
-    return [gate_run(tier, name, arm) for name in settings for arm in ("decoder", "entp")]
+    return [gate_run(tier, name, arm) for name in settings for arm in TWINS]
 
 
 def steps_to_loss(record: Record, loss: float) -> float | None:
@@ -225,38 +189,43 @@ def steps_to_loss(record: Record, loss: float) -> float | None:
     return float(np.exp(np.interp(-loss, -losses, np.log(steps))))
 
 
-def step_ratios(records: Sequence[Record], start: float, end: float, shares: Sequence[float]) -> pd.Series:
-    """Steps of a decoder over ENTP's to the same held-out loss, by share of the way from ``start`` to ``end`` nats.
+def steps_to(records: Sequence[Record], start: float, end: float, shares: Sequence[float]) -> pd.DataFrame:
+    """Steps of a decoder and an ENTP (columns) to a held-out loss, by share of the way from ``start`` to ``end`` nats.
 
-    One run each, labelled by ``arm``; NaN where one of the two does not come so far.
+    One run each, labelled by ``arm``; NaN where a run is not there or does not come so far.
     """
-    runs = {r.labels["arm"]: r for r in records}
-    ratios = {}
-    for share in shares:
-        at = [steps_to_loss(runs[arm], start + share * (end - start)) for arm in ("decoder", "entp") if arm in runs]
-        ratios[share] = at[0] / at[1] if len(at) == 2 and None not in at else math.nan
-    return pd.Series(ratios)
+    found = {r.labels["arm"]: [steps_to_loss(r, start + share * (end - start)) for share in shares] for r in records}
+    return pd.DataFrame(found, index=list(shares), columns=list(TWINS), dtype=float)
+
+
+def step_ratios(records: Sequence[Record], start: float, end: float, shares: Sequence[float]) -> pd.Series:
+    """Steps of a decoder over ENTP's to the same held-out loss, by share, from ``steps_to``."""
+    steps = steps_to(records, start, end, shares)
+    return steps["decoder"] / steps["entp"]
 
 
 def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]:
     """Steps of a decoder and an ENTP to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
 
     That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come so far its last step
-    stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out.
+    stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out, and
+    the answer is open where that leaves none.
     """
-    by_arm = {r.labels["arm"]: r for r in runs}
-    reached = [[steps_to_loss(by_arm[arm], start + w * (end - start)) for w in WAY] for arm in ("decoder", "entp")]
-    last = by_arm["entp"].curves["step"][-1]
-    pairs = [(d, e) for d, e in zip(*reached, strict=True) if d]
-    ratio, limit = geometric_mean(d / (e or last) for d, e in pairs), any(e is None for _, e in pairs)
-    shown = [" · ".join(f"{steps:,.0f}" if steps else "–" for steps in of_arm) for of_arm in reached]
+    steps = steps_to(runs, start, end, WAY)
+    shown = steps.map(lambda count: "–" if math.isnan(count) else f"{count:,.0f}").agg(" · ".join)
+    row = {"decoder": shown["decoder"], "ENTP": shown["entp"]}
+    compared = steps[steps["decoder"].notna()]
+    if compared.empty:
+        return row | {"mean ratio": "–", "parts": "open"}
+    last = select(runs, arm="entp")[0].curves["step"][-1]
+    ratio, limit = geometric_mean(compared["decoder"] / compared["entp"].fillna(last)), compared.isna().any(axis=None)
     answer = "no" if ratio <= PARTS else "open" if limit else "yes"
-    return {"decoder": shown[0], "ENTP": shown[1], "mean ratio": f"{'at most ' * limit}{ratio:.2f}", "parts": answer}
+    return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
 
 
-def gates(store: Store | None = None) -> dict[str, list[Record]]:
+def gates() -> dict[str, list[Record]]:
     """The records of decoder and ENTP in those settings of the gate that have both."""
-    store, runs = store or Store(), COUNT3_GATE.plan("overnight", 0)
+    store, runs = Store(), COUNT3_GATE.plan("overnight", 0)
     pairs = {name: COUNT3_GATE.found(store, select(runs, setting=name)) for name in GATES}
     return {name: pair for name, pair in pairs.items() if pair}
 
@@ -271,20 +240,11 @@ def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
 
 
 DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
+WINDOWED = addition.REVERSED | addition.WINDOWS
+PAPER = replace(addition.PAPER, precision="fp32", eval_sequences=500, final_eval_sequences=10_000)
 WINDOWS = {
-    "smoke": (
-        Tier(addition.REVERSED | addition.TO_99 | addition.WINDOWS, addition.TINY, addition.SMOKE, 2, TWINS, (200,)),
-    ),
-    "overnight": (
-        Tier(
-            addition.REVERSED | addition.WINDOWS,
-            addition.SMALL,
-            replace(addition.PAPER, precision="fp32", eval_sequences=500, final_eval_sequences=10_000),
-            5,
-            TWINS,
-            (2500,),
-        ),
-    ),
+    "smoke": (Tier(WINDOWED | addition.TO_99, addition.TINY, addition.SMOKE, 2, TWINS, (200,)),),
+    "overnight": (Tier(WINDOWED, addition.SMALL, PAPER, 5, TWINS, (2500,)),),
 }
 
 
@@ -299,20 +259,20 @@ def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def measure_windows(records: Sequence[Record]) -> list[Measurement]:
     """Decoder − ENTP in test error by the authors' checkpoint rule, and what best answers would add to that lead."""
-    table, arms = scores(records), ("decoder", "entp")
-    leads = {rule: paired(chosen(table, rule), "error", *arms) for rule in table["rule"].unique()}
+    table = scores(records)
+    leads = {rule: paired(chosen(table, rule), "error", *TWINS) for rule in table["rule"].unique()}
     published, best = leads["lowest_text_loss"], leads[BEST_ANSWERS]
-    sides = levels(chosen(table, BEST_ANSWERS), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+    sides = levels(chosen(table, BEST_ANSWERS), "error", TWINS, floor=1.0, ceiling=0.0, distance=NEAR)
     values = {"F5-windows": published, "F5-rule": published - best}
     return [measured(claim, values[claim], records, levels=sides) for claim in values]
 
 
 ALONE, TITLE = dict(changeable=False), "Language modelling on all positions"
-TEXT_POSITIONS = Experiment("openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, measure_text, **ALONE)
+TEXT_POSITIONS = Experiment("openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, MEASURE_TEXT, **ALONE)
 PILOTED, TITLE = dict(ALONE, seeded=False), "Match3′ to its end: which rate suits which arm"
 MATCH3_RATES = Experiment("match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, **PILOTED)
 TITLE = "Match3′ to its end, each arm at its own rate"
-MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, measure_match3, **ALONE)
+MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, **ALONE)
 TITLE = "Count3: where ENTP might part from the decoder"
 COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, **PILOTED)
 TITLE = "Addition on the authors' windows, by checkpoint rule"

@@ -14,12 +14,11 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.experiments.comparisons import Comparisons, Paired, measured
+from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import curves, gap_table, levels, paired, published, select
-from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.frames import curves, gap_table, paired, published, select
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import PlannedRun, planned, planned_study
+from entp_lib.experiments.plans import TWINS, PlannedRun, planned, planned_study
 from entp_lib.records.store import Record, Store
 from entp_lib.statistics import mcnemar, mean_interval, proportion_interval
 from entp_lib.tasks import Clutrr
@@ -27,7 +26,6 @@ from entp_papers.entp.downstream.pronouns import PUBLISHED_ITEMS, PUBLISHED_WRON
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
 
-ARCHITECTURES = ("decoder", "entp")
 PROTOCOLS = ("authors", "fair")
 OURS = {"authors": "authors' protocol", "fair": "fair protocol"}  # no data of the authors' own
 NEAR = 0.02  # of error: closer to that of the most frequent answer counts as having learned nothing
@@ -58,7 +56,7 @@ TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
 def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The runs on text that a tier starts from."""
     runs = OPENWEBTEXT.plan(tier, seeds) if tier in TIERS else []
-    return [run for run in runs if run.labels["schedule"] == TABLE_8 and run.labels["arm"] in ARCHITECTURES]
+    return [run for run in runs if run.labels["schedule"] == TABLE_8 and run.labels["arm"] in TWINS]
 
 
 def record_name(config: RunConfig) -> str:
@@ -155,25 +153,13 @@ def by_chain(records: Sequence[Record]) -> pd.DataFrame:
 
 def gaps(table: pd.DataFrame, protocol: str, column: str) -> pd.Series:
     """Decoder − ENTP in a column of ``errors``, paired by seed."""
-    return paired(table[table["protocol"] == protocol], column, "decoder", "entp")
+    return paired(table[table["protocol"] == protocol], column, *TWINS)
 
 
 def paired_tests(table: pd.DataFrame) -> pd.DataFrame:
     """``gap_table`` of decoder − ENTP by protocol and kind of error, from a table of ``errors``."""
     columns = (PUBLISHED, "last evaluation", FAIR, f"{FAIR}, trained lengths")
     return gap_table({(p, c): gaps(table, p, c) for p in table["protocol"].unique() for c in columns})
-
-
-def measure_clutrr(records: Sequence[Record]) -> list[Measurement]:
-    """Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set."""
-    table, found = errors(records), []
-    for claim, protocol, column in (("T4-clutrr", "authors", PUBLISHED), ("T4-clutrr-fair", "fair", FAIR)):
-        if used := select(records, protocol=protocol):
-            rows, values = table[table["protocol"] == protocol], gaps(table, protocol, column)
-            floor = rows["most frequent answer"].mean()
-            reached = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
-            found.append(measured(claim, values, used, protocol == "authors", levels=reached))
-    return found
 
 
 def published_items() -> list[str]:
@@ -194,10 +180,10 @@ def authors_tests() -> pd.DataFrame:
     rows = {}
     logged = published("entp", "downstream").dropna(subset="seed").astype({"n_train": int})
     for key, part in logged.groupby(["n_train", "rule"]):
-        values = paired(part, "error", "decoder", "entp", by="architecture")
+        values = paired(part, "error", *TWINS, by="architecture")
         means = part.groupby("architecture")["error"].mean()
         mean, low, high = mean_interval(values)
-        rows[key] = {name: means[name] for name in ARCHITECTURES}
+        rows[key] = {name: means[name] for name in TWINS}
         rows[key] |= {"decoder − ENTP": mean, "low": low, "high": high, "pairs": len(values)}
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -213,24 +199,27 @@ def pronoun_tests(records: Sequence[Record]) -> pd.DataFrame:
     rows = []
     right = {(r.metrics["seed"], r.metrics["architecture"]): r.curves["right"] for r in records}
     for seed in sorted({seed for seed, _ in right}):
-        pair = [right.get((seed, name)) for name in ARCHITECTURES]
+        pair = [right.get((seed, name)) for name in TWINS]
         if None not in pair:
             alone = [sum(a < b for a, b in zip(*sides, strict=True)) for sides in (pair, pair[::-1])]
-            counts = {f"{name} wrong alone": count for name, count in zip(ARCHITECTURES, alone, strict=True)}
+            counts = {f"{name} wrong alone": count for name, count in zip(TWINS, alone, strict=True)}
             rows.append({"seed": seed, **counts, "p_value": mcnemar(*alone)})
     return pd.DataFrame(rows)
 
 
+# Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set.
+CLUTRR = dict(ceiling=0.0, floor="most frequent answer", near=NEAR, frame=errors)
+FAIR_CLAIMS = [Paired("T4-clutrr-fair", FAIR, *TWINS, dict(protocol="fair"))]
+CLAIMS = [Paired("T4-clutrr", PUBLISHED, *TWINS, dict(protocol="authors"))]
+MEASURE_CLUTRR = Comparisons(CLAIMS, paper=True, others=(Comparisons(FAIR_CLAIMS, **CLUTRR),), **CLUTRR)
 # Table 4's pronouns, where two answers make half of them right; the noise of the items is in ``pronoun_tests``.
-ERRORS, CLAIMS = (
-    dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True),
-    [Paired("T4-winogrande", "error", *ARCHITECTURES)],
-)
+CLAIMS = [Paired("T4-winogrande", "error", *TWINS)]
+PRONOUN_ERRORS = dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True)
 MEASURE_PRONOUNS = Comparisons(
-    CLAIMS, frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}), **ERRORS
+    CLAIMS, frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}), **PRONOUN_ERRORS
 )
 TITLE, COMMON = "CLUTRR after language modelling", dict(changeable=False)
-DOWNSTREAM = Experiment("downstream", 1, TITLE, "10_downstream", plan_clutrr, measure_clutrr, **COMMON)
+DOWNSTREAM = Experiment("downstream", 1, TITLE, "10_downstream", plan_clutrr, MEASURE_CLUTRR, **COMMON)
 TITLE = "Pronouns after language modelling"
 PRONOUNS = Experiment("pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEASURE_PRONOUNS, **COMMON)
 

@@ -12,7 +12,7 @@ from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import published
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import planned
+from entp_lib.experiments.plans import TWINS, planned
 from entp_lib.records.store import Store
 from entp_lib.statistics import mcnemar
 from entp_lib.tasks import clutrr
@@ -35,7 +35,7 @@ def pretrainings(tmp_path, monkeypatch):
         return [
             RunConfig("made_up", tier, "text", params, ModelConfig(name, 2, 2, 16, 256, 96), train, seed, seed)
             for seed in range(seeds)
-            for name in downstream.ARCHITECTURES
+            for name in TWINS
         ]
 
     return build
