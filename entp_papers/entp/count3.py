@@ -25,7 +25,7 @@ from entp_lib.experiments.plans import Arm, Plan, Tier, Variant
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, first_at
 from entp_lib.validation import require
-from entp_papers.entp.pairless import by_length, no_pairs_found
+from entp_papers.entp.pairless import lookup, no_pairs_found
 
 REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
 REACHED_UNSEEN = 0.80  # the same with prompts of 6; 0.95 is above the end of that task's pilot
@@ -116,7 +116,7 @@ def positions(records: Sequence[Record]) -> pd.DataFrame:
     """Final token accuracy and mean margin by prefix length, with the mode baseline and the pairless bound there."""
     found = by_position(records, {"token_accuracy": "token_accuracy_by_position", "margin": "margin_by_position"})
     found["baseline"] = [a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]]
-    found["pairless"] = [a for r in records for a in by_length(r.config.task, r.config.task_params)["pairless"]]
+    found["pairless"] = [a for r in records for a in lookup(r.config.task, r.config.task_params)[1]["pairless"]]
     return found
 
 
@@ -147,8 +147,6 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
     """ENTP − decoder in final token accuracy by prefix length on Count3 itself: mean and paired interval."""
     counted = [r for r in records if r.labels.get("task", "count3") == "count3"]
-    if not counted:
-        return pd.DataFrame()
     table = by_position(counted, {"token_accuracy": "token_accuracy_by_position"})
     return gap_table(dict(paired_within(table, "token_accuracy", "entp", "decoder", "position").items()))
 
@@ -160,8 +158,6 @@ def slopes(records: Sequence[Record]) -> pd.Series:
     larger there has a slope from an odd to an even end without growing.
     """
     runs = select(records, arm=("decoder", "entp"))
-    if {r.labels["arm"] for r in runs} != {"decoder", "entp"}:
-        return pd.Series(dtype=float)
     found = by_position(runs, {"token_accuracy": "token_accuracy_by_position"})
     gap = paired_within(found, "token_accuracy", "entp", "decoder", "position")
     lengths = pd.Series(gap.columns, index=gap.columns, dtype=float)

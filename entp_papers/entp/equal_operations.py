@@ -20,7 +20,7 @@ from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import PlannedRun, by_seed
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
-from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_FORWARDS, SAME_STEPS, arm_name
+from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_FORWARDS, SAME_STEPS
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import COUNTS, TABLE_8
@@ -130,7 +130,7 @@ def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
 
 FOUR_LAYERS = dict(
     entp=dict(full=4),
-    decoder=dict(arm=arm_name(0), full=0, budget=SAME_STEPS),
+    decoder=dict(arm="0 full", full=0, budget=SAME_STEPS),
     forwards=dict(full=0, budget=SAME_FORWARDS),
 )
 MATCH3_ASKED = {"T2-tokens": ("T2-operations", "tokens"), "T2-sequences": ("T2-operations-sequences", "sequences")}

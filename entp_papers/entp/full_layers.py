@@ -29,11 +29,6 @@ TIERS = {
 }
 
 
-def arm_name(full: int) -> str:
-    """Name of the arm with a number of full layers."""
-    return f"{full} full"
-
-
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every number of full layers and seed at both budgets; the runs of ENTP serve both, and are planned once."""
     if tier not in TIERS:
@@ -47,7 +42,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
             budgets[SAME_FORWARDS] = on_budget(equal_forwards, entp, base)
         for budget, config in budgets.items():
             for seed in range(seeds or setting.seeds):
-                runs.append(planned(with_seed(config, seed), arm=arm_name(full), full=full, budget=budget))
+                runs.append(planned(with_seed(config, seed), arm=f"{full} full", full=full, budget=budget))
     return by_seed(runs)
 
 
@@ -62,27 +57,26 @@ def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
     Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether all four are ahead of none by the rule of
     our questions; where they are not there is no gain to share, and the share is left blank.
     """
-    if not records:
-        return pd.DataFrame()
     rows, margin = {}, reference_claims().set_index("id").loc["L-4-0", "margin"]
     for budget in BUDGETS:
         table = at_budget(summary(records), budget)
-        whole = paired(table, "token_accuracy", arm_name(4), arm_name(0))
+        arms = [f"{full} full" for full in FULL_LAYERS[1:]]
+        gains = {arm: paired(table, "token_accuracy", arm, "0 full") for arm in arms}
+        whole = gains["4 full"]
         _, low, high = mean_interval(whole)
         ahead = answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind") == "ahead"
-        for full in FULL_LAYERS[1:]:
-            gain = paired(table, "token_accuracy", arm_name(full), arm_name(0))
+        for arm, gain in gains.items():
             mean, low, high = mean_interval(gain)
             row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": ahead}
             both = gain.index.intersection(whole.index)
             share = ratio_interval(gain[both], whole[both]) if ahead else (float("nan"),) * 3
-            rows[budget, arm_name(full)] = row | dict(zip(("share", "share low", "share high"), share, strict=True))
+            rows[budget, arm] = row | dict(zip(("share", "share low", "share high"), share, strict=True))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["budget", "arm"])
 
 
 CLAIMS = [
-    Paired(claim, "token_accuracy", arm_name(full), arm_name(0), dict(budget=SAME_STEPS))
-    for claim, full in (("L-4-0", 4), ("L-2-0", 2))
+    Paired("L-4-0", "token_accuracy", "4 full", "0 full", dict(budget=SAME_STEPS)),
+    Paired("L-2-0", "token_accuracy", "2 full", "0 full", dict(budget=SAME_STEPS)),
 ]
 TITLE, MEASURE = "How many full layers Count3 takes", Comparisons(CLAIMS, excluded=no_pairs_found)
 FULL_LAYER_RUNS = Experiment("full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, changeable=False)

@@ -48,13 +48,6 @@ TIERS = {
 }
 
 
-def variant_table(records: Sequence[Record]) -> pd.DataFrame:
-    """``summary`` with the accuracy above the majority at each position."""
-    table = summary(records)
-    table["above_baseline"] = table["token_accuracy"] - table["baseline_token_accuracy"]
-    return table
-
-
 def gap(table: pd.DataFrame, variant: str, metric: str = "token_accuracy", second: str = "decoder") -> pd.Series:
     """ENTP − decoder (or another arm) of a metric on one variant, by seed."""
     return paired(table[table["variant"] == variant], metric, "entp", second)
@@ -62,13 +55,13 @@ def gap(table: pd.DataFrame, variant: str, metric: str = "token_accuracy", secon
 
 def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
     """ENTP − decoder in token accuracy, by seed, for each variant under its readable name."""
-    table = variant_table(records)
+    table = summary(records)
     return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
 
 
 def shares(records: Sequence[Record]) -> dict[str, pd.Series]:
     """The gap of each variant less that of Match3′, both as shares of the way from the majority guess to 1, by seed."""
-    table = variant_table(records)
+    table = summary(records)
     guess = table[table["arm"] == "decoder"].set_index(["variant", "seed"])["baseline_token_accuracy"]
     found = {name: gap(table, name) / (1 - guess[name]) for name in dict.fromkeys(table["variant"])}
     return {VARIANT_NAMES[name]: (own - found["match3"]).dropna() for name, own in found.items() if name != "match3"}
@@ -76,14 +69,14 @@ def shares(records: Sequence[Record]) -> dict[str, pd.Series]:
 
 def against(records: Sequence[Record]) -> dict[tuple[str, str], pd.Series]:
     """ENTP less each decoder on Match3′ itself, by seed, under (the decoder's arm, metric), where both ran."""
-    table, asked = variant_table(records), [(arm, metric) for arm in ("decoder", EQUAL_FORWARDS) for metric in METRICS]
+    table, asked = summary(records), [(arm, metric) for arm in ("decoder", EQUAL_FORWARDS) for metric in METRICS]
     found = {(arm, metric): gap(table, "match3", metric, arm) for arm, metric in asked}
     return {key: values for key, values in found.items() if len(values)}
 
 
 def stuck(records: Sequence[Record]) -> pd.DataFrame:
     """The runs that never left the majority guess at their positions, with their token accuracy and the guess's."""
-    table = variant_table(records)
+    table = summary(records)
     still = table[exceeds(table["baseline_token_accuracy"] + NEAR, table["token_accuracy"])]
     found = still[["variant", "arm", "seed", "token_accuracy", "baseline_token_accuracy"]]
     return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
@@ -94,10 +87,10 @@ def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
 
     That a pair was found takes as much above the pairless bound as the design asks.
     """
-    rows = variant_table(records)
-    rows = rows[rows["arm"].isin(arms)]
-    means = rows.groupby("arm")[["token_accuracy", "above_baseline"]].mean()
-    late = [arm for arm in arms if means["above_baseline"].get(arm, BEGUN) < BEGUN]
+    rows = summary(records)
+    means = rows[rows["arm"].isin(arms)].groupby("arm")[["token_accuracy", "baseline_token_accuracy"]].mean()
+    above = means["token_accuracy"] - means["baseline_token_accuracy"]
+    late = [arm for arm in arms if above.get(arm, BEGUN) < BEGUN]
     if late:
         return f"within {BEGUN} of the majority: {', '.join(late)}"
     return within(means["token_accuracy"], "triplets", records[0].config.task_params, BEGUN)
@@ -124,7 +117,7 @@ def printed(records: Sequence[Record]) -> list[Measurement]:
 
 def differences(records: Sequence[Record]) -> list[Measurement]:
     """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token accuracy."""
-    table, base, found = variant_table(records), select(records, variant="match3"), []
+    table, base, found = summary(records), select(records, variant="match3"), []
     for name in ("modulus", "anchor", "count"):
         runs = select(records, variant=name)
         change = (gap(table, name) - gap(table, "match3")).dropna()
@@ -141,6 +134,6 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
 SIDES = {**{arm: Arm(arm) for arm in ARMS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
 PLAN = Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant")
 CLAIMS = [Paired(claim, metric, "entp", "decoder", dict(variant="match3")) for metric, claim in METRICS.items()]
-JUDGED = dict(near=NEAR, frame=variant_table, excluded=excluded, paper=True)
+JUDGED = dict(near=NEAR, excluded=excluded, paper=True)
 MEASURE = Comparisons(CLAIMS, others=(printed, differences), **JUDGED)  # Table 2 at equal steps
 MATCH3 = Experiment("match3", 1, "Match3′ and its three differences from Count3", "06_match3", PLAN, MEASURE)

@@ -12,11 +12,9 @@ its bound knows x_n and n.
 Letters: B sequences, n length of a prefix, C cells of what a predictor knows, A answers.
 """
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lib import paths
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import select, summary
@@ -180,16 +177,17 @@ def study_of(task: str, params: Mapping[str, Any], tier: str = "quick", simulate
 
 def lookup(task: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list]]:
     """(metrics, curves) of ``bounds_study`` for a task: its record's, else computed from fewer sequences."""
-    return looked_up(task, json.dumps(study_of(task, params).params["params"], sort_keys=True), paths.results())
+    study = study_of(task, params)
+    record = Store(read_only=True).find(study, COUNT3_BOUNDS.version)
+    if record is not None:
+        return record.metrics, record.curves
+    return on_the_spot(task, tuple(study.params["params"].items()))
 
 
 @lru_cache(maxsize=64)
-def looked_up(task: str, params: str, root: Path) -> tuple[dict[str, Any], dict[str, list]]:
-    """``lookup`` below a folder of results, once."""
-    record = Store(root, read_only=True).find(study_of(task, json.loads(params)), COUNT3_BOUNDS.version)
-    if record is not None:
-        return record.metrics, record.curves
-    return bounds_study(**study_of(task, json.loads(params), simulated=ON_THE_SPOT).params)
+def on_the_spot(task: str, decides: tuple) -> tuple[dict[str, Any], dict[str, list]]:
+    """``bounds_study`` of a task that no record has, from fewer sequences, once."""
+    return bounds_study(**study_of(task, dict(decides), simulated=ON_THE_SPOT).params)
 
 
 def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
@@ -202,29 +200,17 @@ def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
     return float(np.mean(right))
 
 
-def bound(task: str, params: Mapping[str, Any], score: str = "token_accuracy") -> float:
-    """Score of the pairless predictor on a task, mean over its scored lengths. ConfigError for one without it."""
-    return lookup(task, params)[0]["pairless"][score]
-
-
 def within(scores: Iterable[float], task: str, params: Mapping[str, Any], beyond: float = BEYOND) -> str:
     """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound; else empty."""
-    level = bound(task, params)
+    level = lookup(task, params)[0]["pairless"]["token_accuracy"]
     return "" if max(scores) >= level + beyond else f"no arm is {beyond} above the pairless bound, {level:.3f}"
 
 
-def no_pairs_found(records: Sequence[Record], arms: Sequence[str]) -> str:
+def no_pairs_found(records: Sequence[Record], arms: Sequence[str], metric: str = "token_accuracy") -> str:
     """Why a comparison of arms says nothing of pairs: none is beyond the pairless bound of their task; else empty."""
     runs = select(records, arm=tuple(arms))
-    if not runs:
-        return ""
-    means = summary(runs).groupby("arm")["token_accuracy"].mean()
+    means = summary(runs).groupby("arm")[metric].mean()
     return within(means, runs[0].config.task, runs[0].config.task_params)
-
-
-def by_length(task: str, params: Mapping[str, Any]) -> pd.DataFrame:
-    """Accuracy and loss of every predictor by prefix length n."""
-    return pd.DataFrame(lookup(task, params)[1]).set_index("n")
 
 
 def overview(records: Sequence[Record]) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from entp_lib.models import Transformer, costs
 from entp_lib.records.loading import load_model, load_run
 from entp_lib.records.store import Record, Store
 from entp_lib.reports import vega
-from entp_lib.reports.generation import codec
+from entp_lib.reports.generation import codec, codec_of
 from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.triplets import Triplets
 from entp_lib.validation import require
@@ -102,7 +102,7 @@ def player(name: str) -> Player:
     if name in BY_HAND:
         model = constructed_count3(LENGTH, LARGEST, BY_HAND[name])
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
-        return Player(name, model, lambda text: numbers(text, model.cfg.vocab_size), lambda ids: str(ids[0]), count3)
+        return Player(name, model, *codec_of([str(i) for i in range(model.cfg.vocab_size)]), count3)
     config, model = load_run(name)
     task = build_task(config.task, config.task_params) if config.task == "triplets" else None
     return Player(name, model, *codec(config), task, task.symbols if task else 0)
@@ -181,14 +181,6 @@ def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
     return table
 
 
-def numbers(text: str, vocabulary: int) -> list[int]:
-    """Whole numbers below ``vocabulary``, with spaces between them. ConfigError names another."""
-    parts = text.replace(",", " ").split()
-    wrong = next((part for part in parts if not part.isdecimal() or int(part) >= vocabulary), None)
-    require(wrong is None, f"{wrong!r}: this model's tokens are the numbers 0 to {vocabulary - 1}")
-    return [int(part) for part in parts]
-
-
 @torch.no_grad()
 def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
     """The likeliest next tokens after ``text``: columns ``token`` and ``probability``, at most ``most`` rows."""
@@ -212,7 +204,8 @@ def draw(pair: list[Player], text: str):
     above = ["both", "both"] if answered(pair) is not None else [0, 1]
     figures.use_style()
     fig, axes = plt.subplot_mosaic([above, ["looks 0", "looks 1"]], figsize=(7.2, 4.4))
-    colours = [figures.PALETTE[who.model.cfg.architecture] for who in pair]
+    kinds = [who.model.cfg.architecture for who in pair]
+    colours = [figures.PALETTE[kinds[0]], figures.PALETTE[kinds[1]] if kinds[0] != kinds[1] else figures.OTHERS[0]]
     if "both" in axes:
         table, ax = side_by_side(pair, text), axes["both"]
         for k, (label, colour) in enumerate(zip(labels(pair), colours, strict=True)):

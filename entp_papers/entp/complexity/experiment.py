@@ -1,7 +1,7 @@
 """Costs of next tokens (§5, Table 1, appendix D): measured by length for several shapes, and judged."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -106,8 +106,11 @@ def fitted(coefficients: dict[int, float], lengths: Sequence[int]) -> np.ndarray
     return sum(c * np.asarray(lengths, float) ** p for p, c in coefficients.items())
 
 
-def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
-    """Both terms of the time per token for shapes with at least ``longest_only`` lengths, as rates and crossovers.
+ENOUGH = 5  # lengths of a shape, to fit its times
+
+
+def fits(records: Sequence[Record]) -> pd.DataFrame:
+    """Both terms of the time per token for shapes with ``ENOUGH`` lengths or more, as rates and crossovers.
 
     Encoder c₀ + c₁ n + c₂ n²: c₁ is the linear maps' share, 12 D² L multiply-adds, c₂ attention's, 2 D L. ``linear``
     and ``attention`` are the rates (multiply-adds per second) that these imply; ``crossover`` is c₁ / c₂, next to the
@@ -117,7 +120,7 @@ def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
     for record in records:
         cfg, curves = shape_of(record), record.curves
         lengths = curves["length"]
-        if len(lengths) < longest_only:
+        if len(lengths) < ENOUGH:
             continue
         for name, powers in (("encoder", (0, 1, 2)), ("decoder", (0, 1))):
             y = np.asarray(curves[f"{name}_seconds"])
@@ -203,8 +206,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ``MOST_PER_TOKEN`` n D entries for the encoder and D entries for the decoder at every shape and length. Algorithm 1
     holds if it is attention to rounding and what is live for it does not grow with n.
     """
-    if not records:
-        return []
     found, tokens, exact = table_1(records), per_token(records), formulas_hold(records)
     printed = all(reaches(found[f"{x}, Table 1"] + 0.25, found[f"{x}, found"]).all() for x in "nDL")
     counted = bool((exact["points"] == exact["equal"]).all())
@@ -231,42 +232,34 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ]
 
 
-def all_tokens(cfg: ModelConfig, n: int, method: str) -> int:
-    """Multiply-adds for all n next tokens of a sequence: ENTP "fast" or by the "loop", or a "decoder"'s pass."""
-    if method == "decoder":
-        return complexity.decoder_pass(cfg, n)
-    lengths = range(1, n + 1)
-    if method == "fast":
-        return complexity.training_pass(cfg, lengths, n)
-    return sum(complexity.encoder_token(cfg, m) for m in lengths)
-
-
+# Multiply-adds for all n next tokens of a sequence: ENTP as this library computes it, ENTP by the definition's loop, and
+# a decoder's pass.
+ALL_TOKENS: dict[str, Callable[[ModelConfig, int], int]] = {
+    "fast": lambda cfg, n: complexity.training_pass(cfg, range(1, n + 1), n),
+    "loop": lambda cfg, n: sum(complexity.encoder_token(cfg, m) for m in range(1, n + 1)),
+    "decoder": complexity.decoder_pass,
+}
 GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half octaves
 
 
 def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.DataFrame:
     """Seconds of a training step (backward counts twice) at ``rate`` multiply-adds/s, by width and length."""
     widths = range(64, 1025, 64)
-    counts = {n: {d: all_tokens(of_shape(n_layers, d, n), n, method) for d in widths} for n in GRID}
+    counts = {n: {d: ALL_TOKENS[method](of_shape(n_layers, d, n), n) for d in widths} for n in GRID}
     return 3 * batch * pd.DataFrame(counts) / rate
 
 
 def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
     """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and method."""
-    methods = ("fast", "loop", "decoder")
-    counts = [{m: all_tokens(of_shape(n_layers, width, n), n, m) for m in methods} for n in GRID]
+    counts = {name: [count(of_shape(n_layers, width, n), n) for n in GRID] for name, count in ALL_TOKENS.items()}
     table = pd.DataFrame(counts, index=pd.Index(GRID, name="length"))
     return table[["fast", "loop"]].div(table["decoder"], axis=0)
 
 
-def rates(records: Sequence[Record]) -> pd.DataFrame:
-    """Multiply-adds per second of each method on each shape's longest sequence."""
-    rows = {}
-    for r in records:
-        n, names = r.curves["sequence_length"][-1], {"fast": "fast", "loop": "loop", "decoder": "decoder_pass"}
-        found = {m: all_tokens(shape_of(r), n, m) / r.curves[f"{name}_seconds"][-1] for m, name in names.items()}
-        rows[r.labels["shape"]] = {"n": n, **found}
-    return pd.DataFrame.from_dict(rows, orient="index")
+def best_rate(records: Sequence[Record]) -> float:
+    """The most multiply-adds per second of ENTP as this library computes it, each shape on its longest sequence."""
+    longest = [(shape_of(r), r.curves["sequence_length"][-1], r.curves["fast_seconds"][-1]) for r in records]
+    return max(ALL_TOKENS["fast"](cfg, n) / seconds for cfg, n, seconds in longest)
 
 
 COMPLEXITY = Experiment("complexity", 1, "Time and memory of next tokens", "02_complexity", plan, measure, jobs=1)

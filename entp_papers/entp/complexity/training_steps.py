@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import product
 
 import pandas as pd
 import torch
@@ -88,16 +89,12 @@ def time_steps(
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every shape of the tier with every arithmetic; ``seeds`` changes nothing, for costs do not depend on weights."""
-    return [
-        planned_study(
-            StudyConfig(
-                "training_steps", tier, "training_steps", {**shape, "arithmetic": name, "precision": precision}
-            ),
-            shape="{n_layers}/{n_heads}/{width}".format(**shape),
-        )
-        for shape in TIERS.get(tier, [])
-        for name, precision in ARITHMETIC
-    ]
+    runs = []
+    for shape, (name, precision) in product(TIERS.get(tier, []), ARITHMETIC):
+        params = {**shape, "arithmetic": name, "precision": precision}
+        config = StudyConfig("training_steps", tier, "training_steps", params)
+        runs.append(planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**shape)))
+    return runs
 
 
 def arithmetic_of(record: Record) -> str:
@@ -121,9 +118,12 @@ def prices(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]]:
-    """``prices`` three ways, each with the column that tells its lines apart: by width, by depth, by arithmetic."""
+    """``prices`` three ways, each with the column that tells its lines apart: by width, by depth, by arithmetic.
+
+    By depth at the width in the middle.
+    """
     table = prices(records)
-    first, width = table["arithmetic"].iloc[0], table["width"].median()
+    first, width = table["arithmetic"].iloc[0], table["width"].quantile(interpolation="lower")
     one, shape = table[table["arithmetic"] == first], table.loc[table["width"] == width, "shape"].iloc[0]
     least = table["n_layers"].min()
     return {

@@ -122,14 +122,13 @@ def theorem_4_1_rows(tokens: int) -> list[list[Fraction]]:
 class Refutation:
     """A sequence on which a model's causal model is not the theorem's function.
 
-    ``position`` counts from 1 and is the last of ``inputs_TD``. ``difference`` is the largest entry of
-    |theirs_D - ours_D|; ``guaranteed`` is what the proof promises of it, up to rounding. ``case`` names the argument.
+    ``position`` counts from 1 and is the last of ``inputs_TD``. ``difference`` is the largest entry of the difference
+    of the two outputs there; ``guaranteed`` is what the proof promises of it, up to rounding. ``case`` names the
+    argument.
     """
 
     inputs_TD: Tensor
     position: int
-    theirs_D: Tensor
-    ours_D: Tensor
     difference: float
     case: str
     guaranteed: float
@@ -138,24 +137,19 @@ class Refutation:
 def refute_encoder(encoder: Any) -> Refutation:
     """A sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
 
-    Raises ValueError for models that the proof does not cover: without ``encode`` or ``positions_TD``, with positions
-    that are not added to the inputs, with fewer than 3 of them, or not attending to all tokens alike.
+    Raises ValueError for models that the proof does not cover: with fewer than 3 positions, or not attending to all
+    tokens alike.
     """
-    p_TD, width = positions(encoder, "theorem 4.1", 3)
+    p_TD, width = positions(encoder, 3)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
         unit_D = torch.eye(width, dtype=torch.float64)[0]
         pair = (torch.stack([unit_D, -unit_D, unit_D]), torch.stack([-unit_D, unit_D, unit_D]))
         case = "p1 = p2: the third output does not see tokens 1 and 2 change places"
-        complaint = "its third output changes when tokens 1 and 2 change places, though p1 = p2: it is not an encoder"
     else:
         # with y1 + p1 = y2 + p2 = c the difference 4 y1 - (7 y1 + 9 y2)/4 = 9/4 (p2 - p1) for every c; c = 0 is exact
         pair = (-p_TD[:1], -p_TD[:2])
         case = "p1 != p2: y1 + p1 = y2 + p2, and output 1 of (y1) is output 2 of (y1, y2)"
-        complaint = (
-            "its output on (y1) is not its second output on (y1, y2), though y1 + p1 = y2 + p2: it is no function of "
-            "x + p alone, or does not attend by a weighted mean"
-        )
-    return contradiction(encoder, theorem_4_1_decoder(width), pair, case, complaint)
+    return contradiction(encoder, theorem_4_1_decoder(width), pair, case)
 
 
 def refute_decoder(decoder: Any) -> Refutation:
@@ -164,46 +158,39 @@ def refute_decoder(decoder: Any) -> Refutation:
     Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1 != p2. Raises
     ValueError for models that the proof does not cover, those with p1 = p2 or without positions among them.
     """
-    p_TD, width = positions(decoder, "theorem 4.2", 2)
+    p_TD, width = positions(decoder, 2)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
         what = "no positions" if p_TD is None else "p1 = p2"
         raise ValueError(f"the model has {what}: theorem 4.2 assumes p1 != p2 and says nothing about it")
     x_TD = torch.stack([torch.zeros_like(p_TD[0]), p_TD[0] - p_TD[1]])
     case = "p1 != p2: x1 + p1 = x2 + p2, so outputs 1 and 2 are equal"
-    complaint = "its outputs 1 and 2 differ though x1 + p1 = x2 + p2: it is not causal attention over x + p"
-    return contradiction(decoder, theorem_4_2_encoder(width), (x_TD[:1], x_TD), case, complaint)
+    return contradiction(decoder, theorem_4_2_encoder(width), (x_TD[:1], x_TD), case)
 
 
 @torch.no_grad()
-def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case: str, complaint: str) -> Refutation:
+def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case: str) -> Refutation:
     """Of two inputs with equal last outputs of ``model``, that on which it is further from ``reference``."""
     theirs, ours = ([m.encode(x_TD)[-1] for x_TD in pair] for m in (model, reference))
     if not all(y_D.isfinite().all() for y_D in theirs):
         raise ValueError("the model's outputs are not finite: nothing can be compared")
     rounding = torch.finfo(ours[0].dtype).eps ** 0.5 * (1 + float(theirs[0].abs().max()))
     if largest(*theirs) > rounding:
-        raise ValueError(f"the proof does not cover this model: {complaint}")
+        raise ValueError(f"the proof does not cover this model, of which this is not true: {case}")
     found = [
-        Refutation(x_TD, len(x_TD), a_D, b_D, largest(a_D, b_D), case, largest(*ours) / 2)
+        Refutation(x_TD, len(x_TD), largest(a_D, b_D), case, largest(*ours) / 2)
         for x_TD, a_D, b_D in zip(pair, theirs, ours, strict=True)
     ]
     return max(found, key=lambda refutation: refutation.difference)
 
 
-def positions(model: Any, theorem: str, at_least: int) -> tuple[Tensor | None, int]:
-    """The model's positions and width; ValueError, naming what is wrong, where the proof cannot use them."""
-    name, scheme = type(model).__name__, getattr(model, "position_scheme", "additive")
-    if scheme not in ("additive", "none"):
-        raise ValueError(f"{name} has {scheme} positions: {theorem} needs positions added to inputs of the same width")
-    if missing := [a for a in ("encode", "positions_TD") if not hasattr(model, a)]:
-        needed = f"{theorem} needs encode(x_TD), and positions or None"
-        raise ValueError(f"{name} has no {' and no '.join(missing)}: {needed}")
+def positions(model: Any, at_least: int) -> tuple[Tensor | None, int]:
+    """The model's positions and width; ValueError for fewer positions than the proof uses."""
     p_TD = model.positions_TD
     if p_TD is None:
         return None, model.width
     if p_TD.dim() != 2 or len(p_TD) < at_least:
         shape = f"{tuple(p_TD.shape)}: must be (T, width) with T at least {at_least}"
-        raise ValueError(f"positions_TD of {name} is {shape}")
+        raise ValueError(f"positions_TD of {type(model).__name__} is {shape}")
     return p_TD.detach(), p_TD.shape[1]
 
 

@@ -204,8 +204,6 @@ COMPARED = dict(near=NEAR, frame=table, excluded=near_baseline)
 
 def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
     """Failure of the tuned model on Count3, and its lead on the control with the same prompt."""
-    if not records:
-        return []
     tier, tuned = records[0].config.tier, select(records, study="pretrained_prompts", arm="code")
     used = {name: select(tuned, task=name) for name in ORDERS}
     names = tuple(r.name for found in used.values() for r in found)

@@ -17,7 +17,7 @@ from entp_lib.records.store import Record
 from entp_lib.validation import require
 from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.constructed import before_output, constructed_count3, run_by_layer
-from entp_papers.entp.rasp.interpreter import Trace
+from entp_papers.entp.rasp.interpreter import traced
 from entp_papers.entp.rasp.studies import TRACED
 
 LONGEST_OWN, LARGEST_OWN = 32, 255  # sequences of a reader's own
@@ -86,17 +86,17 @@ def step_by_step(x: Sequence[int]) -> pd.DataFrame:
     A column per token; rows are (value, "Algorithm 4" or "Transformer"), whole numbers. An element that pairs with all
     n holds n in the program and 0 in the Transformer, which needs its pairs modulo n alone.
     """
-    with Trace() as trace:
+    with traced() as steps:
         programs.count3_encoder(x)
-    steps = {step.name: step for step in trace.steps}
+    by_name = {step.name: step for step in steps}
     layers = before_output(run_by_layer(constructed_count3(len(x), max(x)), torch.tensor(x)))
     held = {name: read(layers).round().long().tolist() for name, read in TRACED.items()}
     rows = {
-        "n": (steps["n"].attention.sum(1), [last + 1 for last in held["n - 1"]]),
-        "last element, mod n": (steps["last element"].result, held["a_n"]),
-        "pairs of each element": (steps["pairs per element"].attention.sum(1), held["w"]),
-        "sum of the pairs": (steps["sum of pairs"].result, held["n · mean"]),
-        "Count3, the sum mod n": (steps["count mod n"].result, held["answer"]),
+        "n": (by_name["n"].attention.sum(1), [last + 1 for last in held["n - 1"]]),
+        "last element, mod n": (by_name["last element"].result, held["a_n"]),
+        "pairs of each element": (by_name["pairs per element"].attention.sum(1), held["w"]),
+        "sum of the pairs": (by_name["sum of pairs"].result, held["n · mean"]),
+        "Count3, the sum mod n": (by_name["count mod n"].result, held["answer"]),
     }
     index = pd.MultiIndex.from_product([list(rows), ["Algorithm 4", "Transformer"]], names=["value", "by"])
     return pd.DataFrame([list(row) for pair in rows.values() for row in pair], index, list(map(str, x)))

@@ -11,15 +11,15 @@ from entp_lib.experiments import figures
 from entp_lib.experiments.frames import curves
 from entp_lib.records.store import Record
 from entp_papers.entp.rasp import programs
-from entp_papers.entp.rasp.interpreter import Trace
+from entp_papers.entp.rasp.interpreter import traced
 from entp_papers.entp.rasp.trained import SHALLOW, chain_table, depth_tables
 
 
 def algorithm_4(x: Sequence[int]) -> Figure:
     """Where each token of ``x`` looks in every selector of Algorithm 4."""
-    with Trace() as trace:
+    with traced() as steps:
         programs.count3_encoder(x)
-    steps = [step for step in trace.steps if step.attention.shape == (len(x), len(x))]
+    steps = [step for step in steps if step.attention.shape == (len(x), len(x))]
     fig, axes = figures.panels(len(steps), width=2.2, height=2.9)
     for ax, step in zip(axes, steps, strict=True):
         figures.heat(ax, step.attention, xticklabels=x, yticklabels=x)

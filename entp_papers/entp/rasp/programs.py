@@ -1,10 +1,11 @@
-"""Algorithms 2 to 6: Count3 and Match3′ as plain loops and as RASP programs (appendices E and F).
+"""Algorithms 4 to 6: Count3 and Match3′ as plain loops and as RASP programs (appendices E and F).
 
     Count3(x_1..x_n)  = #{(i, j) in [n]^2 : x_i + x_j + x_n = 0 (mod n)}  (mod n)
     Match3′(x_1..x_t) = 1 if some pair (i, j) in [t]^2 has x_1 + x_i + x_j = 0 (mod 128), else 0
 
-Two programs as printed do less than the text says of them. Algorithm 4 needs every x_i < n, which the sequences of
-§6.3 do not keep; Algorithm 5 looks ahead in two of its three attention calls. Both repairs are parameters here.
+Algorithms 2 and 3, loops for Count3, are in ``entp_lib.tasks.counting``. Two programs as printed do less than the text
+says of them. Algorithm 4 needs every x_i < n, which the sequences of §6.3 do not keep; Algorithm 5 looks ahead in two
+of its three attention calls. Both repairs are parameters here.
 
 Every function raises ValueError where its sequence is empty or holds anything but integers from 0 to 2^31 - 1, which
 leaves room for sums and products in int64. The text that Algorithm 6 continues may hold EOS = -1 too.
@@ -16,7 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy import ndarray
 
-from entp_lib.tasks import counting
 from entp_lib.tasks.triplets import triplet_label
 from entp_papers.entp.rasp.interpreter import equals, full, indices, kqv, sel_width, select, seq_map, tok_map, true
 
@@ -39,16 +39,6 @@ def _positive(modulus: int) -> int:
     if not isinstance(modulus, int) or modulus < 1:
         raise ValueError(f"modulus = {modulus}: must be an integer of at least 1")
     return modulus
-
-
-def count3_quadratic(x: Sequence[int]) -> int:
-    """Algorithm 2: every pair is tried. O(n²) time, O(1) space."""
-    return counting.count3_quadratic(_tokens(x))
-
-
-def count3_table(x: Sequence[int]) -> int:
-    """Algorithm 3: a table of residues. O(n) time, O(n) space."""
-    return counting.count3(_tokens(x))
 
 
 def count3_encoder(x: Sequence[int], reduce: bool = True) -> ndarray:

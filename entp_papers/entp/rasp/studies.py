@@ -14,7 +14,7 @@ from entp_lib.experiments.studies import Study, columns
 from entp_lib.models.decoding import generate
 from entp_lib.models.transformer import Transformer, build_model, parameter_count
 from entp_lib.tasks import Counting, generator_for
-from entp_lib.tasks.counting import count3_pairs, next_symbols
+from entp_lib.tasks.counting import count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.validation import require
 from entp_papers.entp.rasp import constructed, programs
 from entp_papers.entp.rasp.constructed import LayerTrace, before_output, constructed_count3, hard_cases, run_by_layer
@@ -48,8 +48,8 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
         x = generator.integers(0, largest + 1, n).tolist()
         small = [value % n for value in x]
         answer, small_count = len(count3_pairs(x)) % n, len(count3_pairs(small))
-        note("algorithm 2", programs.count3_quadratic(x) == answer)
-        note("algorithm 3", programs.count3_table(x) == answer)
+        note("algorithm 2", count3_quadratic(x) == answer)
+        note("algorithm 3", count3(x) == answer)
         note("algorithm 4, x mod n first", *(programs.count3_encoder(x) == answer))
         note("algorithm 4, x < n", *(programs.count3_encoder(small, reduce=False) == small_count % n))
         if max(x) >= n:
@@ -183,7 +183,7 @@ def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study
         x = generator.integers(0, largest + 1, n).tolist()
         answer, steps = programs.count3_blocks(x, math.isqrt(n))
         row = dict(length=n, counters=math.isqrt(n), steps=steps)
-        rows.append({**row, "right": answer == programs.count3_table(x)})
+        rows.append({**row, "right": answer == count3(x)})
     return {"seeds": float(64**16)}, columns(rows)
 
 

@@ -6,17 +6,18 @@ accuracy can neither prove nor refute that: it shows what a few layers learn of 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
-from entp_lib.config import TrainConfig
+from entp_lib.config import SIZES, TrainConfig
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import paired, select, summary
 from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.experiments.plans import Arm, Plan, PlannedRun, Tier, Variant, run_of, twins
 from entp_lib.records.store import Record
-from entp_papers.entp.pairless import within
+from entp_papers.entp.pairless import no_pairs_found, within
 
 NEAR = 0.02  # of accuracy: closer to the baseline, or to 1, counts as being there
 MORE_STEPS = 3  # the direct answer's rows are a third as long as the trace's: both process the same number of tokens
@@ -26,7 +27,7 @@ SCORED = dict(eval_every=150, eval_sequences=512, final_eval_sequences=4096)
 QUICK = TrainConfig(3000, 64, 3e-3, 3e-4, warmup_steps=100, **SCORED)
 GPU = TrainConfig(10_000, decay_steps=10_000, eval_every=250, precision="bf16")
 PAPER = TrainConfig(100_000, eval_every=500, precision="bf16")
-MEDIUM = dict(n_layers=6, n_heads=6, width=384)
+MEDIUM = SIZES["medium"]
 CHAINS = {
     "smoke": Tier(dict(longest=3, symbols=4), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2, by_seed=True),
     "quick": Tier(dict(longest=5, symbols=8), dict(n_layers=3, n_heads=4, width=64), QUICK, 5, by_seed=True),
@@ -54,11 +55,6 @@ def chain_table(records: Sequence[Record]) -> pd.DataFrame:
     found["answer_given_trace"] = [r.metrics.get("answer", r.metrics)["sequence_accuracy"] for r in records]
     found["baseline_answer"] = found.loc[found["arm"] == "direct", "baseline_sequence_accuracy"].mean()
     return found
-
-
-def no_pairs(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """Why the answers of two arms say nothing of pairs; empty where one is beyond the pairless bound."""
-    return within(chain_table(records).groupby("arm")["answer"].mean(), "chain", records[0].config.task_params)
 
 
 def plan_depths(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -100,7 +96,8 @@ ARMS = {"trace": Arm("decoder"), "direct": Arm("decoder", lambda entp, own: MORE
 PLAN = Plan("chain_of_thought", "chain", CHAINS, ARMS, {arm: Variant(dict(scored=arm), (arm,)) for arm in ARMS})
 # trace − direct in right answers: whether the way out of Lemma 6.2 works when it is trained (Remark 6.4)
 CLAIMS = [Paired("6.4-trained", "answer", "trace", "direct")]
-MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=no_pairs)
+NO_PAIRS = partial(no_pairs_found, metric="sequence_accuracy")  # whose answers are whole sequences
+MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=NO_PAIRS)
 TITLE = "Count3 with and without a chain of thought"
 CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE, changeable=False)
 DEPTH = Experiment("depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, changeable=False)
