@@ -164,14 +164,15 @@ def lines(
 
 
 def differences(
-    ax, table: pd.DataFrame, x: str, y: str, others: Iterable[str], *, first: str = "entp", sign: int = 1, **labels
+    ax, table: pd.DataFrame, x: str, y: str, others: Iterable[str] = (), *, first: str = "entp", sign: int = 1, **labels
 ) -> None:
     """ENTP less each of ``others``, paired by random seed, at each ``x``: mean and 95 % interval, black, zero marked.
 
-    For curves that lie on each other. ``sign`` -1: the others less ENTP, as for errors, so that above zero ENTP leads.
+    For curves that lie on each other. ``others``: arms, all of the table's unless given. ``sign`` -1: the others less
+    ENTP, as for errors, so that above zero ENTP leads.
     """
     ax.axhline(0, color="grey", lw=0.8)
-    for arm in others:
+    for arm in others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]:
         wide = sign * paired_within(table, y, first, arm, x)
         if wide.size:
             ends = (ARMS[first].label, ARMS[arm].label)[::sign]

@@ -72,10 +72,10 @@ def seconds_name(records: Sequence[Record]) -> str:
     return f"seconds of the clock{', cores shared' * shared}"
 
 
-def by_position(records: Sequence[Record], metrics: Mapping[str, str]) -> pd.DataFrame:
-    """Final scores by prefix length, long: ``metrics`` maps columns to the record's lists; NaN where it has none."""
-    named = {"position": "position", **metrics}
-    parts = [{**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in named.items()}} for r in records]
+def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
+    """Final scores by prefix length, long: ``metrics`` are records' lists ..._by_position; NaN where it has none."""
+    names = {"position": "position"} | {metric: f"{metric}_by_position" for metric in metrics}
+    parts = [{**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in names.items()}} for r in records]
     return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
 
 
@@ -116,16 +116,6 @@ def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
         ahead = f"{sum(exceeds(v, 0) for v in values)} of {len(values)}"
         rows[name] = {"mean": mean, "low": low, "high": high, "pairs": len(values), "above zero": ahead}
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def interval_table(table: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Mean over seeds of a metric with its 95 % interval, standard deviation and seeds: a row for every group."""
-    rows = []
-    for key, part in table.groupby(list(by), sort=False):
-        mean, low, high = mean_interval(part[metric])
-        found = {"mean": mean, "low": low, "high": high, "sd": part[metric].std(ddof=1), "seeds": len(part)}
-        rows.append({**dict(zip(by, key, strict=True)), **found})
-    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "sd", "seeds"])
 
 
 def interval_text(values: Sequence[float] | pd.Series, sign: str = "") -> str:

@@ -21,7 +21,7 @@ from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import Arm, Plan, Tier, Variant
+from entp_lib.experiments.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, first_at
 from entp_lib.validation import require
@@ -72,7 +72,7 @@ TIERS = {
     "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, WHOLE, 5, WITH_LONGER, ITSELF, by_seed=True),
     # The authors' schedule, stopped at 12,000 steps, where their log has 0.174 of the tokens (ENTP) against 0.083
     # (decoder), for two paired seeds: what a lease of half an hour has room for.
-    "gpu": Tier(PAPER_TASK, MEDIUM, LOGGED_START, 2, ("decoder", "entp", "small_entp"), ITSELF),
+    "gpu": Tier(PAPER_TASK, MEDIUM, LOGGED_START, 2, (*TWINS, "small_entp"), ITSELF),
     "paper": Tier(PAPER_TASK, MEDIUM, PAPER, 5, ARCHITECTURES, ITSELF),  # logged at its end
 }
 # Seeds that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order they do
@@ -90,7 +90,7 @@ def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
     found = {}
     for tier, share in (("smoke", {"held_out": 0.2}), ("overnight", {})):
         task = {**tiers[tier].task, "held_out_by": "multiset", **share}
-        arms = ("decoder", "entp", EQUAL_FORWARDS)
+        arms = (*TWINS, EQUAL_FORWARDS)
         found[tier] = replace(tiers[tier], task=task, arms=arms, variants=(), by_seed=True)
     return found
 
@@ -114,7 +114,7 @@ def control(records: Sequence[Record]) -> list[Measurement]:
 
 def positions(records: Sequence[Record]) -> pd.DataFrame:
     """Final token accuracy and mean margin by prefix length, with the mode baseline and the pairless bound there."""
-    found = by_position(records, {"token_accuracy": "token_accuracy_by_position", "margin": "margin_by_position"})
+    found = by_position(records, "token_accuracy", "margin")
     found["baseline"] = [a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]]
     found["pairless"] = [a for r in records for a in lookup(r.config.task, r.config.task_params)[1]["pairless"]]
     return found
@@ -147,7 +147,7 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
     """ENTP − decoder in final token accuracy by prefix length on Count3 itself: mean and paired interval."""
     counted = [r for r in records if r.labels.get("task", "count3") == "count3"]
-    table = by_position(counted, {"token_accuracy": "token_accuracy_by_position"})
+    table = by_position(counted, "token_accuracy")
     return gap_table(dict(paired_within(table, "token_accuracy", "entp", "decoder", "position").items()))
 
 
@@ -157,8 +157,8 @@ def slopes(records: Sequence[Record]) -> pd.Series:
     One slope for even and for odd n, each about its own mean: trained models are worse at even n, and a gap that is
     larger there has a slope from an odd to an even end without growing.
     """
-    runs = select(records, arm=("decoder", "entp"))
-    found = by_position(runs, {"token_accuracy": "token_accuracy_by_position"})
+    runs = select(records, arm=TWINS)
+    found = by_position(runs, "token_accuracy")
     gap = paired_within(found, "token_accuracy", "entp", "decoder", "position")
     lengths = pd.Series(gap.columns, index=gap.columns, dtype=float)
     apart = lengths - lengths.groupby(lengths % 2).transform("mean")
@@ -202,19 +202,19 @@ def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
         found.append(measured("F2-fails", summary(runs)["sequence_accuracy"] - LEARNED, runs))
     earlier = lead(arrivals(records))
     if len(earlier):
-        found.append(measured("F2-speed", earlier, select(records, arm=("decoder", "entp"))))
+        found.append(measured("F2-speed", earlier, select(records, arm=TWINS)))
     return found
 
 
 def growth(records: Sequence[Record]) -> list[Measurement]:
     """F2-unseen-parity: does ENTP's lead grow with n among even and among odd n?"""
-    values, arms, table = slopes(records), ("decoder", "entp"), summary(records)
+    values, table = slopes(records), summary(records)
     if not len(values):
         return []
     floor = table["baseline_token_accuracy"].mean()
-    sides = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
-    judged = dict(levels=sides, excluded_because=no_pairs_found(records, arms))
-    return [measured("F2-unseen-parity", values, select(records, arm=arms), **judged)]
+    sides = levels(table, "token_accuracy", TWINS, floor=floor, ceiling=1.0, distance=NEAR)
+    judged = dict(levels=sides, excluded_because=no_pairs_found(records, TWINS))
+    return [measured("F2-unseen-parity", values, select(records, arm=TWINS), **judged)]
 
 
 def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons:
@@ -240,8 +240,8 @@ COUNT3 = Experiment("count3", 1, "Count3 for three architectures, and Count2, th
 
 TITLE, JUDGED = "Count3 with prompts of 6", {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}
 COUNT3_UNSEEN = counting("count3_unseen", TITLE, UNSEEN, lead_claims(JUDGED, (growth,)), "03b_count3_details")
-TITLE, JUDGED = "Count3 with seeds held out in all their orders", {"F2-sets": "decoder"}
+TITLE, JUDGED = "Count3 with prompts held out in all their orders", {"F2-sets": "decoder"}
 COUNT3_SETS = counting("count3_sets", TITLE, by_multiset(TIERS), lead_claims(JUDGED), "03_count3")
-TITLE = "Count3 with many seeds, held out in all their orders"
+TITLE = "Count3 with many prompts, held out in all their orders"
 JUDGED = {"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": EQUAL_FORWARDS}
 COUNT3_UNSEEN_SETS = counting("count3_unseen_sets", TITLE, by_multiset(UNSEEN), lead_claims(JUDGED), "03_count3")

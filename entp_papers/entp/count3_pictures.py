@@ -9,18 +9,16 @@ from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
 from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_name, select, summary
+from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
 from entp_papers.entp.deciding import PARTS, step_ratios
 from entp_papers.entp.full_layers import BUDGETS, FULL_LAYERS, at_budget
-from entp_papers.entp.logged import ARMS, spent
+from entp_papers.entp.logged import spent
 from entp_papers.entp.pairless import lookup
 
 ALT = "Token accuracy by steps and by token-forwards, and ENTP less each decoder by steps and by prefix length."
 MODE = dict(color=figures.PALETTE["baseline"], ls="--", lw=1.2, label="mode baseline")
-RATIO_ALT = (
-    "A decoder's steps over ENTP's to the same loss, by how far that is to the bound: the authors' log and ours."
-)
 PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", lw=1.2, label="no pair looked at")
 LEAD = "difference\nin token accuracy"
 GUESSES = {"mode": MODE, "pairless": PAIRLESS}
@@ -79,7 +77,7 @@ def by_length(records: Sequence[Record]) -> Figure:
     fig, axes = figures.panels(3, width=3.0, height=2.5)
     models = dict(x="position", xlabel="prefix length n")
     figures.lines(axes[0], table, y="token_accuracy", **models)
-    figures.differences(axes[1], table, y="token_accuracy", others=["decoder", "prefix_decoder"], **models)
+    figures.differences(axes[1], table, y="token_accuracy", **models)
     figures.lines(axes[2], table, y="margin", ylabel="mean logit margin (nats)", **models)
     means = table.groupby("position")[["baseline", "pairless"]].mean()
     for name, look in (("baseline", MODE), ("pairless", PAIRLESS)):
@@ -117,14 +115,13 @@ def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -
     course, by_n = (table[table["arm"] != "prefix_decoder"] for table in (curves(records), positions(records)))
     course["thousands"] = course["step"] / 1000
     near = course[~course["arm"].isin(beyond)]
-    others = [arm for arm in dict.fromkeys(course["arm"]) if arm != "entp"]
     fig, ((by_step, by_forward), (gap, gap_by_n)) = figures.panels(2, 2, height=2.3)
     figures.lines(by_step, near, "thousands", "token_accuracy", xlabel="step (thousands)")
     figures.lines(by_forward, course, "token_forwards", "token_accuracy", xscale="log")
     for ax in (by_step, by_forward):
         guesses(ax, records[0].config.task_params, which=("pairless",))
-    figures.differences(gap, near, "thousands", "token_accuracy", others, xlabel="step (thousands)", ylabel=LEAD)
-    figures.differences(gap_by_n, by_n, "position", "token_accuracy", others, xlabel="prefix length n", ylabel=LEAD)
+    figures.differences(gap, near, "thousands", "token_accuracy", xlabel="step (thousands)", ylabel=LEAD)
+    figures.differences(gap_by_n, by_n, "position", "token_accuracy", xlabel="prefix length n", ylabel=LEAD)
     length_ticks(gap_by_n, by_n)
     figures.legend(fig)
     figures.title(fig, f"{title}, {figures.tier_note(records)}")
@@ -142,10 +139,9 @@ def held_out_sets(sets: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
         figures.lines(by_step, curves(records), "step", "token_accuracy", xscale="log", ylim=(0, 1.02))
         guesses(by_step, records[0].config.task_params, which=("pairless",))
         by_step.axhline(known, color="grey", ls=":", label="trained sets,\nin other orders")
-        others = [arm for arm in dict.fromkeys(by_n["arm"]) if arm != "entp"]
-        figures.differences(gap, by_n, "position", "token_accuracy", others, xlabel="prefix length n", ylabel=LEAD)
+        figures.differences(gap, by_n, "position", "token_accuracy", xlabel="prefix length n", ylabel=LEAD)
         length_ticks(gap, by_n)
-        by_step.set_title(f"{name.replace('seeds', 'prompts')},\n{figures.tier_note(records)}")
+        by_step.set_title(f"{name},\n{figures.tier_note(records)}")
     figures.legend(fig)
     return fig
 
@@ -159,7 +155,9 @@ def steps_and_compute(record: Record) -> Figure:
         ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)", "not less compute"),
     )
     for ax, (kind, unit, label, title) in zip(axes, kinds, strict=True):
-        table = (found[kind] / unit)[list(ARMS)].melt(var_name="arm", value_name=kind, ignore_index=False).reset_index()
+        table = (
+            (found[kind] / unit)[list(TWINS)].melt(var_name="arm", value_name=kind, ignore_index=False).reset_index()
+        )
         figures.lines(ax, table, "level", kind, errorbar=None, xlabel="token accuracy", ylabel=label, title=title)
         ax.set_ylim(0)
     axes[0].legend()
@@ -187,7 +185,7 @@ def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
         found = lookup("counting", runs[0].config.task_params if name != LOG else PAPER_TASK)[0]
         ends = found["last"]["loss"], found["pairless"]["loss"]
         seeds = dict.fromkeys(r.labels["seed"] for r in runs)
-        by_seed = {seed: step_ratios(select(runs, seed=seed, arm=ARMS), *ends, SHARES) for seed in seeds}
+        by_seed = {seed: step_ratios(select(runs, seed=seed, arm=TWINS), *ends, SHARES) for seed in seeds}
         whole = pd.DataFrame(by_seed).dropna().rename_axis("share").reset_index()
         rows.append(whole.melt("share", var_name="seed", value_name="ratio").assign(setting=name))
     return pd.concat(rows, ignore_index=True)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import mean_table, summary
-from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.plans import TWINS, PlannedRun, planned_study
 from entp_lib.experiments.studies import Study, flat
 from entp_lib.records.resuming import trained
 from entp_lib.records.store import Record
@@ -38,7 +38,6 @@ from entp_papers.entp.pretrained.experiments import plain
 CHUNK = 65_536  # training sequences at a time
 SCORED = 4096  # sequences, as many as a run's final scores are of
 EVEN, PARITY = "even", "parity"  # what is scored at even n: the answer, and its parity alone
-ARMS = ("decoder", "entp")
 
 
 def seen(task: Counting) -> pd.DataFrame:
@@ -195,7 +194,7 @@ def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
         return []
     setting, runs = TIERS[tier], []
     for seed in range(seeds or {"smoke": 1, "quick": 3}[tier]):
-        for arm in ARMS:
+        for arm in TWINS:
             model = dict(architecture=arm, **setting.model)
             params = dict(task=setting.task, model=model, train_config=plain(setting.train), seed=seed)
             runs.append(planned_study(StudyConfig("count3_probe", tier, "counting_probe", params, seed, seed), arm=arm))

@@ -49,19 +49,15 @@ class Comparison:
 
     def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
         """Decoders of as many multiply-adds, on ENTP's schedule stretched, each before the ENTP it is compared with."""
-        found, planned, about = [], self.source.plan(tier, seeds), {"comparison": self.name}
-        for run in planned:
-            known = PlannedRun(run.config, run.labels | about)
-            if select([run], **self.where, **self.entp):
-                whose = self.forwards if self.as_forwards else self.decoder
-                other = select(planned, **self.where, **whose, seed=run.labels["seed"])[0]
-                base = replace(other.config, experiment=experiment, train=run.config.train)
-                config = cost.on_budget(cost.equal_operations, run.config, base)
-                found.append(PlannedRun(config, other.labels | about | {"arm": EQUAL_OPERATIONS}))
-                found.append(known)
-            elif self.others is not None and select([run], **self.others):
-                found.append(known)
-        return found
+        planned, found = self.source.plan(tier, seeds), []
+        whose = self.forwards if self.as_forwards else self.decoder
+        for entp in select(planned, **self.where, **self.entp):
+            other = select(planned, **self.where, **whose, seed=entp.labels["seed"])[0]
+            base = replace(other.config, experiment=experiment, train=entp.config.train)
+            config = cost.on_budget(cost.equal_operations, entp.config, base)
+            found += [PlannedRun(config, other.labels | {"arm": EQUAL_OPERATIONS}), entp]
+        found += select(planned, **self.others) if self.others else []
+        return [replace(run, labels=run.labels | {"comparison": self.name}) for run in found]
 
     def against(self, decoders: Sequence[Record], records: Sequence[Record]) -> dict[str, Measurement]:
         """Measurements of the experiment's ENTP, by claim, with ``decoders`` in place of that at equal steps."""
@@ -138,7 +134,7 @@ LINEAR_ASKED = {"F7-linear": ("F7-linear-operations", "all points")}
 TEXT_ASKED, COUNTED = {"T3-last": ("T3-operations", "all prefixes")}, dict(arm=COUNTS)
 COMPARISONS = {
     "count3_operations": (
-        Comparison("seeds that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget
+        Comparison("prompts that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget
         Comparison("prompts of 6", COUNT3_UNSEEN, {"F2-unseen": ("F2-unseen-operations", "tokens")}),
         Comparison("four layers", FULL_LAYER_RUNS, {"L-4-0": ("L-4-0-operations", "tokens")}, **FOUR_LAYERS),
     ),
@@ -161,4 +157,3 @@ MATCH3_OPERATIONS = at_equal_operations("match3_operations", "Match3′", "06_ma
 LINEAR = "in_context_operations", "Linear functions in context", "08_in_context_learning"
 IN_CONTEXT_OPERATIONS = at_equal_operations(*LINEAR)
 TEXT_OPERATIONS = at_equal_operations("openwebtext_operations", "Language modelling", "09_openwebtext")
-OPERATIONS = COUNT3_OPERATIONS, MATCH3_OPERATIONS, IN_CONTEXT_OPERATIONS, TEXT_OPERATIONS

@@ -16,7 +16,7 @@ from entp_lib.config import ModelConfig, StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import published, select
 from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.plans import TWINS, PlannedRun, planned_study
 from entp_lib.models import costs
 from entp_lib.models.transformer import build_model
 from entp_lib.records.store import Record
@@ -30,7 +30,6 @@ SETTINGS = {
     "shakespeare": (64, 1, 65, 64),
     "openwebtext": (128, 1, 50_304, 32),
 }
-ARMS = ("decoder", "entp")
 BACKWARD = 2  # a gradient takes as many multiply-adds again as two forward passes
 
 
@@ -46,7 +45,7 @@ def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]
     tokens, first, vocabulary, batch = SETTINGS[task]
     lengths, metrics = range(first, tokens + 1), {}
     wanted_1T = torch.arange(1, tokens + 1)[None] >= first
-    for arm in ARMS:
+    for arm in TWINS:
         cfg = ModelConfig.from_size(model, architecture=arm, vocab_size=vocabulary, max_length=tokens)
         network, inputs_1T = build_model(cfg, 0), torch.zeros(1, tokens, dtype=torch.long)
         with torch.no_grad():
@@ -54,7 +53,7 @@ def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]
         forward = costs.training_pass(cfg, lengths, tokens)
         metrics[arm] = {"step": (1 + BACKWARD) * forward * batch, "forward": forward, "counted": counted}
     steps = log.pivot(index="level", columns="architecture", values="step").reindex(log["level"].unique())
-    found = {arm: [None if pd.isna(step) else int(step) for step in steps[arm]] for arm in ARMS}
+    found = {arm: [None if pd.isna(step) else int(step) for step in steps[arm]] for arm in TWINS}
     return metrics, {"level": steps.index.tolist(), **found}
 
 
@@ -69,7 +68,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 def spent(record: Record) -> pd.DataFrame:
     """By score (rows): steps and multiply-adds of each arm to it, and ratios; NaN where an arm never gets there."""
     steps = pd.DataFrame(record.curves).astype(float).set_index("level")
-    operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in ARMS})
+    operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in TWINS})
     fewer, more = steps["decoder"] / steps["entp"], operations["entp"] / operations["decoder"]
     ratios = pd.DataFrame({"fewer steps": fewer, "more multiply-adds": more})
     return pd.concat({"steps": steps, "multiply-adds": operations, "ratio": ratios}, axis=1)
@@ -113,7 +112,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
         if used := select(records, task=tasks):
             both = pd.concat([spent(r)["ratio"].dropna() for r in used])
             fewer, more = both["fewer steps"], both["more multiply-adds"]
-            remark = f"{to_text(more)} times as many; the decoder's steps are {to_text(fewer)} of ENTP's"
+            remark = f"{to_text(more)} times as many; the decoder's steps are {to_text(fewer)} times ENTP's"
             check(claim, bool((more > 1).all()), remark, used)
     return found
 

@@ -12,7 +12,7 @@ from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import levels, paired, published, select, summary
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import Arm, Plan, Tier, Variant
+from entp_lib.experiments.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 from entp_papers.entp.count3 import REDUCED, SMOKE
@@ -23,13 +23,13 @@ BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has n
 ADDED = 0.05  # of sequences, the margin of Table 2's rows: a decoder that gains more from more steps is not at its end
 VARIANT_NAMES = {"match3": "Match3′", "modulus": "modulus = length", "anchor": "x_t in place of x_1"}
 VARIANT_NAMES |= {"count": "count in place of existence"}
-ARMS = ("decoder", "entp")  # of every variant; Match3′ itself has a decoder with ENTP's token-forwards, too
-# What changes from Match3′ in each variant, in the order of §6.4.
+# What changes from Match3′ in each variant, in the order of §6.4; Match3′ itself has a decoder with ENTP's
+# token-forwards, too.
 VARIANTS = {
     "match3": Variant(),
-    "modulus": Variant({"modulus": 0}, ARMS),
-    "anchor": Variant({"anchor": "last"}, ARMS),
-    "count": Variant({"output": "count"}, ARMS),
+    "modulus": Variant({"modulus": 0}, TWINS),
+    "anchor": Variant({"anchor": "last"}, TWINS),
+    "count": Variant({"output": "count"}, TWINS),
 }
 METRICS = {"token_accuracy": "T2-tokens", "sequence_accuracy": "T2-sequences"}  # with the claim of each
 PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
@@ -41,10 +41,10 @@ QUICK = replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequenc
 GPU = replace(PAPER, steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024)
 TIERS = {
     "smoke": Tier(dict(length=8, symbols=8, modulus=16), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
-    "quick": Tier(REDUCED_TASK, REDUCED_MODEL, QUICK, 5, ARMS),
+    "quick": Tier(REDUCED_TASK, REDUCED_MODEL, QUICK, 5, TWINS),
     "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, replace(REDUCED, steps=2000, eval_every=20), 5),
-    "gpu": Tier({}, MEDIUM, GPU, 1, ARMS, ITSELF),
-    "paper": Tier({}, MEDIUM, PAPER, 5, ARMS, ITSELF),
+    "gpu": Tier({}, MEDIUM, GPU, 1, TWINS, ITSELF),
+    "paper": Tier({}, MEDIUM, PAPER, 5, TWINS, ITSELF),
 }
 
 
@@ -107,7 +107,7 @@ def printed(records: Sequence[Record]) -> list[Measurement]:
     """T2-decoder, T2-entp: the share of right sequences less that of Table 2, which is the end of the course."""
     base, found = select(records, variant="match3"), []
     theirs = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
-    for name in ARMS if records[0].config.tier != "quick" else ():  # quick is the beginning of the course
+    for name in TWINS if records[0].config.tier != "quick" else ():  # quick is the beginning of the course
         if runs := select(base, arm=name):
             late = unfinished(summary(base)) if name == "decoder" else ""
             right = summary(runs)["sequence_accuracy"] - theirs[name]
@@ -124,14 +124,14 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
         if len(change):
             rows = table[table["variant"] == name]
             floor = rows["baseline_token_accuracy"].mean()
-            sides = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
-            late = excluded(runs, ARMS) or excluded(base, ARMS)
-            used = select(records, variant=("match3", name), arm=ARMS)
+            sides = levels(rows, "token_accuracy", TWINS, floor=floor, ceiling=1.0, distance=NEAR)
+            late = excluded(runs, TWINS) or excluded(base, TWINS)
+            used = select(records, variant=("match3", name), arm=TWINS)
             found.append(measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late))
     return found
 
 
-SIDES = {**{arm: Arm(arm) for arm in ARMS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
+SIDES = {**{arm: Arm(arm) for arm in TWINS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
 PLAN = Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant")
 CLAIMS = [Paired(claim, metric, "entp", "decoder", dict(variant="match3")) for metric, claim in METRICS.items()]
 JUDGED = dict(near=NEAR, excluded=excluded, paper=True)

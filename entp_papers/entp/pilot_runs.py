@@ -16,7 +16,7 @@ import pandas as pd
 
 from entp_lib.experiments.budgets import MORE_STEPS, SAME_PREFIXES
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.plans import PlannedRun, Tier, planned, run_of, with_model, with_train
+from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model, with_train
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, reaches
 from entp_papers.entp.addition.experiment import BEST_ANSWERS
@@ -55,12 +55,12 @@ def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
 
 def plan_counting(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The gate: a decoder that learns from every scored prefix, and ENTP that learns from a few."""
-    return [counting_run("count3_long", tier, arm, SEED) for arm in ("decoder", "entp") if tier in COUNTING]
+    return [counting_run("count3_long", tier, arm, SEED) for arm in TWINS if tier in COUNTING]
 
 
 def plan_counting_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
-    every, arms = range(seeds or COUNTING[tier].seeds) if tier in COUNTING else (), ("decoder", "entp", SAME_PREFIXES)
+    every, arms = range(seeds or COUNTING[tier].seeds) if tier in COUNTING else (), (*TWINS, SAME_PREFIXES)
     return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 
 
@@ -69,7 +69,7 @@ def plan_counting_all(tier: str, seeds: int = 0) -> list[PlannedRun]:
     runs = []
     for seed in range(seeds or COUNTING[tier].seeds) if tier in COUNTING else ():
         base = with_train(counting_run("count3_long_all", tier, "decoder", seed).config, **ALL[tier])
-        runs += [planned(with_model(base, architecture=name), drawn=0) for name in ("decoder", "entp")]
+        runs += [planned(with_model(base, architecture=name), drawn=0) for name in TWINS]
         longer = counting_run("count3_long_pairs", tier, "decoder", seed)
         runs.append(planned(longer.config, arm=MORE_STEPS, drawn=0))
     return runs

@@ -19,7 +19,7 @@ from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import levels, paired_within, processor_share, published, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import PlannedRun, Tier, planned, run_of, with_model
+from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 from entp_lib.tasks import build_task
@@ -27,7 +27,7 @@ from entp_lib.tasks.addition import Sums
 from entp_lib.validation import one_of, require
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, equal token-forwards"}
-TWINS, LONGER = ("decoder", "entp"), (EQUAL_FORWARDS,)
+LONGER = (EQUAL_FORWARDS,)
 # Token-forwards of ENTP over a decoder's on rows scored on their answer, by the largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
 NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
@@ -178,19 +178,20 @@ class Parameters(NotebookParameters):
             require(watched, f"checkpoint rule {self.rule!r}: {said}")
 
 
-def gaps(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
-    """Error of one arm − that of another, paired: seeds (rows) by training-set sizes at which both were run."""
-    return paired_within(table, "error", first, second, "n_train")
+def gaps(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
+    """Error of an arm − ENTP's, paired: seeds (rows) by training-set sizes at which both were run."""
+    return paired_within(table, "error", first, "entp", "n_train")
 
 
-def comparable(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
-    """The rows of training-set sizes that say something of two arms; a laptop's tiers drop the others, by design.
+def comparable(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
+    """The rows of training-set sizes that say something of an arm and ENTP.
 
-    A size is dropped if both mean errors are above ``ALL_WRONG`` or both below ``ALL_RIGHT``.
+    A laptop's tiers drop the others, by design: those at which both mean errors are above ``ALL_WRONG`` or both below
+    ``ALL_RIGHT``.
     """
     if not set(table["tier"]) <= set(ON_CPU):
         return table
-    arms = table[table["arm"].isin((first, second))]
+    arms = table[table["arm"].isin((first, "entp"))]
     means = arms.pivot_table(index="n_train", columns="arm", values="error").dropna()
     idle = means.index[exceeds(means, ALL_WRONG).all(axis=1) | exceeds(ALL_RIGHT, means).all(axis=1)]
     return table[~table["n_train"].isin(idle)]

@@ -56,10 +56,8 @@ def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
 
 def gaps(records: Sequence[Record], rule: str) -> pd.Series:
     """Decoder − ENTP in error, by seed: the mean over digits, each counting alike however many sums have them."""
-    wide = by_digits(records, rule).groupby(["seed", "arm"])["error"].mean().unstack("arm")
-    if not {"decoder", "entp"} <= set(wide):
-        return pd.Series(dtype=float)
-    return (wide["decoder"] - wide["entp"]).dropna()
+    means = by_digits(records, rule).groupby(["seed", "arm"], as_index=False)["error"].mean()
+    return paired(means, "error", *TWINS)
 
 
 def unlearned(records: Sequence[Record]) -> str:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pandas as pd
 
-from entp_lib.experiments.frames import curves, gap_table, interval_table, published, select
+from entp_lib.experiments.frames import curves, gap_table, published, select
 from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, to_figures, welch_interval
@@ -28,9 +28,9 @@ def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").round(3)
 
 
-def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
-    """``gap_table`` of ``gaps`` by size and pooled: above zero is where the second arm is ahead."""
-    found, left = gaps(table, first, second), gaps(comparable(table, first, second), first, second)
+def paired_tests(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
+    """``gap_table`` of ``gaps`` by size and pooled: above zero is where ENTP is ahead."""
+    found, left = gaps(table, first), gaps(comparable(table, first), first)
     columns = {f"{n:,}": values.dropna() for n, values in found.items()}
     name = "all sizes" if len(left.columns) in (0, len(columns)) else "sizes that compare"
     columns[name] = pooled(left if len(left.columns) else found)
@@ -80,16 +80,18 @@ def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     if not same:
         return pd.DataFrame()
     table, by, theirs = chosen(scores(same), rule), ["model", "format", "arm", "n_train"], published("entp", "addition")
-    seen = interval_table(table, "seen_error", by)[[*by, "mean"]].rename(columns={"mean": "on seen"})
-    ours = interval_table(table, "error", by).merge(seen)
+    groups = table.groupby(by, sort=False)
+    ours = groups["error"].agg(["mean", "std", "size"]).assign(**{"on seen": groups["seen_error"].mean()}).reset_index()
     ours["logged"] = ours["model"].where(ours["model"].isin(theirs["model"]), "small")
     theirs = theirs.rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
     both = ours.merge(theirs, on=["logged", "format", "arm", "n_train"])
-    errors = both["sd"] ** 2 / both["seeds"] + both["error_sd"] ** 2 / (both["their seeds"] - 1)  # population SD
+    errors = both["std"] ** 2 / both["size"] + both["error_sd"] ** 2 / (both["their seeds"] - 1)  # population SD
     both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
-    renamed = both.rename(columns={"mean": "ours", "error": "authors", "sd": "our SD", "error_sd": "their SD"})
+    names = {"mean": "ours", "std": "our SD", "size": "seeds", "error": "authors", "error_sd": "their SD"}
     columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "on seen"]
-    return renamed[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].map(to_figures, decimals=4)
+    return both.rename(columns=names)[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].map(
+        to_figures, decimals=4
+    )
 
 
 def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:

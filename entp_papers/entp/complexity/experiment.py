@@ -232,8 +232,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ]
 
 
-# Multiply-adds for all n next tokens of a sequence: ENTP as this library computes it, ENTP by the definition's loop, and
-# a decoder's pass.
+# Multiply-adds for all n next tokens of a sequence: ENTP as this library computes it, ENTP by the definition's loop, a
+# decoder's pass.
 ALL_TOKENS: dict[str, Callable[[ModelConfig, int], int]] = {
     "fast": lambda cfg, n: complexity.training_pass(cfg, range(1, n + 1), n),
     "loop": lambda cfg, n: sum(complexity.encoder_token(cfg, m) for m in range(1, n + 1)),

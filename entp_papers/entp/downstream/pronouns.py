@@ -115,24 +115,22 @@ def items(source: str) -> list[Item]:
 
 
 @torch.no_grad()
-def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer, device: str = "cpu") -> pd.DataFrame:
+def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer) -> pd.DataFrame:
     """A row for each item: log-likelihood (nats) of what follows the blank by option, ``chosen``, ``right``, ``cut``.
 
     The start and the rest of a sentence are tokenised apart, so that the rest has the same tokens after both options.
     Tokens of an item too long for the model (``cut``) are predicted from as many before them as the model takes.
     """
-    was_training = model.training
     model.eval()
     found = []
     for first in range(0, len(some_items), ITEMS_AT_ONCE):
         part = some_items[first : first + ITEMS_AT_ONCE]
         options = [(item, option) for item in part for option in (item.option1, item.option2)]
         rows = [windows(item, option, tokenizer, model.cfg.max_length) for item, option in options]
-        values = likelihoods(model, [row for parts in rows for row in parts], device).split([len(x) for x in rows])
+        values = likelihoods(model, [row for parts in rows for row in parts]).split([len(x) for x in rows])
         sums = torch.stack([x.sum() for x in values]).tolist()
         cut = [len(x) > 1 for x in rows]
         found += zip(sums[::2], sums[1::2], map(max, cut[::2], cut[1::2]), strict=True)
-    model.train(was_training)
     table = pd.DataFrame(found, columns=["option1", "option2", "cut"])
     table["answer"] = [item.answer for item in some_items]
     table["chosen"] = 1 + (table["option2"] > table["option1"])
@@ -149,16 +147,16 @@ def windows(item: Item, option: str, tokenizer: Tokenizer, longest: int) -> list
     return [(ids[max(0, end - longest) : end + 1], min(end, longest)) for end in range(len(start), len(ids))]
 
 
-def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]], device: str) -> Tensor:
+def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]]) -> Tensor:
     """Log-likelihood of each row's tokens from its number on, given those before, (B,)."""
-    ids_BT = pad_sequence([torch.tensor(ids) for ids, _ in rows], batch_first=True).to(device)
-    lengths_B, starts_B = torch.tensor([(len(ids), start) for ids, start in rows], device=device).T
-    places_T = torch.arange(ids_BT.shape[1] - 1, device=device)
+    ids_BT = pad_sequence([torch.tensor(ids) for ids, _ in rows], batch_first=True)
+    lengths_B, starts_B = torch.tensor([(len(ids), start) for ids, start in rows]).T
+    places_T = torch.arange(ids_BT.shape[1] - 1)
     wanted_BT = (places_T >= starts_B[:, None] - 1) & (places_T < lengths_B[:, None] - 1)
     logits_NV = model(ids_BT[:, :-1], wanted_BT, starts_B)
     losses_N = F.cross_entropy(logits_NV.float(), ids_BT[:, 1:][wanted_BT], reduction="none")
     rows_N = wanted_BT.nonzero()[:, 0]
-    return -torch.zeros(len(rows), dtype=torch.float64, device=device).index_add_(0, rows_N, losses_N.double())
+    return -torch.zeros(len(rows), dtype=torch.float64).index_add_(0, rows_N, losses_N.double())
 
 
 def pronouns_study(weights: Path, source: str) -> tuple[dict[str, Any], dict[str, list]]:

@@ -67,7 +67,7 @@ def mask_error(basis: Basis, constant: float, seed: int = 0, width: int = 8, tri
     One head without scaling, over ``trials`` draws of q, k (normal, scores of variance 1) and v in [-1, 1].
     """
     extra_q_nd, extra_k_nd = augmentation(basis, constant)
-    n, generator, worst = len(extra_q_nd), seeded(seed), 0.0
+    n, generator, worst = len(extra_q_nd), Generator().manual_seed(seed), 0.0
     for _ in range(trials):
         q_nD, k_nD = torch.randn(2, n, width, generator=generator, dtype=torch.float64)
         q_nD, v_nD = q_nD / width**0.5, 2 * torch.rand(n, width, generator=generator, dtype=torch.float64) - 1
@@ -149,15 +149,11 @@ def geometric_basis(n: int, d: int, error: float) -> Pair:
     return Pair(queries_nd, keys_nd)
 
 
-def seeded(seed: int) -> Generator:
-    return Generator().manual_seed(seed)
-
-
 # (n, d, error, seed) -> a mask with d dimensions
 KINDS: dict[str, Callable[[int, int, float, int], Basis]] = {
     "exact": lambda n, d, error, seed: exact_basis(n)[:, :d],
-    "random": lambda n, d, error, seed: random_basis(n, d, seeded(seed)),
-    "dyadic": lambda n, d, error, seed: dyadic_basis(n, d, seeded(seed)),
+    "random": lambda n, d, error, seed: random_basis(n, d, Generator().manual_seed(seed)),
+    "dyadic": lambda n, d, error, seed: dyadic_basis(n, d, Generator().manual_seed(seed)),
     "threshold": lambda n, d, error, seed: threshold_basis(n, d),
     "geometric": lambda n, d, error, seed: geometric_basis(n, d, error),
 }

@@ -19,7 +19,18 @@ from entp_lib.experiments.caveats import after
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.plans import Arm, Plan, PlannedRun, Tier, Variant, by_seed, planned_study, run_of, twins
+from entp_lib.experiments.plans import (
+    TWINS,
+    Arm,
+    Plan,
+    PlannedRun,
+    Tier,
+    Variant,
+    by_seed,
+    planned_study,
+    run_of,
+    twins,
+)
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches
 from entp_lib.tasks import InContext
@@ -28,13 +39,8 @@ AT_LOWER_RATE = "sparse, lower rate"  # the function class of the runs at a lowe
 FLAT = 0.01  # of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
 LEARNED = 0.1  # below 1, which the predictor 0 scores: a model that has not come further has learned nothing
 
-ARMS = {
-    "decoder": Arm("decoder"),
-    "entp": Arm("entp"),
-    "hybrid": Arm("hybrid"),
-    EQUAL_FORWARDS: Arm("decoder", equal_forwards),
-}
-BOTH, ALL = ("decoder", "entp"), ("decoder", "entp", "hybrid")
+ALL = (*TWINS, "hybrid")
+ARMS = {name: Arm(name) for name in ALL} | {EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
 LONGER = (EQUAL_FORWARDS,)
 
 
@@ -68,25 +74,25 @@ TIERS = {
     "smoke": by_class(
         (TINY, SMOKE, 2, 3),
         linear=(dict(dims=2, points=4), ALL + LONGER, 6),
-        sparse=(dict(dims=3, points=4, sparsity=1), BOTH + LONGER, 6),
-        network=(dict(dims=2, points=4, hidden=8), BOTH, 6),
-        tree=(dict(dims=2, points=4, depth=2), BOTH, 6),
+        sparse=(dict(dims=3, points=4, sparsity=1), TWINS + LONGER, 6),
+        network=(dict(dims=2, points=4, hidden=8), TWINS, 6),
+        tree=(dict(dims=2, points=4, depth=2), TWINS, 6),
     ),
     "quick": by_class(
         (MODEL, TRAIN, 5, 20),
         linear=(TASK, ALL + LONGER, 500),
-        sparse=(SPARSE, BOTH, 500),
-        network=(TASK, BOTH, 300),
-        tree=({**TASK, "depth": 2}, BOTH, 300),
+        sparse=(SPARSE, TWINS, 500),
+        network=(TASK, TWINS, 300),
+        tree=({**TASK, "depth": 2}, TWINS, 300),
     ),
     # To convergence: twenty times quick's steps on the two classes that the paper's main figure has.
     "overnight": by_class(
-        (MODEL, NIGHT, 5, 100), linear=(TASK, ALL + LONGER, 10_000), sparse=(SPARSE, BOTH + LONGER, 10_000)
+        (MODEL, NIGHT, 5, 100), linear=(TASK, ALL + LONGER, 10_000), sparse=(SPARSE, TWINS + LONGER, 10_000)
     ),
     "gpu": by_class(
         (dict(n_layers=6, n_heads=4, width=128, **SCALES), GPU, 1, 40),
         **dict.fromkeys(("linear", "sparse"), (SLOW_CURRICULUM, ALL, 8000)),
-        **dict.fromkeys(("network", "tree"), (CURRICULUM, BOTH, 3000)),
+        **dict.fromkeys(("network", "tree"), (CURRICULUM, TWINS, 3000)),
     ),
     "paper": by_class(
         (dict(n_layers=12, n_heads=8, width=256, **SCALES), PAPER, 5, 250),
@@ -127,7 +133,7 @@ def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
     every = max(1, steps // (of_tier.train.steps // of_tier.train.eval_every))
     train = replace(of_tier.train, max_lr=1e-3, min_lr=1e-4, steps=steps, eval_every=every)
     base = run_of("in_context_sparse", tier, "in_context", of_tier.task, of_tier.model, train)
-    return by_seed(twins(base, BOTH, seeds or of_tier.seeds, function=AT_LOWER_RATE))
+    return by_seed(twins(base, TWINS, seeds or of_tier.seeds, function=AT_LOWER_RATE))
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -139,7 +145,7 @@ def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
         schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 3))
         of_run = of_tier.task, {**of_tier.model, **scales}, replace(of_tier.train, **schedule)
         base = run_of("in_context_settings", tier, "in_context", *of_run)
-        runs += twins(base, BOTH, seeds or 1, function="linear", max_lr=rate, **scales)
+        runs += twins(base, TWINS, seeds or 1, function="linear", max_lr=rate, **scales)
     return runs
 
 

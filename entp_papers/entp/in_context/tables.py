@@ -13,13 +13,14 @@ from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.compare_with_committed import committed
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import curves, interval_text, select
+from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record, Store
 from entp_papers.entp.in_context.experiment import ALL, AT_LOWER_RATE, flatness, gap, table, task_of
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
 LASSO = "Lasso, α = 0.01"
 REGRESSION = ("linear", "sparse", AT_LOWER_RATE)  # the classes of Figure 7
-COMPARED = (("decoder", "entp"), (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid"))  # first − second
+COMPARED = (TWINS, (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid"))  # first − second
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}

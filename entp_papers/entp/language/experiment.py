@@ -16,10 +16,10 @@ from entp_lib.config import SIZES, RunConfig, StudyConfig, TrainConfig
 from entp_lib.experiments.budgets import on_budget
 from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import levels, paired, published, select
+from entp_lib.experiments.frames import by_position, levels, paired, published, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
+from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
 from entp_lib.records.store import Record, Store
 from entp_lib.statistics import to_figures
 from entp_lib.tasks import Text
@@ -57,7 +57,6 @@ TIERS = {
     "gpu": Tier(dict(**EMBEDDED, context=128, prefixes=16), MEDIUM, replace(PAPER, decay_steps=None, **GPU), 5),
     "paper": Tier(WEB, MEDIUM, PAPER, 2),
 }
-ARMS = ("decoder", "entp")  # those of Table 3
 COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit into a table
 NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
@@ -80,10 +79,10 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
     seeds = seeds or setting.seeds
-    runs = twins(base, ARMS, seeds, schedule=tables.TABLE_8)
+    runs = twins(base, TWINS, seeds, schedule=tables.TABLE_8)
     if tier != "overnight":
         swapped = with_train(base, max_lr=base.train.min_lr, min_lr=base.train.max_lr)
-        runs += twins(swapped, ARMS, seeds, schedule=tables.SWAPPED)
+        runs += twins(swapped, TWINS, seeds, schedule=tables.SWAPPED)
     if setting.task.get("prefixes"):
         every = replace(base, task_params={**base.task_params, "prefixes": 0})
         longer = on_budget(mean_forwards, base, every)
@@ -111,10 +110,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     table, losses = tables.minima(models), tables.prefix_losses(models)
 
     def judge(claim: str, rows: pd.DataFrame, column: str, schedule: str, late: str, paper: bool) -> None:
-        values, used = paired(rows, column, *ARMS), select(models, schedule=schedule, arm=ARMS)
+        values, used = paired(rows, column, *TWINS), select(models, schedule=schedule, arm=TWINS)
         if len(values):
             floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
-            sides = levels(rows, column, ARMS, floor=floor, ceiling=0.0, distance=NEAR)
+            sides = levels(rows, column, TWINS, floor=floor, ceiling=0.0, distance=NEAR)
             judged = dict(levels=sides, excluded_because=late, remark=tables.trained_positions(used))
             found.append(measured(claim, values, used, paper, **judged))
 
@@ -122,8 +121,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         column, schedule, _ = tables.COMPARISONS[name]
         rows = table[table["schedule"] == schedule]
         ends = rows.rename(columns={tables.LAST: "loss"})[["arm", "loss"]]
-        judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, ARMS, "bigram"), True)
-    judge("T3-long", losses, "loss", tables.TABLE_8, tables.above_bigrams(losses, counts, ARMS), False)
+        judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, TWINS, "bigram"), True)
+    judge("T3-long", losses, "loss", tables.TABLE_8, tables.above_bigrams(losses, counts, TWINS), False)
     return found
 
 
@@ -135,12 +134,11 @@ OPENWEBTEXT = Experiment("openwebtext", 1, "Language modelling on text", NOTEBOO
 #         https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
 #     python -m entp_lib train shakespeare --tier paper --architecture decoder
 #
-# The authors' logs (one seed, no text about them) have lowest validation losses of 1.617 nats a character for the
-# decoder, at step 3,600, and of 1.625 for ENTP. What they do not say is inferred: characters, 65 of them, from the loss
-# at the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of their code; a warm-up of 100 steps from
-# the loss after 16; the end, ten evaluations after the lowest, from where all eight logs stop. The length of the decay
-# is a guess, and so is the validation text: docs/journal says what speaks against the last tenth. A decoder takes the
-# better part of an hour on one core, ENTP wants a GPU.
+# What the authors' logs (one seed, no text about them) do not say is inferred: characters, 65 of them, from the loss at
+# the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of their code; a warm-up of 100 steps from the
+# loss after 16; the end, ten evaluations after the lowest, from where all eight logs stop. The length of the decay is a
+# guess, and so is the validation text: docs/journal says what speaks against the last tenth. A decoder takes the better
+# part of an hour on one core, ENTP wants a GPU.
 
 # nanoGPT's split: the last tenth, here from a speech's beginning.
 CORPUS = dict(corpus="results/corpora/shakespeare.txt", checksum="86c4e6aa9db7c042", split="tail", held_out=0.1)
@@ -152,7 +150,7 @@ LOGGED = TrainConfig(steps=5000, batch_size=64, max_lr=5e-4, min_lr=5e-5, warmup
 def plan_shakespeare(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both architectures at the authors' setting, which is the only one."""
     base = run_of("shakespeare", tier, "text", CHARACTERS, SIZES["small"], LOGGED)
-    return twins(base, ARMS, seeds or 1) if tier == "paper" else []
+    return twins(base, TWINS, seeds or 1) if tier == "paper" else []
 
 
 def shakespeare_records() -> list[Record]:
@@ -262,7 +260,7 @@ def draw_losses(axes, records: Sequence[Record]) -> None:
     figures.plain_ticks(axes[0, 1].yaxis, (3, 5, 10, 20, 50, 100, 200, 500))
     for ax, loss, part in zip(axes[1], ("train_loss", "loss"), ("training", "validation"), strict=True):
         label = f"difference in {part}\nloss ({of_unit})"
-        figures.differences(ax, twins, "step", loss, ["decoder"], sign=-1, ylabel=label)
+        figures.differences(ax, twins, "step", loss, sign=-1, ylabel=label)
 
 
 def draw_positions(axes, records: Sequence[Record]) -> None:
@@ -270,11 +268,11 @@ def draw_positions(axes, records: Sequence[Record]) -> None:
     from entp_lib.experiments import figures
 
     models = select(tables.trained(records), schedule=tables.TABLE_8)
-    positions, labels = tables.loss_by_position(models), dict(xlabel="prefix length (tokens)")
+    positions, labels = by_position(models, "loss"), dict(xlabel="prefix length (tokens)")
     figures.lines(axes[0], positions, "position", "loss", ylabel=f"validation loss ({tables.unit(models)})", **labels)
     draw_counts(axes[0], records)
     labels |= dict(ylabel=f"difference ({tables.unit(models)})")
-    figures.differences(axes[1], positions, "position", "loss", ("decoder", tables.EQUAL_FORWARDS), sign=-1, **labels)
+    figures.differences(axes[1], positions, "position", "loss", sign=-1, **labels)
 
 
 def draw_shakespeare(axes, records: Sequence[Record]) -> None:

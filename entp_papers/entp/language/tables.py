@@ -34,14 +34,12 @@ DELTAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 LARGEST = 256  # symbols; counts of trigrams are a table of V³
 
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
-BUDGET = {"schedule": TABLE_8, "arm": "decoder"}  # the run whose costs the others are read at
 COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
 LOWEST, LAST = "lowest validation loss", "last validation loss"
-LOWEST_TRAINING = "lowest training loss"
 # Comparisons of Table 3: a column of ``minima``, the schedule, and the arm that ENTP is compared with.
 COMPARISONS = {
     "as published: rates swapped, lowest": (LOWEST, SWAPPED, "decoder"),
-    "as published, in training": (LOWEST_TRAINING, SWAPPED, "decoder"),
+    "as published, in training": ("lowest training loss", SWAPPED, "decoder"),
     "rates swapped, last": (LAST, SWAPPED, "decoder"),
     "Table 8, lowest": (LOWEST, TABLE_8, "decoder"),
     "Table 8, last": (LAST, TABLE_8, "decoder"),
@@ -122,11 +120,6 @@ def courses(records: Sequence[Record]) -> pd.DataFrame:
     return course.assign(tokens=tokens, perplexity=course["loss"].map(math.exp))
 
 
-def loss_by_position(records: Sequence[Record]) -> pd.DataFrame:
-    """Final validation loss by prefix length, long: a row for each run and position."""
-    return by_position(records, {"loss": "loss_by_position"})
-
-
 def gaps(records: Sequence[Record], smoothed: int = 1) -> dict[str, pd.Series]:
     """Decoder − ENTP in nats, by seed, for each of ``COMPARISONS``."""
     table = minima(records, smoothed)
@@ -136,11 +129,15 @@ def gaps(records: Sequence[Record], smoothed: int = 1) -> dict[str, pd.Series]:
     }
 
 
-def prefix_losses(records: Sequence[Record], longer: bool = True) -> pd.DataFrame:
-    """Final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on, or below; each counts alike."""
-    found = loss_by_position(select(records, schedule=TABLE_8))
-    found = found[(found["position"] >= FROM_POSITION) == longer]
-    return found.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
+def prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
+    """Final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on, each counting alike."""
+    found = by_position(select(records, schedule=TABLE_8), "loss")
+    return mean_by_run(found[found["position"] >= FROM_POSITION])
+
+
+def mean_by_run(losses: pd.DataFrame) -> pd.DataFrame:
+    """Mean loss of each run over the prefix lengths that ``losses`` has."""
+    return losses.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
 
 
 def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
@@ -149,11 +146,10 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
     Mean final loss of that decoder's arm and of ENTP, decoder − ENTP with its paired 95 % interval, and what bigrams
     and trigrams have there, if they were counted. ``records``: with those of counts.
     """
-    models, counts, rows = trained(records), counted_losses(records), {}
-    lengths = sorted(set(loss_by_position(select(models, schedule=TABLE_8))["position"]))
-    for longer, name in RANGES.items():
-        within = [n for n in lengths if (n >= FROM_POSITION) == longer]
-        losses = prefix_losses(models, longer)
+    counts, rows = counted_losses(records), {}
+    found = by_position(select(trained(records), schedule=TABLE_8), "loss")
+    for longer, part in found.groupby(found["position"] >= FROM_POSITION):
+        lengths, losses = part["position"], mean_by_run(part)
         means = losses.groupby("arm")["loss"].mean()
         for budget, decoder in (("equal steps", "decoder"), ("equal token-forwards", EQUAL_FORWARDS)):
             values = paired(losses, "loss", decoder, "entp")
@@ -161,8 +157,8 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
                 continue
             row = {"decoder": means[decoder], "ENTP": means["entp"]}
             row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
-            row |= {k: counts[f"{k}, {name}"].mean() for k in ("bigram", "trigram") if len(counts)}
-            rows[f"{within[0]} to {within[-1]}", budget] = row
+            row |= {k: counts[f"{k}, {RANGES[longer]}"].mean() for k in ("bigram", "trigram") if len(counts)}
+            rows[f"{lengths.min()} to {lengths.max()}", budget] = row
     found = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["prefix lengths", "budget"])
     return found.map(to_figures, decimals=4)
 

@@ -178,7 +178,7 @@ def test_the_steps_of_count3_lie_on_the_thinned_log():
 
 def test_a_steps_multiply_adds_are_those_of_the_counter():
     metrics, curves = logged_study("shakespeare", "small")
-    for arm in logged.ARMS:
+    for arm in logged.TWINS:
         assert metrics[arm]["counted"] == metrics[arm]["forward"]
         assert metrics[arm]["step"] == 3 * 64 * metrics[arm]["forward"]
     cfg = ModelConfig.from_size("small", architecture="decoder", vocab_size=65, max_length=64)

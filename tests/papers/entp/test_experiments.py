@@ -20,7 +20,9 @@ from entp_lib.tasks import build_task
 from entp_lib.training.loop import check_fit
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3, match3, pilot_runs
-from entp_papers.entp.equal_operations import OPERATIONS
+from entp_papers.entp.equal_operations import COMPARISONS
+
+OPERATIONS = [EXPERIMENTS[name] for name in COMPARISONS]  # at equal multiply-adds
 
 
 def planned_configs(experiment, tier, kind):

@@ -18,7 +18,6 @@ from entp_papers.entp.expressivity.masking import (
     mask_error,
     random_basis,
     score_error,
-    seeded,
     threshold_basis,
 )
 
@@ -41,7 +40,7 @@ def test_the_papers_example():
 
 @given(n=st.integers(1, 40), constant=st.sampled_from([60.0, 1e3, 1e6]), seed=st.integers(0, 99))
 def test_exact_masks_reproduce_causal_attention(n, constant, seed):
-    rotated = torch.linalg.qr(torch.randn(n, n, generator=seeded(seed), dtype=torch.float64))[0]
+    rotated = torch.linalg.qr(torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64))[0]
     for basis in (exact_basis(n), exact_basis(n)[:, : max(1, n - 1)]):
         assert torch.equal(added_scores(basis), normalised_mask(n))
         assert mask_error(basis, constant, seed) < 1e-10
@@ -64,8 +63,8 @@ def output_bound(error, constant, n, score_range):
 )
 def test_the_output_error_is_bounded_by_the_score_error(n, d, constant, seed):
     for basis in (
-        random_basis(n, d, seeded(seed)),
-        dyadic_basis(n, d, seeded(seed)),
+        random_basis(n, d, torch.Generator().manual_seed(seed)),
+        dyadic_basis(n, d, torch.Generator().manual_seed(seed)),
         threshold_basis(n, min(n, d)),
         geometric_basis(n, 1, 1e-3),
     ):
@@ -77,9 +76,14 @@ def test_compact_vectors_have_the_same_inner_products_in_distribution():
     """Of 16 unit vectors in 40 dimensions: the mean of <a, b>² is 1/40, and their spread across draws agrees."""
     spread = {}
     for compact in (False, True):
-        plain = (torch.randn(16, 40, generator=seeded(seed), dtype=torch.float64) for seed in range(400))
+        plain = (
+            torch.randn(16, 40, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            for seed in range(400)
+        )
         bases = (
-            [F.normalize(a) for a in plain] if not compact else [random_basis(16, 40, seeded(s)) for s in range(400)]
+            [F.normalize(a) for a in plain]
+            if not compact
+            else [random_basis(16, 40, torch.Generator().manual_seed(s)) for s in range(400)]
         )
         assert {b.shape[1] for b in bases} == {16 if compact else 40}
         grams = torch.stack([b @ b.T for b in bases])
@@ -95,7 +99,7 @@ def test_random_errors_grow_with_the_number_of_summed_vectors():
     """From 64 to 512 tokens at d = 4096 the paper's sums lose more than the root of 8 in precision, dyadic ones 2."""
 
     def error(make, n):
-        return sum(score_error(make(n, 4096, seeded(seed))) for seed in range(4))
+        return sum(score_error(make(n, 4096, torch.Generator().manual_seed(seed))) for seed in range(4))
 
     assert error(random_basis, 512) / error(random_basis, 64) > math.sqrt(8)
     assert error(dyadic_basis, 512) / error(dyadic_basis, 64) < 2.3
