@@ -12,11 +12,11 @@ from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import levels, paired, select
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import Tier
+from entp_lib.experiments.plans import TWINS, Tier
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, reaches
 from entp_papers.entp.addition import experiment as sums
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, SMALL_2, TINY, TWINS, chosen, scores
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, SMALL_2, TINY, chosen, scores
 from entp_papers.entp.addition.tables import by_group
 
 # Rules of the overnight design, written down before its runs.

@@ -73,6 +73,8 @@ def test_both_models_stand_side_by_side_after_each_prefix(trained):
     wrong = table["decoder"].str.endswith("✗")
     assert wrong.any() and (wrong == (table["p(truth), decoder"] < 0.5)).all()
     assert set(playground.draw(trained, beginning).axes[0].get_legend_handles_labels()[1]) == {"decoder", "ENTP"}
+    bars = playground.draw([trained[1], trained[1]], beginning).axes[0].containers
+    assert bars[0][0].get_facecolor() != bars[1][0].get_facecolor()  # of one architecture
 
 
 def test_what_the_models_cannot_do_is_said(trained):
