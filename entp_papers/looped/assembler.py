@@ -1,4 +1,4 @@
-"""An assembler for SUBLEQ with cells, constants and labels.
+"""An assembler for SUBLEQ with cells, numbers and labels.
 
     # multiply by repeated addition
     bits 16
@@ -7,12 +7,11 @@
     cell product
     cell minus_x
     cell list[3] = 5 1 4        # list[0] to list[2]
-    const LIMIT = 10            # a number by name; #LIMIT and #10 are cells that hold it
 
         subleq x minus_x
     loop:
         subleq minus_x product  # product -= -x
-        subleq #1 y done        # y -= 1, and to done if it is at most 0
+        subleq #1 y done        # y -= 1, and to done if it is at most 0; #1 is a cell that holds 1
         goto loop
     done:
         halt
@@ -32,27 +31,22 @@ from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program
 
 LABEL = re.compile(r"([A-Za-z_]\w*)\s*:\s*")
 CELL = re.compile(r"cell\s+([A-Za-z_]\w*)(?:\[(\w+)\])?(?:\s*=\s*(.+))?")
-CONST = re.compile(r"const\s+([A-Za-z_]\w*)\s*=\s*(\S+)")
 BITS = re.compile(r"bits\s+(\S+)")
 OPERANDS = {"subleq": (2, 3), "goto": (1,), "halt": (0,), "clear": (1,)}
-DECLARATIONS = ("cell", "const", "bits")
-
-
-class AssemblyError(ConfigError):
-    """A text that is no program; the message starts with the line it is about."""
+DECLARATIONS = ("cell", "bits")
 
 
 def assemble(text: str) -> Program:
-    """The program that ``text`` describes. Raises AssemblyError, which names the line and what would be right."""
+    """The program that ``text`` describes. ConfigError names the line and what would be right."""
     assembler = Assembler()
     try:
         for assembler.line, line in enumerate(text.splitlines(), 1):
             line = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
-            declares = re.match(r"(cell|const|bits)(\s|$)", line)
+            declares = re.match(r"(cell|bits)(\s|$)", line)
             (assembler.declare if declares else assembler.command)(line)
         return assembler.link()
     except ConfigError as error:
-        raise AssemblyError(f"line {assembler.line}: {error}") from None
+        raise ConfigError(f"line {assembler.line}: {error}") from None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -62,31 +56,24 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 class Assembler:
-    """Cells, constants, labels and commands read so far; ``line`` is the one that is being read."""
+    """Cells, labels and commands read so far; ``line`` is the one that is being read."""
 
     def __init__(self):
         self.line, self.bits, self.memory = 0, 16, [0, -1]
         self.cells = {"ZERO": ZERO, "MINUS_ONE": MINUS_ONE}
-        self.constants: dict[str, int] = {}
         self.labels: dict[str, int] = {}
         self.code: list[tuple[int, str, str, str]] = []  # line, a, b and c as written
 
     def number(self, text: str) -> int:
-        """A number or a constant's name."""
-        if text in self.constants:
-            return self.constants[text]
+        """A whole number, in decimal or as 0x and so on."""
         try:
             return int(text, 0)
         except ValueError:
-            hint = did_you_mean(text, self.constants)
-            raise ConfigError(f"{text!r} is neither a number nor a constant{hint}") from None
+            raise ConfigError(f"{text!r} is no number") from None
 
     def declare(self, text: str) -> None:
-        """``bits``, ``cell`` and ``const``."""
-        if match := CONST.fullmatch(text):
-            require(match[1] not in (*self.cells, *self.constants), f"{match[1]!r} exists already")
-            self.constants[match[1]] = self.number(match[2])
-        elif match := CELL.fullmatch(text):
+        """``bits`` and ``cell``."""
+        if match := CELL.fullmatch(text):
             name, size, values = match.groups()
             count = self.number(size) if size else 1
             given = [self.number(v) for v in re.split(r"[\s,]+", values)] if values else []
@@ -94,14 +81,14 @@ class Assembler:
             require(right, f"{name} has {count} cells and {len(given)} values: give all of them or none")
             for i, value in enumerate(given or [0] * count):
                 cell = f"{name}[{i}]" if size else name
-                require(cell not in (*self.cells, *self.constants), f"{cell!r} exists already")
+                require(cell not in self.cells, f"{cell!r} exists already")
                 self.new_cell(cell, value)
         elif match := BITS.fullmatch(text):
             self.bits = self.number(match[1])
             require(2 <= self.bits <= MOST_BITS, f"bits {self.bits}: must be from 2 to {MOST_BITS}")
             require(len(self.memory) == 2, "bits must come before the first cell")
         else:
-            raise ConfigError(f"{text!r} is not understood: cell name = value, const NAME = number, or bits N")
+            raise ConfigError(f"{text!r} is not understood: cell name = value, or bits N")
 
     def new_cell(self, name: str, value: int) -> int:
         """The place of one cell more, with its initial value."""
@@ -121,6 +108,7 @@ class Assembler:
         if not text:
             return
         word, *operands = text.split()
+        require(word not in DECLARATIONS, f"{word!r} behind a label: labels stand before commands alone")
         hint = did_you_mean(word, (*OPERANDS, *DECLARATIONS))
         require(word in OPERANDS, f"unknown command {word!r}{hint}")
         takes = " or ".join(map(str, OPERANDS[word]))
@@ -148,7 +136,7 @@ class Assembler:
         return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells)
 
     def cell(self, name: str) -> int:
-        """A cell by name, list[index] with a constant index, or #number, for which a cell is made on first use."""
+        """A cell by name, list[number], or #number, for which a cell is made on first use."""
         if name.startswith("#"):
             value = self.number(name[1:])
             return self.cells[f"#{value}"] if f"#{value}" in self.cells else self.new_cell(f"#{value}", value)

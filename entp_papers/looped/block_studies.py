@@ -162,8 +162,8 @@ def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:
     stack = Stack([plan.build(rows.width)], rows.width)
     x_BTD = torch.zeros(len(a_Bdd), d * d, rows.width, dtype=torch.float64)
     x_BTD[..., rows["value"][0]] = a_Bdd.flatten(1).double()
-    x_BTD[..., rows.slice("own")] = to_bits(own, L)
-    x_BTD[..., rows.slice("source")] = to_bits(own % d * d + own // d, L)
+    x_BTD[..., rows["own"]] = to_bits(own, L)
+    x_BTD[..., rows["source"]] = to_bits(own % d * d + own // d, L)
     return stack(x_BTD)[..., rows["taken"][0]].view_as(a_Bdd), stack
 
 

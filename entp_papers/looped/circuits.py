@@ -120,26 +120,24 @@ def correct_errors(plan: LayerPlan, rows: Word) -> None:
             plan.unit({i: sign}, {i: -2 * sign}, -0.75)
 
 
-def copy_to_scratchpad(plan: LayerPlan, target: Word, blend: Word, scratchpad: int, bound: float = 4.0) -> None:
-    """The feed-forward half of ``read`` (Lemma 2): target := 2 blend - target in the scratchpad, blend := 0.
-
-    ``blend`` holds the mean of the value read and of that in ``target``. ``bound`` is the lemma's C: it must exceed
-    twice the difference of blend and target, which is at most twice the largest value.
-    """
-    for t, b in zip(target, blend, strict=True):
-        for sign in (1.0, -1.0):
-            plan.unit({scratchpad: bound, b: 2 * sign, t: -2 * sign}, {t: sign}, -bound)
-    plan.clear(blend)
-
-
-def copy_to_memory(
-    plan: LayerPlan, target: Word, blend: Word, scratchpad: int, bound: float = 4.0, printed: bool = False
+def copy_pointed(
+    plan: LayerPlan,
+    target: Word,
+    blend: Word,
+    scratchpad: int,
+    to_memory: bool = False,
+    bound: float = 4.0,
+    printed: bool = False,
 ) -> None:
-    """The feed-forward half of ``write`` (Lemma 3): target := 2 blend - target outside the scratchpad, blend := 0.
+    """The feed-forward half of ``read`` (Lemma 2) or, ``to_memory``, of ``write`` (Lemma 3).
 
-    ``printed`` adds the second ReLU, as the paper prints it, where it must be subtracted.
+    target := 2 blend - target in the scratchpad, or everywhere else; blend := 0. ``blend`` holds the mean of the value
+    that is copied and of that in ``target``. ``bound`` is the lemmas' C: it must exceed twice the difference of blend
+    and target, which is at most twice the largest value. ``printed`` adds the second ReLU, as the paper prints Lemma 3,
+    where it must be subtracted.
     """
+    gate, bias = (-bound, 0.0) if to_memory else (bound, -bound)
     for t, b in zip(target, blend, strict=True):
         for sign in (1.0, -1.0):
-            plan.unit({scratchpad: -bound, b: 2 * sign, t: -2 * sign}, {t: 1.0 if printed else sign})
+            plan.unit({scratchpad: gate, b: 2 * sign, t: -2 * sign}, {t: 1.0 if printed else sign}, bias)
     plan.clear(blend)

@@ -162,9 +162,9 @@ class FleqMachine(Stack):
         x_BTD[:, S:, self.frame.outside] = 1.0
         items = torch.arange(shape.items).repeat_interleave(d)
         ids = torch.cat([items, shape.items + torch.arange(shape.commands)])
-        x_BTD[:, S:, rows.slice("position")] = to_bits(ids, L)
-        x_BTD[:, S:start, rows.slice("slot")] = torch.eye(d, dtype=torch.float64).repeat(shape.items, 1)
-        x_BTD[:, S:start, rows.slice("memory")] = memory_BIdd.mT.flatten(1, 2)
+        x_BTD[:, S:, rows["position"]] = to_bits(ids, L)
+        x_BTD[:, S:start, rows["slot"]] = torch.eye(d, dtype=torch.float64).repeat(shape.items, 1)
+        x_BTD[:, S:start, rows["memory"]] = memory_BIdd.mT.flatten(1, 2)
         pointers_BC5 = commands_BCX[..., :5] + torch.tensor([0, 0, 0, 0, shape.items])
         written = [
             to_bits(pointers_BC5, L).flatten(2),
@@ -172,19 +172,19 @@ class FleqMachine(Stack):
             torch.arange(d) < commands_BCX[..., 6:7],
             torch.arange(d) < commands_BCX[..., 7:8],
         ]
-        x_BTD[:, start:, rows.slice("command")] = torch.cat([part.double() for part in written], -1)
-        x_BTD[:, :S, rows.slice("counter")] = to_bits(torch.tensor(shape.items), L)
+        x_BTD[:, start:, rows["command"]] = torch.cat([part.double() for part in written], -1)
+        x_BTD[:, :S, rows["counter"]] = to_bits(torch.tensor(shape.items), L)
         return x_BTD
 
     def memory(self, x_BTD: Tensor) -> Tensor:
         """All items (B, I, d, d) of a state."""
         S, d = self.frame.tokens, self.shape.d
-        data = x_BTD[:, S : S + self.shape.items * d, self.frame.rows.slice("memory")]
+        data = x_BTD[:, S : S + self.shape.items * d, self.frame.rows["memory"]]
         return data.unflatten(1, (self.shape.items, d)).mT
 
     def counters(self, x_BTD: Tensor) -> Tensor:
         """The command (B,) that each program is at, counted from 0."""
-        return to_unsigned(x_BTD[:, 0, self.frame.rows.slice("counter")]) - self.shape.items
+        return to_unsigned(x_BTD[:, 0, self.frame.rows["counter"]]) - self.shape.items
 
 
 def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:

@@ -197,10 +197,6 @@ class Rows:
     def __getitem__(self, name: str) -> range:
         return self.places[name]
 
-    def slice(self, name: str) -> slice:
-        """The coordinates of a name, as an index of the last axis of a state."""
-        return slice(self.places[name].start, self.places[name].stop)
-
 
 def same(*rows: Iterable[int]) -> list[Terms]:
     """One Terms per place, each the sum of the rows at that place: ``same(a, b)[i]`` is a_i + b_i."""

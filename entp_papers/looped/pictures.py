@@ -52,21 +52,6 @@ def draw_state(ax: Axes, metrics: Mapping[str, Any]) -> None:
     ax.set_xticks([0.5, 1 + cells / 2, 1 + cells + commands / 2], ["scratchpad", "memory", "commands"])
 
 
-def draw_down_to(ax: Axes, x: Sequence[float], y: Sequence[float], floor: float, **line: Any) -> None:
-    """A line on a logarithmic axis that ends at ``floor``; where it falls below, an arrow says so, and whether to 0."""
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    below = y < floor
-    ax.set_yscale("log")
-    ax.plot(x, np.where(below, np.nan, y), **line)
-    ax.update_datalim([(x.min(), floor), (x.max(), floor)])
-    ax.autoscale_view()
-    ax.set_ylim(bottom=floor)
-    if below.any():
-        word = "↓ 0" if (y[below] == 0).all() else "↓"
-        place = {"xycoords": ax.get_xaxis_transform(), "ha": "left", "va": "bottom"}
-        ax.annotate(f"{word} from {x[below][0]:g} on", (x[below][0], 0.02), fontsize=7, color=line["color"], **place)
-
-
 def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequence]) -> None:
     """Words by pass, a row per cell, written out; changes of a pass are marked, and its line is below."""
     memory_TC = np.array(curves["memory"])
@@ -219,12 +204,12 @@ def learning(records: Sequence[Record]) -> Figure:
     axes[1].set(yscale="log", xlabel="step", ylabel="largest weight difference", title="Distance to torch")
     axes[1].legend(loc="center right", bbox_to_anchor=(1, 0.58), fontsize=7)
     grey = dict(marker="o", ms=3, color="#7F7F7F", label="least squares")
-    draw_down_to(axes[2], rows["examples"], rows["shortest"], 1e-8, **grey)
+    axes[2].plot(rows["examples"], rows["shortest"], **grey)
     axes[2].plot(rows["examples"], rows["exact"], label="with a ridge of 0.1", **exact)
     axes[2].plot(rows["examples"], rows["program"], **looped)
     axes[2].set(yscale="log", ylim=(1e-8, 10), ylabel="squared error / d", title="In-context regression")
     axes[2].set_xlabel("examples")
-    axes[2].legend(loc="lower left", bbox_to_anchor=(0, 0.1), fontsize=7)
+    axes[2].legend(loc="lower right", fontsize=7)
     return fig
 
 
@@ -232,8 +217,7 @@ def depth(records: Sequence[Record]) -> Figure:
     """Error of x² by ReLU networks against their depth, and by two layers of attention."""
     fig, ax = figures.panels(1, width=4.6, height=2.4)
     relu, best = frame(records, "depth").query("kind == 'ReLU network'"), of_study(records, "depth").metrics
-    line = dict(marker="o", ms=3, color="black", label="ReLU network")
-    draw_down_to(ax, relu["layers"], relu["error"], 1e-12, **line)
+    ax.plot(relu["layers"], relu["error"], marker="o", ms=3, color="black", label="ReLU network")
     ax.axhline(best["best_attention"], color=OTHERS[2], ls="--", label="attention, 2 layers, best δ")
     ax.set(yscale="log", xlabel="depth of the network (levels)", ylabel="largest error", title="x² on [0, 1]")
     figures.legend(fig)

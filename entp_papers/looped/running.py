@@ -9,15 +9,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lib.validation import OneLine, require
+from entp_lib.validation import ConfigError, require
 from entp_papers.looped.circuits import to_signed, wrap
 from entp_papers.looped.subleq import Program, SubleqMachine, states
 
 PLACES = ("first", "last")  # of the scratchpad among the tokens
-
-
-class StepLimit(OneLine, RuntimeError):
-    """A program did not halt within its step limit; the message has its line and memory so far."""
 
 
 class History(NamedTuple):
@@ -49,7 +45,7 @@ def interpret(program: Program, steps: int, stay: bool = False, at_zero: bool = 
 class Trace:
     """States, memories and lines of a run, before the first pass and after each one.
 
-    ``table`` is the run as a DataFrame, ``show`` one step in words, ``attention`` the weights of one step.
+    ``table`` is the run as a DataFrame, ``attention`` the weights of one step.
     """
 
     def __init__(self, program: Program, machine: SubleqMachine, states: list[Tensor]):
@@ -69,18 +65,6 @@ class Trace:
         rows = [{c: memory[place] for c, place in cells.items()} for memory in self.memories]
         return pd.DataFrame(rows).assign(line=self.lines)[["line", *cells]].rename_axis("step")
 
-    def show(self, step: int) -> str:
-        """Pass ``step``, counted from 1, in words."""
-        require(1 <= step <= self.steps, f"step = {step}: the run has steps 1 to {self.steps}")
-        before, after, line = self.memories[step - 1], self.memories[step], self.lines[step - 1]
-        names = {place: name for name, place in self.program.cells.items()}
-        a, b, _ = self.program.code[line]
-        branch = "at most 0" if after[b] <= 0 else "positive"
-        return (
-            f"step {step}, line {line}: {names.get(b, b)} = {before[b]} - {before[a]} ({names.get(a, a)}) = {after[b]}"
-            f", {branch}: to line {self.lines[step]}"
-        )
-
     def attention(self, step: int) -> dict[str, Tensor]:
         """Attention weights (H, T, T), query by key, in pass ``step``, by the purpose of each layer that attends."""
         require(1 <= step <= self.steps, f"step = {step}: the run has steps 1 to {self.steps}")
@@ -94,18 +78,20 @@ class Trace:
 
 @torch.inference_mode()
 def run(program: Program, steps: int = 10_000) -> Trace:
-    """Run a program on a machine of its shape until it halts. Raises StepLimit after ``steps`` passes."""
-    on = program.machine()
+    """Run a program on a machine of its shape until it halts.
+
+    ConfigError where it has not after ``steps`` passes, with its line and memory so far.
+    """
+    on = SubleqMachine(program.shape)
     x = states(on, [program])
     seen = [x]
     while (line := int(on.counters(x))) != program.last:
         if len(seen) > steps:
-            names = {cell: name for name, cell in program.cells.items()}
-            words = list(enumerate(on.words(x)[0].tolist()))
-            held = ", ".join(f"{names.get(i, i)} = {value}" for i, value in words[2:10])
-            raise StepLimit(
-                f"no halt within {steps} steps: at line {line} of 0 to {program.last}, with {held}"
-                f"{', …' * (len(words) > 10)}. Give a larger limit if the program is to run for longer."
+            words = zip(program.cells, on.words(x)[0].tolist(), strict=False)
+            held = [f"{name} = {value}" for name, value in words][2:]  # all but ZERO and MINUS_ONE
+            raise ConfigError(
+                f"no halt within {steps} steps: at line {line} of 0 to {program.last}, with {', '.join(held[:8])}"
+                f"{', …' * (len(held) > 8)}. Give a larger limit if the program is to run for longer."
             )
         x = on(x)
         seen.append(x)
@@ -176,7 +162,7 @@ def masked_run(on: SubleqMachine, programs: list[Program], steps: int, pattern: 
     turn, rows = PLACES.index(place), on.rows
     programs, memories, lines = interpreted(on, programs, steps)
     x = states(on, programs)
-    before, command = on.words(x), x[:, 1 + on.shape.cells, rows.slice("command")]
+    before, command = on.words(x), x[:, 1 + on.shape.cells, rows["command"]]
     x = x.roll(-turn, 1)
     targets = torch.tensor([p.code[0][1] for p in programs])
     difference = memories[:, 1].gather(1, targets[:, None])[:, 0]
@@ -189,10 +175,10 @@ def masked_run(on: SubleqMachine, programs: list[Program], steps: int, pattern: 
         for i, layer in enumerate(on.layers):
             x = layer(x, pattern)
             if t == 1 and i == 0:
-                current = x[:, -turn, rows.slice("current")]
+                current = x[:, -turn, rows["current"]]
                 found["fetched"] = share(((current - command).abs() < 0.1).all(1))
             if t == 1 and i == 4:
-                word = x[:, -turn, rows.slice("copy_b")]
+                word = x[:, -turn, rows["copy_b"]]
                 found["computed"] = share((to_signed(word) == difference) & (word.abs() > 0.5).all(1))
         state = x.roll(turn, 1)
         words = on.words(state)

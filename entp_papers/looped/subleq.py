@@ -77,13 +77,13 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
 
     fetch = LayerPlan("fetch the command that the counter points to")
     attend(fetch, rows["counter"], ("command", "current"), "new_command")
-    circuits.copy_to_scratchpad(fetch, rows["current"], rows["new_command"], bit)
+    circuits.copy_pointed(fetch, rows["current"], rows["new_command"], bit)
 
     read = LayerPlan("read mem[a] and mem[b], a head each")
     attend(read, p_a, ("word", "copy_a"), "new_a")
     attend(read, p_b, ("word", "copy_b"), "new_b")
     for copy, blend in (("copy_a", "new_a"), ("copy_b", "new_b")):
-        circuits.copy_to_scratchpad(read, rows[copy], rows[blend], bit)
+        circuits.copy_pointed(read, rows[copy], rows[blend], bit)
 
     flip = LayerPlan("flip the bits of mem[a]")
     flip.scale(rows["copy_a"], -1.0)
@@ -94,7 +94,7 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
 
     write = LayerPlan("write the difference back to mem[b]")
     attend(write, p_b, ("word", "copy_b"), "new_b")
-    circuits.copy_to_memory(write, rows["word"], rows["new_b"], bit, printed=printed == "write")
+    circuits.copy_pointed(write, rows["word"], rows["new_b"], bit, to_memory=True, printed=printed == "write")
 
     decide = LayerPlan("flag whether it is at most 0; the counter plus 1")
     circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"])
@@ -141,21 +141,21 @@ class SubleqMachine(Stack):
         shape, rows = self.shape, self.rows
         L, first = shape.pointer, 1 + shape.cells
         x_BTD = torch.zeros(len(words_BC), shape.tokens, rows.width, dtype=self.dtype)
-        x_BTD[:, 1:first, rows.slice("word")] = to_bits(words_BC, shape.bits, self.dtype)
+        x_BTD[:, 1:first, rows["word"]] = to_bits(words_BC, shape.bits, self.dtype)
         tokens_BI3 = commands_BI3 + torch.tensor([1, 1, first])
-        x_BTD[:, first:, rows.slice("command")] = to_bits(tokens_BI3, L, self.dtype).flatten(2)
-        x_BTD[:, 0, rows.slice("counter")] = to_bits(counters_B + first, L, self.dtype)
-        x_BTD[:, 1:, rows.slice("position")] = to_bits(torch.arange(1, shape.tokens), L, self.dtype)
-        x_BTD[:, 0, rows.slice("scratchpad")] = 1.0
+        x_BTD[:, first:, rows["command"]] = to_bits(tokens_BI3, L, self.dtype).flatten(2)
+        x_BTD[:, 0, rows["counter"]] = to_bits(counters_B + first, L, self.dtype)
+        x_BTD[:, 1:, rows["position"]] = to_bits(torch.arange(1, shape.tokens), L, self.dtype)
+        x_BTD[:, 0, rows["scratchpad"]] = 1.0
         return x_BTD
 
     def words(self, x_BTD: Tensor) -> Tensor:
         """The memory (B, cells) that a state holds."""
-        return to_signed(x_BTD[:, 1 : 1 + self.shape.cells, self.rows.slice("word")])
+        return to_signed(x_BTD[:, 1 : 1 + self.shape.cells, self.rows["word"]])
 
     def counters(self, x_BTD: Tensor) -> Tensor:
         """The line (B,) that each program of a state is at."""
-        return to_unsigned(x_BTD[:, 0, self.rows.slice("counter")]) - 1 - self.shape.cells
+        return to_unsigned(x_BTD[:, 0, self.rows["counter"]]) - 1 - self.shape.cells
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,6 @@ class Program:
         """The place of a named cell."""
         one_of("cell", name, self.cells)
         return self.cells[name]
-
-    def machine(self, dtype: torch.dtype = torch.float64) -> SubleqMachine:
-        """A machine of the program's own shape."""
-        return SubleqMachine(self.shape, dtype)
 
     def padded(self, shape: Shape) -> "Program":
         """The same program for a machine of a larger shape: cells of 0, commands that halt and are never reached."""

@@ -135,28 +135,26 @@ def copying(
     same layer changes when it is applied once more.
     """
     B, tokens, d = memory_BTd.shape
-    L, batch = pointer_bits(tokens), torch.arange(B)
+    L, pointed = pointer_bits(tokens), (torch.arange(B)[:, None], pointers_B[:, None])
     rows = Rows(memory=d, held=d, pointer=L, position=L, new=d, scratchpad=1)
     plan, (bit,) = LayerPlan(operation), rows["scratchpad"]
     match = [(terms, terms) for terms in same(rows["pointer"], rows["position"])]
     values = zip(same(rows["memory"], rows["held"]), same(rows["new"]), strict=True)
     plan.head(match, list(values), temperature(tokens, 1e-3))
-    if operation == "read":
-        circuits.copy_to_scratchpad(plan, rows["held"], rows["new"], bit, bound)
-    else:
-        circuits.copy_to_memory(plan, rows["memory"], rows["new"], bit, bound, printed)
-    layer, memory, held = plan.build(rows.width), rows.slice("memory"), rows.slice("held")
+    to_memory = operation == "write"
+    circuits.copy_pointed(plan, rows["memory" if to_memory else "held"], rows["new"], bit, to_memory, bound, printed)
+    layer, memory, held = plan.build(rows.width), rows["memory"], rows["held"]
     x_BTD = torch.zeros(B, tokens, rows.width, dtype=torch.float64)
     x_BTD[:, 1:, memory] = memory_BTd[:, 1:]
     x_BTD[:, 0, held] = held_Bd
-    x_BTD[:, 0, rows.slice("pointer")] = to_bits(pointers_B, L)
-    x_BTD[:, 1:, rows.slice("position")] = to_bits(torch.arange(1, tokens), L)
-    x_BTD[:, 0, rows.slice("scratchpad")] = 1.0
+    x_BTD[:, 0, rows["pointer"]] = to_bits(pointers_B, L)
+    x_BTD[:, 1:, rows["position"]] = to_bits(torch.arange(1, tokens), L)
+    x_BTD[:, 0, rows["scratchpad"]] = 1.0
     after, expected = layer(x_BTD), x_BTD.clone()
-    if operation == "read":
-        expected[:, 0, held] = x_BTD[batch, pointers_B, memory]
+    if to_memory:
+        expected[*pointed, memory] = x_BTD[:, 0, held]
     else:
-        expected[batch, pointers_B, memory] = x_BTD[:, 0, held]
+        expected[:, 0, held] = x_BTD[*pointed, memory]
     return largest(after, expected), largest(layer(after), after)
 
 
@@ -208,7 +206,7 @@ def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
             goto loop
         """
     )
-    wrong = compare(program.machine(torch.float32), [program], steps).wrong
+    wrong = compare(SubleqMachine(program.shape, torch.float32), [program], steps).wrong
     rows, shape = [], Shape(8, 10, 10)
     made = random_programs(shape, 20)
     for heat in heats:

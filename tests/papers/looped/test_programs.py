@@ -10,10 +10,11 @@ from mistakes import named
 
 from benchmarks.looped import thousand_programs
 from entp_lib.tasks.counting import count3
+from entp_lib.validation import ConfigError
 from entp_papers.looped import programs as library
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, arithmetic, compile_counters, random_programs
-from entp_papers.looped.running import StepLimit, compare, interpret, masked_run, run
+from entp_papers.looped.running import compare, interpret, masked_run, run
 from entp_papers.looped.subleq import Shape, SubleqMachine
 
 MULTIPLY = """
@@ -38,15 +39,14 @@ def test_places_and_lines():
     assert program.cell("product") == 4
 
 
-def test_lists_constants_and_labels():
+def test_lists_numbers_and_labels():
     program = assemble(
         """
         cell a = 1
-        const LIMIT = 3
         cell b[2] = 2 0
         subleq ZERO a out
         clear b[0]
-        out: subleq #LIMIT a
+        out: subleq #3 a
         """
     )
     assert program.code == ((0, 2, 2), (3, 3, 2), (5, 2, 3), (0, 1, 3))
@@ -56,6 +56,9 @@ def test_lists_constants_and_labels():
 test_mistakes_are_named = named(
     (lambda: assemble("cell a\nsubleq a a lop\nloop: halt"), "line 2: .*'lop'; did you mean 'loop'"),
     (lambda: assemble("celll a = 1"), "line 1: unknown command 'celll'; did you mean 'cell'"),
+    (lambda: assemble("loop: cell a = 1"), "line 1: 'cell' behind a label"),
+    (lambda: assemble("cell a[2]\nsubleq a[2] a[0]"), r"line 2: a\[2\] is out of range"),
+    (lambda: assemble("cell a = b"), "line 1: 'b' is no number"),
     (lambda: assemble("bits 4\ncell a = 8"), "line 2: a = 8"),
     (lambda: assemble("cell a\nsubleq a #1"), "line 2: #1"),
     (lambda: assemble("cell a\ncell a"), "line 2: 'a'"),
@@ -64,7 +67,7 @@ test_mistakes_are_named = named(
     (lambda: assemble("cell a\ngoto"), "line 2: goto takes 1"),
     (lambda: assemble("cell a\nsubleq a ZERO"), "line 2: ZERO"),
     (lambda: assemble(MULTIPLY).cell("z"), "cell = 'z'"),
-    (lambda: run(arithmetic("multiply", x=6, y=3)).show(10), "step = 10"),
+    (lambda: run(arithmetic("multiply", x=6, y=3)).attention(10), "step = 10"),
 )
 
 
@@ -116,9 +119,9 @@ def test_counter_machines(x):
 
 def test_a_program_that_does_not_halt_says_where_it_is():
     program = assemble("cell a = 5\nloop: subleq #1 a loop\ngoto loop")
-    with pytest.raises(StepLimit, match="7 steps: at line 1 of 0 to 2, with a = 1") as caught:
+    with pytest.raises(ConfigError, match="7 steps: at line 1 of 0 to 2, with a = 1") as caught:
         run(program, steps=7)
-    assert caught.value._render_traceback_() == [f"StepLimit: {caught.value}"]  # in a notebook, one line
+    assert caught.value._render_traceback_() == [f"ConfigError: {caught.value}"]  # in a notebook, one line
 
 
 # The machine against the interpreter, bit for bit; Lemma 4 on its size; the machine under a causal mask.

@@ -4,15 +4,13 @@
 function assemble(text) {
   let [bits, line] = [16, 0];
   const memory = [0, -1];
-  const [cells, constants, labels] = [new Map([["ZERO", 0], ["MINUS_ONE", 1]]), new Map(), new Map()];
+  const [cells, labels] = [new Map([["ZERO", 0], ["MINUS_ONE", 1]]), new Map()];
   const written = []; // source line, a, b and c as written
   const check = (right, words) => { if (!right) throw new Error(`line ${line}: ${words}`); };
   const number = (word) => {
-    if (constants.has(word)) return constants.get(word);
-    check(/^[-+]?\d+$/.test(word), `'${word}' is neither a number nor a constant`);
+    check(/^[-+]?\d+$/.test(word), `'${word}' is no number`);
     return Number(word);
   };
-  const free = (name) => check(!cells.has(name) && !constants.has(name), `'${name}' exists already`);
   const newCell = (name, value) => {
     const half = 2 ** (bits - 1);
     check(value >= -half && value < half, `${name} = ${value}: does not fit into a word of ${bits} bits, which holds ${-half} to ${half - 1}`);
@@ -21,23 +19,20 @@ function assemble(text) {
   };
   const declare = (words) => {
     let m;
-    if ((m = /^const\s+([A-Za-z_]\w*)\s*=\s*(\S+)$/.exec(words))) {
-      free(m[1]);
-      constants.set(m[1], number(m[2]));
-    } else if ((m = /^cell\s+([A-Za-z_]\w*)(?:\[(\w+)\])?(?:\s*=\s*(.+))?$/.exec(words))) {
+    if ((m = /^cell\s+([A-Za-z_]\w*)(?:\[(\w+)\])?(?:\s*=\s*(.+))?$/.exec(words))) {
       const count = m[2] ? number(m[2]) : 1;
       const given = m[3] ? m[3].split(/[\s,]+/).map(number) : [];
       check(count >= 1 && [0, count].includes(given.length), `${m[1]} has ${count} cells and ${given.length} values: give all of them or none`);
       for (let i = 0; i < count; i++) {
         const name = m[2] ? `${m[1]}[${i}]` : m[1];
-        free(name);
+        check(!cells.has(name), `'${name}' exists already`);
         newCell(name, given[i] ?? 0);
       }
     } else if ((m = /^bits\s+(\S+)$/.exec(words))) {
       bits = number(m[1]);
       check(bits >= 2 && bits <= 20, `bits ${bits}: must be from 2 to 20`);
       check(memory.length === 2, "bits must come before the first cell");
-    } else check(false, `'${words}' is not understood: cell name = value, const NAME = number, or bits N`);
+    } else check(false, `'${words}' is not understood: cell name = value, or bits N`);
   };
   const operands = { subleq: [2, 3], goto: [1], halt: [0], clear: [1] };
   const read = (words) => {
@@ -63,6 +58,8 @@ function assemble(text) {
     }
     const m = /^(\w+)\[(\w+)\]$/.exec(name);
     const place = m ? `${m[1]}[${number(m[2])}]` : name;
+    const size = m ? [...cells.keys()].filter((c) => c.startsWith(`${m[1]}[`)).length : 0;
+    check(cells.has(place) || !size, `${place} is out of range, ${m?.[1]} has ${size} cells, 0 to ${size - 1}`);
     check(cells.has(place), `unknown cell '${place}'`);
     return cells.get(place);
   };
@@ -71,7 +68,7 @@ function assemble(text) {
     const words = raw.trimEnd().replace(/(^|\s)#(\s.*)?$/, "").trim();
     if (!words) return;
     line = i + 1;
-    if (/^(cell|const|bits)(\s|$)/.test(words)) declare(words);
+    if (/^(cell|bits)(\s|$)/.test(words)) declare(words);
     else statements.push([line, words]);
   });
   for (const [at, words] of statements) {
