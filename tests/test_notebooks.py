@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from entp_lib import paths
+from entp_lib.experiments.claims import reference_claims
 from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
 from entp_lib.reports import site, vega
 from entp_lib.reports.execution import Job, execute
@@ -28,6 +29,17 @@ def code_cells(path):
 
 def parameter_cells(path):
     return [c for c in code_cells(path) if "parameters" in c.metadata.get("tags", [])]
+
+
+def test_claims_point_to_headings():
+    """Every section in a table of claims is a heading of the claim's notebook, or empty."""
+    claims = reference_claims().dropna(subset=["section"])
+    for name, rows in claims.groupby("notebook"):
+        cells = nbformat.read(paths.root() / "notebooks" / f"{name}.ipynb", as_version=4).cells
+        words = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+        headings = re.findall(r"^#+ (.*)$", words, re.MULTILINE)
+        missing = rows.loc[~rows["section"].isin(headings), ["id", "section"]]
+        assert missing.empty, f"{name} has no such heading: {missing.values.tolist()}"
 
 
 @names

@@ -23,8 +23,7 @@ loop:
     goto loop
 """
 WRAPPING = """bits 4
-const START = 7
-cell list[2] = START -8
+cell list[2] = 7 -8
 cell x
 again: subleq list[1] list[0] again  # 7 - -8 does not fit into four bits
 subleq list[0] x done
@@ -108,6 +107,20 @@ def test_subleq_goes_the_interpreters_way_step_by_step(play, text):
     assert window.ask(rows) == expected and history.lines[-1] == program.last
     assert f"Halted after {len(history.lines) - 1} steps" in window.ask(
         "document.querySelector('#subleq-said').textContent"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["cell a[2]\nsubleq a[2] a[0]", "cell a\nsubleq a[0] a", "cell a = b", "const A = 1", "cell a\nsubleq a #1"]
+)
+def test_subleq_says_what_the_assembler_says(play, text):
+    with pytest.raises(ConfigError) as mistake:
+        assembler.assemble(text)
+    window = play("subleq")
+    window.enter("#subleq-text", text)
+    assert (
+        window.ask("document.querySelector('#subleq-said').textContent").split(":")[:2]
+        == str(mistake.value).split(":")[:2]
     )
 
 
