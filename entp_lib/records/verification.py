@@ -25,7 +25,7 @@ from entp_lib.records.sweeps import local_processes
 from entp_lib.validation import require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
-TIMES = ("seconds", "_bytes")  # how names of what no two computations have in common end
+TIMES = ("seconds", "_per_second", "_bytes")  # how names of what no two computations have in common end
 
 
 @dataclass(frozen=True)

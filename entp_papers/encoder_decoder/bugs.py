@@ -122,10 +122,16 @@ def past_alone_is_seen(compute: Callable[..., Tensor]) -> Finding:
     return past > CHANGED and future == 0, seen
 
 
-def equals_torch(compute: Callable[..., Tensor]) -> Finding:
+def apart_from_torch(compute: Callable[..., Tensor], causal: bool = False) -> float:
+    """The largest difference from torch.nn.MultiheadAttention with the same weights."""
     attention, x_BTD = drawn_attention(), states()
-    expected = torch_attention(attention)(x_BTD, x_BTD, x_BTD, need_weights=False)[0]
-    apart = largest(compute(attention, x_BTD), expected)
+    hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1) if causal else None
+    expected = torch_attention(attention)(x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False)[0]
+    return largest(compute(attention, x_BTD), expected)
+
+
+def equals_torch(compute: Callable[..., Tensor]) -> Finding:
+    apart = apart_from_torch(compute)
     return apart < 1e-6, f"differs from torch.nn.MultiheadAttention by {apart:.1g}"
 
 

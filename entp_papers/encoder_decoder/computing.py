@@ -208,8 +208,8 @@ def costs_study(
 ) -> Study:
     """Three ways to write n tokens, counted up to ``far`` and measured at ``lengths``: CPU seconds of this process.
 
-    The least of ``rounds``, in which all ways and lengths take turns. ``ratio``: to a decoder with its cache at that
-    length. Metrics: log-log slopes between the last two lengths.
+    The least of ``rounds``, in which all ways and lengths take turns. ``ratio_of_seconds``: to a decoder with its
+    cache at that length. Metrics: log-log slopes between the last two lengths.
     """
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
     models = {name: build_model(replace(cfg, architecture=name), seed).eval() for name in ("decoder", "entp")}
@@ -231,7 +231,7 @@ def costs_study(
         counted = [counted_total(cfg, way, n) for n in far]
         taken = [best[way, n] for n in lengths]
         slopes[way] = {"attention": slope(far, attention), "counted": slope(far, counted)}
-        slopes[way]["measured"] = slope(lengths, taken)
+        slopes[way]["cpu_seconds"] = slope(lengths, taken)
     metrics = {
         "slopes": slopes,
         "one_pass": slope(far, [costs.decoder_pass(cfg, n) for n in far]),
@@ -240,7 +240,7 @@ def costs_study(
         "width": width,
         "far": list(far),
     }
-    return metrics, table("way length counted cpu_seconds ratio", rows)
+    return metrics, table("way length counted cpu_seconds ratio_of_seconds", rows)
 
 
 def right_costs(kind: str, cfg: ModelConfig, n: int) -> float:

@@ -240,6 +240,7 @@ def draw_costs(axes, records: Sequence[Record]) -> None:
 
     found, shared = frame(records, "costs"), dict(by="way", looks=looks(), errorbar=None, xlabel="tokens written")
     lines(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)
-    lines(axes[1], found, "length", "ratio", ylabel="CPU time / decoder with cache", xscale="log", **shared)
+    label = "CPU time / decoder with cache"
+    lines(axes[1], found, "length", "ratio_of_seconds", ylabel=label, xscale="log", **shared)
     for ax in axes:
         plain_ticks(ax.xaxis, found["length"])

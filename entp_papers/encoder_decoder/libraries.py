@@ -14,7 +14,7 @@ from entp_lib.experiments.studies import Study, columns, largest
 from entp_lib.models import build_model
 from entp_lib.models.transformer import Transformer
 from entp_lib.validation import require
-from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
+from entp_papers.encoder_decoder.bugs import across_tokens, apart_from_torch, causally, states, torch_attention
 from entp_papers.encoder_decoder.parts import DRAWN, MASKED, MaskedBatch, Masking, mask_tokens, random_stack
 
 VOCABULARY, PLACES = 29, 12
@@ -24,15 +24,6 @@ def texts() -> tuple[Tensor, Tensor]:
     """Token ids (B, T), and which of them are no padding: rows of different lengths."""
     tokens_BT = torch.randint(VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(0))
     return tokens_BT, torch.arange(9) < torch.tensor([[9], [7], [5]])
-
-
-def multihead_attention(causal: bool) -> float:
-    """The library's attention against torch.nn.MultiheadAttention."""
-    attention, x_BTD = drawn_attention(), states()
-    allowed = torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril() if causal else None
-    ours = attention(*attention.project(x_BTD), allowed, causal=False)
-    hidden = ~allowed if causal else None
-    return largest(ours, torch_attention(attention)(x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False)[0])
 
 
 @torch.no_grad()
@@ -87,16 +78,10 @@ def bert(padded: bool) -> float:
 
 @torch.no_grad()
 def copy_gpt2(source: nn.Module, model: Transformer) -> None:
-    """Fill ``model`` with the weights of a ``GPT2Model``; ConfigError where it is another function of them."""
-    theirs, ours, kind = source.config, model.cfg, source.config.activation_function
-    pairs = {
-        "n_layers": (theirs.n_layer, ours.n_layers),
-        "n_heads": (theirs.n_head, ours.n_heads),
-        "width": (theirs.n_embd, ours.width),
-        "max_length": (theirs.n_positions, ours.max_length),
-        "vocab_size": (theirs.vocab_size, ours.vocab_size),
-        "width of the MLP": (theirs.n_inner or 4 * theirs.n_embd, 4 * ours.width),
-        "positions": ("learned", ours.positions),
+    """Fill ``model``, of the same shapes, with a ``GPT2Model``'s weights; ConfigError where it computes otherwise."""
+    theirs, kind = source.config, source.config.activation_function
+    pairs = {  # what no shape of a weight tells
+        "n_heads": (theirs.n_head, model.cfg.n_heads),
         "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
         "activation_function": ("gelu_new" if kind == "gelu_pytorch_tanh" else kind, "gelu_new"),  # two names of one
     }
@@ -131,8 +116,8 @@ def gpt2() -> float:
 
 PARTS: dict[str, dict[str, Callable[[], float]]] = {
     "torch": {
-        "attention, nn.MultiheadAttention": lambda: multihead_attention(False),
-        "causal attention, nn.MultiheadAttention": lambda: multihead_attention(True),
+        "attention, nn.MultiheadAttention": lambda: apart_from_torch(across_tokens),
+        "causal attention, nn.MultiheadAttention": lambda: apart_from_torch(causally(across_tokens), causal=True),
         "encoder layer, nn.TransformerEncoderLayer": lambda: torch_layer(False),
         "decoder layer, nn.TransformerEncoderLayer": lambda: torch_layer(True),
     },

@@ -9,6 +9,7 @@ from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.verification import BOUND, compare, report, verify
 from entp_lib.registry import EXPERIMENTS
+from entp_papers.encoder_decoder.computing import costs_study
 from entp_papers.entp.count3 import COUNT3
 
 
@@ -50,6 +51,16 @@ def test_what_is_missing_or_told_otherwise_counts(record):
     assert compare(*sizes).where == "metrics.corpus.bytes"
     later = dataclasses.replace(record, curves=record.curves | {"seconds": [9.0] * len(record.curves["seconds"])})
     assert compare(record, later).outcome == "identical"
+
+
+def test_costs_that_a_clock_measured_are_no_difference(record):
+    """A record of what writing costs is what its study returns, but for times; so is one of passes per second."""
+    study = dict(lengths=[4, 8], far=[2**10, 2**11], n_layers=2, width=8, rounds=1)
+    taken = [dataclasses.replace(record, metrics=m, curves=c) for m, c in (costs_study(**study) for _ in range(2))]
+    assert taken[0].curves["cpu_seconds"] != taken[1].curves["cpu_seconds"]
+    assert compare(*taken).outcome == "identical"
+    rates = [dataclasses.replace(record, curves={"passes_per_second": [rate]}) for rate in (10.0, 20.0)]
+    assert compare(*rates).outcome == "identical"
 
 
 def test_where_another_processor_computed_a_run_the_report_says_what_that_may_do(record):
