@@ -22,11 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from entp_lib.experiments.frames import published
 from entp_lib.validation import require
 
 PARTS = ("train.txt", "valid.txt", "test.txt")
-# Table 3: triplets trained on, and how many of them were recalled.
-TABLE_3 = {50_000: 46_811, 60_000: 55_455, 70_000: 63_773, 80_000: 71_706, 90_000: 78_517, 100_000: 86_776}
 ONE_LAYER = {100_000: 88_240}  # §3.2.3, width 16: the most that the paper recalls of so many
 
 
@@ -178,12 +177,11 @@ def fitted_concepts() -> float:
 
     A ceiling through the middle of them would lie below some.
     """
-    from scipy import optimize
+    from scipy import special
 
-    def exceeded(log_concepts: float, size: float, count: float) -> float:
-        return float(expected_ceiling(np.exp(log_concepts), size)) - count / size
-
-    return max(
-        float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair)))
-        for pair in (*TABLE_3.items(), *ONE_LAYER.items())
-    )
+    table = published("compact", "triplets")
+    sizes = np.array([*table["triplets"], *ONE_LAYER], float)
+    inverse_shares = sizes / [*table["recalled"], *ONE_LAYER.values()]
+    # u = n / C of a ceiling (1 - exp(-u)) / u that is the share
+    per_concept = inverse_shares + special.lambertw(-inverse_shares * np.exp(-inverse_shares)).real
+    return float((sizes / per_concept).max())

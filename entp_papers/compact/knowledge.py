@@ -24,7 +24,7 @@ from entp_lib.experiments.measurements import Check, Level, Measurement, Observa
 from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.experiments.studies import names_of
 from entp_lib.records.store import Record, Store
-from entp_lib.statistics import exceeds, mean_interval, to_figures
+from entp_lib.statistics import exceeds, first_at, mean_interval, to_figures
 from entp_papers.compact.capacity import table
 
 NAME, REAL_NAME = "compact_graph", "compact_real_graph"
@@ -64,13 +64,11 @@ ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
     ),
 }
 WALK_TIERS: dict[str, dict[str, Any]] = {
-    "smoke": dict(traits=SMOKE, sizes=(20,), width=64, n_heads=2, epochs=4, batch_size=16, seeds=1),
+    "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
     "overnight": dict(
-        traits=dict(concepts=2400, relations=30), sizes=(1000,), width=64, n_heads=4, epochs=200, batch_size=64, seeds=5
+        ACTIVATION_TIERS["overnight"], traits=dict(concepts=2400, relations=30), epochs=200, batch_size=64
     ),
-    "paper": dict(
-        traits=LARGE, sizes=(20_000, 50_000, 100_000), width=64, n_heads=4, epochs=400, batch_size=128, seeds=3
-    ),
+    "paper": dict(ACTIVATION_TIERS["paper"], sizes=(20_000, 50_000, 100_000), width=64, epochs=400, seeds=3),
 }
 
 
@@ -164,10 +162,9 @@ def width_and_depth(records: Sequence[Record]) -> pd.DataFrame:
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
     """The gradient that is exactly zero, the ceiling, and that memory falls with size in one wiring alone."""
-    rows = select(records, part="wirings")
-    if not rows:
+    if not {"wirings", "shape", "walks"} <= {r.labels["part"] for r in records}:
         return []
-    tier = rows[0].config.tier
+    tier = records[0].config.tier
     ids, shape_ids, walk_ids = (names_of(records, part=part) for part in ("wirings", "shape", "walks"))
     found, epochs = table(records, "wirings"), epochs_needed(records)["epochs_to_99"].astype(float)
     published, described = (found[found["wiring"] == name] for name in ("published", "described"))
@@ -207,10 +204,10 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
         ceiling = r.metrics.get("ceiling", r.metrics.get("concept_ceiling"))
         counts, most = r.curves["accuracy"], 1.0 if r.labels.get("wiring") == "described" else ceiling
         last = np.array(counts[-max(1, math.ceil(END * len(counts))) :])
-        there = (e for e, a in zip(r.curves["epoch"], counts, strict=True) if a >= ARRIVED * most)
-        found = dict(reachable=most, end=last.mean(), spread=last.std(), final=counts[-1], epochs=next(there, math.nan))
+        epochs = first_at(r.curves, "accuracy", ARRIVED * most, "epoch")
+        found = dict(reachable=most, end=last.mean(), spread=last.std(), final=counts[-1], epochs=epochs)
         rows.append({k: r.labels[k] for k in labels if k in r.labels} | found)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype({"epochs": float})
 
 
 def overview(records: Sequence[Record]) -> pd.DataFrame:

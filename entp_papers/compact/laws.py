@@ -12,11 +12,13 @@ Epochs until a whole library is recalled (figure 8): a negative binomial,
     P(X = k) = C(k + r - 1, k) (1 - p)^k p^r    for k = 0, 1, 2, …,  r > 0,  0 < p ≤ 1.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from entp_lib.experiments.frames import published
 from entp_lib.validation import require
 
 Form = Literal["min", "max"]
@@ -35,13 +37,14 @@ class Parameters(NamedTuple):
     beta: float
 
 
-# Table 2, by number of layers. The second row is rounded too far to be used: f(1, 64) is negative.
-PUBLISHED = {
-    1: Parameters(145.27, -0.13, 1.29, 0.13, 0.20, 3762.70, 8741.00),
-    2: Parameters(2.45, -0.002, 0.02, -0.99, -29.08, 4413.10, 14787.00),
-}
 # Figure 13 as §3.1.3 reads it: sequences of 64 tokens that two million parameters hold, by heads.
 READ_OFF = {2: 1600.0, 4: 3300.0}
+
+
+def of_table_2(layers: int) -> Parameters:
+    """The published numbers for 1 or 2 layers. Those for 2 are rounded too far to be used: f(1, 64) is negative."""
+    row = published("compact", "capacity_model").set_index("layers").loc[layers]
+    return Parameters(*row[list(Parameters._fields)].tolist())
 
 
 def slope(p: Parameters, n_heads, length):
@@ -59,15 +62,6 @@ def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):
     return FORMS[form](slope(p, n_heads, length) * np.asarray(width, float), saturation(p, n_heads))
 
 
-def contradicted(form: Form) -> bool:
-    """Whether this form, with the one-layer row of table 2, cannot give figure 13's numbers.
-
-    The larger of the two branches is nowhere below either of them, the smaller nowhere above.
-    """
-    bounds = ((float(saturation(PUBLISHED[1], n_heads)), read) for n_heads, read in READ_OFF.items())
-    return any(bound > read if form == "max" else bound < read for bound, read in bounds)
-
-
 def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """R², root mean square error, and mean absolute error relative to the measured capacity."""
     error, spread = predicted - measured, ((measured - measured.mean()) ** 2).sum()
@@ -78,6 +72,21 @@ def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     }
 
 
+def once(law: Callable) -> Callable:
+    """``law`` of a table of points, computed once for each table, whatever asks for it again."""
+
+    @functools.cache
+    def kept(rows: tuple[tuple[float, ...], ...], *also: Any, **options: Any):
+        return law(np.array(rows), *also, **options)
+
+    @functools.wraps(law)
+    def call(points_P4: np.ndarray, *also: Any, **options: Any):
+        return kept(tuple(map(tuple, points_P4)), *also, **options)
+
+    return call
+
+
+@once
 def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None) -> Parameters:
     """The capacity model by least squares from random starting points, and from ``near``.
 
@@ -106,6 +115,7 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     return Parameters(*map(float, min(tried, key=lambda found: found.cost).x))
 
 
+@once
 def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
     """Predictions of the capacity model and of a cubic polynomial, each point's from the other seven of eight folds.
 
@@ -138,12 +148,14 @@ def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = N
 
     The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
     ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
-    own. Raises ConfigError where there are too few different numbers to test a fit.
+    own. Raises ConfigError where the variance of ``epochs`` is not above their mean, as that of every negative binomial
+    is, or where there are too few different numbers to test a fit.
     """
     from scipy import optimize, stats
 
     values = np.asarray(epochs, dtype=float)
     start = by_moments(values)
+    require(start is not None, "the variance of the epochs is not above their mean: no negative binomial fits them")
 
     def minus_log_likelihood(x: np.ndarray) -> float:
         shape = np.exp(x[0]), 1 / (1 + np.exp(-x[1]))

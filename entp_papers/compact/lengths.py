@@ -169,16 +169,6 @@ def heading(records: Sequence[Record]) -> str:
     return f"to {config.params['trained_digits']} digits\n{config.tier}, {some} seed{'s' * bool(most > 1)}"
 
 
-def reach(records: Sequence[Record]) -> str:
-    """The schemes that keep half of the answer's tokens beyond training, mean over padded seeds; how far."""
-    rows = table(select(records, format="padded"))
-    means = rows[rows["factor"] > 1].groupby(["positions", "architecture", "digits"], sort=False)["token_accuracy"]
-    kept = means.mean()[lambda found: reaches(found, 0.5)].reset_index()
-    furthest = kept.groupby(["positions", "architecture"], sort=False)["digits"].max()
-    found = ", ".join(f"{name} ({arm}) to {digits} digits" for (name, arm), digits in furthest.items())
-    return f"at least 50% of the tokens right beyond training: {found or 'none'}"
-
-
 def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
     """Whole padded sums of the trained length right: a row per scheme and arm, a column per seed."""
     rows = table(select(records, format="padded", positions=tuple(schemes)))

@@ -1,6 +1,6 @@
 """Figures of notebook 12, all from records."""
 
-import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
 from entp_lib.experiments.figures import OTHERS, PALETTE
+from entp_lib.experiments.frames import published
 from entp_lib.records.store import Record
 from entp_papers.compact import abstraction, capacity, graph, knowledge, laws, lengths
 
@@ -96,7 +97,7 @@ def epochs_needed(shatter: Mapping[str, Record]) -> Figure:
             k = np.arange(max(epochs) + 1)
             ax.plot(k, stats.nbinom.pmf(k, fit["r"], fit["p"]), color="black", lw=1)
             rejects = f"{fit['p_value']:.2f}" if fit["p_value"] >= 0.01 else f"{fit['p_value']:.1e}"
-            note = f"r = {fit['r']:.1f}, p = {fit['p']:.2g}; χ² test: {rejects}"
+            note = f"r = {fit['r']:.1f}, p = {fit['p']:.2g}; χ² test: p-value {rejects}"
         title = f"{name}: {len(epochs)} of {metrics['runs']} runs\n{note}"
         ax.set(xlabel="epochs", ylabel="share of runs per epoch", title=title)
     return fig
@@ -115,7 +116,7 @@ def wirings(triplets: pd.DataFrame, mean: pd.DataFrame) -> Figure:
     looks = {wiring: figures.Look(*look) for wiring, *look in lines}
     figures.lines(axes[0], triplets, "size", "accuracy", by="wiring", looks=looks, errorbar=None)
     axes[0].set(xlabel="triplets", ylabel="share recalled", title="ours: by what the model is shown")
-    sizes, recalled = np.array(list(graph.TABLE_3)), np.array(list(graph.TABLE_3.values()))
+    sizes, recalled = published("compact", "triplets")[["triplets", "recalled"]].to_numpy().T
     concepts = graph.fitted_concepts()
     law = graph.expected_ceiling(concepts, sizes)
     paper = dict(color=PALETTE["paper"], ls="none")
@@ -131,13 +132,11 @@ def wirings(triplets: pd.DataFrame, mean: pd.DataFrame) -> Figure:
 
 def above_floor(tiers: ByTier) -> Figure:
     """Loss above the least possible, by prefix length: one to three layers, decoder and ENTP; a row per tier."""
-    lines = {1: (":", "o", 1.3), 2: ("-", "s", 2.6), 3: ("--", "D", 1.3)}
-    looks = {
-        f"{name}{n}": figures.Look(PALETTE[name], f"{figures.NAMES[name]}, {n} layer{'s' * (n > 1)}", *line)
-        for name in ("decoder", "entp")
-        for n, line in lines.items()
-    }
-    looks["entp2"] = dataclasses.replace(looks["entp2"], width=1.3)
+    lines = {1: (":", "o"), 2: ("-", "s"), 3: ("--", "D")}
+    looks = {}
+    for name, (n, line) in itertools.product(("decoder", "entp"), lines.items()):
+        label, width = f"{figures.NAMES[name]}, {n} layer{'s' * (n > 1)}", 2.6 if (name, n) == ("decoder", 2) else 1.3
+        looks[f"{name}{n}"] = figures.Look(PALETTE[name], label, *line, width)
     fig, axes = figures.panels(2, len(tiers), width=3.4, height=2.2, squeeze=False, sharey=True)
     for row, part in zip(axes, tiers.values(), strict=True):
         positions = abstraction.by_position(part)

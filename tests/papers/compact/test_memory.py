@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 
+from entp_lib.validation import ConfigError
 from entp_papers.compact import laws, memory
-from entp_papers.compact.laws import PUBLISHED, Parameters
+from entp_papers.compact.laws import Parameters
 from entp_papers.compact.memory import MemoryConfig, Schedule
 
 CFG = MemoryConfig(symbols=8, length=5, width=12, head_width=6, n_heads=2)
@@ -87,12 +88,11 @@ def test_the_largest_library_lies_where_recall_ends():
 
 
 def test_the_printed_form_never_falls_below_saturation_which_figure_13_does():
-    heads = np.array([1, 2, 4, 8])
-    assert laws.saturation(PUBLISHED[1], heads) == pytest.approx([12_504, 16_266, 23_792, 38_843], abs=1)
-    printed = laws.capacity(PUBLISHED[1], 512, heads, 64, "max")
-    assert (printed >= laws.saturation(PUBLISHED[1], heads)).all() and printed.min() > laws.READ_OFF[4]
-    assert laws.capacity(PUBLISHED[1], 512, 4, 64, "min") == pytest.approx(3113, rel=0.01)
-    assert laws.contradicted("max") and not laws.contradicted("min")
+    heads, table_2 = np.array([1, 2, 4, 8]), laws.of_table_2(1)
+    assert laws.saturation(table_2, heads) == pytest.approx([12_504, 16_266, 23_792, 38_843], abs=1)
+    printed = laws.capacity(table_2, 512, heads, 64, "max")
+    assert (printed >= laws.saturation(table_2, heads)).all() and printed.min() > laws.READ_OFF[4]
+    assert laws.capacity(table_2, 512, 4, 64, "min") == pytest.approx(3113, rel=0.01)
 
 
 def points(noise=0.0):
@@ -103,7 +103,7 @@ def points(noise=0.0):
 
 
 def test_the_second_row_of_table_2_has_a_negative_slope_as_printed():
-    assert laws.slope(PUBLISHED[2], 1, 64) < 0
+    assert laws.slope(laws.of_table_2(2), 1, 64) < 0
 
 
 def test_fit_recovers_a_law_and_min_beats_max():
@@ -122,3 +122,5 @@ def test_the_negative_binomial_is_found_again_and_another_law_is_rejected():
     assert laws.by_moments(epochs) == pytest.approx((6, 0.1), rel=0.2) and laws.by_moments([3, 3, 4]) is None
     two_humps = np.concatenate([np.full(300, 10), np.full(300, 100)]) + np.arange(600) % 3
     assert laws.fit_epochs(two_humps.tolist())["p_value"] < 1e-6
+    with pytest.raises(ConfigError, match="variance of the epochs"):
+        laws.fit_epochs([3, 3, 4])
