@@ -35,7 +35,7 @@ from entp_papers.scratchpad.format import (
     memory_of,
     segments_of,
 )
-from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
+from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, compare_written, write
 
 VOCABULARY = 9
 EXACT = 1e-9  # in double precision
@@ -115,18 +115,6 @@ def equivalence_study(
 # --- Ways of writing -------------------------------------------------------------------------------------------------
 
 SHIFTS = {DELIMITER: 1.0, START: -9.0, END: -2.0}  # added to logits: texts of several states, no start
-
-
-def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
-    """Whether two scratchpads differ in a token or in why they stopped, and the largest difference of logits.
-
-    Logits are compared up to the first token that differs; behind it they belong to different texts.
-    """
-    texts = [sum(((*state, DELIMITER) for state in found.states), ()) for found in (definition, other)]
-    common = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
-    rows = min(common + 1, len(definition.logits_TV), len(other.logits_TV))
-    difference = largest(definition.logits_TV[:rows], other.logits_TV[:rows])
-    return (definition.states, definition.stopped) != (other.states, other.stopped), difference
 
 
 def drawn(model: Transformer, question: Tokens, way: str, longest: int, states: int, seed: int) -> Written:
@@ -269,12 +257,12 @@ def window_mask(tokens: int, window: int) -> np.ndarray:
     return (back >= 0) & (back <= window)
 
 
-def inductive_mask(question: int, tokens_per_state: int, states: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mask (N, N) of the text with duplicated states, causal: its own group and the question; and the groups (N,)."""
+def inductive_mask(question: int, tokens_per_state: int, states: int) -> np.ndarray:
+    """Mask (N, N) of the text with duplicated states, causal: a token's own group and the question."""
     copies = [tokens_per_state * min(state, 2) for state in range(1, states + 1)]
     group_N = np.repeat(np.arange(states + 1), [question, *copies])
     seen_NN = (group_N[:, None] == group_N[None]) | (group_N[None] == 0)
-    return seen_NN & np.tri(len(group_N), dtype=bool), group_N
+    return seen_NN & np.tri(len(group_N), dtype=bool)
 
 
 def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
@@ -292,7 +280,7 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
     rows, grows = [], True
     for tokens in range(2, most_tokens + 1):
         last = receptive_field(window_mask(tokens * (states + layers), tokens), layers)[-1]
-        reached = receptive_field(inductive_mask(1, tokens, 3)[0], layers)
+        reached = receptive_field(inductive_mask(1, tokens, 3), layers)
         third = 1 + tokens * 3  # where the group of the third state begins: its question's one token, then 1 + 2 states
         # at these distances a token of the second state must see itself, its own state and the one before
         near = {query - key for query in range(tokens, 2 * tokens) for key in range(query + 1)}

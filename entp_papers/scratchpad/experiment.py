@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
@@ -227,14 +226,11 @@ def trained_ways(records: Sequence[Record]) -> pd.DataFrame:
 
     Then the tokens read in each way, on the questions of trained sizes that were compared.
     """
-    ways = [{"task": r.labels["task"], **r.metrics["ways"]} for r in records if "ways" in r.metrics]
-    found = {}
-    for task, table in pd.json_normalize(ways).groupby("task", sort=False):
-        sums = table.drop(columns=["task", "largest_difference"]).sum().astype(int)
-        largest = {"largest_difference": float(table["largest_difference"].max())}
-        read = {name.split(".")[1]: sums[name] for name in sums.index if "." in name}
-        found[task] = {**sums[["texts", "differing_texts"]], **largest, **read}
-    return pd.DataFrame.from_dict(found, orient="index").map(to_figures)
+    ways = pd.json_normalize([{"task": r.labels["task"], **r.metrics["ways"]} for r in records if "ways" in r.metrics])
+    ways = ways.rename(columns=lambda name: name.removeprefix("tokens_read."))
+    how = {"texts": "sum", "differing_texts": "sum", "largest_difference": "max"}
+    how |= {way: "sum" for way in ways if way not in ("task", *how)}
+    return ways.groupby("task", sort=False).agg(how).rename_axis(None).map(to_figures)
 
 
 def errors_by_state(records: Sequence[Record]) -> pd.DataFrame:
@@ -242,11 +238,9 @@ def errors_by_state(records: Sequence[Record]) -> pd.DataFrame:
 
     ``beyond``: the state's number is one that no scratchpad in training had. Runs without a scratchpad are left out.
     """
-    parts = []
-    for r in records:
-        setting, errors = r.config.params["setting"], r.curves["error_by_state"]
-        if setting["scratchpad"] != "none":
-            state = np.array(r.curves["state"])
-            trained = len(errors) - (max(setting["test_sizes"]) - max(setting["train_sizes"]))
-            parts.append(pd.DataFrame({**r.labels, "state": state, "error": errors, "beyond": state > trained}))
-    return pd.concat(parts, ignore_index=True)
+    with_states = [r for r in records if r.labels["scratchpad"] != "none"]
+    table = long(with_states, ["state", "error_by_state"]).rename(columns={"error_by_state": "error"})
+    sizes = {r.labels["task"]: r.config.params["setting"] for r in with_states}
+    longer = {task: max(setting["test_sizes"]) - max(setting["train_sizes"]) for task, setting in sizes.items()}
+    trained = table.groupby("task")["state"].transform("max") - table["task"].map(longer)
+    return table.assign(beyond=table["state"] > trained)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from entp_lib.experiments.studies import largest
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_papers.scratchpad.format import DELIMITER, END, START, Tokens, group_mask, memory_of
@@ -195,6 +196,20 @@ def write(model: Transformer, question: Sequence[int], way: str, limits: Limits,
         if stopped:
             return Written(contents(reader.segments), stopped, reader.forwards, torch.stack(logits))
         reader.append(token)
+
+
+def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
+    """Whether two scratchpads differ in a token or in why they stopped, and the largest difference of logits.
+
+    Logits are compared up to the first token that differs; behind it they belong to different texts. Given states are
+    the same in both, and have no logits.
+    """
+    texts = [sum(((*state, DELIMITER) for state in found.states), ()) for found in (definition, other)]
+    common = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    given = len(texts[0]) - len(definition.logits_TV)
+    rows = min(common + 1 - given, len(definition.logits_TV), len(other.logits_TV))
+    difference = largest(definition.logits_TV[:rows], other.logits_TV[:rows])
+    return (definition.states, definition.stopped) != (other.states, other.stopped), difference
 
 
 def why_stopped(token: int, segments: list[list[int]], limits: Limits) -> str:

@@ -1,20 +1,16 @@
-"""Pictures of notebook 13: one text's mask and targets, which states reach which, scores by length and by state."""
+"""Pictures of notebook 13: one text's mask and targets, scores by length and by state."""
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
 
 from entp_lib.experiments.figures import PALETTE, Look, heat, interval, lines
-from entp_papers.scratchpad.exact import inductive_mask, receptive_field, window_mask
 from entp_papers.scratchpad.format import Row, batch_of
 
 SEEN = ListedColormap(["#F2F2F2", "#56B4E9", "#0072B2"])  # hidden, the memory, the own group
-REACH = ListedColormap(["#F2F2F2", "#0072B2", "#CC79A7"])  # out of reach, allowed, an older state
 COUNTED, COPIED = "#009E73", "#9E9E9E"
 # An architecture has its colour; line and marker say which scratchpad.
 LOOKS = {
@@ -44,30 +40,6 @@ def draw_row(ax: Axes, row: Row, symbols: Sequence[str]) -> None:
             ax.axhline(number, color="white", lw=1.2)
             ax.axvline(number, color="white", lw=1.2)
     ax.set(xlabel="token that is seen, and its position id", ylabel="token that sees")
-
-
-def draw_relative(figure: Figure, axes: Sequence[Axes], T: int = 4, states: int = 5) -> None:
-    """Which tokens reach which in states of T tokens: by a window through one layer and two, by the inductive mask.
-
-    A window of 2 T - 1 is what the last token of a state needs to see the first token of the state before. Allowed are
-    the token's own state and the one before; in the text with duplicated states, older states are other groups.
-    """
-    state_N = np.arange(T * states) // T
-    older_NN, window_NN = state_N[None] < state_N[:, None] - 1, window_mask(T * states, 2 * T - 1)
-    mask_NN, group_N = inductive_mask(0, T, states)
-    shown = [(f"window of 2 T − 1, layers: {n}", receptive_field(window_NN, n), older_NN) for n in (1, 2)]
-    others_NN = group_N[None] != group_N[:, None]
-    shown += [("inductive mask on its text\n(states written twice), layers: 4", receptive_field(mask_NN, 4), others_NN)]
-    for ax, (title, field_NN, old_NN) in zip(axes, shown, strict=True):
-        heat(ax, np.where(field_NN, np.where(old_NN, 2, 1), 0), cmap=REACH, vmax=2)
-        for edge in range(T, len(field_NN), T):
-            ax.axhline(edge, color="white", lw=0.8)
-            ax.axvline(edge, color="white", lw=0.8)
-        ax.set(xlabel="token that is reached", title=title)
-    axes[0].set_ylabel("token that reads")
-    said = {"own state or the one before": 1, "an older state": 2}
-    patches = [plt.Rectangle((0, 0), 1, 1, color=REACH(i)) for i in said.values()]
-    figure.legend(patches, said, loc="outside lower center", ncols=2)
 
 
 def draw_lengths(axes: Sequence[Axes], sizes: pd.DataFrame) -> None:

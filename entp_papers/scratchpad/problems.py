@@ -94,13 +94,13 @@ class SpacedParity(Problem):
         return (*text, "="), ()
 
     def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
-        slot, parity = (-1, 0) if state is None else (self.slot(state), number_in(state[-1:]))
+        slot, parity = (-1, 0) if state is None else (self.slot(state), int(state[-1]))
         slot = next((place for place in range(slot + 1, self.slots) if question[place] != "_"), self.slots)
         bit = "_" if slot == self.slots else question[slot]
         return tuple(f"[{slot:02}]{bit},{parity ^ (bit == '1')}")
 
     def slot(self, state: Symbols) -> int:
-        return number_in(state[1:3])
+        return int("".join(state[1:3]))
 
     def answer(self, state: Symbols) -> Symbols | None:
         return state[-1:] if len(state) == 7 and self.slot(state) == self.slots else None
@@ -164,12 +164,11 @@ class SpacedAddition(Problem):
         """Both slots, the carry and the register of a state. ValueError where it has another form."""
         if len(state) != 15 + self.most_digits or state[10] != "c":
             raise ValueError(f"{''.join(state)!r}: not a state")
-        first = -1 if state[1:3] == ("-", "1") else number_in(state[1:3])
-        return first, number_in(state[6:8]), number_in(state[11:12]), state[13:]
+        return int("".join(state[1:3])), int("".join(state[6:8])), int(state[11]), state[13:]
 
     def answer(self, state: Symbols) -> Symbols | None:
         first, _, _, register = self.fields(state)
-        return register[: register.index("$")] if first < 0 and state[9] == "_" else None
+        return register[: register.index("$")] if first == -1 and state[9] == "_" else None
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
         a, b = "".join(question[: self.slots]).replace("_", "").split("+")
@@ -217,7 +216,7 @@ class ShiftAddition(Problem):
     def fields(self, state: Symbols) -> tuple[Symbols, Symbols, Symbols, int]:
         """Both operands, the register and the carry of a state that is not the last."""
         width = self.most_digits + 1
-        return state[:width], state[width + 1 : 2 * width + 1], state[2 * width + 2 : -2], number_in(state[-1:])
+        return state[:width], state[width + 1 : 2 * width + 1], state[2 * width + 2 : -2], int(state[-1])
 
     def answer(self, state: Symbols) -> Symbols | None:
         return None if "+" in state else state[: state.index("$")]
@@ -277,14 +276,6 @@ PROBLEMS: dict[str, type[Problem]] = {
     "shift_addition": ShiftAddition,
     "two_cycles": TwoCycles,
 }
-
-
-def number_in(symbols: Symbols) -> int:
-    """The number that some symbols write. ValueError where they do not."""
-    text = "".join(symbols)
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r}: must be digits")
-    return int(text)
 
 
 def random_number(size: int, generator: np.random.Generator) -> int:

@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.experiments.studies import Study, columns, descend, largest
+from entp_lib.experiments.studies import Study, columns, descend
 from entp_lib.models import build_model
 from entp_lib.records import resuming
 from entp_lib.tasks.base import Batch, seed_from
 from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
 from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, ordinary, segments_of
-from entp_papers.scratchpad.generation import EXACT_WAYS, Limits, write, write_many
+from entp_papers.scratchpad.generation import EXACT_WAYS, Limits, compare_written, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
 
 SPARE = 8  # tokens of context beyond the longest text, so that a model may err
@@ -143,13 +143,9 @@ def compare_ways(model: nn.Module, examples: Sequence[Example]) -> dict[str, Any
     for e in examples:
         given = e.states[: e.given]
         runs = {way: write(model, e.question, way, most, given=given) for way in EXACT_WAYS}
-        first = runs["trimmed"]
         for way, found in runs.items():
-            read[way] += found.forwards
-            if found.states != first.states:
-                differing += 1
-            else:
-                apart = max(apart, largest(found.logits_TV, first.logits_TV))
+            differs, difference = compare_written(runs["trimmed"], found)
+            differing, apart, read[way] = differing + differs, max(apart, difference), read[way] + found.forwards
     model.float()
     return {"largest_difference": apart, "differing_texts": differing, "texts": len(examples), "tokens_read": read}
 
