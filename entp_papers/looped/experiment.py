@@ -139,9 +139,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     adders = frame(records, "circuits").query("circuit.str.startswith('adder')")
     units = (adders["hidden"] / adders["circuit"].str.extract(r"(\d+)", expand=False).astype(int)).max() - 2
     corrected = circuits and units <= 8 and never_fails("corrected", "E9")
-    words = "mod 2^d, or with d + 1 outputs"
-    remark = f"{units:g}d hidden units, and 2d more that remove the old value"
-    check("LT-1", "circuits errata", never_fails("printed", "E9"), corrected, words, remark=remark)
+    words = f"mod 2^d, or with d + 1 outputs; {units:g}d hidden units, and 2d more that remove the old value"
+    check("LT-1", "circuits errata", never_fails("printed", "E9"), corrected, words)
     check("LT-2", "copying off_target", copies and found["off_target"]["within_bound"])
     corrected = copies and exact and never_fails("corrected", "E2")
     check(
