@@ -4,9 +4,10 @@ import pytest
 from made_up import sound
 
 from entp_lib.experiments.frames import select
-from entp_lib.records.store import Record
+from entp_lib.records.store import Record, RecordError
 from entp_lib.reports.ledger import ledger
-from entp_papers.compact import lengths
+from entp_papers.compact import capacity, knowledge, lengths
+from entp_papers.compact.capacity import CAPACITY
 from entp_papers.compact.lengths import LENGTHS
 
 
@@ -26,6 +27,18 @@ def sums(experiment, tier, share, tokens=lambda labels, factor: 0.5, **labels):
         return dict(zip(("accuracy", "token_accuracy"), both, strict=True)), {"loss": [1.0]}
 
     return records_of(experiment, tier, contents, **labels)
+
+
+def test_runs_that_a_time_limit_cut_off_are_one_line_and_no_verdict():
+    sweep, triplets = records_of(CAPACITY, "quick", part="sweep"), records_of(knowledge.GRAPH, "quick", part="wirings")
+    assert capacity.measure(sweep) == knowledge.measure(triplets) == []
+    assert capacity.same_with_one_layer(sweep) is None
+    for part, table, records in (
+        ("largest", capacity.two_measures, sweep),
+        ("shape", knowledge.width_and_depth, triplets),
+    ):
+        with pytest.raises(RecordError, match=f"the part '{part}'"):
+            table(records)
 
 
 def at_trained(labels, factor):

@@ -3,12 +3,14 @@
 import copy
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from entp_lib.experiments import claims
 from entp_lib.experiments.studies import of_study
 from entp_lib.records.store import Store
 from entp_lib.registry import STUDIES
+from entp_papers.looped import experiment
 from entp_papers.looped.block_studies import attention_square, sawtooth_square
 from entp_papers.looped.experiment import LOOPED, TIERS
 
@@ -117,6 +119,10 @@ def test_every_statement_of_the_paper_has_a_verdict(records):
     assert LOOPED.measure(records[:-1]) == []  # no verdict without all studies
 
 
+def test_sizes_are_whole_numbers(records):
+    assert all(map(pd.api.types.is_integer_dtype, experiment.size_table(records).dtypes))
+
+
 def same_error(curves):
     """Roots alone are asked, too: the six operations together may err little all the same."""
     rows = zip(curves["operation"], curves["error"], strict=True)
@@ -127,6 +133,7 @@ def same_error(curves):
     ("study", "change", "refuted"),
     [
         ("errata", lambda m, c: m["E9"].update(corrected=5), "LT-1"),
+        ("circuits", lambda m, c: c.update(hidden=[2 * units for units in c["hidden"]]), "LT-1"),
         ("errata", lambda m, c: m["E2"].update(corrected=5), "LT-3"),
         ("errata", lambda m, c: m["E1"].update(corrected=5), "LT-4.3"),
         ("depth", lambda m, c: m.update(factor_of_a_level=2.0), "LT-6.3"),  # one wide layer needs no depth
