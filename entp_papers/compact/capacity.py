@@ -194,7 +194,6 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     sweep = select(records, part="sweep")
     if len(sweep) < 24 or not PARTS <= {r.labels["part"] for r in records}:
         return []
-    runs = sweep[0].config.params["runs"]
     tier, ids, one = sweep[0].config.tier, names_of(sweep), names_of(records, part="one_layer")
 
     def observe(claim: str, part: str, seen: str, why: str) -> Observation:
@@ -202,6 +201,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
 
     fitted, found, widest = forms(records), points(records), two_measures(records).iloc[-1]
     r2 = {name: laws.quality(found[:, 3], values)["r2"] for name, values in laws.left_out(found).items()}
+    shape = f"at width {widest.name}, {sweep[0].config.params['runs']} runs each"
     # by the budget held equal, epochs or steps, capacity by batch size
     batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
     rising = {equal: "rises" if batches[equal].is_monotonic_increasing else "does not rise" for equal in batches}
@@ -242,8 +242,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         observe(
             "CT-mls",
             "largest",
-            "{above_chance:.0f} and {largest library:.0f}".format_map(widest)
-            + f" at width {widest.name}, {runs} runs each",
+            f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} {shape}",
             "no wide model",
         ),
         observe(

@@ -12,9 +12,8 @@ Epochs until a whole library is recalled (figure 8): a negative binomial,
     P(X = k) = C(k + r - 1, k) (1 - p)^k p^r    for k = 0, 1, 2, …,  r > 0,  0 < p ≤ 1.
 """
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -72,21 +71,6 @@ def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     }
 
 
-def once(law: Callable) -> Callable:
-    """``law`` of a table of points, computed once for each table, whatever asks for it again."""
-
-    @functools.cache
-    def kept(rows: tuple[tuple[float, ...], ...], *also: Any, **options: Any):
-        return law(np.array(rows), *also, **options)
-
-    @functools.wraps(law)
-    def call(points_P4: np.ndarray, *also: Any, **options: Any):
-        return kept(tuple(map(tuple, points_P4)), *also, **options)
-
-    return call
-
-
-@once
 def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None) -> Parameters:
     """The capacity model by least squares from random starting points, and from ``near``.
 
@@ -115,7 +99,6 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     return Parameters(*map(float, min(tried, key=lambda found: found.cost).x))
 
 
-@once
 def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
     """Predictions of the capacity model and of a cubic polynomial, each point's from the other seven of eight folds.
 
