@@ -2,12 +2,12 @@
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, config_id
+from entp_lib.config import BEST_FIRST, ON_CPU, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.experiments.caveats import still_improving
 from entp_lib.experiments.changes import changed, texts
 from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, strongest
@@ -26,7 +26,7 @@ class NoRuns(ConfigError):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have (``Plan`` is a table).
+    """A named set of runs. ``plan(tier, seeds)`` lists those of one of its ``tiers`` (``Plan`` is a table).
 
     ``measure``: the records of a tier to what they say of claims (``Comparisons`` is a table). ``version``: raised when
     the same configuration would now give another result, which abandons all earlier records. ``jobs`` = 1 where runs at
@@ -44,6 +44,7 @@ class Experiment:
     notebook: str
     plan: Callable[[str, int], list[PlannedRun]]
     measure: Callable[[Sequence[Record]], list[Measurement | Check]]
+    tiers: Collection[str] = field(default=TIERS, hash=False)
     jobs: int = 0
     changeable: bool = True
     seeded: bool = True
@@ -53,7 +54,9 @@ class Experiment:
     show_only: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "plan", functools.cache(self.plan))  # read by many, changed by none
+        plan, tiers = self.plan, self.tiers
+        planned = functools.cache(lambda tier, seeds=0: plan(tier, seeds) if tier in tiers else [])
+        object.__setattr__(self, "plan", planned)  # read by many, changed by none
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
 

@@ -26,9 +26,12 @@ def planned(config: RunConfig, **labels: Any) -> PlannedRun:
     return PlannedRun(config, {**common, **labels})
 
 
-def planned_study(config: StudyConfig, **labels: Any) -> PlannedRun:
+def planned_study(
+    experiment: str, tier: str, study: str, params: dict[str, Any], seed: int = 0, **labels: Any
+) -> PlannedRun:
     """A study with its labels."""
-    return PlannedRun(config, {"study": config.study, "seed": config.model_seed, "tier": config.tier, **labels})
+    config = StudyConfig(experiment, tier, study, params, seed, seed)
+    return PlannedRun(config, {"study": study, "seed": seed, "tier": tier, **labels})
 
 
 def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:

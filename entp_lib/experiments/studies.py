@@ -8,7 +8,6 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
@@ -77,7 +76,7 @@ def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Ca
 
     def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         found = tiers.get(tier, {}).items()
-        return [planned_study(StudyConfig(experiment, tier, f"{experiment}_{name}", params)) for name, params in found]
+        return [planned_study(experiment, tier, f"{experiment}_{name}", params) for name, params in found]
 
     return plan
 

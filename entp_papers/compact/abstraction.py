@@ -5,7 +5,6 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select
 from entp_lib.experiments.measurements import Check, Level, Measurement
@@ -59,15 +58,12 @@ LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every arm of the tier and its seeds, seeds outermost."""
-    if tier not in TIERS:
-        return []
     t, found = TIERS[tier], []
     for architecture, n_layers, n_heads, scored in t["shapes"]:
         for seed in range(seeds or t["seeds"]):
             shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
             params = dict(task={**t["task"], "scored": scored}, seed=seed, **shape, **t["shared"])
-            config = StudyConfig(NAME, tier, "compact_abstraction", params, seed, seed)
-            found.append(planned_study(config, scored=scored, **shape))
+            found.append(planned_study(NAME, tier, "compact_abstraction", params, seed, scored=scored, **shape))
     return by_seed(found)
 
 
@@ -78,8 +74,7 @@ def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
         shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
         shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
         params = dict(task=TIERS[tier]["task"], seed=seed, **shape, **shared)
-        config = StudyConfig(LAST_TOKEN_NAME, tier, "compact_last_token", params, seed, seed)
-        found.append(planned_study(config, **shape))
+        found.append(planned_study(LAST_TOKEN_NAME, tier, "compact_last_token", params, seed, **shape))
     return found
 
 
@@ -173,7 +168,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
 
 
 TITLE, LAST_TOKEN_TITLE = "Abstraction from instantiations of a template", "What two thirds of the last tokens are"
-ABSTRACTION = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure)
+ABSTRACTION = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure, tiers=TIERS)
 LAST_TOKEN = Experiment(
     LAST_TOKEN_NAME, version=1, title=LAST_TOKEN_TITLE, notebook=NOTEBOOK, plan=plan_last_token, measure=no_claims
 )

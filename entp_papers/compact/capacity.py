@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation
@@ -51,13 +50,11 @@ TIERS: dict[str, dict[str, Any]] = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """All studies of a tier; ``seeds`` > 0 sets the number of runs that each trains side by side, except figure 8's."""
-    if tier not in TIERS:
-        return []
     t, found = TIERS[tier], []
     runs, few = seeds or t["runs"], t["shatter"]
 
     def add(part: str, params: dict[str, Any], study: str = "compact_capacity", **labels) -> None:
-        found.append(planned_study(StudyConfig(NAME, tier, study, params), part=part, **labels))
+        found.append(planned_study(NAME, tier, study, params, part=part, **labels))
 
     def model(width: int, n_heads: int, length: int, **changes) -> dict[str, Any]:
         shape = dict(symbols=t["symbols"], width=width, n_heads=n_heads, length=length, head_width=t["head_width"])
@@ -256,4 +253,4 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
 
 
 TITLE = "Capacity of compact Transformers for random sequences"
-CAPACITY = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure)
+CAPACITY = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure, tiers=TIERS)

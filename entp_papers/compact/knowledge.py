@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Level, Measurement, Observation
@@ -74,14 +73,11 @@ WALK_TIERS: dict[str, dict[str, Any]] = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Triplets by wiring and size, triplets by width and depth, and walks by architecture and depth."""
-    if tier not in TIERS:
-        return []
     t, found = TIERS[tier], []
 
     def add(study: str, part: str, seed: int, params: dict[str, Any], epochs: int = t["epochs"], **labels) -> None:
         graph = dict(source="synthetic", traits=t["traits"], seed=seed, epochs=epochs, batch_size=t["batch_size"])
-        config = StudyConfig(NAME, tier, study, graph | params, seed, seed)
-        found.append(planned_study(config, part=part, **labels))
+        found.append(planned_study(NAME, tier, study, graph | params, seed, part=part, **labels))
 
     for seed in range(seeds or t["seeds"]):
         for size in t["sizes"]:
@@ -106,8 +102,8 @@ def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
     for source in ("nations", "umls", "kinships") if epochs else ():
         for wiring in WIRINGS:
             params = dict(source=source, size=0, model=dict(wiring=wiring, width=64), epochs=epochs, batch_size=64)
-            config = StudyConfig(REAL_NAME, tier, "compact_triplets", params)
-            found.append(planned_study(config, part="real", source=source, wiring=wiring))
+            labels = dict(part="real", source=source, wiring=wiring)
+            found.append(planned_study(REAL_NAME, tier, "compact_triplets", params, **labels))
     return found
 
 
@@ -129,7 +125,7 @@ def planned(
             else:
                 labels, own = dict(wiring=wiring, **arm), dict(size=size, model=dict(wiring=wiring, **shape))
                 study = "compact_triplets"
-            found.append(planned_study(StudyConfig(name, tier, study, params | own, seed, seed), size=size, **labels))
+            found.append(planned_study(name, tier, study, params | own, seed, size=size, **labels))
     return found
 
 
@@ -289,7 +285,13 @@ def measure_walks(records: Sequence[Record]) -> list[Measurement]:
 
 
 GRAPH = Experiment(
-    NAME, version=1, title="Knowledge graphs by heart, in three wirings", notebook=NOTEBOOK, plan=plan, measure=measure
+    NAME,
+    version=1,
+    title="Knowledge graphs by heart, in three wirings",
+    notebook=NOTEBOOK,
+    plan=plan,
+    measure=measure,
+    tiers=TIERS,
 )
 REAL_GRAPH = Experiment(
     REAL_NAME, version=1, title="Three real graphs by heart", notebook=NOTEBOOK, plan=plan_real, measure=no_claims

@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Level, Measurement
@@ -86,14 +85,12 @@ def planned(name: str, tier: str, cell: tuple[str, str, str], seed: int, steps: 
     """A run of a cell: its format, positions and architecture; ``steps``: others than the tier's."""
     arm = dict(zip(("format", "positions", "architecture"), cell, strict=True))
     params = {**arm, "seed": seed, **TIERS[tier]["shared"], **({"steps": steps} if steps else {})}
-    config = StudyConfig(name, tier, "compact_addition", params, seed, seed)
-    return planned_study(config, **{**arm, "arm": arm["architecture"], **labels})
+    labels = {**arm, "arm": arm["architecture"], **labels}
+    return planned_study(name, tier, "compact_addition", params, seed, **labels)
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
-    if tier not in TIERS:
-        return []
     t = TIERS[tier]
     cells = [("padded", name, seeds or t.get("more", {}).get(name, t["seeds"])) for name in SCHEMES]
     cells += [(form, name, seeds or t["other_seeds"]) for form in FORMATS if form != "padded" for name in t["others"]]
@@ -231,7 +228,7 @@ def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
 
 TITLE = "Addition beyond the trained length, by format and positions"
 SEEDS_TITLE = "Addition of five digits, more seeds of the positional schemes"
-LENGTHS = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure)
+LENGTHS = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure, tiers=TIERS)
 LENGTH_SEEDS = Experiment(
     SEEDS_NAME, version=1, title=SEEDS_TITLE, notebook=NOTEBOOK, plan=plan_seeds, measure=measure_seeds
 )

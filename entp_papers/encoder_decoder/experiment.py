@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.experiments.plans import PlannedRun, planned_study
@@ -137,16 +136,14 @@ COMPARED = (
 
 def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every arm at every seed, which share windows, initial weights and misprints."""
-    if tier not in TIERS:
-        return []
     t, runs = TIERS[tier], []
     for seed in range(seeds or t["seeds"]):
         for arm, (objective, scored) in ARMS.items():
             text = dict(t["text"], prefixes=t["prefixes"][scored])
             setting = dict(objective=objective, text=text, **t["setting"])
             params = dict(setting=setting, train_config=t["train"], model_seed=seed, data_seed=seed)
-            config = StudyConfig("objectives", tier, "encoder_decoder_objective", params, seed, seed)
-            runs.append(planned_study(config, arm=arm, objective=objective))
+            labels = dict(arm=arm, objective=objective)
+            runs.append(planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels))
     return runs
 
 
@@ -173,6 +170,7 @@ OBJECTIVES = Experiment(
     title="Masked, causal and ENTP's training of one backbone on one text",
     notebook=NOTEBOOK,
     plan=plan_objectives,
+    tiers=TIERS,
     measure=measure_objectives,
 )
 

@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import mean_table, summary
 from entp_lib.experiments.plans import TWINS, PlannedRun, planned_study
@@ -118,7 +118,7 @@ def plan_repeats(tier: str, seeds: int = 0) -> list[PlannedRun]:
     runs = []
     for steps, config in sorted(configs.items()):
         params = {"task": config.task_params, "trained": steps * config.train.batch_size, "scored": SCORED}
-        runs.append(planned_study(StudyConfig("count3_repeats", tier, "counting_repeats", params)))
+        runs.append(planned_study("count3_repeats", tier, "counting_repeats", params))
     return runs
 
 
@@ -190,14 +190,12 @@ def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[
 
 def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew and probed."""
-    if tier not in ("smoke", "quick"):
-        return []
     setting, runs = TIERS[tier], []
     for seed in range(seeds or {"smoke": 1, "quick": 3}[tier]):
         for arm in TWINS:
             model = dict(architecture=arm, **setting.model)
             params = dict(task=setting.task, model=model, train_config=plain(setting.train), seed=seed)
-            runs.append(planned_study(StudyConfig("count3_probe", tier, "counting_probe", params, seed, seed), arm=arm))
+            runs.append(planned_study("count3_probe", tier, "counting_probe", params, seed, arm=arm))
     return runs
 
 
@@ -213,4 +211,6 @@ def probe_table(records: Sequence[Record]) -> pd.DataFrame:
 ALONE, TITLE = dict(changeable=False), "Count3 at length 24: how much of what is scored has come up in training"
 COUNT3_REPEATS = Experiment("count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False, **ALONE)
 TITLE = "Do models of Count3 use the shortcut that looks at no pair?"
-COUNT3_PROBE = Experiment("count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, **ALONE)
+COUNT3_PROBE = Experiment(
+    "count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=("smoke", "quick"), **ALONE
+)

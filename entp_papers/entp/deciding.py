@@ -39,8 +39,6 @@ def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
     The last has the steps at which it has the multiply-adds of ENTP on a quarter, so that more steps and more answers
     are told apart.
     """
-    if tier not in ("smoke", "overnight"):
-        return []
     runs = []
     for run in select(language.OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm="entp"):
         few = replace(run.config, experiment="openwebtext_positions")
@@ -78,16 +76,12 @@ def match3_arms(experiment: str, tier: str, steps: int, rates: dict[str, float],
 
 def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The pilot: every arm at every rate, on a seed that no comparison uses."""
-    if tier not in MATCH3_STEPS:
-        return []
     steps = MATCH3_STEPS[tier][0]
     return [r for rate in RATES for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(CHOSEN, rate), SEED)]
 
 
 def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Match3′ to its end: the three arms, each at the rate that the pilot chose for it, paired by random seed."""
-    if tier not in MATCH3_STEPS:
-        return []
     every = range(seeds or (2 if tier == "smoke" else 5))
     return [r for seed in every for r in match3_arms("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)]
 
@@ -268,11 +262,17 @@ def measure_windows(records: Sequence[Record]) -> list[Measurement]:
 
 
 ALONE, TITLE = dict(changeable=False), "Language modelling on all positions"
-TEXT_POSITIONS = Experiment("openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, MEASURE_TEXT, **ALONE)
+TEXT_POSITIONS = Experiment(
+    "openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, MEASURE_TEXT, tiers=("smoke", "overnight"), **ALONE
+)
 PILOTED, TITLE = dict(ALONE, seeded=False), "Match3′ to its end: which rate suits which arm"
-MATCH3_RATES = Experiment("match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, **PILOTED)
+MATCH3_RATES = Experiment(
+    "match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, tiers=MATCH3_STEPS, **PILOTED
+)
 TITLE = "Match3′ to its end, each arm at its own rate"
-MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, **ALONE)
+MATCH3_END = Experiment(
+    "match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, tiers=MATCH3_STEPS, **ALONE
+)
 TITLE = "Count3: where ENTP might part from the decoder"
 COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, **PILOTED)
 TITLE = "Addition on the authors' windows, by checkpoint rule"

@@ -31,8 +31,6 @@ TIERS = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every number of full layers and seed at both budgets; the runs of ENTP serve both, and are planned once."""
-    if tier not in TIERS:
-        return []
     setting, runs = TIERS[tier], []
     entp = run_of("full_layers", tier, "counting", setting.task, setting.model, setting.train, "entp")
     for full in FULL_LAYERS:
@@ -79,4 +77,6 @@ CLAIMS = [
     Paired("L-2-0", "token_accuracy", "2 full", "0 full", dict(budget=SAME_STEPS)),
 ]
 TITLE, MEASURE = "How many full layers Count3 takes", Comparisons(CLAIMS, excluded=no_pairs_found)
-FULL_LAYER_RUNS = Experiment("full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, changeable=False)
+FULL_LAYER_RUNS = Experiment(
+    "full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, tiers=TIERS, changeable=False
+)

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from entp_lib.config import ModelConfig, StudyConfig
+from entp_lib.config import ModelConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import published, select
 from entp_lib.experiments.measurements import Check
@@ -62,7 +62,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     pairs = published("entp", NAME)[["task", "model"]].drop_duplicates()
     pairs = {"smoke": pairs.query("task == 'shakespeare' and model == 'small'"), "quick": pairs}.get(tier)
     rows = [] if pairs is None else pairs.to_dict("records")
-    return [planned_study(StudyConfig("authors_log", tier, NAME, row), **row) for row in rows]
+    return [planned_study("authors_log", tier, NAME, row, **row) for row in rows]
 
 
 def spent(record: Record) -> pd.DataFrame:

@@ -248,7 +248,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The bound of every task that has runs, is planned or is the paper's, a study each."""
     tasks = {"smoke": SMOKE, "quick": QUICK}.get(tier, ())
     simulated = SIMULATED if tier == "quick" else 1000
-    return [planned_study(study_of(*task, tier=tier, simulated=simulated)) for task in tasks]
+    studies = (study_of(*task, tier=tier, simulated=simulated) for task in tasks)
+    return [planned_study(NAME, tier, config.study, config.params) for config in studies]
 
 
 TITLE, OPTIONS = "What a predictor gets that looks at no pair", dict(changeable=False, seeded=False)

@@ -77,8 +77,6 @@ def plan_counting_all(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_four_digits(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """One run of ENTP, on the gate's seed."""
-    if tier not in FOUR_DIGITS:
-        return []
     setting = FOUR_DIGITS[tier]
     params = {**setting.task, "split_seed": SEED}
     config = run_of("addition_four_digits", tier, "long_addition", params, setting.model, setting.train, "entp", SEED)
@@ -120,4 +118,6 @@ COUNT3_LONG_PAIRS = Experiment(
 TITLE, MEASURE = "Count3 at length 24, all prefixes", lead_claims(CLAIMS)
 COUNT3_LONG_ALL = Experiment("count3_long_all", 1, TITLE, "03_count3", plan_counting_all, MEASURE, **ALONE)
 TITLE = "Addition trained to four digits: the gate"
-ADDITION_FOUR_DIGITS = Experiment("addition_four_digits", 1, TITLE, "07_addition", plan_four_digits, no_claims, **ALONE)
+ADDITION_FOUR_DIGITS = Experiment(
+    "addition_four_digits", 1, TITLE, "07_addition", plan_four_digits, no_claims, tiers=FOUR_DIGITS, **ALONE
+)

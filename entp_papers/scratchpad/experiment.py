@@ -5,7 +5,6 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check
@@ -130,8 +129,6 @@ TRAINED: dict[str, dict[str, Any]] = {
 
 def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every task and arm at every seed of a tier; arms of one seed see the same questions."""
-    if tier not in TRAINED:
-        return []
     t, runs = TRAINED[tier], []
     for seed in range(seeds or t["seeds"]):
         for task, (shape, arms) in t["tasks"].items():
@@ -139,9 +136,9 @@ def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:
                 scratchpad, architecture = ARMS[arm]
                 setting = dict(problem=task, scratchpad=scratchpad, architecture=architecture, **shape)
                 params = dict(setting=setting, train=t["train"], tested=t["tested"], compared=5, seed=seed)
-                config = StudyConfig("scratchpad_training", tier, "scratchpad_training", params, seed, seed)
                 labels = dict(task=task, arm=arm, architecture=architecture, scratchpad=scratchpad)
-                runs.append(planned_study(config, **labels))
+                study = "scratchpad_training"  # and the experiment's name
+                runs.append(planned_study(study, tier, study, params, seed, **labels))
     return runs
 
 
@@ -187,6 +184,7 @@ SCRATCHPAD_TRAINING = Experiment(
     title="Inductive, ordinary and no scratchpad, tested beyond the trained lengths",
     notebook=NOTEBOOK,
     plan=plan_training,
+    tiers=TRAINED,
     measure=MEASURE_TRAINING,
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import SIZES, ModelConfig, StudyConfig
+from entp_lib.config import SIZES, ModelConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
@@ -50,8 +50,8 @@ TIERS: dict[str, list[dict]] = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """One study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
-    studies = [StudyConfig("complexity", tier, "costs", params) for params in TIERS.get(tier, [])]
-    return [planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**config.params)) for config in studies]
+    shapes = ((params, "{n_layers}/{n_heads}/{width}".format(**params)) for params in TIERS.get(tier, []))
+    return [planned_study("complexity", tier, "costs", params, shape=shape) for params, shape in shapes]
 
 
 def shape_title(record: Record) -> str:

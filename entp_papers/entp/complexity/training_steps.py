@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from entp_lib.arithmetic import AVX2, NATIVE, for_new_processes, multiplies_bf16
-from entp_lib.config import SIZES, ModelConfig, StudyConfig
+from entp_lib.config import SIZES, ModelConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.experiments.studies import Study, at_least
@@ -92,8 +92,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     runs = []
     for shape, (name, precision) in product(TIERS.get(tier, []), ARITHMETIC):
         params = {**shape, "arithmetic": name, "precision": precision}
-        config = StudyConfig("training_steps", tier, "training_steps", params)
-        runs.append(planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**shape)))
+        label = "{n_layers}/{n_heads}/{width}".format(**shape)
+        runs.append(planned_study("training_steps", tier, "training_steps", params, shape=label))
     return runs
 
 

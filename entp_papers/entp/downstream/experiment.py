@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.config import RunConfig, TrainConfig, config_id
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import curves, gap_table, paired, published, select
@@ -88,8 +88,7 @@ def plan_pronouns(tier: str, seeds: int = 0) -> list[PlannedRun]:
     found = []
     for run in language_models(tier, seeds):
         params = {"weights": record_name(run.config), "source": "hub" if tier == "paper" else "embedded"}
-        config = StudyConfig("pronouns", tier, "pronouns", params, run.config.model_seed, run.config.data_seed)
-        found.append(planned_study(config, arm=run.labels["arm"]))
+        found.append(planned_study("pronouns", tier, "pronouns", params, run.labels["seed"], arm=run.labels["arm"]))
     return found
 
 

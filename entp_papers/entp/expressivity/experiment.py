@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check
@@ -37,18 +36,14 @@ DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The checks, then per direction the candidates with fixed positions and, per seed, with trained ones."""
-    if tier not in CHECKS:
-        return []
-    found = [planned_study(StudyConfig("expressivity", tier, "expressivity", CHECKS[tier]))]
+    found = [planned_study("expressivity", tier, "expressivity", CHECKS[tier])]
     for direction in ("encoder", "decoder"):
         fixed = [dict(length=2, distance=distance, seed=0) for distance in DISTANCES[tier]]
         trained = [dict(length=3, seed=seed) for seed in range(seeds or (1 if tier == "smoke" else SEEDS))]
         for params in fixed + trained:
             params = dict(direction=direction, steps=STEPS[tier], **params)
-            seed = params["seed"]
-            config = StudyConfig("expressivity", tier, "imitation", params, model_seed=seed, data_seed=seed)
             labels = dict(direction=direction, positions="fixed" if "distance" in params else "trained")
-            found.append(planned_study(config, **labels))
+            found.append(planned_study("expressivity", tier, "imitation", params, params["seed"], **labels))
     return found
 
 
@@ -189,4 +184,4 @@ def attention_patterns(length: int, prompt: int) -> dict[str, np.ndarray]:
 
 
 TITLE = "Expressive power of encoders and decoders"
-EXPRESSIVITY = Experiment("expressivity", 1, TITLE, "01_expressivity", plan, measure)
+EXPRESSIVITY = Experiment("expressivity", 1, TITLE, "01_expressivity", plan, measure, tiers=CHECKS)

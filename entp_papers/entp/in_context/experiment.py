@@ -127,8 +127,6 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoder and ENTP on sparse functions at a lower rate; all else as in the tier's other runs."""
-    if tier not in SLOWER:
-        return []
     steps, of_tier = SLOWER[tier], TIERS[tier]["sparse"]
     every = max(1, steps // (of_tier.train.steps // of_tier.train.eval_every))
     train = replace(of_tier.train, max_lr=1e-3, min_lr=1e-4, steps=steps, eval_every=every)
@@ -156,8 +154,8 @@ def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
         prompts, costly = PROMPTS[tier]
         for seed in range(seeds or setting.seeds):
             params = {"task": setting.task, "prompts": prompts, "costly_prompts": costly, "seed": seed}
-            config = StudyConfig("in_context_baselines", tier, "in_context_baselines", params, seed, seed)
-            studies.append(planned_study(config, function=function))
+            study = "in_context_baselines"  # and the experiment's name
+            studies.append(planned_study(study, tier, study, params, seed, function=function))
     return studies
 
 
@@ -247,7 +245,7 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
 
 TITLE, ALONE = "Sparse functions in context at a lower rate", dict(changeable=False)
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
-IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, **ALONE)
+IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER, **ALONE)
 TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(changeable=False, seeded=False)
 # a grid of one seed: more would cost more than all the rest
 IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from entp_lib.config import SIZES, RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import SIZES, RunConfig, TrainConfig
 from entp_lib.experiments.budgets import on_budget
 from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment, no_claims
@@ -74,8 +74,6 @@ class Parameters(NotebookParameters):
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both architectures and schedules, and a decoder at equal token-forwards where ENTP learns from few positions."""
-    if tier not in TIERS:
-        return []
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
     seeds = seeds or setting.seeds
@@ -89,8 +87,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         runs += twins(longer, ("decoder",), seeds, schedule=tables.TABLE_8, arm=tables.EQUAL_FORWARDS)
     for seed in range(seeds) if tier in COUNTED else ():
         params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
-        config = StudyConfig("openwebtext", tier, "text_counts", params, seed, seed)
-        runs.append(planned_study(config, arm=tables.COUNTS, schedule=""))
+        runs.append(planned_study("openwebtext", tier, "text_counts", params, seed, arm=tables.COUNTS, schedule=""))
     return by_seed(runs) if tier == "overnight" else runs
 
 
@@ -126,7 +123,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-OPENWEBTEXT = Experiment("openwebtext", 1, "Language modelling on text", NOTEBOOK, plan, measure)
+OPENWEBTEXT = Experiment("openwebtext", 1, "Language modelling on text", NOTEBOOK, plan, measure, tiers=TIERS)
 
 # --- Validation of the trainer: characters of Shakespeare at the Small size, against the authors' logged runs --------
 

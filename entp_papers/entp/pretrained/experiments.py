@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import StudyConfig, TrainConfig
+from entp_lib.config import TrainConfig
 from entp_lib.experiments.budgets import compute_ratio
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
@@ -96,7 +96,7 @@ DRY_RUN = dict(
 def run(experiment: str, tier: str, params: dict[str, Any], study: str = "", **labels: Any) -> PlannedRun:
     """A planned study, of its experiment's name unless ``study`` says otherwise."""
     seed = params.get("seed", 0)
-    return planned_study(StudyConfig(experiment, tier, study or experiment, params, seed, seed), **labels)
+    return planned_study(experiment, tier, study or experiment, params, seed, **labels)
 
 
 def plain(train: TrainConfig) -> dict[str, Any]:
@@ -113,8 +113,6 @@ def by_arm(t: Mapping[str, Any], task: dict[str, Any]) -> dict[str, dict[str, An
 
 def plan_encoder(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every arm and seed of a tier, seeds outermost; random arms of one seed share their weights."""
-    if tier not in ENCODER:
-        return []
     t, runs = ENCODER[tier], []
     for seed in range(seeds or t["seeds"]):
         for arm, train in by_arm(t, t["body"]["task"]).items():
@@ -126,8 +124,6 @@ def plan_encoder(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Count3 and Count2 with and without code, every seed; and each once before any training."""
-    if tier not in PROMPTS:
-        return []
     t, runs, name = PROMPTS[tier], [], "pretrained_prompts"
     train = t["train"]
     paper = schedule(train.steps, 16, PAPER_RATE, 5, train.eval_sequences, train.final_eval_sequences)
@@ -153,8 +149,6 @@ def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The bare sequence of Count3 with the model's mask lifted, kept, and kept at equal token-forwards."""
-    if tier not in LIFTED:
-        return []
     t, runs = LIFTED[tier], []
     for seed in range(seeds or t["seeds"]):
         for arm, train in by_arm(t, t["task"]).items():
@@ -235,12 +229,14 @@ CLAIMS = (
     Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
 )
 TITLE, MEASURE = "A pretrained BERT trained with ENTP on Count3", Comparisons(CLAIMS, **COMPARED)
-PRETRAINED_ENCODER = experiment("pretrained_encoder", TITLE, plan_encoder, MEASURE, check_prerequisites=check_readable)
+PRETRAINED_ENCODER = experiment(
+    "pretrained_encoder", TITLE, plan_encoder, MEASURE, tiers=ENCODER, check_prerequisites=check_readable
+)
 TITLE = "LoRA on Table 5's prompts: Count3 and its control"
-PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measure_prompts, **STORED)
+PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measure_prompts, tiers=PROMPTS, **STORED)
 MEASURE = Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
 TITLE = "A causal language model with its mask lifted"
-PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, plan_lifted, MEASURE, **STORED)
+PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, plan_lifted, MEASURE, tiers=LIFTED, **STORED)
 TITLE = "A provider's fine-tuning, tried on the loopback"
 PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import pandas as pd
 import torch
 
-from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.parameters import NotebookParameters
@@ -46,7 +45,7 @@ TIERS: dict[str, dict[str, dict]] = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """All studies; ``seeds`` changes nothing, since nothing is trained."""
-    return [planned_study(StudyConfig("rasp", tier, study, params)) for study, params in TIERS.get(tier, {}).items()]
+    return [planned_study("rasp", tier, study, params) for study, params in TIERS.get(tier, {}).items()]
 
 
 def shape_table(record: Record) -> pd.Series:

@@ -59,8 +59,6 @@ def chain_table(records: Sequence[Record]) -> pd.DataFrame:
 
 def plan_depths(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the others."""
-    if tier not in DEPTHS:
-        return []
     (length, depths, lengths, setting), runs = DEPTHS[tier], []
     for n, layers in [*((length, depth) for depth in depths), *((n, SHALLOW) for n in lengths)]:
         params = dict(length=n, seed_length=16 if n > 16 else 4, symbols=n, held_out=0.2)
@@ -100,4 +98,6 @@ NO_PAIRS = partial(no_pairs_found, metric="sequence_accuracy")  # whose answers 
 MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=NO_PAIRS)
 TITLE = "Count3 with and without a chain of thought"
 CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE, changeable=False)
-DEPTH = Experiment("depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, changeable=False)
+DEPTH = Experiment(
+    "depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, tiers=DEPTHS, changeable=False
+)
