@@ -105,9 +105,10 @@ def errata_table(records: Sequence[Record]) -> pd.DataFrame:
     metrics, rows = of_study(records, "errata").metrics, {}
     for name, found in metrics.items():
         both = {form: found.get(form, "") for form in ("printed", "corrected")}
-        also = ", ".join(f"{k}: {to_figures(v)}" for k, v in found.items() if k not in both)
-        rows[name] = {**both, "also": also}
-    formulas = published("looped", "errata").set_index("erratum")
+        elsewhere = {f"elsewhere, {form}": value for form, value in found.get("left_elsewhere", {}).items()}
+        more = {k: v for k, v in found.items() if k not in (*both, "left_elsewhere")} | elsewhere
+        rows[name] = {**both, "also": ", ".join(f"{k}: {to_figures(v)}" for k, v in more.items())}
+    formulas = published("looped", "errata").set_index("erratum").rename(columns=lambda c: c.replace("_", " "))
     return formulas.join(pd.DataFrame.from_dict(rows, orient="index"))
 
 
