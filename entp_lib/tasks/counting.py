@@ -42,6 +42,12 @@ def count3_pairs(x: Sequence[int]) -> list[tuple[int, int]]:
     return [(i + 1, j + 1) for i in range(n) for j in range(n) if (x[i] + x[j] + x[-1]) % n == 0]
 
 
+def count2(x: Sequence[int]) -> int:
+    """The control: single elements instead of pairs."""
+    n = len(x)
+    return sum((value + x[-1]) % n == 0 for value in x) % n
+
+
 def next_symbols(x_BT: Tensor, order: int) -> Tensor:
     """Count3 (``order`` 3) or Count2 (2) of each row of whole numbers, (B,): Algorithm 3 for a batch, O(T) per row."""
     one_of("order", order, (2, 3))

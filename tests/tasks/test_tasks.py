@@ -22,7 +22,7 @@ from entp_lib.tasks import (
     generator_for,
     seed_from,
 )
-from entp_lib.tasks.counting import count3, count3_pairs, count3_quadratic, next_symbols
+from entp_lib.tasks.counting import count2, count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.tasks.triplets import triplet_label
 from entp_lib.training.evaluation import constant_baseline
 from entp_lib.validation import ConfigError
@@ -60,10 +60,6 @@ def test_printed_sequences_obey_count3(sequence):
     assert [count3(sequence[:n]) for n in range(16, 64)] == sequence[16:] and len(sequence) == 64
 
 
-def count2(row):
-    return sum((value + row[-1]) % len(row) == 0 for value in row) % len(row)
-
-
 @given(st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(st.integers(0, 99), min_size=n, max_size=n), min_size=1)))
 def test_every_way_of_counting_agrees_with_the_equations(rows):
     x_BT = torch.tensor(rows)
@@ -72,7 +68,7 @@ def test_every_way_of_counting_agrees_with_the_equations(rows):
         pairs = [(i, j) for i in range(n) for j in range(n) if (row[i] + row[j] + row[-1]) % n == 0]
         assert count3_pairs(row) == [(i + 1, j + 1) for i, j in pairs]
         assert count3(row) == count3_quadratic(row) == three == len(pairs) % n
-        assert count2(row) == two
+        assert count2(row) == two == sum((row[i] + row[-1]) % n == 0 for i in range(n)) % n
     small_BT = x_BT.to(torch.uint8)
     assert torch.equal(next_symbols(small_BT, 3), next_symbols(x_BT, 3))  # bytes do not wrap
 
