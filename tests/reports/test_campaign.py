@@ -168,3 +168,17 @@ def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
     with contextlib.nullcontext() if answer == "y" else pytest.raises(ConfigError, match="--yes starts it"):
         costs.announce_runs("6 runs", COUNT3.configs("quick"), 1, False)
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
+
+
+def test_a_long_tier_is_asked_about_before_it_begins(monkeypatch):
+    """What ``tier`` would compute is announced with the answer to --yes, and nothing runs where it is no."""
+    asked = []
+
+    def refuse(what, configs, jobs, yes, limit, store):
+        asked.append((len(configs), yes))
+        raise ConfigError("not started")
+
+    monkeypatch.setattr(training, "announce_runs", refuse)
+    monkeypatch.setattr(training, "run_tier", lambda *_, **__: pytest.fail("it began"))
+    assert main(["tier", "overnight"]) == main(["tier", "overnight", "--yes"]) == 2
+    assert asked[0][0] > 0 and [yes for _, yes in asked] == [False, True]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -326,3 +327,21 @@ def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_trac
         told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
         assert error.output_type == "error" and told.startswith(words)
         assert shown == [told] if error.ename in OWN_WORDS else len(shown) > 5
+
+
+def test_the_limit_of_overnight_is_for_its_runs_and_its_notebooks_together(monkeypatch):
+    class Planned(Exception):
+        pass
+
+    def planned(parameters, update):
+        raise Planned(*parameters.values())
+
+    clock = iter([0.0, 40.0])
+    monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(launcher.costs, "announce_runs", lambda *_: None)
+    monkeypatch.setattr(launcher.training, "run_tier", lambda *_, **__: 0)
+    monkeypatch.setattr(launcher, "plan", planned)
+    how = dict(tier="overnight", time_limit="100", jobs=1, yes=True, cluster="", update=False, only="03")
+    with pytest.raises(Planned) as found:
+        launcher.run_notebooks(SimpleNamespace(**how), {Path("03_count3.ipynb"): {"time_limit": 100.0}})
+    assert found.value.args == ({"time_limit": 60.0},)
