@@ -26,8 +26,7 @@ from entp_papers.entp.downstream.pronouns import PUBLISHED_ITEMS, PUBLISHED_WRON
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
 
-PROTOCOLS = ("authors", "fair")
-OURS = {"authors": "authors' protocol", "fair": "fair protocol"}  # no data of the authors' own
+PROTOCOLS = {"authors": "authors' protocol", "fair": "fair protocol"}
 NEAR = 0.02  # of error: closer to that of the most frequent answer counts as having learned nothing
 NEAR_CHANCE = 0.05  # of error on pronouns, which have two answers and few items
 FAIR_RULE = "highest_accuracy"
@@ -237,7 +236,7 @@ def draw_chains(axes, records: Sequence[Record]) -> None:
         figures.lines(ax, part, "chain", "accuracy", xlabel="relations in the chain")
         longest = records[0].config.task_params["longest_train"]
         ax.axvline(longest, color="grey", ls=":", lw=0.8, label="longest chain trained on")
-        ax.set(title=OURS[protocol].replace("ours", "test"), xticks=sorted(part["chain"].unique()))
+        ax.set(title=f"test, {PROTOCOLS[protocol]}", xticks=sorted(part["chain"].unique()))
     guess = 1 - errors(records)["most frequent answer"].mean()
     for ax in axes:
         ax.axhline(guess, color=figures.PALETTE["baseline"], ls="--", lw=1, label="most frequent answer")
