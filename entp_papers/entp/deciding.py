@@ -141,7 +141,7 @@ GATES = {
     "base": dict(entp_steps=4320),
     "rate 3e-4": dict(rate=3e-4),
     "length 24": dict(length=24, bound=2.21, entp_steps=3840),
-    "6 layers, 5e-4": dict(layers=6, rate=5e-4, length=20, bound=2.11),
+    "6 layers, 5e-4": dict(layers=6, rate=5e-4, length=20, bound=2.11, entp_steps=4080),
 }
 BEYOND = 0.03  # nats below the bound at which a run of the gate ends
 GATE_STEPS = 12_000
