@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv on first use, then regenerates every result, table and figure:  ./run_all.sh [options]
+# Makes .venv on first use, then regenerates every table and figure:  ./run_all.sh [options]
 # (./run_all.sh --help lists the options). What the first use listens to, and run_tests.sh with it:
 #   PYTHON=/path/to/python     the interpreter to make .venv with, 3.11 or newer (default: the first of
 #                              python3.13, python3.12, python3.11, python3, python that will do)

@@ -199,7 +199,7 @@ def add_train(commands) -> None:
     words = "complete the records of every experiment that has a design for a tier, at lowest priority"
     more = "Ctrl-C stops it; the same command continues every run from its last checkpoint."
     tier = declare(commands, "tier", "training:tier_command", words, more)
-    tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 30 hours in all")
+    tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 40 hours in all")
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
     add_computing(tier)
 
@@ -278,7 +278,7 @@ def add_records(commands) -> None:
     records = declare(commands, "records", "training:records_command", words, more)
     records.add_argument("results", nargs="?", metavar="DIR", help="a folder of results (default: the project's)")
     words = "compute some records of an experiment again, apart, and compare every number but times"
-    more = "With the same versions it should be identical; a processor without AVX2 rounds otherwise, and a model in "
+    more = "On a processor like the record's it should be identical; another may round otherwise, and a model in "
     more += "mid-course then ends as another seed would."
     verify = declare(commands, "verify", "training:verify_command", words, more)
     verify.add_argument("experiment")

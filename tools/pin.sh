@@ -13,7 +13,7 @@ echo '-e .[notebooks,development]' | .venv/bin/uv pip compile - --output-file "$
   --universal --python-version 3.11 --no-annotate --no-header "$@"
 {
   echo '# Made by tools/pin.sh from pyproject.toml. ./run_all.sh and ./run_tests.sh install it into .venv; by hand, in'
-  echo '# this folder: pip install -r requirements.txt. On Linux the default build of torch brings CUDA; README.md'
+  echo '# this folder: pip install -r requirements.txt. On Linux the default build of torch brings CUDA; run_all.sh'
   echo '# tells how to get the small CPU build.'
   grep -Ev '^(cuda-|nvidia-|triton==)' "$pinned"
 } >requirements.txt

@@ -100,7 +100,7 @@ def headline(table: pd.DataFrame) -> str:
         return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found) or "nothing"
 
     large = int(table.loc[table["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum())
-    scale = f"{large} comparisons ran at the paper's size." if large else "Nothing ran at the paper's scale yet."
+    scale = f"{large} comparisons ran at the paper's size." if large else "No comparison has the paper's scale yet."
     return (
         f"At equal training steps ENTP is ahead on {names('equal_steps', AHEAD)}, and the decoder on "
         f"{names('equal_steps', BEHIND)}; on the others we see no difference, or could not have seen one.\n"
@@ -139,7 +139,7 @@ def page(table: pd.DataFrame) -> str:
     measured = table.loc[table["our_value"].notna(), "tier"]
     counts, large = measured.value_counts(), int(measured.isin(PAPER_SCALE).sum())
     by_tier = ", ".join(f"{counts[tier]} at `{tier}` ({TIER_WORDS[tier]})" for tier in TIERS if tier in counts)
-    scale = f"**Nothing ran at the paper's scale yet.** Comparisons measured: {by_tier or 'none'}."
+    scale = f"**No comparison has the paper's scale yet.** Comparisons measured: {by_tier or 'none'}."
     if large:
         scale = f"{large} of {len(measured)} measured comparisons ran at the paper's size; by tier: {by_tier}."
     return (

@@ -45,6 +45,7 @@ EXPERIMENTS = {
     "match3_rates": "deciding:MATCH3_RATES",
     "match3_end": "deciding:MATCH3_END",
     "count3_gate": "deciding:COUNT3_GATE",
+    "count3_end": "deciding:COUNT3_END",
     "addition_windows": "deciding:ADDITION_WINDOWS",
 }
 
@@ -83,6 +84,6 @@ NIGHTLY_ORDER = tuple(
         "addition_four_digits count3_long in_context addition in_context_sparse match3_operations "
         "openwebtext_operations count3_operations in_context_operations count3_long_pairs count3_sets "
         "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_end count3_gate "
-        "addition_windows"
+        "count3_end addition_windows"
     ).split()
 )

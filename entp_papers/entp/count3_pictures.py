@@ -12,7 +12,7 @@ from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_n
 from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
-from entp_papers.entp.deciding import PARTS, step_ratios
+from entp_papers.entp.deciding import PARTS, authors_log, step_ratios, way_of
 from entp_papers.entp.full_layers import BUDGETS, FULL_LAYERS, at_budget
 from entp_papers.entp.logged import spent
 from entp_papers.entp.pairless import lookup
@@ -175,15 +175,9 @@ def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
     pair, both of the setting's own task. ``settings``: by name records of "decoder" and "entp". A share that a run of
     any seed does not reach is left out. The authors' are of their logged training loss, Medium, one run each.
     """
-    log = published("entp", "count3_curves").query("size == 'medium'").rename(columns={"train_loss": "loss"})
-    logged = [
-        Record(LOG, 1, None, {}, part[["step", "loss"]].to_dict("list"), {}, labels={"arm": arm, "seed": 0})
-        for arm, part in log.groupby("architecture")
-    ]
     rows = []
-    for name, runs in {LOG: logged, **settings}.items():
-        found = lookup("counting", runs[0].config.task_params if name != LOG else PAPER_TASK)[0]
-        ends = found["last"]["loss"], found["pairless"]["loss"]
+    for name, runs in {LOG: authors_log(), **settings}.items():
+        ends = way_of(runs[0].config.task_params if name != LOG else PAPER_TASK)
         seeds = dict.fromkeys(r.labels["seed"] for r in runs)
         by_seed = {seed: step_ratios(select(runs, seed=seed, arm=TWINS), *ends, SHARES) for seed in seeds}
         whole = pd.DataFrame(by_seed).dropna().rename_axis("share").reset_index()

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,9 @@ from entp_lib.config import TrainConfig
 from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, training_operations
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import curves, levels, paired, select
+from entp_lib.experiments.frames import curves, levels, paired, published, select
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, run_of, with_train
+from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, run_of, with_seed, with_train
 from entp_lib.records.store import Record, Store
 from entp_lib.statistics import to_figures
 from entp_papers.entp import count3, match3
@@ -199,6 +200,12 @@ def step_ratios(records: Sequence[Record], start: float, end: float, shares: Seq
     return steps["decoder"] / steps["entp"]
 
 
+def way_of(task: Mapping[str, Any]) -> tuple[float, float]:
+    """The losses in nats of x_n alone and of the pairless bound on a Count3 task."""
+    bounds = lookup("counting", task)[0]
+    return bounds["last"]["loss"], bounds["pairless"]["loss"]
+
+
 def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]:
     """Steps of a decoder and an ENTP to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
 
@@ -229,9 +236,63 @@ def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
     """``gate_row`` of every setting, on the way from the loss of x_n alone to the pairless bound of its task."""
     rows = {}
     for name, runs in pairs.items():
-        bounds = lookup("counting", runs[0].config.task_params)[0]
-        rows[name] = gate_row(runs, bounds["last"]["loss"], bounds["pairless"]["loss"])
+        rows[name] = gate_row(runs, *way_of(runs[0].config.task_params))
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+# Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those whose ENTP ends within
+# two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is a little further, in nats.
+END, END_STEPS, END_LOSS = "rate 5e-4", 20_000, 1.61
+# By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come there.
+ENDS = {"F2-end-speed": (1.0, "log_step"), "F2-end-beyond": (2.0, "log_step"), "F2-end-cost": (1.0, "log_operations")}
+
+
+def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
+    if tier not in SIZES:
+        return []
+    ends = {} if tier == "smoke" else dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
+    runs = []
+    for seed in range(seeds or (2 if tier == "smoke" else 5)):
+        for arm in TWINS:
+            config = with_seed(with_train(gate_run(tier, END, arm).config, **ends), seed)
+            runs.append(planned(replace(config, experiment="count3_end")))
+    return runs
+
+
+def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
+    """``count3.arrivals`` at a held-out loss, by ``steps_to_loss``."""
+    rows = []
+    for r in records:
+        steps, one = steps_to_loss(r, loss), training_operations(r.config) / r.config.train.steps
+        log_step = math.log(steps or r.curves["step"][-1])
+        spent = dict(log_step=log_step, log_operations=log_step + math.log(one))
+        rows.append({**r.labels, "reached": steps is not None, **spent})
+    return pd.DataFrame(rows)
+
+
+def authors_log() -> list[Record]:
+    """The authors' logged training losses on Count3, Medium, as records of a decoder and an ENTP."""
+    log = published("entp", "count3_curves").query("size == 'medium'").rename(columns={"train_loss": "loss"})
+    return [
+        Record("authors", 1, None, {}, part[["step", "loss"]].to_dict("list"), {}, labels={"arm": arm, "seed": 0})
+        for arm, part in log.groupby("architecture")
+    ]
+
+
+def measure_end(records: Sequence[Record]) -> list[Measurement]:
+    """ln of what the claims of ``ENDS`` cost, decoder − ENTP, with that of the authors' log in steps.
+
+    An arm that does not come there counts with its last step, and pairs of which neither does are dropped.
+    """
+    found, (start, bound) = [], way_of(records[0].config.task_params)
+    logged = step_ratios(authors_log(), *way_of(count3.PAPER_TASK), (1.0, 2.0))
+    for claim, (share, cost) in ENDS.items():
+        values = count3.lead(arrivals_at_loss(records, start + share * (bound - start)), cost=cost)
+        if len(values):
+            theirs = math.log(logged[share]) if cost == "log_step" else None
+            found.append(measured(claim, values, records, paper_value=theirs))
+    return found
 
 
 DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
@@ -276,5 +337,7 @@ MATCH3_END = Experiment(
 )
 TITLE = "Count3: where ENTP might part from the decoder"
 COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, **PILOTED)
+TITLE = "Count3 beyond the pairless bound: who needs fewer steps"
+COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end, **ALONE)
 TITLE = "Addition on the authors' windows, by checkpoint rule"
 ADDITION_WINDOWS = Experiment("addition_windows", 1, TITLE, "07_addition", plan_windows, measure_windows, **ALONE)

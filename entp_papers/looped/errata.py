@@ -160,7 +160,7 @@ def sizes_study(tokens: list[int], bits: int = 8) -> Study:
     built = {"SUBLEQ (Lemma 4)": {"paper_layers": 9, "paper_heads": 2, **SubleqMachine(Shape(bits, 10, 10)).size()}}
     machines = {
         "matrix inverse (Lemma 12)": (13, 1, 5, algorithms.linear_functions()),
-        "power iteration (Lemma 13)": (13, 1, 5, algorithms.power_functions(50)),
+        "power iteration (Lemma 13)": (13, 1, 5, algorithms.power_functions(100)),
         "SGD (Lemma 15)": (13, 1, 4, algorithms.learning_functions()),
         "calculator (Theorem 4), m = 100": (12, 100, 1, algorithms.calculator_functions(100)),
     }

@@ -88,8 +88,9 @@ def program_table(records: Sequence[Record]) -> pd.DataFrame:
     """Programs and passes compared with the interpreter, and how many were wrong, by program and precision."""
     drawn, library = frame(records, "random_programs"), frame(records, "library")
     names = [f"random, {b} bits, {n} tokens" for b, n in zip(drawn["bits"], drawn["tokens"], strict=True)]
-    columns = ["program", "precision", "programs", "passes", "wrong", "deviation"]
-    return pd.concat([drawn.assign(program=names)[columns], library[columns]], ignore_index=True)
+    rows = pd.concat([drawn.assign(program=names), library])
+    by = dict(index=["program", "programs", "passes"], columns="precision", values=["wrong", "deviation"])
+    return rows.pivot_table(**by, aggfunc="sum", sort=False).reset_index(["programs", "passes"])
 
 
 def size_table(records: Sequence[Record]) -> pd.DataFrame:

@@ -1,11 +1,13 @@
 """Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at equal loss."""
 
 import dataclasses
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.execution import run
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting, build_task, generator_for
@@ -63,6 +65,28 @@ def test_ratios_of_steps_are_read_at_equal_loss(made):
 def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(made, decoder, entp, ratio, parts):
     row = deciding.gate_row([made("decoder", *decoder), made("entp", *entp)], 3.0, 2.0)
     assert (row["mean ratio"], row["parts"]) == (ratio, parts)
+
+
+def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(made):
+    records, task = [], dict(length=16, seed_length=8, symbols=24)
+    for arm, factor in (("decoder", 2), ("entp", 1)):
+        record = made(arm, factor)
+        of_task = replace(record, config=replace(record.config, task_params=task))
+        records += [replace(of_task, labels=dict(arm=arm, seed=seed)) for seed in (0, 1)]
+    found, twice = {m.claim: m for m in deciding.measure_end(records)}, math.log(2)
+    assert found["F2-end-speed"].values == found["F2-end-beyond"].values == pytest.approx([twice, twice])
+    assert 0.7 < found["F2-end-speed"].paper_value < found["F2-end-beyond"].paper_value < 1.1  # their log's ratio grows
+    step = [training_operations(r.config) / r.config.train.steps for r in records]
+    assert found["F2-end-cost"].values == pytest.approx([twice + math.log(step[0] / step[-1])] * 2)
+
+
+def test_runs_beyond_the_bound_are_paired_and_end_alike():
+    runs = deciding.plan_end("overnight")
+    pairs = [by_arm(runs[i : i + 2]) for i in range(0, len(runs), 2)]
+    assert [pair["entp"].model_seed for pair in pairs] == [0, 1, 2, 3, 4]
+    for pair in pairs:
+        same = replace(pair["decoder"].model, architecture="entp")
+        assert replace(pair["decoder"], model=same) == pair["entp"] and pair["entp"].train.stop_loss
 
 
 def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
