@@ -30,9 +30,9 @@ PAGE = """# Costs
 
 ## Measured
 
-What the records of each experiment took at a tier that is whole, all runs added, from their provenance: processor time on CPUs, \
-or by the clock where an older record has that alone. Cores were often shared with other work, which \
-lengthens both, so that times are upper bounds.
+What the records of each experiment took at a tier that is whole, all runs added, from their provenance: \
+processor time on CPUs, or by the clock where an older record has that alone. \
+Cores were often shared with other work, which lengthens both, so that times are upper bounds.
 
 {}
 
