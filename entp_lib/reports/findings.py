@@ -43,6 +43,7 @@ TIER_WORDS = {
     "paper": "the paper's task, model and schedule",
 }
 PAGE_COLUMNS = ("what was asked", "answer", "numbers", "how sure", "where")
+VERDICTS = Path(__file__).parent / "site_source/_verdicts.md"  # what they mean
 FIGURE = (
     "![ENTP's lead over a decoder, task by task, at equal steps and at equal multiply-adds]"
     "(figures/00_full_attention.png)"
@@ -146,7 +147,8 @@ def page(table: pd.DataFrame) -> str:
         "# Findings\n\n<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n\n"
         f"{costs.markdown_table(pd.DataFrame(rows, columns=PAGE_COLUMNS))}\n\n{scale}\n\n"
         "Every claim and question, with its interval, margin and caveats, is in `results/claims.csv` and "
-        "`results/questions.csv`; the site (`./run_all.sh --site`) has them as a table to filter and search.\n"
+        "`results/questions.csv`; the site (`./run_all.sh --site`) has them as a table to filter and search.\n\n"
+        f"## Verdicts\n\n{read_text(VERDICTS)}"
     )
 
 
