@@ -192,7 +192,7 @@ def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
     """Paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
     rows = pd.DataFrame([(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"])
     ax.axvline(0, color="grey", lw=0.8)
-    sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color=OTHERS[1], ax=ax)
+    sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color="0.55", ax=ax)
     mean = {"linestyle": "none", "marker": "|", "markersize": 12, "color": "black", "err_kws": {"linewidth": 1.2}}
     sns.pointplot(rows, x="gap", y="row", errorbar=interval(), ax=ax, **mean)
     ax.set(xlabel=xlabel, ylabel="")

@@ -35,6 +35,11 @@ def share_by_length(tiers: ByTier) -> Figure:
     return fig
 
 
+def round_ticks(values: pd.Series, count: int) -> list[float]:
+    """``count`` ticks of one figure each, evenly over the logarithms of ``values``."""
+    return [float(f"{tick:.1g}") for tick in np.geomspace(values.min(), values.max(), count)]
+
+
 def capacity_by_size(records: Sequence[Record]) -> Figure:
     """Sequences recalled against trained parameters, by number of heads and sequence length."""
     sweep = capacity.table(records, "sweep")
@@ -44,10 +49,9 @@ def capacity_by_size(records: Sequence[Record]) -> Figure:
             label = f"{heads} head{'s' * (heads > 1)}"
             ax.plot(row["parameters"], row["best"], "-", marker=marker, ms=4, color=colour, label=label)
         ax.axhline(row["offset"].iloc[0], color=PALETTE["baseline"], ls="--", lw=1, label="chance")
-        ticks = np.geomspace(part["parameters"].min(), part["parameters"].max(), 3).round(-2)
         ax.set(xscale="log", yscale="log", xlabel="trained parameters", title=f"sequences of {length}")
-        figures.plain_ticks(ax.xaxis, ticks)
-    figures.plain_ticks(axes[0].yaxis, np.geomspace(sweep["best"].min(), sweep["best"].max(), 4).round(-1).clip(1))
+        figures.plain_ticks(ax.xaxis, round_ticks(part["parameters"], 3))
+    figures.plain_ticks(axes[0].yaxis, round_ticks(sweep["best"], 4))
     axes[0].set_ylabel("sequences recalled")
     figures.legend(fig)
     config = records[0].config

@@ -192,7 +192,7 @@ def looks() -> dict[str, Any]:
         "ENTP": (entp, "-", "o"),
         "ENTP, equal token-forwards": (entp, "--", "s"),
     }
-    return {name: Look(colour, name, *how) for name, (colour, *how) in rows.items()}
+    return {name: Look(colour, name.replace("causal", "decoder"), *how) for name, (colour, *how) in rows.items()}
 
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
@@ -229,6 +229,8 @@ def draw_objectives(axes, records: Sequence[Record]) -> None:
     sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", ax=axes[2], **named)
     chance = 1 / (records[0].config.params["setting"]["text"]["context"] + 1)
     axes[2].axvline(chance, color="grey", ls="--", lw=0.8, label="chance")
+    names = [name.replace("causal", "decoder").replace(", equal", ",\nequal") for name in order]
+    axes[2].set_yticks(range(len(order)), names)
     axes[2].set(xlabel="share of misprints found", ylabel="", title="after fine-tuning")
 
 

@@ -100,8 +100,8 @@ def costs_to(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def courses(records: Sequence[Record]) -> pd.DataFrame:
-    """``frames.curves`` of runs of ``match3_end`` with the multiply-adds spent, ``operations``."""
-    costs = {r.labels["arm"]: training_operations(r.config) / r.config.train.steps for r in records}
+    """``frames.curves`` of runs of ``match3_end`` with the multiply-adds spent, ``operations``, in 10¹²."""
+    costs = {r.labels["arm"]: training_operations(r.config) / r.config.train.steps / 1e12 for r in records}
     table = curves(records)
     return table.assign(operations=table["step"] * table["arm"].map(costs))
 
@@ -142,7 +142,7 @@ GATES = {
     "base": dict(entp_steps=4320),
     "rate 3e-4": dict(rate=3e-4),
     "length 24": dict(length=24, bound=2.21, entp_steps=3840),
-    "6 layers, 5e-4": dict(layers=6, rate=5e-4, length=20, bound=2.11, entp_steps=4080),
+    "6 layers, 5e-4, length 20": dict(layers=6, rate=5e-4, length=20, bound=2.11, entp_steps=4080),
 }
 BEYOND = 0.03  # nats below the bound at which a run of the gate ends
 GATE_STEPS = 12_000

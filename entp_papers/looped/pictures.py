@@ -165,9 +165,10 @@ def computing(records: Sequence[Record]) -> Figure:
     """Errors of the calculator by heads, of Newton's inverse by round from two starts, and of power iteration."""
     fig, axes = figures.panels(3, width=3.5, height=2.4)
     calculator, newton = frame(records, "calculator"), frame(records, "newton")
+    said = {"all six": "a program of all six"}
     for name, colour, marker in zip(("all six", "inv", "sqrt", "div"), OTHERS, "osD^", strict=False):
         part = calculator.query("operation == @name")
-        axes[0].plot(part["m"], part["relative"], color=colour, marker=marker, ms=4, label=name)
+        axes[0].plot(part["m"], part["relative"], color=colour, marker=marker, ms=4, label=said.get(name, name))
     whole = calculator.query("operation == 'all six'")
     bound = whole["relative"].iloc[0] * (whole["m"] / whole["m"].iloc[0]) ** -0.5
     axes[0].plot(whole["m"], bound, ":", color="grey", label="1/√m")

@@ -43,7 +43,7 @@ def beside_authors(table: pd.DataFrame, form: str, records: Sequence[Record]) ->
     if not same:
         other.set(**LABELS, title="Authors, Small, sums to 999: standard deviation")
     for axis, sizes in ((ax, {*table["n_train"], *(theirs["n_train"] if same else ())}), (other, theirs["n_train"])):
-        axis.set_ylim(0, 1)
+        axis.set_ylim(0, 1.03)
         if axis is ax or not same:
             figures.plain_ticks(axis.xaxis, set(sizes) - {3750, 15_000})  # their labels would run into others'
     figures.legend(fig)
@@ -181,7 +181,7 @@ def at_trained_lengths(records: Sequence[Record]) -> Figure:
     course = curves_of(records)
     fig, axes = figures.panels(2, width=3.3, height=2.4, sharey=True)
     for ax, axis in zip(axes, ("step", "token_forwards"), strict=True):
-        figures.lines(ax, course, axis, "error", ylabel="error at trained lengths", xscale="log", ylim=(0, 1))
+        figures.lines(ax, course, axis, "error", ylabel="error at trained lengths", xscale="log", ylim=(0, 1.03))
     figures.title(fig, f"Sums to two digits, {figures.tier_note(records)}")
     figures.legend(fig)
     return fig

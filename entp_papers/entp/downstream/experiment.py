@@ -255,10 +255,10 @@ def draw_pronouns(axes, records: Sequence[Record]) -> None:
         for shift, (name, part) in zip((-0.1, 0.1), source.groupby("architecture", sort=False), strict=True):
             style = dict(fmt="o", color=figures.PALETTE[name], label=figures.NAMES[name])
             figures.bars(ax, part["seed"] + shift, part["error"], part["low"], part["high"], **style)
-        ax.axhline(0.5, color=figures.PALETTE["baseline"], ls="--", lw=1)
+        ax.axhline(0.5, color=figures.PALETTE["baseline"], ls="--", lw=1, label="guessing")
         ax.set(xlabel="random seed", ylabel="error", ylim=(0.2, 0.8), xticks=sorted(source["seed"].unique()))
     axes[0].set_title(f"our items,\n{figures.tier_note(records)}")
-    axes[1].set_title("Table 4, TinyWinoGrande")
+    axes[1].set(title="Table 4, TinyWinoGrande", xlabel="two models of each", xticks=[])
     pairs = itertools.product(PUBLISHED_WRONG["decoder"], PUBLISHED_WRONG["entp"])
     for (decoder, entp), style in zip(pairs, ("-", "--", ":", "-."), strict=True):
         tests = compatible_tests(decoder, entp, PUBLISHED_ITEMS)

@@ -57,7 +57,7 @@ def error_planes(records: Sequence[Record]) -> Figure:
         ax.set_xlabel("input x1" if ax in axes[1] else "")
         ax.set_ylabel("input x2" if ax in axes[:, 0] else "")
     fig.colorbar(image, ax=axes, label="larger error of outputs 1 and 2", extend="both", shrink=0.7)
-    said = ["where the proof forces an error", "box of the inputs trained on"]
+    said = ["line of the proof, x1 − x2 = p2 − p1", "box of the inputs trained on"]
     dark = dict(facecolor="#3B528B", labelcolor="white", frameon=True)
     fig.legend([on_line, box], said, loc="outside lower center", ncols=2, **dark)
     return fig

@@ -238,7 +238,7 @@ def draw_counts(ax, records: Sequence[Record]) -> None:
         "unigram": pd.Series([tables.trained(records)[0].metrics["baseline"]["loss"]]),
         **tables.counted_losses(records),
     }
-    for name, style in (("unigram", ":"), ("bigram", "-."), ("trigram", (0, (1, 3)))):
+    for name, style in (("unigram", ":"), ("bigram", "-."), ("trigram", (0, (5, 2)))):
         if name in losses:
             ax.axhline(losses[name].mean(), color=PALETTE["baseline"], ls=style, label=name)
 

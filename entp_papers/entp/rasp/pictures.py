@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from entp_lib.experiments import figures
 from entp_lib.experiments.frames import curves
 from entp_lib.records.store import Record
+from entp_papers.entp.pairless import lookup
 from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.interpreter import traced
 from entp_papers.entp.rasp.trained import SHALLOW, chain_table, depth_tables
@@ -84,6 +85,8 @@ def chains_of_thought(records: Sequence[Record]) -> Figure:
     figures.lines(ax, course, "millions", "sequence_accuracy", looks=looks, ylabel="prompts answered rightly")
     baseline = chain_table(records)["baseline_answer"].iloc[0]
     ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="most frequent answer")
+    bound = lookup("chain", records[0].config.task_params)[0]["pairless"]["token_accuracy"]
+    ax.axhline(bound, color=figures.PALETTE["baseline"], ls="-.", label="a rule that looks at no pair")
     ax.set(xlabel="tokens processed in training (10⁶)", ylim=(0, 1))
     figures.title(fig, f"Count3 by a decoder, {figures.tier_note(records)}")
     figures.legend(fig)
