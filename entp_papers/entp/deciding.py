@@ -210,8 +210,8 @@ def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]
     """Steps of a decoder and an ENTP to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
 
     That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come so far its last step
-    stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out, and
-    the answer is open where that leaves none.
+    stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out, which
+    the answer says, and it is open where that leaves none.
     """
     steps = steps_to(runs, start, end, WAY)
     shown = steps.map(lambda count: "–" if math.isnan(count) else f"{count:,.0f}").agg(" · ".join)
@@ -222,6 +222,8 @@ def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]
     last = select(runs, arm="entp")[0].curves["step"][-1]
     ratio, limit = geometric_mean(compared["decoder"] / compared["entp"].fillna(last)), compared.isna().any(axis=None)
     answer = "no" if ratio <= PARTS else "open" if limit else "yes"
+    if len(compared) < len(WAY):
+        answer += f", to {compared.index[-1]:.0%} alone"
     return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
 
 

@@ -58,7 +58,7 @@ def test_ratios_of_steps_are_read_at_equal_loss(made):
         ((1, 59), (1, 59), "1.00", "no"),
         ((2, 59), (1, 10), "at most 4.53", "open"),  # 3200, 4700 and 6200 (means of three) over its 1000
         ((1, 59), (1, 20), "at most 1.22", "no"),  # 1600 of both, then 2350 and 3100 over its 2000
-        ((2, 20), (1, 59), "2.00", "yes"),  # a decoder that comes half way alone
+        ((2, 20), (1, 59), "2.00", "yes, to 50% alone"),  # a decoder that comes half way alone
         ((2, 10), (1, 59), "–", "open"),  # one that does not
     ],
 )
