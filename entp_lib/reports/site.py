@@ -215,6 +215,6 @@ def annex(table: pd.DataFrame) -> str:
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
     return (
         f"\n## Annex: every claim and question\n\n{len(judged)} rows on the claims of all papers: {tally}.\n"
-        f"All tables: {claims.multiplicity(table)}.\n\n{read_text(findings.VERDICTS)}\n"
+        f"All tables: {claims.multiplicity(table)}.\n\n"
         f"```{{raw}} html\n{script}\n{html}\n```\n"
     )
