@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import functools
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -18,11 +17,10 @@ import torch
 
 from entp_lib import arithmetic, paths
 from entp_lib.config import RunConfig
+from entp_lib.files import PACKAGES, sources
 
 if TYPE_CHECKING:
     from entp_lib.records.store import Record
-
-ROOT, PACKAGES = Path(__file__).resolve().parent.parent.parent, ("entp_lib", "entp_papers")
 
 
 def provenance(device: str, threads: int) -> dict[str, Any]:
@@ -51,17 +49,6 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
 def available_cores() -> int:
     """Cores this process may use, which in a container are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@functools.cache
-def sources(root: Path = ROOT) -> str:
-    """Sixteen hexadecimal digits that change with any source file of both packages, as this process first saw them."""
-    digest = hashlib.sha256()
-    found = (path for package in PACKAGES for path in (root / package).rglob("*"))
-    for path in sorted(path for path in found if path.suffix in (".py", ".csv")):
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
 
 
 def git_state() -> tuple[str, bool | None]:

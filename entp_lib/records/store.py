@@ -10,21 +10,25 @@ import json
 import logging
 import math
 import os
+import pickle
 import stat
+import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
-from entp_lib.files import locked, write_atomically
+from entp_lib.files import locked, remove_stale, sources, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
+LIBRARIES = ("numpy", "pandas", "scipy", "torch")  # whose versions decide what is made of records
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lib.records.cluster``)
@@ -267,6 +271,23 @@ class Store:
         path = self.place(experiment, record_id) / "locks" / f"{experiment}-{record_id}.lock"
         held = locked(path, f"it computes {experiment}/{record_id}")
         return contextlib.nullcontext() if self.read_only else held
+
+    def kept(self, name: str, others: Iterable[Path], work: Callable[[], Any]) -> Any:
+        """What ``work`` finds, kept until a record, the code, a library's version or one of ``others`` is another.
+
+        A store that is only read keeps nothing, so that a damaged record is named each time.
+        """
+        if self.read_only:
+            return work()
+        parts = [sources(), sys.version, *(f"{library} {version(library)}" for library in LIBRARIES)]
+        for path in sorted([*(self.root / "records").rglob("*.json"), *others]):
+            parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
+        digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+        file = self.root / "executed" / f"{name}-{digest[:16]}.pickle"
+        if not file.exists():
+            write_atomically(file, pickle.dumps(work()))
+            remove_stale(file.parent, f"{name}-*.pickle")
+        return pickle.loads(file.read_bytes())
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""

@@ -1,11 +1,7 @@
 """The ledger of all papers, derived from the records: claims of papers, and apart from them our own questions."""
 
 import argparse
-import hashlib
-import pickle
-import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -17,8 +13,8 @@ from entp_lib.experiments.claims import judge, multiplicity, readable, reference
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation, strongest
-from entp_lib.files import remove_stale, write_atomically
-from entp_lib.records.provenance import pairs_apart, processes, sources
+from entp_lib.files import write_atomically
+from entp_lib.records.provenance import pairs_apart, processes
 from entp_lib.records.store import Record, Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import build_task
@@ -28,22 +24,9 @@ SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared
 
 
 def ledger(store: Store | None = None) -> pd.DataFrame:
-    """The ledger, as ``judged`` has it, which takes seconds: kept until a record, a table or the code is another.
-
-    A store that is only read keeps none, and names a damaged record each time.
-    """
+    """The ledger, as ``judged`` has it, which takes seconds and is kept (``Store.kept``)."""
     store = store or Store()
-    if store.read_only:
-        return judged(store)
-    parts = [sources(), sys.version, *(f"{name} {version(name)}" for name in ("numpy", "pandas", "scipy", "torch"))]
-    for path in sorted([*(store.root / "records").rglob("*.json"), *paths.reference().rglob("*.csv")]):
-        parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
-    digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
-    kept = store.root / "executed" / f"ledger-{digest[:16]}.pickle"
-    if not kept.exists():
-        write_atomically(kept, pickle.dumps(judged(store)))
-        remove_stale(kept.parent, "ledger-*.pickle")
-    return pickle.loads(kept.read_bytes())
+    return store.kept("ledger", paths.reference().rglob("*.csv"), lambda: judged(store))
 
 
 def judged(store: Store) -> pd.DataFrame:

@@ -44,6 +44,20 @@ def test_a_partial_record_is_none_before_it_is_read_and_a_damaged_one_is_for_fin
     assert store.has(record.config, 1) and Store(store.root, read_only=False).find(record.config, 1) is None
 
 
+def test_what_takes_long_is_worked_out_once_until_a_record_or_a_file_is_another(store, record, tmp_path):
+    table, made = tmp_path / "table.csv", []
+    table.write_text("a")
+
+    def ask(of):
+        return of.kept("sum", [table], lambda: made.append(len(made)) or len(made))
+
+    assert [ask(store), ask(store)] == [1, 1]
+    store.save(record)
+    assert [ask(store), ask(store)] == [2, 2]
+    table.write_text("b")
+    assert ask(store) == 3 and ask(Store(store.root, read_only=True)) == 4 and ask(store) == 3
+
+
 DAMAGE = {
     "truncated": lambda text: text[: len(text) // 2],
     "edited": lambda text: text.replace("0.333333", "0.933333"),
