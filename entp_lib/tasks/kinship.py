@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from entp_lib.validation import require
 
+FOLDER = Path(__file__).parent
 # A row for every kind: its labels for a man and for a woman, and sentences, each of which says by a noun what {b} is to
 # {a}, and so the gender of {b}, and by a pronoun the gender of {a}. There is no brother-in-law among the 21, and no
 # sentence about a sister-in-law.
-ROWS = list(csv.reader((Path(__file__).parent / "kinship.csv").read_text(encoding="utf-8").splitlines()))[1:]
+ROWS = list(csv.reader((FOLDER / "kinship.csv").read_text(encoding="utf-8").splitlines()))[1:]
 KINDS = {kind: (man or None, woman) for kind, man, woman, *_ in ROWS}
 TEMPLATES = {kind: tuple(filter(None, sentences)) for kind, _, _, *sentences in ROWS}
 # In the order of their numbers in the published data.
@@ -32,40 +34,9 @@ LABELS = (
     "granddaughter father-in-law mother-in-law nephew son daughter niece husband wife sister-in-law"
 ).split()
 
-# The kind that two kinds compose to, where that is certain for three different people. Left out is what has several
+# The kind that two kinds compose to, where that is certain for three different people. Left empty is what has several
 # outcomes, as a grandparent's child, parent or not, and what leaves the 21 labels, as a parent's grandparent.
-COMPOSED = {
-    ("parent", "parent"): "grandparent",
-    ("parent", "child"): "sibling",
-    ("parent", "sibling"): "parent's sibling",
-    ("parent", "spouse"): "parent",
-    ("parent", "parent-in-law"): "grandparent",
-    ("child", "parent"): "spouse",
-    ("child", "child"): "grandchild",
-    ("child", "sibling"): "child",
-    ("child", "spouse"): "child-in-law",
-    ("child", "sibling's child"): "grandchild",
-    ("sibling", "parent"): "parent",
-    ("sibling", "child"): "sibling's child",
-    ("sibling", "sibling"): "sibling",
-    ("sibling", "spouse"): "sibling-in-law",
-    ("sibling", "grandparent"): "grandparent",
-    ("sibling", "parent's sibling"): "parent's sibling",
-    ("spouse", "parent"): "parent-in-law",
-    ("spouse", "child"): "child",
-    ("spouse", "sibling"): "sibling-in-law",
-    ("spouse", "grandchild"): "grandchild",
-    ("spouse", "child-in-law"): "child-in-law",
-    ("spouse", "parent-in-law"): "parent",
-    ("grandparent", "spouse"): "grandparent",
-    ("grandchild", "sibling"): "grandchild",
-    ("parent's sibling", "parent"): "grandparent",
-    ("sibling's child", "sibling"): "sibling's child",
-    ("parent-in-law", "spouse"): "parent-in-law",
-    ("child-in-law", "spouse"): "child",
-    ("child-in-law", "child"): "grandchild",
-    ("child-in-law", "parent-in-law"): "spouse",
-}
+COMPOSED = pd.read_csv(FOLDER / "compositions.csv", index_col=0).stack().dropna().to_dict()
 
 BRIEF = ("{a} met {his} {r} {b}.",)  # for every kind
 
