@@ -82,12 +82,8 @@ def check_ids(name: str, ids: Tensor, size: int | None) -> None:
             raise ValueError(f"{name} {low if low < 0 else high}: must be {right}")
 
 
-def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | None:
-    """Boolean (B, T): positions from each prompt's last token on; None where the arguments will not do."""
-    if not (isinstance(inputs, Tensor) and isinstance(prompt_lengths_B, Tensor) and inputs.dim() > 1):
-        return None
-    if prompt_lengths_B.shape != inputs.shape[:1]:
-        return None
+def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor) -> Tensor:
+    """Boolean (B, T): positions from each prompt's last token on."""
     return torch.arange(inputs.shape[1], device=inputs.device) >= prompt_lengths_B[:, None] - 1
 
 

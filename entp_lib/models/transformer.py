@@ -167,10 +167,11 @@ class Transformer(nn.Module):
         another (column), itself always, apart from what the architecture hides.
         Raises ValueError for shapes, lengths and ids that do not fit.
         """
-        if wanted is None and self.cfg.open_prompt:
-            wanted = after_prompts(inputs, prompt_lengths_B)
-        everywhere, wanted_BT = wanted is None, wanted.wanted_BT if isinstance(wanted, Part) else wanted
+        wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
         check_inputs(self.cfg, inputs, wanted_BT, prompt_lengths_B, positions_BT, mask_BTT, self.positions.table)
+        if wanted_BT is None and self.cfg.open_prompt:
+            wanted_BT = after_prompts(inputs, prompt_lengths_B)
+        everywhere = wanted_BT is None
         if everywhere:
             wanted_BT = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
         x_BTD = self.embed(inputs, positions_BT)
