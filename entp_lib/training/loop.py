@@ -129,9 +129,8 @@ def train(
         if file is not None and leads:
             save_checkpoint(file, config, model, optimizer, loss_sum, state, kept)
 
-    ended = state.has_ended(config)  # a checkpoint may lie behind the last step
-    if team is not None:
-        ended = team.lead(ended)
+    lead = team.lead if team is not None else lambda mine: mine
+    ended = lead(state.has_ended(config))  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
     while not ended:
         asked = stop is not None and stop()
@@ -148,9 +147,7 @@ def train(
             loss_sum.zero_()
             if team is not None:
                 team.check_same(model)
-            ended = leads and record_point(model, task, config, state, kept, average, device)
-            if team is not None:
-                ended = team.lead(ended)
+            ended = lead(leads and record_point(model, task, config, state, kept, average, device))
         else:
             state.seconds += time.monotonic() - begun
         if on_step is not None:
