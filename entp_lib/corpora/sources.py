@@ -261,9 +261,8 @@ def embedded_file(checksum: str = "") -> Path:
         return path
     missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
     export = f"export it where they are (entp_lib corpus --export FILE) and put it into {paths.relative(folder)}"
-    require(
-        not missing, f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is; {export}"
-    )
+    wrong = f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is"
+    require(not missing, f"{wrong}; {export}")
     versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
     with locked(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # which versions gave which checksum

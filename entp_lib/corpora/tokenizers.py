@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from entp_lib.corpora.sources import DOCUMENT_END, Source, library
-from entp_lib.validation import ConfigError, one_of, require
+from entp_lib.validation import ConfigError, require
 
 GPT2_USED, GPT2_PADDED = 50_257, 50_304  # nanoGPT rounds the vocabulary up to a multiple of 64
 END_TOKEN = "<|endoftext|>"
@@ -102,19 +102,14 @@ class BPE(Tokenizer):
         return self.tokenizer.decode([int(t) for t in tokens], skip_special_tokens=False)
 
 
-TOKENIZERS = ("bytes", "characters", "gpt2", "bpe")
-SMALLEST_BPE = 257  # every byte and the end of a document
-
-
 def vocabulary_size(name: str, vocabulary: int) -> int:
     """The size of a tokenizer's vocabulary; ``vocabulary`` belongs to characters and bpe alone. Raises ConfigError."""
-    one_of("tokenizer", name, TOKENIZERS)
     fixed = {"bytes": Bytes.vocab_size, "gpt2": GPT2.vocab_size}.get(name)
     wrong = f"vocabulary = {vocabulary}: tokenizer {name!r}"
     if fixed:
         require(vocabulary in (0, fixed), f"{wrong} has {fixed} tokens; leave it at 0")
         return fixed
-    least = {"characters": 1, "bpe": SMALLEST_BPE}[name]
+    least = {"characters": 1, "bpe": 257}[name]  # every byte and the end of a document
     require(least <= vocabulary <= 2**31, f"{wrong} needs a size, of at least {least}")
     return vocabulary
 

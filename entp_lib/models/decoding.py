@@ -42,11 +42,7 @@ class Cache:
 
 @torch.no_grad()
 def cached_logits(
-    model: Transformer,
-    tokens_BT: Tensor,
-    cache: Cache,
-    causal: bool = True,
-    positions_BT: Tensor | None = None,
+    model: Transformer, tokens_BT: Tensor, cache: Cache, causal: bool = True, positions_BT: Tensor | None = None
 ) -> Tensor:
     """Logits (B, V) after the last of the new tokens (B, T), which follow what ``cache`` holds.
 

@@ -22,9 +22,6 @@ from entp_lib.models.packing import Rows
 from entp_lib.models.relations import NOTHING, Relations
 from entp_lib.validation import one_of
 
-# Entries (tokens times width) that a part holds unless a budget is given.
-MICRO_BATCH_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
-
 
 @dataclass(frozen=True)
 class Part:
@@ -97,7 +94,8 @@ def fast(blocks: Sequence[nn.Module], x_BTD: Tensor, parts: Sequence[Part], rela
 
 def micro_batch_tokens(device: str, width: int, longest: int) -> int:
     """Tokens of a micro-batch where none is asked for: what keeps the machine's caches warm and busy."""
-    return max(longest, MICRO_BATCH_ENTRIES.get(device, 2**26) // width)
+    entries = 2**20 if device == "cpu" else 2**26  # tokens times width
+    return max(longest, entries // width)
 
 
 def token_forwards(model: ModelConfig | str, wanted_BT: Tensor) -> int:

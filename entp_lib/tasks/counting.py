@@ -119,17 +119,15 @@ class Counting(Task):
 
     def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Tensor:
         """(size, length + 1) integers: seeds from one side of the split, continued by the function."""
-        x = torch.zeros(size, self.length + 1, dtype=torch.long, device=generator.device)
+        device = generator.device
 
         def draw(rows: int) -> Tensor:
-            shape = (rows, self.seed_length)
-            return torch.randint(self.symbols, shape, generator=generator, device=generator.device)
+            return torch.randint(self.symbols, (rows, self.seed_length), generator=generator, device=device)
 
-        one_side = draw_on_side(draw, size, self.is_held_out, evaluating) if self.held_out > 0 else draw(size)
-        x[:, : self.seed_length] = one_side
-        for n in range(self.seed_length, self.length + 1):
-            x[:, n] = next_symbols(x[:, :n], self.order)
-        return x
+        x_BT = draw_on_side(draw, size, self.is_held_out, evaluating) if self.held_out > 0 else draw(size)
+        while x_BT.shape[1] <= self.length:
+            x_BT = torch.cat([x_BT, next_symbols(x_BT, self.order)[:, None]], 1)
+        return x_BT
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         x = self.sequences(generator, size, evaluating)

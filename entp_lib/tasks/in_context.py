@@ -12,7 +12,6 @@ Letters: B prompts, N points, T = 2N - 1 tokens, d dimensions, h hidden units.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -62,7 +61,6 @@ def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor
     return leaves_Bl.gather(1, node_BN - inner)
 
 
-FUNCTIONS: dict[str, Callable[["InContext", Tensor, torch.Generator], Tensor]]
 FUNCTIONS = {"linear": linear, "sparse": sparse, "network": network, "tree": tree}
 
 
@@ -180,13 +178,9 @@ class InContext(Task):
         inputs_BTd[:, 1::2, 0] = y_BN
         targets_BT = torch.zeros(size, self.length, device=device)
         targets_BT[:, ::2] = y_BN
-        wanted_T = torch.arange(self.length, device=device) % 2 == 0
-        return Batch(
-            inputs_BT=inputs_BTd[:, :-1],
-            targets_BT=targets_BT,
-            wanted_BT=wanted_T.expand(size, -1),
-            prompt_lengths_B=torch.ones(size, dtype=torch.long, device=device),
-        )
+        wanted_BT = (torch.arange(self.length, device=device) % 2 == 0).expand(size, -1)
+        prompt_lengths_B = torch.ones(size, dtype=torch.long, device=device)
+        return Batch(inputs_BTd[:, :-1], targets_BT, wanted_BT, prompt_lengths_B)
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:
