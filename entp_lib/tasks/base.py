@@ -46,8 +46,7 @@ class Batch:
 
     def relations(self) -> dict[str, Tensor]:
         """The position ids and the mask that the task brings, by the names of the model's arguments."""
-        named = {name: getattr(self, name) for name in ("positions_BT", "mask_BTT")}
-        return {name: x for name, x in named.items() if x is not None}
+        return {name: x for name in ("positions_BT", "mask_BTT") if (x := getattr(self, name)) is not None}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with every tensor changed alike."""

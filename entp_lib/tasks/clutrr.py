@@ -124,8 +124,7 @@ class Clutrr(FixedData):
         """The chosen examples, filled up to the longest of them."""
         found = super().rows_of(part, chosen_B)
         longest = int(found.prompt_lengths_B.max())
-        texts = (x_BT[:, :longest] for x_BT in (found.inputs_BT, found.targets_BT, found.wanted_BT))
-        return Batch(*texts, found.prompt_lengths_B)
+        return found.map(lambda x: x[:, :longest] if x.dim() == 2 else x)
 
     def wanted_sample(self) -> Tensor:
         """As for any task, from a few stories; of published ones the longest that fits, so that none is loaded."""

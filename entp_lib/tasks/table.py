@@ -16,13 +16,12 @@ continuous task, as in-context learning is. A column or array ``part`` of train,
 Letters: P examples, B batch, T tokens, d numbers of an input.
 """
 
-import dataclasses
 import functools
 import hashlib
 import re
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,7 +131,7 @@ class Table(FixedData):
     def named(self) -> "Table":
         """The same task with its whole path and its checksum, as a record should name it."""
         checksum = opened(self.file)[1]  # a file that is not there is named before its path is resolved
-        return dataclasses.replace(self, file=str(Path(self.file).resolve()), checksum=checksum)
+        return replace(self, file=str(Path(self.file).resolve()), checksum=checksum)
 
 
 def opened(file: str) -> tuple[Contents, str]:
