@@ -10,13 +10,14 @@ import math
 import re
 from copy import deepcopy
 from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
 from entp_lib.registry import resumable
 from entp_lib.validation import check_intervals, check_plain, check_types, from_dict, one_of, require
 
-TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
+TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
+TIERS = get_args(TierName)
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
 ON_CPU = ("smoke", "quick", "overnight")  # tiers whose runs no GPU computes, so that their records are comparable
 MAX_CURVE_POINTS = 300
@@ -117,8 +118,8 @@ class TrainConfig:
     may be the larger one, as in the runs behind the paper's Table 3: the rate then rises.
     ``patience`` > 0 stops after so many evaluations without a better training loss, or whatever the task watches
     instead; ``stop_loss`` at the first evaluation with no more held-out loss (nats). At most 300 evaluations, so that a
-    record stays small. ``gradient_shards`` > 1 cuts every batch in so many
-    parts whose gradients are added up, by one process or each by a rank of its own.
+    record stays small. ``gradient_shards`` > 1 cuts every batch in so many parts whose gradients are added up, by one
+    process or each by a rank of its own.
     """
 
     steps: int
@@ -175,7 +176,7 @@ class RunConfig:
     """
 
     experiment: str
-    tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
+    tier: TierName
     task: str
     task_params: dict[str, Any]
     model: ModelConfig
@@ -188,7 +189,7 @@ class RunConfig:
         check_types(self)
         check_plain("task_params", self.task_params)
         right = "must be experiment/id of a record, or empty for a fresh start"
-        named = not self.start_from or re.fullmatch(r"\w+/[0-9a-f]{16}", self.start_from) is not None
+        named = re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from) is not None
         require(named, f"start_from = {self.start_from!r}: {right}")
 
     @property
@@ -208,7 +209,7 @@ class StudyConfig:
     """A record that ``train`` does not make: a function of ``entp_lib.registry.STUDIES`` and its JSON arguments."""
 
     experiment: str
-    tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
+    tier: TierName
     study: str
     params: dict[str, Any]
     model_seed: int = 0
@@ -249,10 +250,9 @@ def config_id(config: RunConfig | StudyConfig, version: int) -> str:
 
 def family(config: RunConfig | StudyConfig) -> str:
     """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
-    own = "task_params" if isinstance(config, RunConfig) else "params"
+    own, fresh = ("task_params", {"start_from": ""}) if isinstance(config, RunConfig) else ("params", {})
     params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
-    alike = replace(config, **{own: params}, model_seed=0, data_seed=0)
-    return canonical_json(plain(replace(alike, start_from="") if isinstance(alike, RunConfig) else alike))
+    return canonical_json(plain(replace(config, **{own: params}, **fresh, model_seed=0, data_seed=0)))
 
 
 def canonical_json(value: Any) -> str:
@@ -271,8 +271,7 @@ LATER_FIELDS = {
 
 def plain(config) -> dict[str, Any]:
     """A configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
-    values = {name: value for name, value in vars(config).items() if name != "_ids"}
-    found = {name: dict(vars(value)) if is_dataclass(value) else value for name, value in values.items()}
+    found = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
     for part, defaults in LATER_FIELDS.items():
         holder = found.get(part, {}) if part else found
         for name, default in defaults.items():
