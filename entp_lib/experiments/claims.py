@@ -1,8 +1,8 @@
 """Claims and questions: what a paper says, what we measured, and a verdict by rule. It computes nothing of its own.
 
 What each paper says is the table ``results/reference/<paper>/claims.csv``. What we get are the measurements that
-experiments take from their records. No verdict is typed: that of a comparison follows from
-its paired interval, and an experiment decides the others by rules of its own.
+experiments take from their records. No verdict is typed: that of a comparison follows from its paired interval, and an
+experiment decides the others by rules of its own.
 
 A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
 paper claims. ``question``: one of our own (equal multiply-adds, fair checkpoints, one difference), in a table apart.
@@ -200,10 +200,9 @@ def link(claim: str) -> str:
     return f"[{paths.number_of(row['notebook'])}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
 
 
-def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Record]:
+def records_behind(table: pd.DataFrame) -> list[Record]:
     """The records that the rows of a ledger rest on, each once."""
-    store = store or Store()
-    names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
+    store, names = Store(), dict.fromkeys(name for row in table["records"] for name in str(row).split())
     found = (store.load(*name.split("/")) for name in names)
     return [record for record in found if record is not None]
 

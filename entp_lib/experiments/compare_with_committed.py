@@ -7,10 +7,9 @@ import pandas as pd
 from entp_lib.config import RunConfig
 from entp_lib.experiments.changes import texts
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import mean_table, summary
+from entp_lib.experiments.frames import SCORES, mean_table, summary
 from entp_lib.records.store import Record, Store
 
-SCORES = ("loss", "token_accuracy", "sequence_accuracy")
 COMMON = ("seed", "architecture", "tier", "changed")  # labels that tell no two lines of the table apart
 
 
@@ -21,9 +20,7 @@ def committed(
     return [] if texts(records) else experiment.stored(store or Store(), tier) or []
 
 
-def committed_comparison(
-    experiment: Experiment, records: Sequence[Record], store: Store | None = None
-) -> pd.DataFrame | None:
+def committed_comparison(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame | None:
     """Final scores of changed runs, below the committed ones, means over seeds with 95 % intervals; a line an arm.
 
     Committed are those of the best tier, which the text tells of, and those that were changed. None without changes.
@@ -31,7 +28,7 @@ def committed_comparison(
     changed = [r for r in records if r.labels.get("changed") and isinstance(r.config, RunConfig)]
     if not changed:
         return None
-    store, (title, *_) = store or Store(), texts(changed)
+    store, title = Store(), texts(changed)[0]
     tiers = dict.fromkeys(tier for tier in (experiment.best_tier(store), changed[0].config.tier) if tier)
     parts = {f"committed, {tier}": experiment.stored(store, tier) or [] for tier in tiers} | {title: changed}
     parts = {name: [r for r in found if isinstance(r.config, RunConfig)] for name, found in parts.items()}
@@ -66,9 +63,7 @@ def show_committed_comparison(experiment: Experiment, records: Sequence[Record])
         events.register("post_run_cell", mark_changed)
 
 
-def by_tier(
-    experiment: Experiment, records: Sequence[Record], labels: Sequence[str], store: Store | None = None
-) -> dict[str, list[Record]]:
+def by_tier(experiment: Experiment, records: Sequence[Record], labels: Sequence[str]) -> dict[str, list[Record]]:
     """``records``, of one tier, under its name, and all of quick's under theirs if that tier lacks arms of quick.
 
     Arms are told apart by ``labels``. Quick stands beside no smoke run, which is shown as soon as it is made, and not
@@ -77,6 +72,6 @@ def by_tier(
     tier, shown = records[0].config.tier, {records[0].config.tier: list(records)}
     if tier in ("smoke", "quick"):
         return shown
-    quick = committed(experiment, records, store=store)
+    quick = committed(experiment, records)
     arms, of_quick = ({tuple(r.labels.get(n) for n in labels) for r in part} for part in (records, quick))
     return shown | ({"quick": quick} if of_quick - arms else {})

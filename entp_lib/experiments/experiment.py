@@ -160,7 +160,7 @@ class Experiment:
                 log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
         return self.compute(runs, parameters, store, parameters.fresh)
 
-    def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
+    def collect_if_any(self, parameters: NotebookParameters) -> list[Record]:
         """The complete records of an experiment that only some tiers have, labelled.
 
         ``best`` shows what is stored and computes nothing; another tier, and ``quick`` where there are changes, is
@@ -168,15 +168,16 @@ class Experiment:
         """
         tier = "quick" if parameters.changes and parameters.tier == "best" else parameters.tier
         if tier != "best" and self.plan(tier, parameters.seeds):
-            return self.collect(parameters, store).complete
-        found = self.best(store or Store(), parameters.seeds) if tier == "best" else []
+            return self.collect(parameters).complete
+        store = Store()
+        found = self.best(store, parameters.seeds) if tier == "best" else []
         if not found:
             print(self.left_out(parameters, store))
         return found
 
-    def left_out(self, parameters: NotebookParameters, store: Store | None = None) -> str:
+    def left_out(self, parameters: NotebookParameters, store: Store) -> str:
         """Why a notebook with these parameters shows nothing of the experiment, in a line."""
-        stored = self.best_tier(store or Store())
+        stored = self.best_tier(store)
         if parameters.changes:
             why = "the changes are not made to its runs"
         elif stored:
@@ -208,15 +209,8 @@ class Experiment:
         tier, configs = runs[0].config.tier, [run.config for run in runs]
         self.check_prerequisites([c for c in configs if fresh or store.find(c, self.version) is None])
         one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
-        done = sweep(
-            configs,
-            self.version,
-            store=store,
-            fresh=fresh,
-            jobs=parameters.jobs or self.jobs or one,
-            time_limit=parameters.time_limit,
-            label=f"{self.name} {tier}",
-        )
+        how = dict(jobs=parameters.jobs or self.jobs or one, time_limit=parameters.time_limit)
+        done = sweep(configs, self.version, store=store, fresh=fresh, label=f"{self.name} {tier}", **how)
         done.records = self.labelled(done.records, runs)
         return done
 

@@ -19,6 +19,7 @@ from entp_lib.statistics import exceeds, mean_interval, value_at
 
 Labelled = TypeVar("Labelled", Record, PlannedRun)
 ACCURACIES = ("token_accuracy", "sequence_accuracy")
+SCORES = ("loss", *ACCURACIES)
 
 
 def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:

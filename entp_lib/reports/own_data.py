@@ -19,8 +19,8 @@ from entp_lib import paths
 from entp_lib.config import SIZES, RunConfig, TrainConfig
 from entp_lib.corpora.sources import source_of
 from entp_lib.corpora.tokenizers import characters_of
-from entp_lib.experiments.frames import interval_text, mean_table, paired
-from entp_lib.experiments.plans import run_of, twins
+from entp_lib.experiments.frames import SCORES, interval_text, mean_table, paired
+from entp_lib.experiments.plans import TWINS, run_of, twins
 from entp_lib.files import write_atomically
 from entp_lib.models.costs import decoder_token
 from entp_lib.records.execution import device_for
@@ -32,12 +32,10 @@ from entp_lib.validation import one_of, printable, require
 
 VERSIONS = {"own_text": 1, "own_data": 3}  # 1 told inputs apart by what no prediction sees; 2 guessed zero for reals
 HELD_OUT = 0.1
-DEFAULT = ("decoder", "entp")
 PREFIXES = 8  # trained positions of a window, fewer where it is shorter
 FEWEST, MOST = 100, 400  # steps on a text, unless they are named
 PASSES = 8  # over the text, within those bounds
 EVALUATIONS = 20  # points of the curves
-SCORES = ("loss", "token_accuracy", "sequence_accuracy")
 
 
 def text_command(options: argparse.Namespace) -> int:
@@ -131,7 +129,7 @@ def pairs(
     for what, needed in ((shape, 16 * decoder_token(model, 0)), (f"batch_size = {size}", batch)):
         right = f"{what}: training takes {needed / 2**30:,.0f} GiB or more, and this machine has {memory:,.0f}"
         require(needed / 2**30 <= memory, right)
-    return [run.config for run in twins(base, options.architecture or DEFAULT, options.seeds)]
+    return [run.config for run in twins(base, options.architecture or TWINS, options.seeds)]
 
 
 def how_to_continue(record: Record, store: Store) -> list[str]:
@@ -184,7 +182,7 @@ def data_report(records: Sequence[Record]) -> str:
     table = pd.DataFrame([a | r.metrics["test"]["lowest_loss"] for a, r in zip(about, records, strict=True)])
     shown, baseline = mean_table(table, names), records[0].metrics["baseline"]
     shown.loc["constant guess, on validation"] = [f"{baseline[name]:.3f}" for name in names]
-    if set(DEFAULT) <= set(table["architecture"]):
+    if set(TWINS) <= set(table["architecture"]):
         gaps = [paired(table, name, "entp", "decoder", by="architecture").dropna() for name in names]
         shown.loc["entp − decoder"] = [interval_text(values) for values in gaps]
     data = records[0].metrics["data"]
