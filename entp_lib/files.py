@@ -82,14 +82,12 @@ def locked(path: Path, what: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path)
     try:
-        lock.acquire(timeout=PATIENCE_SECONDS)
+        held = lock.acquire(timeout=PATIENCE_SECONDS)
     except filelock.Timeout:
         log.warning("waiting for another process: %s", what)
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def read_text(path: Path) -> str:

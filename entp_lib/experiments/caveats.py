@@ -32,10 +32,8 @@ def still_improving(records: Sequence[Record]) -> str:
         if isinstance(r.config, RunConfig) and "token_accuracy" in r.curves:
             alike = frozenset((name, str(value)) for name, value in r.labels.items() if name != "seed")
             curves.setdefault(alike, []).append(r)
-    moving = [
-        part for part in curves.values() if reaches(np.mean([rise(r.curves["token_accuracy"]) for r in part]), FLAT)
-    ]
-    return after(r.config.train.steps for part in moving for r in part)
+    rises = ((part, np.mean([rise(r.curves["token_accuracy"]) for r in part])) for part in curves.values())
+    return after(r.config.train.steps for part, mean in rises if reaches(mean, FLAT) for r in part)
 
 
 def after(steps: Iterable[int]) -> str:

@@ -1,5 +1,6 @@
 """Plans: the labelled runs of an experiment, and the table of tiers, arms and variants that most of them are."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,11 +37,8 @@ def planned_study(
 
 def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
     """``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
-    return [
-        planned(with_seed(with_model(base, architecture=architecture), seed), **labels)
-        for seed in range(seeds)
-        for architecture in architectures
-    ]
+    pairs = itertools.product(range(seeds), architectures)
+    return [planned(with_seed(with_model(base, architecture=name), seed), **labels) for seed, name in pairs]
 
 
 def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:

@@ -137,9 +137,7 @@ class Campaign:
             except SweepError as error:
                 done.append(error.sweep)
                 self.say(str(error))
-        records, complete, failed = (
-            sum(len(getattr(each, name)) for each in done) for name in ("records", "complete", "failures")
-        )
+        records, complete, failed = (sum(len(getattr(d, n)) for d in done) for n in ("records", "complete", "failures"))
         took = f"in {time.monotonic() - began:.0f} of {max(0.0, limit):.0f} s"
         counts = f"{complete} complete, {records - complete} cut, {failed} failed of {len(runs)} planned, {took}"
         self.say(f"{name}: {counts if runs else 'has no such tier'}")

@@ -141,11 +141,7 @@ def tier_command(options: argparse.Namespace) -> int:
     right = f"--only {options.only}: notebooks whose experiments are run in turn at {options.tier}: {known}"
     require(not only or bool(experiments_of(options.tier, only)), right)
     limit, store = seconds(options.time_limit), Store()
-    todo = [
-        config
-        for experiment in experiments_of(options.tier, only)
-        for config in experiment.missing(store, options.tier)
-    ]
+    todo = [c for e in experiments_of(options.tier, only) for c in e.missing(store, options.tier)]
     announce_runs(f"{len(todo)} runs without a record", todo, options.jobs, options.yes, limit, store)
     return 1 if run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
 
