@@ -22,8 +22,7 @@ from entp_lib.validation import ConfigError, one_of, printable, require
 LIMIT = "for all of it: 900, 900s, 15m or 2h; the same command continues"
 LISTING = "entp_lib.reports.launcher:listing"  # which takes seconds
 MISTAKE = 2  # exit status
-OPTIONS = "tier only fresh jobs time_limit parameter yes cluster list update lab site port no_browser".split()
-ALONE = {"lab": ("port", "no_browser"), "site": ("no_browser",), "list": ()}  # of ``run``, and what they take
+ALONE = {"lab": ("port", "reset", "no_browser"), "site": ("no_browser",), "list": ()}  # of ``run``, and what they take
 log = logging.getLogger(__name__)
 
 
@@ -90,10 +89,10 @@ def exit_status(command: Callable[[], int]) -> int:
 
 def run_command(options: argparse.Namespace) -> int:
     """``run``: list, open or execute the notebooks, or build the site: the exit status."""
-    for name, takes in ALONE.items():
-        ignored = [other for other in OPTIONS if other not in (name, *takes) and getattr(options, other)]
-        flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
-        require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
+    asked = [name for name, value in vars(options).items() if value and name not in ("command", "native")]
+    for name in (name for name in ALONE if name in asked):
+        ignored = ["--" + other.replace("_", "-") for other in asked if other not in (name, *ALONE[name])]
+        require(not ignored, f"--{name} does not take {', '.join(ignored)}")
     require(options.lab or options.port is None, "--port goes with --lab")
     require(options.lab or options.reset is None, "--reset goes with --lab")
     require(options.port is None or 0 < options.port < 65536, f"--port {options.port}: must be from 1 to 65535")
@@ -222,10 +221,8 @@ def add_own(commands) -> None:
     text = declare(commands, "text", "own_data:text_command", words, more, **with_defaults)
     words = "train decoder and ENTP on sequences of your own, from a CSV or npz file"
     more = "A CSV file has a column 'sequence' (tokens separated by spaces), and may have 'wanted' (which tokens are "
-    more += (
-        "to be predicted, as 5 or 5-8), 'targets' (other answers at those positions) and 'part' (train, validation, "
-    )
-    more += "test). An npz file has arrays of these names; real sequences (P, T, d) need real targets."
+    more += "to be predicted, as 5 or 5-8), 'targets' (other answers at those positions) and 'part' (train, "
+    more += "validation, test). An npz file has arrays of these names; real sequences (P, T, d) need real targets."
     data = declare(commands, "data", "own_data:data_command", words, more, **with_defaults)
     for parser, seeds, steps, batch in ((text, 1, 0, 32), (data, 3, 1000, 64)):
         parser.add_argument("file")
