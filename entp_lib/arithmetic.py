@@ -34,7 +34,6 @@ def processor_flags() -> frozenset[str]:
     return frozenset(flags.split())
 
 
-@cache
 def has_avx2() -> bool:
     """Whether this processor has AVX2 and FMA; False where Linux does not say."""
     return {"avx2", "fma"} <= processor_flags()

@@ -7,11 +7,10 @@ token-forwards therefore has more multiply-adds than ENTP, and one with its step
 
 import functools
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from entp_lib.config import RunConfig, TrainConfig
+from entp_lib.config import RunConfig
 from entp_lib.models import costs
 from entp_lib.models.entp import token_forwards
 from entp_lib.tasks import Task, build_task
@@ -71,9 +70,3 @@ def equal_operations(entp: RunConfig, own: RunConfig) -> float:
 def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
     """``own`` on a schedule stretched by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
     return replace(own, train=own.train.lengthened(budget(entp, own)))
-
-
-def stretched(train: TrainConfig, ratio: float) -> TrainConfig:
-    """The same schedule over ``ratio`` times the steps: decay and evaluations with it, warm-up if they are fewer."""
-    warmup = round(train.warmup_steps * min(1.0, ratio))
-    return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))

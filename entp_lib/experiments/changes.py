@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from entp_lib.config import RunConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, stretched
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lib.experiments.parameters import PARTS, check_names
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, from_dict, require
@@ -52,8 +52,7 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
             label = {} if config == run.config else {"changed": said}
             found.append(replace(run, config=config, labels={**run.labels, **label}))
     except ConfigError as error:
-        text = str(error)
-        raise ConfigError(text if text.startswith("changes: ") else f"changes: {text}") from None
+        raise ConfigError(f"changes: {error}") from None
     return found
 
 
@@ -85,7 +84,11 @@ def changed_run(config: RunConfig, asked: dict[str, dict], fewest: int, twin: Ru
         require(after.at_step(1) == after, f"task.curriculum_every: {curriculum}")
         theirs = replace(twin, task_params={**twin.task_params, **asked["task"]})
         ratio *= equal_forwards(theirs, replace(config, task_params=params)) / equal_forwards(twin, config)
-    train = built(config.train if math.isclose(ratio, 1.0) else stretched(config.train, ratio), schedule)
+    train = config.train
+    if not math.isclose(ratio, 1.0):
+        start = replace(train, warmup_steps=round(train.warmup_steps * min(1.0, ratio)))
+        train = start.lengthened(ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))
+    train = built(train, schedule)
     warmup = train.warmup_steps
     right = f"train.warmup_steps = {warmup}: {config.label} has {train.steps} steps, all of them before the full rate"
     require("warmup_steps" not in schedule or warmup <= train.steps, right)

@@ -137,8 +137,7 @@ def judge(measurements: Sequence[Measurement | Check | Observation], only_measur
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
-    if unknown:
-        raise ConfigError(f"measured claims that results/reference does not list: {', '.join(unknown)}")
+    require(not unknown, f"measured claims that results/reference does not list: {', '.join(unknown)}")
     if only_measured:
         claims = claims[claims["id"].isin(measured)]
     rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]

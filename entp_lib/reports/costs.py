@@ -19,7 +19,7 @@ from entp_lib.records.execution import Config, device_for
 from entp_lib.records.provenance import available_cores
 from entp_lib.records.store import Store, is_complete
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.validation import ConfigError
+from entp_lib.validation import ConfigError, require
 
 GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed, not measured
 ASK_SECONDS = 3600.0  # what takes longer is asked about
@@ -162,5 +162,4 @@ def announce_runs(
         answer = input("Start it? It can be stopped at any time, and the same command continues it. [y/N] ")
     except EOFError:
         answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise ConfigError("not started; --yes starts it without a question")
+    require(answer.strip().lower() in ("y", "yes"), "not started; --yes starts it without a question")

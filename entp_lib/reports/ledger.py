@@ -54,9 +54,8 @@ def judged(store: Store) -> pd.DataFrame:
             differs[m.claim] = differing_settings(used, select(runs, **experiment.figure_labels) or runs)
             levels |= {m.claim: abs(m.levels[0].ceiling - m.levels[0].floor)} if m.levels else {}
     usual = table["unit"].map({"accuracy": 1.0, "error": 1.0})
-    about = {"differs": differs, "caveats": caveats}
-    columns = {name: table["id"].map(found).fillna("") for name, found in about.items()}
-    return table.assign(**columns, scale=table["id"].map(levels).fillna(usual))
+    differs, caveats = (table["id"].map(found).fillna("") for found in (differs, caveats))
+    return table.assign(differs=differs, caveats=caveats, scale=table["id"].map(levels).fillna(usual))
 
 
 def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:

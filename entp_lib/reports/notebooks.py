@@ -235,8 +235,7 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Sequence[Path
     The project is its root. ConfigError where JupyterLab is not installed beside this Python.
     """
     program = shutil.which("jupyter-lab", path=str(Path(sys.executable).parent))
-    if program is None:
-        raise ConfigError("jupyter-lab is not installed beside this Python; run ./run_all.sh --lab")
+    require(program is not None, "jupyter-lab is not installed beside this Python; run ./run_all.sh --lab")
     if kept := refresh_copies(reset):
         names, numbers = ", ".join(map(paths.relative, kept)), ",".join(paths.number_of(path.name) for path in kept)
         anew = f"(./run_all.sh --lab --reset {numbers} makes them anew)"

@@ -63,8 +63,7 @@ def command(options: argparse.Namespace, configs: Callable, report: Callable, de
     if drawn:
         print(f"\npicture: {paths.relative(drawn)}")
     for record in done.complete:
-        print(f"\n{record.config.model.architecture}, seed {record.config.model_seed}")
-        print("\n".join(f"  {line}" for line in how_to_continue(record, store)))
+        print("\n  ".join([f"\n{record.config.label}", *how_to_continue(record, store)]))
     return 1 if done.failures else 0
 
 
@@ -160,12 +159,10 @@ def text_report(records: Sequence[Record]) -> str:
     """Training loss (mean since the point before) and validation loss by step, and a sample of each run."""
     columns, lines = {}, []
     for r in records:
-        who = f"{r.config.model.architecture}, seed {r.config.model_seed}"
-        for curve, name in (("train_loss", "training"), ("loss", "validation")):
-            if r.curves:
-                columns[who, name] = pd.Series(r.curves[curve], index=r.curves["step"])
+        for curve, name in (("train_loss", "training"), ("loss", "validation")) if r.curves else ():
+            columns[r.config.label, name] = pd.Series(r.curves[curve], index=r.curves["step"])
         cut = "" if r.status == "complete" else f", cut at step {r.provenance['steps']} of {r.config.steps}"
-        lines.append(f"\n{who}, {r.provenance['train_seconds']:.0f} s{cut}:")
+        lines.append(f"\n{r.config.label}, {r.provenance['train_seconds']:.0f} s{cut}:")
         for sample in r.metrics.get("samples", [])[:1]:
             lines += [f"  {sample['prompt']!r}", f"  {sample['continuation']!r}"]
     table = pd.DataFrame(columns).rename_axis("step")
