@@ -84,8 +84,5 @@ def program() -> str:
 
 def relative(path: Path) -> str:
     """A path as a message should show it: relative to the root where it lies inside."""
-    path = Path(path)
-    try:  # a link is shown as itself: it may lead nowhere
-        return str(Path(os.path.realpath(path.parent), path.name).relative_to(root()))
-    except ValueError:
-        return str(path)
+    place = Path(os.path.realpath(path.parent), path.name)  # a link is shown as itself: it may lead nowhere
+    return str(place.relative_to(root()) if place.is_relative_to(root()) else path)

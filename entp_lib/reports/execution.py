@@ -180,7 +180,7 @@ def finish_copy(copy: Path, parameters: Mapping[str, Any]) -> None:
     import nbformat
 
     text = copy.read_text(encoding="utf-8")
-    figures, root = (os.path.relpath(p, copy.parent).replace(os.sep, "/") for p in (paths.figures(), paths.root()))
+    figures, root = (os.path.relpath(place, copy.parent) for place in (paths.figures(), paths.root()))
     text = re.sub(r"\]\(\.\./(?!\.\./)", f"]({root}/", text.replace("](../figures/", f"]({figures}/"))
     given = {k: v for k, v in parameters.items() if k not in NO_RESULT and (k, v) != ("tier", "best")}
     notebook = nbformat.reads(text, as_version=4)

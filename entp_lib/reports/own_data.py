@@ -122,8 +122,7 @@ def pairs(
     size, rate, warmup = options.batch_size, options.max_lr, min(100, train["steps"] // 10)
     schedule = TrainConfig(batch_size=size, max_lr=rate, min_lr=rate / 10, warmup_steps=warmup, **train)
     base = run_of(experiment, "quick", task, params, sizes, schedule)
-    model, known = base.model, {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(getattr(os, "sysconf_names", ()))
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30 if known else math.inf
+    model, memory = base.model, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     batch = 4 * size * model.max_length * model.width * model.n_layers
     for what, needed in ((shape, 16 * decoder_token(model, 0)), (f"batch_size = {size}", batch)):
         right = f"{what}: training takes {needed / 2**30:,.0f} GiB or more, and this machine has {memory:,.0f}"

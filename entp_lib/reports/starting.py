@@ -20,8 +20,7 @@ from entp_lib.tasks import TASKS, build_task
 from entp_lib.validation import one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
-OWN_LENGTHS = (6, 16)  # of a task of one's own, at smoke and at quick
-SIZES = {  # parameters of the others' small examples, at smoke and at quick
+SIZES = {  # parameters of small examples, at smoke and at quick
     "counting": (dict(length=8, seed_length=3, symbols=8), dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
     "triplets": (dict(length=8, symbols=8, modulus=8), dict(length=12, symbols=16, modulus=16)),
 }
@@ -46,7 +45,7 @@ def notebook_command(options: argparse.Namespace) -> int:
     stems = [path.stem.partition("_") for path in paths.notebooks().glob("*.ipynb")]
     check_name("notebook", name, {*EXPERIMENTS, *(rest for _, _, rest in stems)})
     one_of("--task", task, TASKS)
-    sizes = SIZES.get(task) or [dict(length=length) for length in OWN_LENGTHS]
+    sizes = SIZES.get(task, (dict(length=6), dict(length=16)))  # a task of one's own has a length
     for params in sizes:
         build_task(task, params)  # its ConfigError names a field that lacks a default
     taken = {number for number, _, _ in stems}

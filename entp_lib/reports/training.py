@@ -111,8 +111,7 @@ def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
 
 def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequence[str] = ()) -> int:
     """Complete a tier's records within so many seconds (0: no limit), in the order of their plans; returns failures."""
-    if hasattr(os, "nice"):
-        os.nice(19 - os.nice(0))  # everything else on the machine comes first
+    os.nice(19 - os.nice(0))  # everything else on the machine comes first
     store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
     say = functools.partial(print, file=sys.stderr, flush=True)
     begun, failures = time.monotonic(), 0
