@@ -222,11 +222,10 @@ class StudyConfig:
     @property
     def steps(self) -> int:
         """The parameter ``steps`` or ``epochs`` of a study whose paper names it in ``RESUMABLE``; else 1."""
-        for found in (self.params, self.params.get("train_config"), self.params.get("train")):
-            for name in ("steps", "epochs") if isinstance(found, dict) and resumable(self.study) else ():
-                if isinstance(found.get(name), int):
-                    return max(1, found[name])
-        return 1
+        parts = (self.params, self.params.get("train_config"), self.params.get("train"))
+        counts = (part.get(name) for part in parts if isinstance(part, dict) for name in ("steps", "epochs"))
+        first = next((count for count in counts if isinstance(count, int)), 1)
+        return max(1, first) if resumable(self.study) else 1
 
     @property
     def label(self) -> str:
