@@ -22,12 +22,12 @@ INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind th
 class NotebookParameters:
     """Parameters that every notebook accepts in its parameters cell; notebooks with more of them subclass it.
 
-    ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; ``smoke``,
-    ``quick``, ``gpu`` or ``paper`` asks for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes
-    again what has a record. ``jobs`` = 0: one run per core at a time. ``time_limit``: seconds for the
-    notebook's runs, 0 for none; a run cut short is marked partial and is continued by the next call. ``changes``:
-    other values for the runs' settings, as {"task.length": 14, "model.width": 96, "train.steps": 400}; such runs have
-    records of their own that no claim counts. Only notebooks that train have it (``OPTIONAL``).
+    ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; one of ``TIERS`` asks
+    for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes again what has a record. ``jobs`` = 0: one
+    run per core at a time. ``time_limit``: seconds for the notebook's runs, 0 for none; a run cut short is marked
+    partial and is continued by the next call. ``changes``: other values for the runs' settings, as {"task.length": 14,
+    "model.width": 96, "train.steps": 400}; such runs have records of their own that no claim counts. Only notebooks
+    that train have it (``OPTIONAL``).
     """
 
     tier: str = "best"
