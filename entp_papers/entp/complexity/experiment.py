@@ -138,10 +138,8 @@ def fits(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").map(to_figures, decimals=3)
 
 
-def exponent(table: pd.DataFrame, by: str, column: str, **fixed: int) -> float:
-    """Exponent of ``column`` in ``by`` (n as ``length``, D or L), between its ends, where the others are fixed."""
-    for name, value in fixed.items():
-        table = table[table[name] == value]
+def exponent(table: pd.DataFrame, by: str, column: str) -> float:
+    """Exponent of ``column`` in ``by`` (n as ``length``, D or L), between its ends."""
     part = table.groupby(by)[column].mean()
     first, last = part.index[0], part.index[-1]
     return math.log(part[last] / part[first]) / math.log(last / first)
@@ -171,12 +169,12 @@ def table_1(records: Sequence[Record]) -> pd.DataFrame:
     """
     tokens = per_token(records)
     narrow = tokens[tokens["D"] == tokens["D"].min()]
-    narrow = narrow[narrow["L"] == narrow["L"].min()].sort_values("length")
+    narrow = narrow[narrow["L"] == narrow["L"].min()]
     longest = narrow[narrow["length"] >= narrow["length"].max() / 2]
-    n = sorted(set.intersection(*(set(part["length"]) for _, part in tokens.groupby("shape"))))[0]
-    layers = tokens[tokens["length"] == n].groupby("D")["L"].nunique()
-    wide = tokens[tokens["length"] == n].groupby("L")["D"].nunique()
-    same_depth, same_width = int(wide.idxmax()), int(layers.idxmax())
+    n = min(set.intersection(*(set(part["length"]) for _, part in tokens.groupby("shape"))))
+    at_n = tokens[tokens["length"] == n]
+    same_depth = at_n.groupby("L")["D"].nunique().idxmax()
+    same_width = at_n.groupby("D")["L"].nunique().idxmax()
     rows = {}
     for what, column, printed in (
         ("encoder, operations", "encoder_operations", (2, 1, 1)),
@@ -188,8 +186,8 @@ def table_1(records: Sequence[Record]) -> pd.DataFrame:
         rows[what] = {
             **{f"{letter}, Table 1": p for letter, p in zip("nDL", printed, strict=True)},
             "n, found": exponent(longest, "length", column),
-            "D, found": exponent(tokens, "D", column, length=n, L=same_depth),
-            "L, found": exponent(tokens, "L", column, length=n, D=same_width),
+            "D, found": exponent(at_n[at_n["L"] == same_depth], "D", column),
+            "L, found": exponent(at_n[at_n["D"] == same_width], "L", column),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, at_least
+from entp_lib.experiments.studies import Study, at_least, largest
 from entp_lib.models import build_model
 from entp_lib.models.costs import counted
 from entp_lib.models.decoding import Cache, cached_logits
@@ -148,8 +148,7 @@ def measure(
         "decoder_pass": subjects.decoder_pass,
     }
     curves: dict[str, list] = {"length": list(lengths), "sequence_length": list(sequence_lengths)}
-    timed = timings({name: (make, lengths) for name, make in token.items()}, rounds)
-    timed |= timings({name: (make, sequence_lengths) for name, make in sequence.items()}, sequence_rounds)
+    timed = timings(token, lengths, rounds) | timings(sequence, sequence_lengths, sequence_rounds)
     curves |= {f"{name}_seconds": values for name, values in timed.items()}
     for measured, at in ((token, lengths), (sequence, sequence_lengths)):
         curves |= {f"{name}_transient": [peak_bytes(make(n)) for n in at] for name, make in measured.items()}
@@ -169,13 +168,14 @@ def measure(
 
 
 def timings(
-    subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int, clock: Callable[[], float] = time.perf_counter
+    subjects: dict[str, Callable], lengths: Sequence[int], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Lowest seconds over rounds of each subject at each of its lengths, after one call that is not counted.
+    """Lowest seconds over rounds of each subject at each length, after one call that is not counted.
 
-    In a round a call is repeated until ``SHORTEST`` has passed, and counts with the mean.
+    ``subjects``: from a length to the call. In a round a call is repeated until ``SHORTEST`` has passed, and counts
+    with the mean.
     """
-    calls = {(name, n): make(n) for name, (make, lengths) in subjects.items() for n in lengths}
+    calls = {(name, n): make(n) for name, make in subjects.items() for n in lengths}
     best = dict.fromkeys(calls, math.inf)
     for call in calls.values():
         call()
@@ -186,7 +186,7 @@ def timings(
                 call()
                 made, passed = made + 1, clock() - begun
             best[key] = min(best[key], passed / made)
-    return {name: [best[name, n] for n in lengths] for name, (_, lengths) in subjects.items()}
+    return {name: [best[name, n] for n in lengths] for name in subjects}
 
 
 def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
@@ -223,11 +223,10 @@ def random_attention(n: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor,
 def printed_error(n: int = 64, width: int = 16) -> float:
     """Largest error of Algorithm 1 as printed, its query scaled by 1/√D, on small scores."""
     q, k, v, expected = random_attention(n, width)
-    return float((printed_attention(q / width**0.5, k, v) - expected).abs().max())
+    return largest(printed_attention(q / width**0.5, k, v), expected)
 
 
 def streamed(n: int, width: int, seed: int) -> tuple[float, int]:
     """Largest error of Algorithm 1 on n random keys, and its transient bytes."""
     q, k, v, expected = random_attention(n, width, seed)
-    error = float((streaming_attention(q, k, v) - expected).abs().max())
-    return error, peak_bytes(lambda: streaming_attention(q, k, v))
+    return largest(streaming_attention(q, k, v), expected), peak_bytes(lambda: streaming_attention(q, k, v))

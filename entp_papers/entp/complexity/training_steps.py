@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pandas as pd
@@ -76,9 +77,7 @@ def time_steps(
 
         return step
 
-    seconds = timings(
-        {name: (lambda n, name=name: step_of(name, n), lengths) for name in models}, rounds, time.process_time
-    )
+    seconds = timings({name: partial(step_of, name) for name in models}, lengths, rounds, time.process_time)
     curves = {"length": list(lengths)}
     for name, model in models.items():
         passes = {n: complexity.training_pass(model.cfg, range(1, n + 1), n) for n in lengths}
