@@ -19,7 +19,7 @@ from entp_lib.experiments.caveats import FLAT, rise
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, select, summary
-from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lib.records.store import Record
@@ -44,10 +44,9 @@ class Parameters(NotebookParameters):
         require(0 < self.threshold < 1, f"threshold = {self.threshold}: must be between 0 and 1")
 
 
-ARMS = {name: Arm(name) for name in ("decoder", "prefix_decoder", "entp")}
-ARMS[EQUAL_FORWARDS] = Arm("decoder", equal_forwards)
-ARMS["small_entp"] = Arm("entp", model=SIZES["small"], once=True)  # of size Small, which the authors never logged
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
+ARMS = {name: Arm(name) for name in ARCHITECTURES} | {EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
+ARMS["small_entp"] = Arm("entp", model=SIZES["small"], once=True)  # of size Small, which the authors never logged
 WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
 # Count2 is run where it costs seconds; the paper has it for a language model only.
 VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
@@ -95,21 +94,23 @@ def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
     return found
 
 
+def above_mode(table: pd.DataFrame, arms: Sequence[str], near: float = NEAR) -> tuple[Level, ...]:
+    """Levels of arms in token accuracy, between the mode baseline and 1. ``table``: a ``summary`` of one task."""
+    floor = table["baseline_token_accuracy"].mean()
+    return levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=near)
+
+
 def control(records: Sequence[Record]) -> list[Measurement]:
     """C1-count2: a decoder's Count2 − Count3 in token accuracy above the mode baseline of each, by seed."""
-    parts = {task: select(records, task=task, arm="decoder") for task in ("count3", "count2")}
-    if not all(parts.values()):
+    parts = count2, count3 = [select(records, task=task, arm="decoder") for task in ("count2", "count3")]
+    if not (count2 and count3):
         return []
-    sides, above = {}, {}
-    for task, part in parts.items():
-        table = summary(part).set_index("seed")
-        above[task] = table["token_accuracy"] - table["baseline_token_accuracy"]
-        floor = table["baseline_token_accuracy"].mean()
-        sides[task] = levels(table, "token_accuracy", ("decoder",), floor=floor, ceiling=1.0, distance=NEAR)
-    without = [no_pairs_found(parts[task], ("decoder",)) for task in ("count2", "count3")]
-    barred, gaps = "; ".join(without) if all(without) else "", (above["count2"] - above["count3"]).dropna()
-    judged = dict(levels=sides["count2"] + sides["count3"], excluded_because=barred)
-    return [measured("C1-count2", gaps, [*parts["count3"], *parts["count2"]], True, **judged)]
+    tables = [summary(part).set_index("seed") for part in parts]
+    above = [table["token_accuracy"] - table["baseline_token_accuracy"] for table in tables]
+    sides = [level for table in tables for level in above_mode(table, ("decoder",))]
+    without = [no_pairs_found(part, ("decoder",)) for part in parts]
+    judged = dict(levels=tuple(sides), excluded_because="; ".join(without) if all(without) else "")
+    return [measured("C1-count2", (above[0] - above[1]).dropna(), [*count3, *count2], True, **judged)]
 
 
 def positions(records: Sequence[Record]) -> pd.DataFrame:
@@ -208,12 +209,10 @@ def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
 
 def growth(records: Sequence[Record]) -> list[Measurement]:
     """F2-unseen-parity: does ENTP's lead grow with n among even and among odd n?"""
-    values, table = slopes(records), summary(records)
+    values = slopes(records)
     if not len(values):
         return []
-    floor = table["baseline_token_accuracy"].mean()
-    sides = levels(table, "token_accuracy", TWINS, floor=floor, ceiling=1.0, distance=NEAR)
-    judged = dict(levels=sides, excluded_because=no_pairs_found(records, TWINS))
+    judged = dict(levels=above_mode(summary(records), TWINS), excluded_because=no_pairs_found(records, TWINS))
     return [measured("F2-unseen-parity", values, select(records, arm=TWINS), **judged)]
 
 

@@ -13,7 +13,7 @@ answer is right, and elsewhere as often as the commonest parity is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -38,6 +38,7 @@ from entp_papers.entp.pretrained.experiments import plain
 CHUNK = 65_536  # training sequences at a time
 SCORED = 4096  # sequences, as many as a run's final scores are of
 EVEN, PARITY = "even", "parity"  # what is scored at even n: the answer, and its parity alone
+PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models
 
 
 def seen(task: Counting) -> pd.DataFrame:
@@ -95,8 +96,7 @@ def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
     """
     counting = Counting(**task)
     generator = torch.Generator().manual_seed(0)
-    shape = (2, counting.vocab_size)
-    weights_2V = torch.randint(-(2**63), 2**63 - 1, shape, generator=generator)
+    weights_2V = torch.randint(-(2**63), 2**63 - 1, (2, counting.vocab_size), generator=generator)
     lengths = range(counting.first_scored, counting.length + 1)
 
     def fingerprints(size: int) -> Tensor:
@@ -149,8 +149,8 @@ class Probed(Counting):
 
 def scorings(task: Counting) -> dict[str, Task]:
     """``AtEven`` of a task by what it scores."""
-    params = {field.name: getattr(task, field.name) for field in fields(Counting)}
-    return {EVEN: AtEven(**params), PARITY: AtEven(**params, parity=True)}
+    even = AtEven(**asdict(task))
+    return {EVEN: even, PARITY: replace(even, parity=True)}
 
 
 def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[
 def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew and probed."""
     setting, runs = TIERS[tier], []
-    for seed in range(seeds or {"smoke": 1, "quick": 3}[tier]):
+    for seed in range(seeds or PROBED[tier]):
         for arm in TWINS:
             model = dict(architecture=arm, **setting.model)
             params = dict(task=setting.task, model=model, train_config=plain(setting.train), seed=seed)
@@ -211,6 +211,4 @@ def probe_table(records: Sequence[Record]) -> pd.DataFrame:
 ALONE, TITLE = dict(changeable=False), "Count3 at length 24: how much of what is scored has come up in training"
 COUNT3_REPEATS = Experiment("count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False, **ALONE)
 TITLE = "Do models of Count3 use the shortcut that looks at no pair?"
-COUNT3_PROBE = Experiment(
-    "count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=("smoke", "quick"), **ALONE
-)
+COUNT3_PROBE = Experiment("count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED, **ALONE)

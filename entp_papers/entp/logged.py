@@ -59,10 +59,9 @@ def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """A study for each logged pair of curves."""
-    pairs = published("entp", NAME)[["task", "model"]].drop_duplicates()
-    pairs = {"smoke": pairs.query("task == 'shakespeare' and model == 'small'"), "quick": pairs}.get(tier)
-    rows = [] if pairs is None else pairs.to_dict("records")
-    return [planned_study("authors_log", tier, NAME, row, **row) for row in rows]
+    logged = published("entp", NAME)[["task", "model"]].drop_duplicates().to_dict("records")
+    pairs = {"smoke": [dict(task="shakespeare", model="small")], "quick": logged}.get(tier, [])
+    return [planned_study("authors_log", tier, NAME, pair, **pair) for pair in pairs]
 
 
 def spent(record: Record) -> pd.DataFrame:

@@ -10,12 +10,12 @@ from entp_lib.config import SIZES, TrainConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import levels, paired, published, select, summary
+from entp_lib.experiments.frames import paired, published, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
-from entp_papers.entp.count3 import REDUCED, SMOKE
+from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
 from entp_papers.entp.pairless import within
 
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
@@ -122,9 +122,7 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
         runs = select(records, variant=name)
         change = (gap(table, name) - gap(table, "match3")).dropna()
         if len(change):
-            rows = table[table["variant"] == name]
-            floor = rows["baseline_token_accuracy"].mean()
-            sides = levels(rows, "token_accuracy", TWINS, floor=floor, ceiling=1.0, distance=NEAR)
+            sides = above_mode(table[table["variant"] == name], TWINS, NEAR)
             late = excluded(runs, TWINS) or excluded(base, TWINS)
             used = select(records, variant=("match3", name), arm=TWINS)
             found.append(measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late))

@@ -32,7 +32,7 @@ from entp_lib.reports.generation import codec, codec_of
 from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.triplets import Triplets
 from entp_lib.validation import require
-from entp_papers.entp.count3 import COUNT3
+from entp_papers.entp.count3 import ARCHITECTURES, COUNT3
 from entp_papers.entp.pairless import every, grown
 from entp_papers.entp.rasp.constructed import constructed_count3, run_by_layer
 
@@ -256,12 +256,11 @@ STORED = paths.of_repository("results") / "play"  # a part of the project
 # Data of the interactive pieces: answers and attention of the three models of Count3 at its plateau, random seed 0.
 TIER = "overnight"
 EXAMPLE = (3, 1, 4, 1)  # continued by Count3; one of its pictures is the slider's
-SHOWN = ("decoder", "prefix_decoder", "entp")
 
 
 def runs() -> list[Record]:
     """The records whose models the pieces show, one of each architecture."""
-    store, planned = Store(read_only=True), select(COUNT3.plan(TIER, 1), arm=SHOWN, task="count3")
+    store, planned = Store(read_only=True), select(COUNT3.plan(TIER, 1), arm=ARCHITECTURES, task="count3")
     found = (store.find(run.config, COUNT3.version) for run in planned)
     return [record for record in found if record is not None]
 

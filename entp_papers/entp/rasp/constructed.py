@@ -294,5 +294,5 @@ def wrong_answers(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> t
     others_NV = logits_NV.scatter(1, right_N[:, None], -torch.inf)
     margins_N = correct_N - others_NV.max(1).values
     margins_N = torch.where(margins_N.isnan(), -torch.inf, margins_N)
-    wrong = int((~(margins_N > 0)).sum())  # a tie is no answer
+    wrong = int((margins_N <= 0).sum())  # a tie is no answer
     return wrong, len(rows_N), float(margins_N.min()) if len(rows_N) else 0.0

@@ -48,8 +48,8 @@ def count3_encoder(x: Sequence[int], reduce: bool = True) -> ndarray:
     an x_i of n or more raises ValueError.
     """
     x_n = np.array(_tokens(x))
-    n = len(x_n)
-    if not reduce and (i := int(x_n.argmax())) >= 0 and x_n[i] >= n:
+    n, i = len(x_n), x_n.argmax()
+    if not reduce and x_n[i] >= n:
         raise ValueError(f"x[{i}] = {x_n[i]}: must be below the length {n} where reduce is False")
     return _count3_encoder_as_printed(x_n % n)
 

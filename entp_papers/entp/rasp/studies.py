@@ -182,8 +182,7 @@ def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study
     for n in lengths:
         x = generator.integers(0, largest + 1, n).tolist()
         answer, steps = programs.count3_blocks(x, math.isqrt(n))
-        row = dict(length=n, counters=math.isqrt(n), steps=steps)
-        rows.append({**row, "right": answer == count3(x)})
+        rows.append(dict(length=n, counters=math.isqrt(n), steps=steps, right=answer == count3(x)))
     return {"seeds": float(64**16)}, columns(rows)
 
 

@@ -77,7 +77,7 @@ def depth_tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]
 
 def measure_depths(records: Sequence[Record]) -> list[Measurement]:
     """Token accuracy of the deepest decoders − two layers', which does not settle Lemma 6.2."""
-    deep = depth_tables(records)[0] if records else pd.DataFrame({"layers": []})
+    deep, _ = depth_tables(records)
     if SHALLOW not in set(deep["layers"]):
         return []
     arms = (int(deep["layers"].max()), SHALLOW)  # a single layer is ENTP's own
