@@ -75,13 +75,9 @@ class Comparison:
     def budgets(self, records: Sequence[Record]) -> list[dict[str, Any]]:
         """A row for each measure and budget with unchanged runs of this tier: what the decoder spends, ENTP's lead."""
         mine, rows = select(records, comparison=self.name), []
-        own = [
-            r
-            for r in records
-            if mine
-            and (r.experiment, r.config.tier) == (self.source.name, mine[0].config.tier)
-            and not {"changed", "comparison"} & set(r.labels)
-        ]
+        unchanged = [r for r in records if not {"changed", "comparison"} & set(r.labels)]
+        tiers = {r.config.tier for r in mine}
+        own = [r for r in unchanged if r.experiment == self.source.name and r.config.tier in tiers]
         arms = {
             "steps": select(own, **self.where, **self.decoder),
             "multiply-adds": select(mine, arm=EQUAL_OPERATIONS),
@@ -114,9 +110,8 @@ def budgets(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
 
 
 def plan(name: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The runs of an experiment's comparisons, at the tiers where a decoder has ENTP's token-forwards, too."""
-    asked = COMPARISONS[name] if tier in ("smoke", "overnight") else ()
-    return by_seed([run for comparison in asked for run in comparison.runs(name, tier, seeds)])
+    """The runs of an experiment's comparisons."""
+    return by_seed([run for comparison in COMPARISONS[name] for run in comparison.runs(name, tier, seeds)])
 
 
 def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
@@ -147,13 +142,14 @@ COMPARISONS = {
 }
 
 
-def at_equal_operations(name: str, title: str, notebook: str) -> Experiment:
+def experiment(name: str, title: str, notebook: str) -> Experiment:
+    """An experiment of ``COMPARISONS``, at the tiers where a decoder has ENTP's token-forwards, too."""
     title = f"{title} by decoders with ENTP's multiply-adds"
-    return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), changeable=False)
+    how = dict(tiers=("smoke", "overnight"), changeable=False)
+    return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), **how)
 
 
-COUNT3_OPERATIONS = at_equal_operations("count3_operations", "Count3", "03b_count3_details")
-MATCH3_OPERATIONS = at_equal_operations("match3_operations", "Match3′", "06_match3")
-LINEAR = "in_context_operations", "Linear functions in context", "08_in_context_learning"
-IN_CONTEXT_OPERATIONS = at_equal_operations(*LINEAR)
-TEXT_OPERATIONS = at_equal_operations("openwebtext_operations", "Language modelling", "09_openwebtext")
+COUNT3_OPERATIONS = experiment("count3_operations", "Count3", "03b_count3_details")
+MATCH3_OPERATIONS = experiment("match3_operations", "Match3′", "06_match3")
+IN_CONTEXT_OPERATIONS = experiment("in_context_operations", "Linear functions in context", "08_in_context_learning")
+TEXT_OPERATIONS = experiment("openwebtext_operations", "Language modelling", "09_openwebtext")

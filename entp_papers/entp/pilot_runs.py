@@ -47,27 +47,27 @@ FOUR_DIGITS = {"smoke": LENGTHS["smoke"], "overnight": replace(LENGTHS["overnigh
 def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
     """One run at length 24; the arms of a seed see the same sequences, and all are scored on every prefix."""
     setting, drawn = COUNTING[tier], 0 if arm == "decoder" else FEW[tier]
-    params = {**setting.task, **({"drawn": drawn} if drawn else {})}
+    params = setting.task | ({"drawn": drawn} if drawn else {})
     architecture = "entp" if arm == "entp" else "decoder"
     config = run_of(experiment, tier, "counting", params, setting.model, setting.train, architecture, seed)
     return planned(config, arm=arm, drawn=drawn)
 
 
-def plan_counting(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The gate: a decoder that learns from every scored prefix, and ENTP that learns from a few."""
-    return [counting_run("count3_long", tier, arm, SEED) for arm in TWINS if tier in COUNTING]
+    return [counting_run("count3_long", tier, arm, SEED) for arm in TWINS]
 
 
-def plan_counting_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
-    every, arms = range(seeds or COUNTING[tier].seeds) if tier in COUNTING else (), (*TWINS, SAME_PREFIXES)
+    every, arms = range(seeds or COUNTING[tier].seeds), (*TWINS, SAME_PREFIXES)
     return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 
 
-def plan_counting_all(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_all_prefixes(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """By seed: decoder and ENTP on all prefixes, and the decoder that ``count3_long_pairs`` has."""
     runs = []
-    for seed in range(seeds or COUNTING[tier].seeds) if tier in COUNTING else ():
+    for seed in range(seeds or COUNTING[tier].seeds):
         base = with_train(counting_run("count3_long_all", tier, "decoder", seed).config, **ALL[tier])
         runs += [planned(with_model(base, architecture=name), drawn=0) for name in TWINS]
         longer = counting_run("count3_long_pairs", tier, "decoder", seed)
@@ -110,14 +110,10 @@ def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
 
 
 TITLE, DETAILS = "Count3 at length 24, few prefixes of many sequences", "03b_count3_details"
-ALONE = dict(changeable=False)
-COUNT3_LONG = Experiment("count3_long", 1, f"{TITLE}: the gate", DETAILS, plan_counting, no_claims, **ALONE)
-COUNT3_LONG_PAIRS = Experiment(
-    "count3_long_pairs", 1, f"{TITLE}: pairs", DETAILS, plan_counting_pairs, no_claims, **ALONE
-)
+ALONE = dict(tiers=("smoke", "overnight"), changeable=False)
+COUNT3_LONG = Experiment("count3_long", 1, f"{TITLE}: the gate", DETAILS, plan_gate, no_claims, **ALONE)
+COUNT3_LONG_PAIRS = Experiment("count3_long_pairs", 1, f"{TITLE}: pairs", DETAILS, plan_pairs, no_claims, **ALONE)
 TITLE, MEASURE = "Count3 at length 24, all prefixes", lead_claims(CLAIMS)
-COUNT3_LONG_ALL = Experiment("count3_long_all", 1, TITLE, "03_count3", plan_counting_all, MEASURE, **ALONE)
+COUNT3_LONG_ALL = Experiment("count3_long_all", 1, TITLE, "03_count3", plan_all_prefixes, MEASURE, **ALONE)
 TITLE = "Addition trained to four digits: the gate"
-ADDITION_FOUR_DIGITS = Experiment(
-    "addition_four_digits", 1, TITLE, "07_addition", plan_four_digits, no_claims, tiers=FOUR_DIGITS, **ALONE
-)
+ADDITION_FOUR_DIGITS = Experiment("addition_four_digits", 1, TITLE, "07_addition", plan_four_digits, no_claims, **ALONE)
