@@ -93,8 +93,7 @@ class Player:
     @torch.no_grad()
     def probabilities(self, tokens_BT: Tensor) -> Tensor:
         """Of every token after every prefix, (B, T, V), in fp64."""
-        everywhere_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
-        return self.model(tokens_BT, everywhere_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
+        return self.model(tokens_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
 
 
 def player(name: str) -> Player:
@@ -184,11 +183,10 @@ def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
 @torch.no_grad()
 def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
     """The likeliest next tokens after ``text``: columns ``token`` and ``probability``, at most ``most`` rows."""
-    tokens_T = who.tokens(text)
-    wanted_BT = torch.zeros(1, len(tokens_T), dtype=torch.bool)
-    wanted_BT[0, -1] = True
-    prompts = torch.tensor([len(tokens_T)]) if who.model.cfg.open_prompt else None
-    p_V = who.model(tokens_T[None], wanted_BT, prompts)[0].double().softmax(-1)
+    tokens_1T = who.tokens(text)[None]
+    length = tokens_1T.shape[1]
+    wanted_1T = torch.arange(1, length + 1)[None] == length
+    p_V = who.model(tokens_1T, wanted_1T, torch.tensor([length]))[0].double().softmax(-1)
     best = p_V.topk(min(most, len(p_V)))
     names = [who.word(i) or repr(who.decode([i])) for i in best.indices.tolist()]
     return pd.DataFrame({"token": names, "probability": best.values.tolist()})

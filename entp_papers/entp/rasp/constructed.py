@@ -21,6 +21,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models.arguments import check_inputs
 from entp_lib.models.transformer import Attention, Block, Transformer
 from entp_lib.tasks.counting import next_symbols
+from entp_lib.validation import require
 
 WIDTH, HEADS = 32, 2
 GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 when added to 1
@@ -120,11 +121,11 @@ def constructed_count3(
     Values are 0..``max_value``; the vocabulary also holds all answers, which are below ``max_length``. Logits are
     -(v - answer)² up to a constant, from the tied embedding. ``architecture="decoder"`` gives the same weights a causal
     mask, under which they fail. ``reduce=False`` leaves out the layers that take values mod n, for prefixes whose
-    values are all below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length. Raises
-    ValueError for a length below 1 or a value below 0.
+    values are all below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length.
+    ConfigError for a length below 1 or a value below 0.
     """
-    if max_length < 1 or max_value < 0:
-        raise ValueError(f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0")
+    right = f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0"
+    require(max_length >= 1 and max_value >= 0, right)
     vocabulary, digits = max(max_value + 1, max_length), int(reduce)
     while reduce and BASE**digits < vocabulary:  # of the largest quotient: x div n is at most the largest token
         digits += 1
@@ -248,7 +249,7 @@ def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
 
     A decoder's attention on a prefix is the upper left part of that on the sequence; ENTP's on a prefix is another.
     """
-    check_inputs(model.cfg, tokens_T[None], torch.ones_like(tokens_T, dtype=torch.bool)[None], None)
+    check_inputs(model.cfg, tokens_T[None], None, None)
     x, causal, found = model.embed(tokens_T[None]), not model.cfg.recomputed_layers, []
     hidden = torch.ones(len(tokens_T), len(tokens_T), dtype=torch.bool).triu(1)
     for block in model.blocks:

@@ -7,7 +7,7 @@ Algorithms 2 and 3, loops for Count3, are in ``entp_lib.tasks.counting``. Two pr
 says of them. Algorithm 4 needs every x_i < n, which the sequences of §6.3 do not keep; Algorithm 5 looks ahead in two
 of its three attention calls. Both repairs are parameters here.
 
-Every function raises ValueError where its sequence is empty or holds anything but integers from 0 to 2^31 - 1, which
+Every function raises ConfigError where its sequence is empty or holds anything but integers from 0 to 2^31 - 1, which
 leaves room for sums and products in int64. The text that Algorithm 6 continues may hold EOS = -1 too.
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy import ndarray
 
 from entp_lib.tasks.triplets import triplet_label
+from entp_lib.validation import require
 from entp_papers.entp.rasp.interpreter import equals, full, indices, kqv, sel_width, select, seq_map, tok_map, true
 
 EOS = -1
@@ -26,18 +27,16 @@ LARGEST = 2**31 - 1
 
 def _tokens(x: Sequence[int], lowest: int = 0) -> list[int]:
     """The elements as Python integers, checked."""
-    wrong = "" if len(x) else "x is empty"
+    right = f"must hold integers from {lowest} to {LARGEST}"
+    require(len(x) > 0, f"x is empty: {right}")
     for i, value in enumerate(x):
-        if not isinstance(value, (int, np.integer)) or not lowest <= value <= LARGEST:
-            wrong = f"x[{i}] = {value!r}"
-    if wrong:
-        raise ValueError(f"{wrong}: must hold integers from {lowest} to {LARGEST}")
+        fits = isinstance(value, (int, np.integer)) and lowest <= value <= LARGEST
+        require(fits, f"x[{i}] = {value!r}: {right}")
     return [int(value) for value in x]
 
 
 def _positive(modulus: int) -> int:
-    if not isinstance(modulus, int) or modulus < 1:
-        raise ValueError(f"modulus = {modulus}: must be an integer of at least 1")
+    require(isinstance(modulus, int) and modulus >= 1, f"modulus = {modulus}: must be an integer of at least 1")
     return modulus
 
 
@@ -45,12 +44,11 @@ def count3_encoder(x: Sequence[int], reduce: bool = True) -> ndarray:
     """Algorithm 4: Count3 by an encoder in a fixed number of layers, (n,); every position holds the answer.
 
     ``reduce`` first takes x mod n, which an encoder can do as it knows n. Without it the program is as printed, and
-    an x_i of n or more raises ValueError.
+    an x_i of n or more is a ConfigError.
     """
     x_n = np.array(_tokens(x))
     n, i = len(x_n), x_n.argmax()
-    if not reduce and x_n[i] >= n:
-        raise ValueError(f"x[{i}] = {x_n[i]}: must be below the length {n} where reduce is False")
+    require(reduce or x_n[i] < n, f"x[{i}] = {x_n[i]}: must be below the length {n} where reduce is False")
     return _count3_encoder_as_printed(x_n % n)
 
 
@@ -126,11 +124,10 @@ def count3_chain_of_thought(x: Sequence[int]) -> ndarray:
 
     After x_1..x_n and EOS a decoder writes -x_i mod n for every i; then for every j how many of these equal
     x_j + x_n mod n; then the sum of these counts mod n, the answer; then EOS. Residues are written plus 1: 0 stands
-    for a key that is masked. Before EOS every next token is EOS. Raises ValueError where x starts with EOS.
+    for a key that is masked. Before EOS every next token is EOS. ConfigError where x starts with EOS.
     """
     x = np.array(_tokens(x, lowest=EOS))
-    if x[0] == EOS:
-        raise ValueError(f"x[0] = {EOS}: there must be at least one integer before EOS")
+    require(x[0] != EOS, f"x[0] = {EOS}: there must be at least one integer before EOS")
     position = indices(x)
     n = kqv(k=x, q=full(x, EOS), v=position, pred=equals, reduction="min", causal=True, name="n")
     n = tok_map(n, lambda a: a or -2)  # no EOS yet: a length that makes every mask below false but the last
