@@ -52,8 +52,8 @@ WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
 VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
 
 SMOKE = TrainConfig(steps=20, batch_size=16, warmup_steps=5, eval_every=10, eval_sequences=64, final_eval_sequences=128)
-RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=100)
-REDUCED = TrainConfig(1200, 64, **RATES, eval_every=50, eval_sequences=512, final_eval_sequences=4096)
+SCORED = dict(eval_every=50, eval_sequences=512, final_eval_sequences=4096)
+REDUCED = TrainConfig(steps=1200, batch_size=64, max_lr=3e-3, min_lr=3e-4, warmup_steps=100, **SCORED)
 PAPER = TrainConfig(steps=150_000, decay_steps=100_000, eval_every=500, eval_sequences=6400, precision="bf16")
 PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
 REDUCED_TASK = dict(length=10, seed_length=4, symbols=10, held_out=0.2)

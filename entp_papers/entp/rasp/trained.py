@@ -17,14 +17,14 @@ from entp_lib.experiments.frames import paired, select, summary
 from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.experiments.plans import Arm, Plan, PlannedRun, Tier, Variant, run_of, twins
 from entp_lib.records.store import Record
+from entp_papers.entp.count3 import REDUCED
 from entp_papers.entp.pairless import no_pairs_found, within
 
 NEAR = 0.02  # of accuracy: closer to the baseline, or to 1, counts as being there
 MORE_STEPS = 3  # the direct answer's rows are a third as long as the trace's: both process the same number of tokens
 SHALLOW = 2
 SMOKE = TrainConfig(10, 16, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=64)
-SCORED = dict(eval_every=150, eval_sequences=512, final_eval_sequences=4096)
-QUICK = TrainConfig(3000, 64, 3e-3, 3e-4, warmup_steps=100, **SCORED)
+QUICK = replace(REDUCED, steps=3000, eval_every=150)
 GPU = TrainConfig(10_000, decay_steps=10_000, eval_every=250, precision="bf16")
 PAPER = TrainConfig(100_000, eval_every=500, precision="bf16")
 MEDIUM = SIZES["medium"]
