@@ -1,7 +1,7 @@
 """Integers as ±1 bits and circuits on them: adders (Lemma 1), flags, branches, copies, error correction.
 
 Pointers (§4.1) and two's complement words (§5.1) have their least significant bit first. Every circuit writes ReLU
-units into a ``LayerPlan`` and leaves a token alone whose rows, and whose scratchpad bit, are 0.
+units, copies a head as well, into a ``LayerPlan`` and leaves a token alone whose rows, and whose scratchpad bit, are 0.
 """
 
 import math
@@ -57,14 +57,11 @@ def add_words(
     of ±1 bits; a term of 0 saves 2.
     """
     for j, target in enumerate(out):
-        terms, bias = {}, 0.0
-        for word in (x, y):
-            for k in range(j + 1) if word is not None else ():
-                terms[word[k]] = 2.0 ** (k - 1)  # half the weight, since (b + 1) / 2 is the bit of ±1
-                bias += 2.0 ** (k - 1)
+        # half the weight of a bit, since it is (b + 1) / 2 for b = ±1
+        terms = {word[k]: 2.0 ** (k - 1) for word in (x, y) if word is not None for k in range(j + 1)}
         steps = (1, -1, 1) if y is not None else (1, -1)
         gate = 2.0 ** (j + 3) + 2 * constant
-        terms[scratchpad] = gate + bias + constant  # all constants enter through the scratchpad bit
+        terms[scratchpad] = gate + sum(terms.values()) + constant  # all constants enter through the scratchpad bit
         for multiple, sign in enumerate(steps, 1):
             plan.step(terms, {target: 2.0 * sign}, -gate - multiple * 2.0**j)
         plan.unit({scratchpad: 1.0}, {target: -1.0})
@@ -78,8 +75,7 @@ def flag_of_word(plan: LayerPlan, flag: int, word: Word, printed: bool = False) 
     ``printed`` takes 1 + N as the paper prints it instead of 1 - N.
     """
     plan.unit({word[-1]: 1.0}, {flag: 1.0})
-    bits = len(word)
-    plan.unit(dict.fromkeys(word, -1.0), {flag: 1.0}, 1.0 + bits if printed else 1.0 - bits)
+    plan.unit(dict.fromkeys(word, -1.0), {flag: 1.0}, 1.0 + len(word) if printed else 1.0 - len(word))
 
 
 def flag_of_number(plan: LayerPlan, flag: int, number: int, where: int) -> None:
@@ -100,7 +96,7 @@ def branch(plan: LayerPlan, rows: Rows, target: Word, scratchpad: int, printed: 
         plan.unit({stay: 1.0, flag: -1.0}, {out: 2.0})
         plan.unit({jump: 1.0, flag: 1.0, scratchpad: -1.0}, {out: 2.0})
         if printed:
-            plan.constant[out] = plan.constant.get(out, 0.0) - 1.0
+            plan.constant[out] = -1.0
         else:
             plan.unit({scratchpad: 1.0}, {out: -1.0})
         plan.clear([out])
@@ -122,22 +118,31 @@ def correct_errors(plan: LayerPlan, rows: Word) -> None:
 
 def copy_pointed(
     plan: LayerPlan,
-    target: Word,
-    blend: Word,
-    scratchpad: int,
+    rows: Rows,
+    pointer: Word,
+    memory: str,
+    held: str,
+    blend: str,
+    heat: float,
     to_memory: bool = False,
     bound: float = 4.0,
     printed: bool = False,
 ) -> None:
-    """The feed-forward half of ``read`` (Lemma 2) or, ``to_memory``, of ``write`` (Lemma 3).
+    """A layer that copies between the scratchpad and the token pointed to: ``read`` (Lemma 2), or ``write`` (Lemma 3).
 
-    target := 2 blend - target in the scratchpad, or everywhere else; blend := 0. ``blend`` holds the mean of the value
-    that is copied and of that in ``target``. ``bound`` is the lemmas' C: it must exceed twice the difference of blend
+    ``rows`` names position, scratchpad, a token's value ``memory``, the scratchpad's ``held``, and ``blend``, which is
+    0 before and afterwards. A head with λ = ``heat`` lets every token attend to those whose pointer or position is its
+    own: blend := the mean of the two values. Then held := 2 blend - held in the scratchpad, or, ``to_memory``,
+    memory := 2 blend - memory everywhere else. ``bound`` is the lemmas' C: it must exceed twice the difference of blend
     and target, which is at most twice the largest value. ``printed`` adds the second ReLU, as the paper prints Lemma 3,
     where it must be subtracted.
     """
+    codes = [{p: 1.0, own: 1.0} for p, own in zip(pointer, rows["position"], strict=True)]
+    values = [({m: 1.0, h: 1.0}, {b: 1.0}) for m, h, b in zip(rows[memory], rows[held], rows[blend], strict=True)]
+    plan.head([(code, code) for code in codes], values, heat)
+    (scratchpad,), target = rows["scratchpad"], rows[memory if to_memory else held]
     gate, bias = (-bound, 0.0) if to_memory else (bound, -bound)
-    for t, b in zip(target, blend, strict=True):
+    for t, b in zip(target, rows[blend], strict=True):
         for sign in (1.0, -1.0):
             plan.unit({scratchpad: gate, b: 2 * sign, t: -2 * sign}, {t: 1.0 if printed else sign}, bias)
-    plan.clear(blend)
+    plan.clear(rows[blend])

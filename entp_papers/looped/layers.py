@@ -11,8 +11,7 @@ direction in its state: weights by coordinate. All that is added is linear or a 
 moved as relu(x) - relu(-x), and moved on a condition as relu(x + G (open - 1)) - relu(-x + G (open - 1)): with ``open``
 = 1 this is x up to the rounding of G, with 0 it is 0 as long as |x| <= G.
 
-Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens
-but the first.
+Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens but the first.
 """
 
 import hashlib
@@ -26,13 +25,11 @@ from torch import Tensor, nn
 from entp_lib.validation import one_of
 
 Terms = dict[int, float]
+Pairs = list[tuple[Terms, Terms]]  # queries with their keys, or values with their targets
 
 
 class Attention(nn.Module):
-    """Softmax attention (1a) whose weights are zero until they are written.
-
-    ``temperature_H`` is the paper's λ: it multiplies the scores.
-    """
+    """Softmax attention (1a); ``temperature_H`` is the paper's λ, which multiplies the scores."""
 
     def __init__(self, width: int, heads: int, key_width: int, value_width: int):
         super().__init__()
@@ -179,32 +176,24 @@ class Stack(nn.Module):
         return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
-class Rows:
-    """Names of coordinates, in the order in which they were added; ``sizes`` are the first ones."""
+class Rows(dict[str, range]):
+    """Coordinates by name, in the order of their addition; ``sizes`` are the first ones, ``width`` is their number."""
 
     def __init__(self, **sizes: int):
-        self.places: dict[str, range] = {}
+        super().__init__()
         self.width = 0
         self.add(**sizes)
 
     def add(self, **sizes: int) -> list[range]:
         """The next coordinates, so many under each new name."""
         for name, size in sizes.items():
-            self.places[name] = range(self.width, self.width + size)
+            self[name] = range(self.width, self.width + size)
             self.width += size
-        return [self.places[name] for name in sizes]
-
-    def __getitem__(self, name: str) -> range:
-        return self.places[name]
+        return [self[name] for name in sizes]
 
 
-def same(*rows: Iterable[int]) -> list[Terms]:
-    """One Terms per place, each the sum of the rows at that place: ``same(a, b)[i]`` is a_i + b_i."""
-    return [dict.fromkeys(places, 1.0) for places in zip(*rows, strict=True)]
-
-
-def paired(first: Iterable[int], second: Iterable[int], weight: float = 1.0) -> list[tuple[Terms, Terms]]:
-    """(weight · first_i, second_i) by place: queries with their keys, or values with their targets."""
+def paired(first: Iterable[int], second: Iterable[int], weight: float = 1.0) -> Pairs:
+    """(weight · first_i, second_i) by place."""
     return [({x: weight}, {y: 1.0}) for x, y in zip(first, second, strict=True)]
 
 
@@ -216,11 +205,11 @@ class LayerPlan:
 
     def __init__(self, purpose: str):
         self.purpose = purpose
-        self.heads: list[tuple[list[tuple[Terms, Terms]], list[tuple[Terms, Terms]], float]] = []
+        self.heads: list[tuple[Pairs, Pairs, float]] = []
         self.units: list[tuple[Terms, float, Terms]] = []
         self.constant: Terms = {}
 
-    def head(self, scores: list[tuple[Terms, Terms]], values: list[tuple[Terms, Terms]], temperature: float) -> None:
+    def head(self, scores: Pairs, values: Pairs, temperature: float) -> None:
         """A head: Σ query · key are its scores before λ; each (value, target) adds the mean of value to target."""
         self.heads.append((scores, values, temperature))
 
@@ -243,11 +232,12 @@ class LayerPlan:
         self.scale(rows, 0.0)
 
     def add_where(self, source: Terms, target: Terms, gates: Sequence[int], bound: float) -> None:
-        """Add ``source`` times ``target`` where every gate is 1; 0 where one is 0, if |source| <= ``bound``."""
+        """Add ``source`` times ``target`` where every gate is 1; 0 where one is 0, if |source| <= ``bound``.
+
+        The gates are coordinates that the source does not read.
+        """
         for sign in (1.0, -1.0):
-            terms = {i: sign * w for i, w in source.items()}
-            for i in dict.fromkeys(gates):
-                terms[i] = terms.get(i, 0.0) + bound
+            terms = {i: sign * w for i, w in source.items()} | dict.fromkeys(gates, bound)
             self.unit(terms, {i: sign * w for i, w in target.items()}, -bound * len(gates))
 
     def step(self, source: Terms, target: Terms, bias: float = 0.0) -> None:

@@ -13,7 +13,7 @@ The paper's steps add up to more than nine layers, or to fewer, as they are read
 Letters: B batch, T tokens, D width; L pointer bits, N word bits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from entp_lib.validation import one_of
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_signed, to_unsigned
-from entp_papers.looped.layers import LayerPlan, Rows, Stack, same
+from entp_papers.looped.layers import LayerPlan, Rows, Stack
 
 ZERO, MINUS_ONE = 0, 1  # cells that hold 0 and -1 in every program, for the command that halts
 
@@ -69,21 +69,12 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
     (bit,) = rows["scratchpad"]
     p_a, p_b, p_c = (rows["current"][k * L : (k + 1) * L] for k in range(3))
 
-    def attend(plan: LayerPlan, pointer: Sequence[int], values: Sequence[str], blend: str) -> None:
-        # every token attends to the tokens whose pointer or position is its own (Lemma 2)
-        match = [(terms, terms) for terms in same(pointer, rows["position"])]
-        sources = same(*(rows[name] for name in values))
-        plan.head(match, list(zip(sources, same(rows[blend]), strict=True)), heat)
-
     fetch = LayerPlan("fetch the command that the counter points to")
-    attend(fetch, rows["counter"], ("command", "current"), "new_command")
-    circuits.copy_pointed(fetch, rows["current"], rows["new_command"], bit)
+    circuits.copy_pointed(fetch, rows, rows["counter"], "command", "current", "new_command", heat)
 
     read = LayerPlan("read mem[a] and mem[b], a head each")
-    attend(read, p_a, ("word", "copy_a"), "new_a")
-    attend(read, p_b, ("word", "copy_b"), "new_b")
-    for copy, blend in (("copy_a", "new_a"), ("copy_b", "new_b")):
-        circuits.copy_pointed(read, rows[copy], rows[blend], bit)
+    circuits.copy_pointed(read, rows, p_a, "word", "copy_a", "new_a", heat)
+    circuits.copy_pointed(read, rows, p_b, "word", "copy_b", "new_b", heat)
 
     flip = LayerPlan("flip the bits of mem[a]")
     flip.scale(rows["copy_a"], -1.0)
@@ -93,8 +84,7 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
     circuits.add_words(add, rows["copy_b"], rows["copy_b"], rows["copy_a"], bit)
 
     write = LayerPlan("write the difference back to mem[b]")
-    attend(write, p_b, ("word", "copy_b"), "new_b")
-    circuits.copy_pointed(write, rows["word"], rows["new_b"], bit, to_memory=True, printed=printed == "write")
+    circuits.copy_pointed(write, rows, p_b, "word", "copy_b", "new_b", heat, to_memory=True, printed=printed == "write")
 
     decide = LayerPlan("flag whether it is at most 0; the counter plus 1")
     circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"])

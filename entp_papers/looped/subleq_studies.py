@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from entp_lib.experiments.studies import Study, columns, largest
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
-from entp_papers.looped.layers import LayerPlan, Rows, same, transcribe
+from entp_papers.looped.layers import LayerPlan, Rows, transcribe
 from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, arithmetic, compile_counters, random_programs
 from entp_papers.looped.running import PLACES, compare, interpret, masked_run
 from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error, states
@@ -92,7 +93,7 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
     """Adders, flags, branches and error correction on every input there is, or many; a row per circuit, in fp32."""
     rows = []
 
-    def note(circuit: str, right: torch.Tensor, plan: LayerPlan) -> None:
+    def note(circuit: str, right: Tensor, plan: LayerPlan) -> None:
         wrong = int((~right).sum())
         rows.append({"circuit": circuit, "tried": right.numel(), "wrong": wrong, "hidden": len(plan.units)})
 
@@ -137,12 +138,8 @@ def copying(
     B, tokens, d = memory_BTd.shape
     L, pointed = pointer_bits(tokens), (torch.arange(B)[:, None], pointers_B[:, None])
     rows = Rows(memory=d, held=d, pointer=L, position=L, new=d, scratchpad=1)
-    plan, (bit,) = LayerPlan(operation), rows["scratchpad"]
-    match = [(terms, terms) for terms in same(rows["pointer"], rows["position"])]
-    values = zip(same(rows["memory"], rows["held"]), same(rows["new"]), strict=True)
-    plan.head(match, list(values), temperature(tokens, 1e-3))
-    to_memory = operation == "write"
-    circuits.copy_pointed(plan, rows["memory" if to_memory else "held"], rows["new"], bit, to_memory, bound, printed)
+    plan, heat, to_memory = LayerPlan(operation), temperature(tokens, 1e-3), operation == "write"
+    circuits.copy_pointed(plan, rows, rows["pointer"], "memory", "held", "new", heat, to_memory, bound, printed)
     layer, memory, held = plan.build(rows.width), rows["memory"], rows["held"]
     x_BTD = torch.zeros(B, tokens, rows.width, dtype=torch.float64)
     x_BTD[:, 1:, memory] = memory_BTd[:, 1:]
@@ -298,11 +295,11 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
     """
     rows: list[dict] = []
 
-    def note(n: int, batch: int, kind: str, form: str, step) -> None:
-        step()
+    def note(n: int, batch: int, kind: str, form: str, step: Callable, *arguments) -> None:
+        step(*arguments)
         count, start = 0, time.perf_counter()
         while time.perf_counter() - start < seconds:
-            step()
+            step(*arguments)
             count += 1
         rate = batch * count / (time.perf_counter() - start)
         rows.append({"tokens": n, "batch": batch, "precision": kind, "form": form, "passes_per_second": rate})
@@ -315,9 +312,9 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
                 thin = on.sparse()
                 for batch in batches:
                     x = states(on, random_programs(shape, batch))
-                    note(n, batch, kind, "dense", lambda on=on, x=x: on(x))
-                    note(n, batch, kind, "sparse", lambda thin=thin, x=x: thin(x))
-                    note(n, batch, kind, "sparse, restricted", lambda thin=thin, x=x: thin(x, "restricted"))
-            apply, state = transcribe(on), states(on, random_programs(shape, 1))[0].numpy().T
-            note(n, 1, "fp64", "numpy", lambda apply=apply, state=state: apply(state))
+                    note(n, batch, kind, "dense", on, x)
+                    note(n, batch, kind, "sparse", thin, x)
+                    note(n, batch, kind, "sparse, restricted", thin, x, "restricted")
+            state = states(on, random_programs(shape, 1))[0].numpy().T
+            note(n, 1, "fp64", "numpy", transcribe(on), state)
     return {}, columns(rows)
