@@ -51,18 +51,23 @@ class BlockStack(Stack):
             x_BSD[:, t, i] = value
         for k, matrix in enumerate((a_Bdd, b_Bdd, c_Bdd)):
             if matrix is not None:
-                x_BSD[:, k * d : (k + 1) * d, block.data.start : block.data.stop] = matrix.mT.to(self.dtype)
+                x_BSD[:, k * d : (k + 1) * d, block.data] = matrix.mT.to(self.dtype)
         return x_BSD
 
     def matrix(self, x_BSD: Tensor, role: str) -> Tensor:
         """A, B or C (B, d, d) of a state."""
-        start, data = ROLES.index(role) * self.frame.d, self.block.data
-        return x_BSD[:, start : start + self.frame.d, data.start : data.stop].mT
+        start = ROLES.index(role) * self.frame.d
+        return x_BSD[:, start : start + self.frame.d, self.block.data].mT
 
     @torch.inference_mode()
     def apply(self, a_Bdd: Tensor, b_Bdd: Tensor) -> Tensor:
         """f(A, B), (B, d, d)."""
         return self.matrix(self(self.encode(a_Bdd, b_Bdd)), "c")
+
+
+def gaussians(seed: int, *shape: int) -> Tensor:
+    """Standard normal numbers in fp64."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def shape_of(stack: Stack) -> dict[str, int]:
@@ -191,16 +196,16 @@ def violations(maker: Maker, d: int) -> dict[str, float]:
     in a corner of larger ones from f of themselves, zeros around them included.
     """
     stack = BlockStack(maker, d)
-    a, b, before = torch.randn(3, 4, d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    a, b, before = gaussians(0, 3, 4, d, d)
     after = stack(stack.encode(a, b, before))
     c, again = stack.matrix(after, "c"), stack.apply(a, b)
-    small_a, small_b = torch.randn(2, 3, d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    small_a, small_b = gaussians(0, 2, 3, d, d)
     wide = BlockStack(maker, d + 2).apply(pad(small_a, (0, 2, 0, 2)), pad(small_b, (0, 2, 0, 2)))
     return {
         "error": largest(c, stack.block.exact(a, b)),
         "inputs": max(largest(stack.matrix(after, "a"), a), largest(stack.matrix(after, "b"), b)),
         "previous": largest(again, c),
-        "left_behind": max(largest(after[..., r.start : r.stop]) for r in stack.block.temporary),
+        "left_behind": largest(after[..., stack.block.temporary]),
         "together": largest(stack.apply(a[:1], b[:1])[0], again[0]),
         "padding": largest(wide, pad(stack.apply(small_a, small_b), (0, 2, 0, 2))),
     }

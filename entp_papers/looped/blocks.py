@@ -45,7 +45,7 @@ def linear_block(factor: float, sign: float = 0.0) -> Maker:
         sources = "ab" if sign else "a"
         frame.read_columns(second, sources, paired(scaled, data, float(len(sources))))
         second.clear(scaled)
-        return Block(data, [scaled], [first, second], lambda a, b: factor * a + sign * b if sign else factor * a)
+        return Block(data, [*scaled], [first, second], lambda a, b: factor * a + sign * b if sign else factor * a)
 
     return make
 
@@ -62,7 +62,7 @@ def diagonal_block() -> Maker:
         for x, y, slot in zip(data, read, frame.slot, strict=True):
             second.add_where({y: 1.0}, {x: 1.0}, [c, slot], BOUND)
         second.clear(read)
-        return Block(data, [read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start, 1.0)])
+        return Block(data, [*read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start, 1.0)])
 
     return make
 
@@ -99,7 +99,7 @@ def transpose_block() -> Maker:
         frame.head(collect, scores, paired(spread, data, float(d)))
         collect.clear(spread)
 
-        temporary = [column, spread, range(entry, entry + 1), range(moved, moved + 1)]
+        temporary = [*column, *spread, entry, moved]
         block = Block(data, temporary, [scatter, turn, place, collect], lambda a, b: a.mT)
         for j in range(d):
             block.constants += [(j, of_a[j], 1.0), (2 * d + j, of_c[j], 1.0)]
@@ -140,7 +140,7 @@ def product_block(
         second.clear(found)
         second.clear(got)
         start = "ab".index(left) * d
-        return Block(data, [found, got], [first, second], exact, [(start + i, unit[i], 1.0) for i in range(d)])
+        return Block(data, [*found, *got], [first, second], exact, [(start + i, unit[i], 1.0) for i in range(d)])
 
     return make
 
@@ -216,7 +216,7 @@ def sigmoid_block(f: SigmoidSum, rows: int = 0, exact: Callable[[Tensor], Tensor
             result[..., :height, :] = function(a[..., :height, :])
             return result
 
-        return Block(data, [x], [first, second], of_matrix, [(2 * frame.d, marker, 1.0)])
+        return Block(data, [*x], [first, second], of_matrix, [(2 * frame.d, marker, 1.0)])
 
     return make
 
@@ -263,6 +263,6 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
         move.clear([total])
 
         constants = [(0, first_a, 1.0), (d, first_b, 1.0), (2 * d, first_c, 1.0)]
-        return Block(data, [e, x, range(total, total + 1)], [split, sum_up, move], exact, constants)
+        return Block(data, [*e, *x, total], [split, sum_up, move], exact, constants)
 
     return make

@@ -136,11 +136,7 @@ def errata_study() -> Study:
         "E9": adder_outputs(),
         "E10": sigmoids_needed(),
         # heads of the machine that inverts matrices: Table 1's, Theorem 2's sum over its blocks, and those built
-        "E11": {
-            "table 1": 1,
-            "theorem 2": sum(block.heads for block in inverse.blocks),
-            "built": inverse.size()["heads"],
-        },
+        "E11": {"table 1": 1, "theorem 2": sum(b.heads for b in inverse.blocks), "built": inverse.size()["heads"]},
         "E12": branch_rule(),
     }, {}
 
@@ -180,21 +176,17 @@ def multiply_study(x: int, y: int, bits: int = 8) -> Study:
     program = arithmetic("multiply", bits, x=x, y=y)
     trace = run(program)
     names = {place: name for name, place in program.cells.items()}
+    heads = [f"{purpose}, head {h}" for purpose, ws in trace.attention(1).items() for h in range(1, len(ws) + 1)]
     attends: list[list[int]] = [[]]
-    heads: list[str] = []
     for step in range(1, trace.steps + 1):
-        found = [
-            (f"{purpose}, head {h + 1}", w) for purpose, ws in trace.attention(step).items() for h, w in enumerate(ws)
-        ]
-        heads = [name for name, _ in found]
         # the scratchpad sees itself and its target, half and half: the target is the other one
-        attends.append([int(w[0, 1:].argmax()) + 1 for _, w in found])
+        attends.append([int(w[0, 1:].argmax()) + 1 for ws in trace.attention(step).values() for w in ws])
     metrics = {
         "product": trace["product"],
         "cells": [names.get(i, str(i)) for i in range(len(program.memory))],
         "code": [list(c) for c in program.code],
         "heads": heads,
-        "rows": {name: [r.start, r.stop] for name, r in trace.machine.rows.places.items()},
+        "rows": {name: [r.start, r.stop] for name, r in trace.machine.rows.items()},
         "state": trace.states[0][0].tolist(),
         "last_state": trace.states[-1][0].tolist(),
         "steps": trace.steps,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from entp_lib.experiments.experiment import Experiment
@@ -11,6 +10,7 @@ from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.studies import by_study, checker, frame, of_study, plan_studies
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
+from entp_papers.looped.block_studies import slope
 
 WIDEST = 8  # of a block, in d + 1: taken as of order d
 MACHINES = {
@@ -145,13 +145,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     check("LT-1", "circuits errata", never_fails("printed", "E9"), corrected, words)
     check("LT-2", "copying off_target", copies and found["off_target"]["within_bound"])
     corrected = copies and exact and never_fails("corrected", "E2")
-    check(
-        "LT-3",
-        "copying errata random_programs library",
-        never_fails("printed", "E2"),
-        corrected,
-        "the second ReLU is subtracted",
-    )
+    studies, words = "copying errata random_programs library", "the second ReLU is subtracted"
+    check("LT-3", studies, never_fails("printed", "E2"), corrected, words)
     corrected = circuits and exact and never_fails("corrected", "E1", "E4")
     words = "1 - N in equation 4; the -1 of p_next only where the scratchpad bit is"
     check("LT-4.3", "circuits errata random_programs library", never_fails("printed", "E1", "E4"), corrected, words)
@@ -203,8 +198,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     check("LT-C5", "sigmoids sizes", roots and few["sqrt"] <= 101, remark=remark)
     errors = frame(records, "calculator").groupby("operation")
     # on its own an inverse errs as 1/√m at most, a root as 1/m
-    by_terms = (np.log(errors.get_group(name)[["m", "error"]].to_numpy()) for name in ("inv", "sqrt"))
-    inv, sqrt = (float(np.polyfit(*values.T, 1)[0]) for values in by_terms)
+    inv, sqrt = (slope(errors.get_group(name).to_dict("records"), "m") for name in ("inv", "sqrt"))
     alone = reaches(-0.5, inv) and reaches(-0.9, sqrt)
     holds = found["calculator"]["within_root_m"] and alone and fits(machines["calculator"], 12, inv=101, sqrt=101)
     check("LT-T4", "calculator sizes", holds, remark="with m + 1 heads for each of 1/x and √x")

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
-from entp_papers.looped.layers import LayerPlan, Rows, Stack, Terms, paired
+from entp_papers.looped.layers import LayerPlan, Pairs, Rows, Stack, Terms, paired
 
 POINTERS = ("a", "b", "c", "flag", "goto")
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
@@ -51,6 +51,8 @@ class Frame:
         (self.inside,), (self.outside,), *roles = self.rows.add(inside=1, outside=1, in_a=1, in_b=1, in_c=1)
         self.role = {name: row for name, (row,) in zip(ROLES, roles, strict=True)}
         (self.rest,), self.slot = self.rows.add(rest=1, slot=d)
+        # the score that sends tokens outside to those inside, whose rows of commands and memory are 0
+        self.away = ({self.outside: FAR / HEAT}, {self.inside: 1.0})
         self.constants = [(t, self.inside, 1.0) for t in range(self.tokens)]
         self.constants.append((self.tokens - 1, self.rest, 1.0))
         for i, name in enumerate(ROLES):
@@ -61,9 +63,7 @@ class Frame:
         """Rows of a block's own, named after it."""
         return self.rows.add(**{f"{block}.{part}": size for part, size in sizes.items()})
 
-    def head(
-        self, plan: LayerPlan, scores: list[tuple[Terms, Terms]], values: list[tuple[Terms, Terms]], heat: float = HEAT
-    ) -> None:
+    def head(self, plan: LayerPlan, scores: Pairs, values: Pairs, heat: float = HEAT) -> None:
         """A head whose tokens inside do not see those outside, nor the other way round.
 
         The unseen scores are lowered, not the others raised: products need scores that are exact near 0.
@@ -75,7 +75,7 @@ class Frame:
         """The score that sends every token inside to the rest token, but those where the row ``reader`` is 1."""
         return {self.inside: 4.0, reader: -4.0}, {self.rest: 1.0}
 
-    def read_columns(self, plan: LayerPlan, sources: Sequence[str], values: list[tuple[Terms, Terms]]) -> None:
+    def read_columns(self, plan: LayerPlan, sources: Sequence[str], values: Pairs) -> None:
         """C's tokens attend to the tokens of the same column in ``sources``, equally; all others to the rest token."""
         c = self.role["c"]
         by_role = ({c: 1.0}, {self.role[s]: 1.0 for s in sources})
@@ -96,7 +96,7 @@ class Block:
     """
 
     data: range
-    temporary: list[range]
+    temporary: list[int]
     plans: list[LayerPlan]
     exact: Callable[[Tensor, Tensor], Tensor]
     constants: list[tuple[int, int, float]] = field(default_factory=list)
@@ -132,14 +132,11 @@ class FleqMachine(Stack):
         # the parts of a command, and the rows of the machine after those of its blocks
         L, d, sizes = shape.pointer, shape.d, dict.fromkeys(POINTERS, shape.pointer)
         sizes |= {"function": len(blocks), "height": d, "width": d}
-        command, part = sum(sizes.values()), {}
         rows = frame.rows
-        rows.add(position=L, memory=d, command=command, current=command, counter=L, pointer=L, target=L, active=1)
+        rows.add(position=L, memory=d, command=sum(sizes.values()))
+        part = dict(zip(sizes, frame.add("current", **sizes), strict=True))
+        rows.add(counter=L, pointer=L, target=L, active=1)
         rows.add(operand=d, result=d, incoming=d, hit=1, number=1, flag=1, following=L)
-        start = rows["current"].start
-        for name, size in sizes.items():
-            part[name] = range(start, start + size)
-            start += size
         plans = first_layers(frame, part, blocks)
         for layer in itertools.zip_longest(*(block.plans for block in blocks)):  # all blocks at once
             parts = [plan for plan in layer if plan is not None]
@@ -192,9 +189,8 @@ def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -
     rows, (active,) = frame.rows, frame.rows["active"]
 
     fetch = LayerPlan("fetch the command")
-    # tokens outside see tokens inside, whose rows of commands and memory are 0
-    away = ({frame.outside: FAR / HEAT}, {frame.inside: 1.0})
-    fetch.head([*paired(rows["counter"], rows["position"]), away], paired(rows["command"], rows["current"]), HEAT)
+    match = [*paired(rows["counter"], rows["position"]), frame.away]
+    fetch.head(match, paired(rows["command"], itertools.chain(*part.values())), HEAT)
 
     point = LayerPlan("pointers of every token")
     for role in ("a", "b", "c"):
@@ -241,20 +237,18 @@ def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) ->
 
     decide = LayerPlan("read the flag; the counter plus 1")
     first = ({frame.inside: 2.0}, {frame.slot[0]: 1.0})
-    away = ({frame.outside: FAR / HEAT}, {frame.inside: 1.0})
-    decide.head(
-        [*paired(part["flag"], rows["position"]), first, away], [({rows["memory"][0]: 1.0}, {number: 1.0})], HEAT
-    )
+    match = [*paired(part["flag"], rows["position"]), first, frame.away]
+    decide.head(match, [({rows["memory"][0]: 1.0}, {number: 1.0})], HEAT)
     circuits.flag_of_number(decide, flag, number, frame.inside)
     circuits.add_words(decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False)
 
     select = LayerPlan("choose the next counter; clear the scratchpad")
     circuits.branch(select, rows, part["goto"], frame.inside)
-    for name in ("current", "pointer", "target", "active", "number", "flag", "following", "result"):
+    select.clear(itertools.chain(*part.values()))
+    for name in ("pointer", "target", "active", "number", "flag", "following", "result"):
         select.clear(rows[name])
     for block in blocks:
-        for used in (block.data, *block.temporary):
-            select.clear(used)
+        select.clear([*block.data, *block.temporary])
 
     correct = LayerPlan("round the counter to ±1")
     circuits.correct_errors(correct, rows["counter"])

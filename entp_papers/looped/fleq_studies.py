@@ -9,7 +9,7 @@ from torch import Tensor
 
 from entp_lib.experiments.studies import Study, columns, largest
 from entp_papers.looped import algorithms
-from entp_papers.looped.block_studies import slope
+from entp_papers.looped.block_studies import gaussians, slope
 from entp_papers.looped.fleq_programs import interpret, random_fleq, run, run_together
 
 ALONE = 25  # inputs of each operation by itself
@@ -91,11 +91,6 @@ def calculator_study(terms: list[int], inputs: int) -> Study:
     within = all(r["error"] <= whole[0]["error"] * math.sqrt(terms[0] / r["m"]) * 1.0001 for r in whole)
     metrics = {"slope": slope(whole, "m"), "within_root_m": within, "size": machine.size(), "inputs": inputs}
     return metrics, columns(rows)
-
-
-def gaussians(seed: int, *shape: int) -> Tensor:
-    """Standard normal numbers in fp64."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def newton_study(d: int, rounds: int, matrices: int) -> Study:

@@ -68,29 +68,23 @@ def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Seque
 def draw_pass(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequence], step: int) -> None:
     """One pass: the tokens in a row, their words and commands, and an arc to every token that the scratchpad reads."""
     cells, code = metrics["cells"], metrics["code"]
-    words, tokens = curves["memory"][step], 1 + len(cells) + len(code)
     ran = curves["line"][step - 1] if step else None
-    for i in range(tokens):
-        in_memory = 1 <= i <= len(cells)
-        if i == 0:
-            text, colour = f"line {curves['line'][step]}", "#FFF3C4"
-        elif in_memory:
-            fresh = step > 0 and words[i - 1] != curves["memory"][step - 1][i - 1]
-            text, colour = f"{cells[i - 1]}\n{words[i - 1]}", "#FBD7B5" if fresh else "#FFFFFF"
-        else:
-            a, b, c = code[i - 1 - len(cells)]
-            text = f"{i - 1 - len(cells)}: {cells[b]}\n-= {cells[a]}\n≤ 0: {c}"
-            colour = "#D6EAF8" if i - 1 - len(cells) == ran else "#FFFFFF"
+    tokens = [(f"line {curves['line'][step]}", "#FFF3C4")]
+    for name, word, before in zip(cells, curves["memory"][step], curves["memory"][max(step - 1, 0)], strict=True):
+        tokens.append((f"{name}\n{word}", "#FFFFFF" if word == before else "#FBD7B5"))
+    for line, (a, b, c) in enumerate(code):
+        tokens.append((f"{line}: {cells[b]}\n-= {cells[a]}\n≤ 0: {c}", "#D6EAF8" if line == ran else "#FFFFFF"))
+    for i, (text, colour) in enumerate(tokens):
         ax.add_patch(plt.Rectangle((i - 0.48, -0.5), 0.96, 1.0, fc=colour, ec="grey", lw=0.6))
         ax.text(i, 0, text, ha="center", va="center", fontsize=5.5)
     if step:
         for head, (target, colour) in enumerate(zip(curves["attends"][step], TARGETS, strict=True)):
             curve = dict(arrowstyle="->", color=colour, lw=1.3, connectionstyle=f"arc3,rad={-0.25 - 0.05 * head}")
             ax.annotate("", (target, 0.52), (0.0 + 0.1 * head, 0.52), arrowprops=curve)
-            ax.text(tokens - 4.4 + 1.1 * head, 2.05, SHORT[head], color=colour, fontsize=7, ha="center")
+            ax.text(len(tokens) - 4.4 + 1.1 * head, 2.05, SHORT[head], color=colour, fontsize=7, ha="center")
     title = "before the first pass" if step == 0 else f"pass {step}: line {ran}"
     ax.text(-0.5, 2.05, title, fontsize=8, ha="left")
-    ax.set(xlim=(-0.6, tokens - 0.4), ylim=(-0.6, 2.3))
+    ax.set(xlim=(-0.6, len(tokens) - 0.4), ylim=(-0.6, 2.3))
     ax.axis("off")
 
 
