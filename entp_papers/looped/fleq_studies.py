@@ -110,10 +110,9 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
             size = machine.size() | {"tokens": machine.tokens}
             for by, history in (("exact", interpret(program)), ("machine", run(program, machine, must_halt=False))):
                 found = history.written(program, "X")
-                values = [float(torch.linalg.matrix_norm(a @ x - torch.eye(d))) for x in found]
-                values = [min(value, 1e6) if math.isfinite(value) else 1e6 for value in values]
-                values += [1e6] * (rounds + 1 - len(values))
-                for k, value in enumerate(values):
+                norms = [float(torch.linalg.matrix_norm(a @ x - torch.eye(d))) for x in found]
+                norms += [1e6] * (rounds + 1 - len(norms))
+                for k, value in enumerate(np.fmin(norms, 1e6).tolist()):
                     rows.append({"matrix": i, "start": start, "by": by, "round": k, "residual": value})
     last = [r for r in rows if r["round"] == rounds]
     end = {
