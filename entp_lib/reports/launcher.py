@@ -137,19 +137,20 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
     """The command ``run`` for notebooks with checked parameters; 1 where a notebook failed."""
     if options.tier == "gpu" and not options.cluster:
         device_for("gpu")
-    limit = seconds(options.time_limit)
+    limit, failures = seconds(options.time_limit), 0
     others = {name for given in parameters.values() for name in given} & {"seeds", "changes", "fresh"}
     if options.tier == "overnight" and not others:
         numbers, store = [paths.number_of(path.name) for path in parameters], Store()
         missing = [c for e in training.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
         what = f"{len(missing)} overnight runs without a record"
-        costs.announce_runs(what, missing, options.jobs, options.yes, limit, store)
+        if not options.cluster:  # whose machines nothing here measures
+            costs.announce_runs(what, missing, options.jobs, options.yes, limit, store)
         begun = time.monotonic()
-        training.run_tier("overnight", jobs=options.jobs, time_limit=limit, only=numbers)
+        failures = training.run_tier("overnight", jobs=options.jobs, time_limit=limit, only=numbers)
         for given in parameters.values() if limit else ():
             given["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
     jobs, in_place = plan(parameters, options.update)
-    if not options.cluster:  # whose machines nothing here measures
+    if not options.cluster:
         missing = [config for job in jobs for config in job.todo]
         what = f"{len(missing)} runs without a record"
         costs.announce_runs(what, missing, options.jobs, options.yes, limit * len(jobs))
@@ -175,4 +176,4 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
     failed = [r for r in results if r.status != "ok"]
     for result in failed:
         print(f"{result.notebook}: {result.error}", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed or failures else 0

@@ -53,9 +53,11 @@ class Parameters(NotebookParameters):
         for field in ("first", "second"):
             name = getattr(self, field)
             known = name in BY_HAND or "/" in name or name.endswith(".safetensors")
-            require(known, f"{field} = {name!r}: write experiment/id, or one of {', '.join(map(repr, BY_HAND))}")
+            forms = f"experiment/id, the path of a file of weights, or one of {', '.join(map(repr, BY_HAND))}"
+            require(known, f"{field} = {name!r}: write {forms}")
             if name in BY_HAND:
                 player(name).tokens(self.beginning)
+        require(self.first != self.second, f"first and second are both {self.first!r}: name two models to compare")
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def player(name: str) -> Player:
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
         return Player(name, model, *codec_of([str(i) for i in range(model.cfg.vocab_size)]), count3)
     config, model = load_run(name)
+    right = "is a prefix decoder, which no text alone tells where its prompt ends: name a decoder, ENTP or hybrid"
+    require(not config.model.open_prompt, f"{name} {right}")
     task = build_task(config.task, config.task_params) if config.task == "triplets" else None
     return Player(name, model, *codec(config), task, task.symbols if task else 0)
 

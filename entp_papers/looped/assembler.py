@@ -77,8 +77,9 @@ class Assembler:
             name, size, values = match.groups()
             count = self.number(size) if size else 1
             given = [self.number(v) for v in re.split(r"[\s,]+", values)] if values else []
-            right = count >= 1 and len(given) in (0, count)
-            require(right, f"{name} has {count} cells and {len(given)} values: give all of them or none")
+            require(count >= 1, f"{name}[{count}]: must have at least one cell")
+            right = f"{name} has {count} cells and {len(given)} values: give all of them or none"
+            require(len(given) in (0, count), right)
             for i, value in enumerate(given or [0] * count):
                 cell = f"{name}[{i}]" if size else name
                 require(cell not in self.cells, f"{cell!r} exists already")
@@ -102,6 +103,7 @@ class Assembler:
     def command(self, text: str) -> None:
         """Labels, and the command behind them."""
         while match := LABEL.match(text):
+            require(match[1] not in ("next", "halt"), f"label {match[1]!r}: that name is a target of its own")
             require(match[1] not in self.labels, f"label {match[1]!r} exists already")
             self.labels[match[1]] = len(self.code)
             text = text[match.end() :]

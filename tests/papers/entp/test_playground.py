@@ -4,6 +4,7 @@ import io
 
 import pytest
 import torch
+from mistakes import named
 from PIL import Image
 
 from entp_lib.config import ModelConfig
@@ -28,6 +29,12 @@ def test_probabilities_and_attention_add_up():
         looks_LT = playground.looks(who, "3 1 4 1")
         assert looks_LT.shape == (who.model.cfg.n_layers, 4)
         assert torch.allclose(looks_LT.sum(1), torch.ones(len(looks_LT), dtype=looks_LT.dtype))
+
+
+test_models_that_cannot_be_compared_are_named = named(
+    (lambda: playground.Parameters(first="constructed", second="constructed"), "first and second are both"),
+    (lambda: playground.Parameters(first="match3"), "first = 'match3'"),
+)
 
 
 @pytest.mark.parametrize(("text", "said"), [("", "at least one token"), ("3 x", "'x': this model's"), ("99", "'99'")])

@@ -63,6 +63,8 @@ test_mistakes_are_named = named(
     (lambda: assemble("cell a\nsubleq a #1"), "line 2: #1"),
     (lambda: assemble("cell a\ncell a"), "line 2: 'a'"),
     (lambda: assemble("cell a[2] = 1"), "line 1: a has 2 cells"),
+    (lambda: assemble("cell a[0]"), r"line 1: a\[0\]"),
+    (lambda: assemble("cell a\nhalt: clear a"), "line 2: label 'halt'"),
     (lambda: assemble("bits 21"), "line 1: bits 21"),
     (lambda: assemble("cell a\ngoto"), "line 2: goto takes 1"),
     (lambda: assemble("cell a\nsubleq a ZERO"), "line 2: ZERO"),

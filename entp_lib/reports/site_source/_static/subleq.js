@@ -22,7 +22,8 @@ function assemble(text) {
     if ((m = /^cell\s+([A-Za-z_]\w*)(?:\[(\w+)\])?(?:\s*=\s*(.+))?$/.exec(words))) {
       const count = m[2] ? number(m[2]) : 1;
       const given = m[3] ? m[3].split(/[\s,]+/).map(number) : [];
-      check(count >= 1 && [0, count].includes(given.length), `${m[1]} has ${count} cells and ${given.length} values: give all of them or none`);
+      check(count >= 1, `${m[1]}[${count}]: must have at least one cell`);
+      check([0, count].includes(given.length), `${m[1]} has ${count} cells and ${given.length} values: give all of them or none`);
       for (let i = 0; i < count; i++) {
         const name = m[2] ? `${m[1]}[${i}]` : m[1];
         check(!cells.has(name), `'${name}' exists already`);
@@ -38,6 +39,7 @@ function assemble(text) {
   const read = (words) => {
     let m;
     while ((m = /^([A-Za-z_]\w*)\s*:\s*/.exec(words))) {
+      check(!["next", "halt"].includes(m[1]), `label '${m[1]}': that name is a target of its own`);
       check(!labels.has(m[1]), `label '${m[1]}' exists already`);
       labels.set(m[1], written.length);
       words = words.slice(m[0].length);
