@@ -34,7 +34,6 @@ NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to
 ALL_WRONG, ALL_RIGHT = 0.90, 0.01  # mean errors beyond which a size says nothing, if both arms have them (overnight)
 RULES = ("last", "lowest_loss", "lowest_text_loss", "highest_accuracy")
 BEST_ANSWERS = "highest_accuracy"
-AS_PUBLISHED = ("F5-addition", "F11-addition", "F6-length")
 
 SMOKE = TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=32, final_eval_sequences=100)
 SCORED = dict(eval_every=90, eval_sequences=500, final_eval_sequences=4000)
@@ -186,8 +185,7 @@ def gaps(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
 def comparable(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
     """The rows of training-set sizes that say something of an arm and ENTP.
 
-    A laptop's tiers drop the others, by design: those at which both mean errors are above ``ALL_WRONG`` or both below
-    ``ALL_RIGHT``.
+    A laptop's tiers drop, by design, those at which both mean errors are above ``ALL_WRONG`` or below ``ALL_RIGHT``.
     """
     if not set(table["tier"]) <= set(ON_CPU):
         return table
@@ -222,25 +220,23 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
     A comparison all of whose sizes are dropped (``comparable``) is excluded, and shows all of them.
     """
-    table, found = paper_model(scores(records)), []
+    table, theirs, found = paper_model(scores(records)), published_rule(records), []
     for claim, form, rule, first in (
-        ("F5-addition", "reversed", published_rule(records), "decoder"),
+        ("F5-addition", "reversed", theirs, "decoder"),
         ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
         ("F5-fair", "reversed", BEST_ANSWERS, EQUAL_FORWARDS),
-        ("F11-addition", "plain", published_rule(records), "decoder"),
+        ("F11-addition", "plain", theirs, "decoder"),
     ):
         arms, rows = (first, "entp"), chosen(table, rule, format=form)
         rows = rows[rows["n_train"].isin(gaps(rows, first).columns)]  # those at which both arms ran
         left = comparable(rows, first)
-        judged: dict[str, Any] = {} if len(left) else {"excluded_because": why_excluded(rows, arms)}
-        rows = left if len(left) else rows
+        excluded, rows = ("", left) if len(left) else (why_excluded(rows, arms), rows)
         values = pooled(gaps(rows, first))
         if len(values):
-            judged["levels"] = levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
             of = dict(format=form, arm=arms, n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
-            used = select(records, **of)
-            judged |= authors_difference(used, form) if claim in AS_PUBLISHED else {}
-            found.append(measured(claim, values, used, True, **judged))
+            used, sides = select(records, **of), levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+            judged = authors_difference(used, form) if rule == theirs else {}
+            found.append(measured(claim, values, used, True, levels=sides, excluded_because=excluded, **judged))
     return found
 
 

@@ -54,12 +54,6 @@ def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
     return found.sort_values(["arm", "seed", "digits"], ignore_index=True)
 
 
-def gaps(records: Sequence[Record], rule: str) -> pd.Series:
-    """Decoder − ENTP in error, by seed: the mean over digits, each counting alike however many sums have them."""
-    means = by_digits(records, rule).groupby(["seed", "arm"], as_index=False)["error"].mean()
-    return paired(means, "error", *TWINS)
-
-
 def unlearned(records: Sequence[Record]) -> str:
     """That the decoder's last weights err on too many sums of the trained lengths; empty where they do not."""
     error = np.mean([1 - r.metrics["sequence_accuracy"] for r in records if r.labels["arm"] == "decoder"])
@@ -79,12 +73,14 @@ def excluded(records: Sequence[Record]) -> str:
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Figure 6 as published, by the last weights; never at the paper's settings, whose ENTP had half of the steps.
 
-    Of models trained on windows also single characters of longer sums, which are left where no whole sum is right.
+    Its error is the mean over digits, each counting alike however many sums have them. Of models trained on windows
+    also single characters of longer sums, which are left where no whole sum is right.
     """
-    values, scale = gaps(records, "last"), dict(floor=1.0, ceiling=0.0, distance=NEAR)
+    errors, scale = by_digits(records, "last"), dict(floor=1.0, ceiling=0.0, distance=NEAR)
+    values = paired(errors.groupby(["seed", "arm"], as_index=False)["error"].mean(), "error", *TWINS)
     if not len(values):
         return []
-    used, sides = select(records, arm=TWINS), levels(by_digits(records, "last"), "error", TWINS, **scale)
+    used, sides = select(records, arm=TWINS), levels(errors, "error", TWINS, **scale)
     found = [measured("F6-length", values, used, levels=sides, excluded_because=excluded(records))]
     if records[0].config.task_params.get("view") == "windows":  # answers alone leave later positions as they began
         table = chosen(scores(records), BEST_ANSWERS)

@@ -42,10 +42,9 @@ def beside_authors(table: pd.DataFrame, form: str, records: Sequence[Record]) ->
     ax.set_title("ours: 95 % interval" + "; authors': standard deviation" * same)
     if not same:
         other.set(**LABELS, title="Authors, Small, sums to 999: standard deviation")
-    for axis, sizes in ((ax, {*table["n_train"], *(theirs["n_train"] if same else ())}), (other, theirs["n_train"])):
+    for axis, runs in ((other, theirs), (ax, pd.concat([table, theirs]) if same else table)):
         axis.set_ylim(0, 1.03)
-        if axis is ax or not same:
-            figures.plain_ticks(axis.xaxis, set(sizes) - {3750, 15_000})  # their labels would run into others'
+        figures.plain_ticks(axis.xaxis, set(runs["n_train"]) - {3750, 15_000})  # their labels would run into others'
     figures.legend(fig)
     return fig
 
