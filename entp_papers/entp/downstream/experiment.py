@@ -33,7 +33,6 @@ FAIR_RULE = "highest_accuracy"
 # The columns of ``errors`` that the authors report, and that should be reported.
 PUBLISHED, FAIR = "best of evaluations", "test, chosen on validation"
 
-
 # By tier: parameters of the CLUTRR task and the schedule; the models are those of the runs on text. smoke and quick:
 # brief stories, of two relations in training. A small model of bytes learns to answer them in 400 to 800 small batches;
 # full ones, twice as long, it did not in a minute. paper: the authors' settings, every evaluation on the whole
@@ -54,8 +53,7 @@ TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
 
 def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The runs on text that a tier starts from."""
-    runs = OPENWEBTEXT.plan(tier, seeds) if tier in TIERS else []
-    return [run for run in runs if run.labels["schedule"] == TABLE_8 and run.labels["arm"] in TWINS]
+    return select(OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm=TWINS)
 
 
 def record_name(config: RunConfig) -> str:
@@ -124,13 +122,10 @@ def errors(records: Sequence[Record]) -> pd.DataFrame:
         accuracies, test = r.curves["sequence_accuracy"], r.metrics["test"][FAIR_RULE]
         trained = [g for name, g in test["groups"].items() if chain_of(name) <= r.config.task_params["longest_train"]]
         right, count = (sum(g[key] for g in trained) for key in ("right", "sequences"))
-        row = {
-            PUBLISHED: 1 - max(accuracies),
-            "last evaluation": 1 - accuracies[-1],
-            FAIR: 1 - test["sequence_accuracy"],
-        }
+        row = {**r.labels, PUBLISHED: 1 - max(accuracies), "last evaluation": 1 - accuracies[-1]}
+        row[FAIR] = 1 - test["sequence_accuracy"]
         row[f"{FAIR}, trained lengths"] = 1 - right / count if count else float("nan")
-        rows.append({**r.labels, **row, "most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"]})
+        rows.append(row | {"most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"]})
     return pd.DataFrame(rows)
 
 
@@ -216,7 +211,7 @@ PRONOUN_ERRORS = dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True)
 MEASURE_PRONOUNS = Comparisons(
     CLAIMS, frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}), **PRONOUN_ERRORS
 )
-TITLE, COMMON = "CLUTRR after language modelling", dict(changeable=False)
+TITLE, COMMON = "CLUTRR after language modelling", dict(tiers=TIERS, changeable=False)
 DOWNSTREAM = Experiment("downstream", 1, TITLE, "10_downstream", plan_clutrr, MEASURE_CLUTRR, **COMMON)
 TITLE = "Pronouns after language modelling"
 PRONOUNS = Experiment("pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEASURE_PRONOUNS, **COMMON)

@@ -75,17 +75,8 @@ class Item:
     answer: int
 
     def __post_init__(self):
-        right = self.sentence.count("_") == 1 and self.rest.strip()
+        right = self.sentence.count("_") == 1 and self.sentence.partition("_")[2].strip()
         require(bool(right), f"sentence {self.sentence!r}: must have one blank, written _, and end with what decides")
-
-    @property
-    def rest(self) -> str:
-        """The sentence after the blank."""
-        return self.sentence.partition("_")[2]
-
-    def until(self, option: str) -> str:
-        """The sentence up to the end of the blank, filled."""
-        return self.sentence.partition("_")[0] + option
 
 
 def embedded() -> list[Item]:
@@ -140,7 +131,8 @@ def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer) -
 
 def windows(item: Item, option: str, tokenizer: Tokenizer, longest: int) -> list[tuple[list[int], int]]:
     """Rows of tokens and how many of them are given: one, or one a scored token where the whole is over ``longest``."""
-    start, rest = (tokenizer.encode([text], False).tolist() for text in (item.until(option), item.rest))
+    before, _, after = item.sentence.partition("_")
+    start, rest = (tokenizer.encode([text], False).tolist() for text in (before + option, after))
     ids = start + rest
     if len(ids) - 1 <= longest:
         return [(ids, len(start))]

@@ -116,7 +116,7 @@ PROMPTS = dict(smoke=(32, 2), quick=(1280, 128), overnight=(4096, 128), gpu=(128
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every function class, arm and seed of a tier; all runs of a class have as many evaluations."""
     runs = []
-    for function, setting in TIERS.get(tier, {}).items():
+    for function, setting in TIERS[tier].items():
         of_class = Plan("in_context", "in_context", {tier: setting}, ARMS, {function: Variant()}, "function")
         evaluations = setting.train.steps // setting.train.eval_every
         for run in of_class(tier, seeds):
@@ -136,8 +136,7 @@ def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed by default."""
-    steps, *values = GRID.get(tier, (0, (), (), ()))
-    runs = []
+    runs, (steps, *values) = [], GRID[tier]
     for rate, position_std, input_std in product(*values):
         of_tier, scales = TIERS[tier]["linear"], dict(position_std=position_std, input_std=input_std)
         schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 3))
@@ -149,9 +148,8 @@ def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The classical learners of every function class, on the prompts of every seed."""
-    studies = []
-    for function, setting in TIERS.get(tier, {}).items():
-        prompts, costly = PROMPTS[tier]
+    studies, (prompts, costly) = [], PROMPTS[tier]
+    for function, setting in TIERS[tier].items():
         for seed in range(seeds or setting.seeds):
             params = {"task": setting.task, "prompts": prompts, "costly_prompts": costly, "seed": seed}
             study = "in_context_baselines"  # and the experiment's name
@@ -246,8 +244,8 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
 TITLE, ALONE = "Sparse functions in context at a lower rate", dict(changeable=False)
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
 IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER, **ALONE)
-TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(changeable=False, seeded=False)
 # a grid of one seed: more would cost more than all the rest
+TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(tiers=GRID, changeable=False, seeded=False)
 IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)
 TITLE = "Classical learners in context"
 IN_CONTEXT_BASELINES = experiment("in_context_baselines", TITLE, plan_baselines, no_claims)

@@ -118,8 +118,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         column, schedule, _ = tables.COMPARISONS[name]
         rows = table[table["schedule"] == schedule]
         ends = rows.rename(columns={tables.LAST: "loss"})[["arm", "loss"]]
-        judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, TWINS, "bigram"), True)
-    judge("T3-long", losses, "loss", tables.TABLE_8, tables.above_bigrams(losses, counts, TWINS), False)
+        judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, "bigram"), True)
+    judge("T3-long", losses, "loss", tables.TABLE_8, tables.above_bigrams(losses, counts), False)
     return found
 
 
@@ -174,8 +174,8 @@ def shakespeare_differences(records: Sequence[Record], after: int = 300) -> pd.D
     """Training loss, ours − the authors', over the steps of both beyond ``after``: mean, largest, number of points."""
     by = ["architecture", "step"]
     both = shakespeare_courses(records).query("step > @after").pivot(index=by, columns="of", values="train_loss")
-    differences = (both.reindex(columns=["ours", "authors"]).diff(axis=1)["authors"] * -1).dropna()
-    of = differences.groupby("architecture")
+    both = both.reindex(columns=["ours", "authors"])  # blank where nothing has been run
+    of = (both["ours"] - both["authors"]).dropna().groupby("architecture")
     found = {"mean": of.mean(), "largest": of.agg(lambda d: d.abs().max()), "points": of.size()}
     return pd.DataFrame(found).map(to_figures, decimals=4)
 

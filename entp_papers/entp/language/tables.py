@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from entp_lib.config import RunConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.frames import by_position, curves, gap_table, paired, select
+from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
 from entp_lib.tasks import Text
@@ -173,13 +174,11 @@ def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     ]
 
 
-def above_bigrams(
-    losses: pd.DataFrame, counts: pd.DataFrame, arms: Sequence[str], column: str = "bigram, longer prefixes"
-) -> str:
-    """Which arms are above the bigram's loss (``column`` of ``counts``), as a bar; empty if none, or without counts."""
+def above_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, column: str = "bigram, longer prefixes") -> str:
+    """Which twins are above the bigram's loss (``column`` of ``counts``), as a bar; empty if none or without counts."""
     if counts.empty:
         return ""
-    means = losses[losses["arm"].isin(arms)].groupby("arm")["loss"].mean()
+    means = losses[losses["arm"].isin(TWINS)].groupby("arm")["loss"].mean()
     above = means.index[reaches(means, counts[column].mean())]
     return f"above the bigram's loss: {', '.join(above)}" if len(above) else ""
 
