@@ -20,7 +20,11 @@ from entp_lib.validation import one_of, require
 from entp_papers.entp.expressivity import attention
 from entp_papers.entp.expressivity.attention import AttentionStack
 
-DIRECTIONS = {"encoder": "theorem 4.1", "decoder": "theorem 4.2"}  # what is trained, and what says that it must fail
+# By what is trained: the function that it imitates, and what shows by theorem 4.1 or 4.2 that it must fail.
+DIRECTIONS = {
+    "encoder": (attention.theorem_4_1_decoder, attention.refute_encoder),
+    "decoder": (attention.theorem_4_2_encoder, attention.refute_decoder),
+}
 POINTS = 60  # of a loss curve, at most
 REACH, GRID = 4.0, 41  # the plane is shown from -REACH to REACH at GRID points a side
 BATCH = 128
@@ -67,7 +71,7 @@ def causal_outputs(model, x_BT: Tensor) -> Tensor:
 def function_of(direction: str) -> AttentionStack:
     """The function that a candidate of this direction imitates: the other architecture's, at width 1."""
     one_of("direction", direction, DIRECTIONS)
-    return attention.theorem_4_1_decoder(1) if direction == "encoder" else attention.theorem_4_2_encoder(1)
+    return DIRECTIONS[direction][0](1)
 
 
 def boxes(batch: int, length: int, generator: Generator) -> Tensor:
@@ -159,7 +163,7 @@ def imitation_study(
 def refutation(direction: str, model: Candidate) -> dict[str, Any]:
     """The refuter's verdict on a model; ``case`` says why where the proof does not cover it."""
     try:
-        found = attention.refute_encoder(model) if direction == "encoder" else attention.refute_decoder(model)
+        found = DIRECTIONS[direction][1](model)
     except ValueError as error:
         return {"refuted": False, "case": str(error)}
     refuted = found.difference > 0 and found.difference >= found.guaranteed * (1 - 1e-6)
