@@ -95,8 +95,7 @@ DRY_RUN = dict(
 
 def run(experiment: str, tier: str, params: dict[str, Any], study: str = "", **labels: Any) -> PlannedRun:
     """A planned study, of its experiment's name unless ``study`` says otherwise."""
-    seed = params.get("seed", 0)
-    return planned_study(experiment, tier, study or experiment, params, seed, **labels)
+    return planned_study(experiment, tier, study or experiment, params, params.get("seed", 0), **labels)
 
 
 def plain(train: TrainConfig) -> dict[str, Any]:
@@ -144,7 +143,7 @@ def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
 def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The rehearsal with a provider, at the paper's lengths; ``smoke`` needs no client: files and price alone."""
     params = {**DRY_RUN, "client": tier != "smoke"}
-    return [run("pretrained_provider", tier, params, "pretrained_dry_run")] if tier in ("smoke", "quick") else []
+    return [run("pretrained_provider", tier, params, "pretrained_dry_run")]
 
 
 def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -238,7 +237,7 @@ MEASURE = Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")]
 TITLE = "A causal language model with its mask lifted"
 PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, plan_lifted, MEASURE, tiers=LIFTED, **STORED)
 TITLE = "A provider's fine-tuning, tried on the loopback"
-PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims)
+PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims, tiers=("smoke", "quick"))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import nn
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.experiments.studies import Study
 from entp_lib.records.resuming import CURRENT, trained
-from entp_lib.tasks import Counting, generator_for, seed_from
+from entp_lib.tasks import Counting, Task, generator_for, seed_from
 from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.training.loop import Outcome
 from entp_lib.validation import from_dict, one_of, require
@@ -34,15 +34,14 @@ def encoder_study(
     depth = shape.num_hidden_layers
     require(0 <= layers <= depth, f"layers = {layers}: {model!r} has {depth}; 0 means all of them")
     counting = from_dict(Counting, task)
-    sizes = counting.vocab_size, counting.length
-    config = run_config("pretrained_encoder", shape, architecture, task, train_config, sizes, seed, layers)
+    config = run_config("pretrained_encoder", shape, architecture, counting, task, train_config, seed, layers)
     body = weights.encoder(model, None if start == "pretrained" else seed_from("body", seed))
     if layers:
-        kept = next((part for name, part in body.named_modules() if isinstance(part, nn.ModuleList)), None)
+        kept = next((part for part in body.modules() if isinstance(part, nn.ModuleList)), None)
         require(kept is not None, f"layers = {layers}: a {shape.model_type!r} has no list of layers; use 0 for all")
         del kept[layers:]
-    tokens = symbol_tokens(weights.read("AutoTokenizer", model), sizes[0]) if read_in == "tokens" else None
-    adapted = Adapted(body, architecture, sizes[0], tokens=tokens, seed=seed_from("read_in", seed))
+    tokens = symbol_tokens(weights.read("AutoTokenizer", model), counting.vocab_size) if read_in == "tokens" else None
+    adapted = Adapted(body, architecture, counting.vocab_size, tokens=tokens, seed=seed_from("read_in", seed))
     outcome = trained(config, model=adapted)
     return outcome.metrics | spent(outcome), outcome.state.curves
 
@@ -57,8 +56,7 @@ def lora_study(
     the model wrote by itself. The adapter of a record stays among the checkpoints, where peft reads it.
     """
     language_model, prompts = prompts_for(model, task, with_code, answers)
-    sizes, name = (prompts.vocab_size, prompts.length), "pretrained_lora"
-    config = run_config(name, language_model.config, "decoder", task, train_config, sizes, seed)
+    config = run_config("pretrained_lora", language_model.config, "decoder", prompts, task, train_config, seed)
     with tunable(language_model, model, rank, seed) as tuned:
         outcome = trained(config, task=prompts, model=Prompted(tuned))
         checkpoint = CURRENT.get()
@@ -89,8 +87,7 @@ def lifted_study(
     """
     language_model, tokenizer = weights.language_model(model)
     counting = from_dict(Counting, task)
-    sizes, name = (counting.vocab_size, counting.length), "pretrained_lora"
-    config = run_config(name, language_model.config, architecture, task, train_config, sizes, seed)
+    config = run_config("pretrained_lora", language_model.config, architecture, counting, task, train_config, seed)
     tokens = symbol_tokens(tokenizer, counting.vocab_size)
     output_VD = language_model.get_output_embeddings().weight.detach()[tokens]
     body = language_model.get_decoder()
@@ -112,12 +109,12 @@ def prompts_for(model: str, task: dict[str, Any], with_code: bool, answers: int)
 
 
 def run_config(
-    name: str, shape, architecture: str, task: dict, train_config: dict, sizes: tuple, seed: int, layers: int = 0
+    name: str, shape, architecture: str, task: Task, params: dict, train_config: dict, seed: int, layers: int = 0
 ) -> RunConfig:
-    """The run as the training loop reads it; ``shape``, a configuration of transformers, stands for a model's."""
+    """The run as the training loop reads it: ``shape``, a configuration of transformers, in the sizes of ``task``."""
     own = layers or shape.num_hidden_layers, shape.num_attention_heads, shape.hidden_size
-    model = ModelConfig(architecture, *own, *sizes)
-    return RunConfig(name, "quick", "counting", task, model, from_dict(TrainConfig, train_config), seed, seed)
+    model = ModelConfig(architecture, *own, task.vocab_size, task.length)
+    return RunConfig(name, "quick", "counting", params, model, from_dict(TrainConfig, train_config), seed, seed)
 
 
 def spent(outcome: Outcome) -> dict[str, Any]:

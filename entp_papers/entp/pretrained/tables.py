@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.frames import mean_table
+from entp_lib.experiments.frames import curves, mean_table
 from entp_lib.records.store import Record
 from entp_papers.entp.pretrained import weights
 
@@ -45,13 +45,11 @@ def settings(records: Sequence[Record]) -> str:
 
 def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], baseline: float) -> None:
     """Held-out token accuracy over ``x`` (step or token_forwards): mean over seeds, band from lowest to highest."""
-    from entp_lib.experiments import figures
+    from entp_lib.experiments.figures import PALETTE, Look, lines
 
-    course = pd.concat([pd.DataFrame({**r.labels, **r.curves}) for r in records])
-    known = {arm: ARM_LOOKS[arm] for arm in ARM_LOOKS if arm in labels}
-    looks = {arm: figures.Look(figures.PALETTE[name], labels[arm], *look) for arm, (name, *look) in known.items()}
-    figures.lines(ax, course, x, "token_accuracy", looks=looks, ylabel="token accuracy, held out")
-    ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="mode baseline")
+    looks = {arm: Look(PALETTE[name], labels.get(arm, ""), *look) for arm, (name, *look) in ARM_LOOKS.items()}
+    lines(ax, curves(records), x, "token_accuracy", looks=looks, ylabel="token accuracy, held out")
+    ax.axhline(baseline, color=PALETTE["baseline"], ls=":", label="mode baseline")
 
 
 def final_scores(table: pd.DataFrame, labels: dict[str, str]) -> pd.DataFrame:

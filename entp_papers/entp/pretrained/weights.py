@@ -187,8 +187,7 @@ def language_model(model: str):
     import torch
 
     tokenizer = read("AutoTokenizer", model)
-    options = {} if model in TINY else {"dtype": torch.float32}
-    return read("AutoModelForCausalLM", model, **options).eval(), tokenizer
+    return read("AutoModelForCausalLM", model, dtype=torch.float32).eval(), tokenizer
 
 
 def encoder(model: str, seed: int | None = None):
@@ -199,7 +198,7 @@ def encoder(model: str, seed: int | None = None):
     import torch
 
     if seed is None:
-        body = read("AutoModel", model, **({} if model in TINY else {"dtype": torch.float32}))
+        body = read("AutoModel", model, dtype=torch.float32)
     else:
         config = read("AutoConfig", model)
         with torch.random.fork_rng(devices=[]), quiet():
@@ -215,6 +214,6 @@ def without_dropout(body):
     for module in body.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    if getattr(body, "pooler", None) is not None:
+    if hasattr(body, "pooler"):
         body.pooler = None
     return body
