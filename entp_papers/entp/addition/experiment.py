@@ -207,7 +207,7 @@ def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
 
 def pooled(found: pd.DataFrame) -> pd.Series:
     """Mean over training-set sizes of each seed's ``gaps``, so that pairs are seeds; seeds that lack one left out."""
-    return found.dropna().mean(axis=1) if len(found) else pd.Series(dtype=float)
+    return found.dropna().mean(axis=1)
 
 
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:

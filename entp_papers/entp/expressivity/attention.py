@@ -90,8 +90,8 @@ def causal_model(model: Any, x_TD: Tensor) -> Tensor:
 def theorem_4_1_decoder(width: int) -> AttentionStack:
     """The decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice."""
     model = AttentionStack(width, 2, causal=True)
-    for w_LDD, value in ((model.w_q_LDD, 0.0), (model.w_k_LDD, 0.0), (model.w_v_LDD, 1.0)):
-        w_LDD[:] = value * torch.eye(width, dtype=torch.float64)
+    model.w_q_LDD[:] = model.w_k_LDD[:] = 0.0
+    model.w_v_LDD[:] = torch.eye(width, dtype=torch.float64)
     return model
 
 
@@ -100,8 +100,7 @@ def theorem_4_2_encoder(width: int) -> AttentionStack:
     """The encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
     model = theorem_4_1_decoder(width)
     model.causal = False
-    for w_LDD in (model.w_q_LDD, model.w_k_LDD):
-        w_LDD[:] = torch.eye(width, dtype=torch.float64)
+    model.w_q_LDD[:] = model.w_k_LDD[:] = torch.eye(width, dtype=torch.float64)
     return model
 
 

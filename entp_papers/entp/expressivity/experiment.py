@@ -106,9 +106,8 @@ def equalities(record: Record) -> pd.DataFrame:
         "A.3: two layers: smallest difference": m["a3_two_layers"],
         "A.4: formulas against matrices": m["a4_error"],
     }
-    table = pd.DataFrame({"largest relative error": {name: f"{value:.0e}" for name, value in rows.items()}})
-    table.insert(0, "models", record.config.params["models"])
-    return table
+    errors = {name: f"{value:.0e}" for name, value in rows.items()}
+    return pd.DataFrame({"models": record.config.params["models"], "largest relative error": errors})
 
 
 def refutations(record: Record, kinds: str) -> pd.DataFrame:
@@ -124,15 +123,13 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
     rows = []
     for r in select(records, study="imitation"):
         m, refuted = r.metrics, r.metrics["refutation"]
-        row = {"model": r.labels["direction"], **{name: r.labels[name] for name in ("positions", "seed")}}
+        row = {"model": r.labels["direction"], "positions": r.labels["positions"], "seed": r.labels["seed"]}
         row |= {"p2 − p1": round(m["distance"], 3) + 0.0, "error before": m["box_before"]}
-        row |= {f"output {t}": error for t, error in enumerate(m["box_error_by_position"], 1)}
-        last = {"refuted by": refuted.get("difference", math.nan), "guaranteed": refuted.get("guaranteed", math.nan)}
-        rows.append({**row, "forced in the box": m["forced_in_box"], **last})
-    table = pd.DataFrame(rows).map(to_figures, decimals=3)
-    outputs = sorted(name for name in table if name.startswith("output"))
-    first = ["model", "positions", "seed", "p2 − p1", "error before", *outputs]
-    return table[[*first, "forced in the box", "refuted by", "guaranteed"]].astype(object).fillna("")
+        errors = [*m["box_error_by_position"], math.nan][:3]  # pairs have no third output
+        row |= {f"output {t}": error for t, error in enumerate(errors, 1)} | {"forced in the box": m["forced_in_box"]}
+        row |= {"refuted by": refuted.get("difference", math.nan), "guaranteed": refuted.get("guaranteed", math.nan)}
+        rows.append(row)
+    return pd.DataFrame(rows).map(to_figures, decimals=3).astype(object).fillna("")
 
 
 def forced(direction: str, distances: Sequence[float]) -> list[float]:

@@ -49,9 +49,8 @@ class Candidate(nn.Module):
         p_TD, held_TD = normal(3, 1), torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
         p_TD = p_TD if distance is None else distance * held_TD
         self.positions_TD = nn.Parameter(p_TD, requires_grad=distance is None)
-        self.w_in_1D, self.b_in_D, self.w_out_D1 = (
-            nn.Parameter(w) for w in (normal(1, width), normal(width), normal(width, 1) / width)
-        )
+        drawn = normal(1, width), normal(width), normal(width, 1) / width
+        self.w_in_1D, self.b_in_D, self.w_out_D1 = map(nn.Parameter, drawn)
         self.stack = AttentionStack(width, n_layers, causal=causal, mlp_width=4 * width, seed=seed)
 
     def encode(self, x_TD: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ Letters: B prompts, N points, i examples, d dimensions, h hidden units.
 """
 
 import functools
-import importlib.util
 import math
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -73,10 +73,9 @@ def fitted(make: Callable[[], Any], x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tenso
     """The predictions of a scikit-learn estimator, a fresh one for each prompt."""
     import sklearn
 
-    found = []
+    prompts = zip(x_Bid.numpy(), y_Bi.numpy(), query_Bd.numpy(), strict=True)
     with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half the time of such small fits
-        for x, y, query in zip(x_Bid.numpy(), y_Bi.numpy(), query_Bd.numpy(), strict=True):
-            found.append(float(make().fit(x, y).predict(query[None])[0]))
+        found = [float(make().fit(x, y).predict(query[None])[0]) for x, y, query in prompts]
     return torch.tensor(found, dtype=x_Bid.dtype)
 
 
@@ -132,21 +131,15 @@ BASELINES = {
 
 def missing() -> dict[str, str]:
     """The baselines that cannot run here, and why."""
-    return {
-        name: f"{b.library} is not installed"
-        for name, b in BASELINES.items()
-        if importlib.util.find_spec(b.library) is None
-    }
+    return {name: f"{b.library} is not installed" for name, b in BASELINES.items() if not find_spec(b.library)}
 
 
 def predictions(name: str, x_BNd: Tensor, y_BN: Tensor, task: InContext) -> Tensor:
     """(B, N): each y predicted from the pairs before it, the first as 0. ConfigError for an unknown name."""
     one_of("baseline", name, BASELINES)
     x_BNd, y_BN = x_BNd.double(), y_BN.double()
-    found = [torch.zeros(len(x_BNd), dtype=x_BNd.dtype)]
-    for i in range(1, x_BNd.shape[1]):
-        found.append(BASELINES[name].rule(x_BNd[:, :i], y_BN[:, :i], x_BNd[:, i], task))
-    return torch.stack(found, 1)
+    found = [BASELINES[name].rule(x_BNd[:, :i], y_BN[:, :i], x_BNd[:, i], task) for i in range(1, x_BNd.shape[1])]
+    return torch.stack([torch.zeros_like(y_BN[:, 0]), *found], 1)
 
 
 def baselines_study(

@@ -31,11 +31,10 @@ NOTEBOOK = "09_openwebtext"
 # The documentation of the versions in requirements.txt: 2,873 files, 17 million characters.
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 
-# quick: five times the paper's rates, which a short run of a small model
-# needs, and 8 of 32 positions. gpu: 16 of 128, so that five seeds fit into half an hour (estimated, not measured).
-# paper: one run of ENTP sends 4e10 tokens through the stack, some hours on a data-centre GPU (estimated, not measured),
-# and a decoder with its token-forwards would take 64 times the steps, so it has none; the first use downloads 24 GB and
-# encodes them in an hour or more.
+# quick: five times the paper's rates, which a short run of a small model needs, and 8 of 32 positions. gpu: 16 of 128,
+# so that five seeds fit into half an hour (estimated, not measured). paper: one run of ENTP sends 4e10 tokens through
+# the stack, some hours on a data-centre GPU (estimated, not measured), and a decoder with its token-forwards would take
+# 64 times the steps, so it has none; the first use downloads 24 GB and encodes them in an hour or more.
 ADAM = dict(batch_size=32, betas=(0.9, 0.95))
 FEW = dict(eval_every=25, eval_sequences=128, final_eval_sequences=1024)
 REDUCED = TrainConfig(steps=500, max_lr=3e-3, min_lr=3e-4, warmup_steps=50, **ADAM, **FEW)
@@ -234,13 +233,11 @@ def draw_counts(ax, records: Sequence[Record]) -> None:
     """What counts of one, two and three tokens predict, as level lines."""
     from entp_lib.experiments.figures import PALETTE
 
-    losses = {
-        "unigram": pd.Series([tables.trained(records)[0].metrics["baseline"]["loss"]]),
-        **tables.counted_losses(records),
-    }
+    baseline = tables.trained(records)[0].metrics["baseline"]["loss"]
+    losses = {"unigram": baseline, **tables.counted_losses(records).mean()}
     for name, style in (("unigram", ":"), ("bigram", "-."), ("trigram", (0, (5, 2)))):
         if name in losses:
-            ax.axhline(losses[name].mean(), color=PALETTE["baseline"], ls=style, label=name)
+            ax.axhline(losses[name], color=PALETTE["baseline"], ls=style, label=name)
 
 
 def draw_losses(axes, records: Sequence[Record]) -> None:

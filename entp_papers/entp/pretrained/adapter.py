@@ -61,7 +61,8 @@ class Adapted(nn.Module):
         """Logits (N, V) after the wanted positions, in row-major order. Prompt lengths are not looked at."""
         part, x_BTD = wanted if isinstance(wanted, Part) else Part(wanted), self.read_in(inputs_BT)
         if self.architecture == "decoder":
-            return self.read_out(self.hidden(x_BTD, None if self.is_causal else causal_mask(x_BTD))[part.wanted_BT])
+            mask = None if self.is_causal else causal_mask(x_BTD)
+            return self.read_out(hidden(self.body, x_BTD, mask)[part.wanted_BT])
         if self.method == "reference":
             ends = part.wanted_BT.nonzero().tolist()
             return self.read_out(torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends]))
@@ -80,15 +81,11 @@ class Adapted(nn.Module):
             return [Part(wanted_BT)]
         return entp.plan(wanted_BT, max(self.token_budget, wanted_BT.shape[1]), pack=False)
 
-    def hidden(self, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
-        """The body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the scores."""
-        return self.body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless(self.body)).last_hidden_state
-
     def at_end(self, x_PTD: Tensor) -> Tensor:
         """States (P, D) at the last token of prefixes of one length, in which every token sees every other."""
         batch, tokens, _ = x_PTD.shape
         lifted = x_PTD.new_zeros(batch, 1, tokens, tokens) if self.is_causal else None
-        return self.hidden(x_PTD, lifted)[:, -1]
+        return hidden(self.body, x_PTD, lifted)[:, -1]
 
 
 def causal_mask(x_BTD: Tensor) -> Tensor:
@@ -98,9 +95,10 @@ def causal_mask(x_BTD: Tensor) -> Tensor:
     return mask_TT.to(x_BTD.device).expand(batch, 1, tokens, tokens)
 
 
-def cacheless(body: nn.Module) -> dict[str, bool]:
-    """Options that keep a decoder from filling a cache that nothing reads."""
-    return {"use_cache": False} if "use_cache" in vars(body.config) else {}
+def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
+    """A body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the scores."""
+    cacheless = {"use_cache": False} if "use_cache" in vars(body.config) else {}  # nothing would read it
+    return body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless).last_hidden_state
 
 
 @torch.no_grad()
@@ -111,9 +109,7 @@ def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
     y_BTD = x_BTD.clone()
     y_BTD[:, -1] = torch.randn(width, generator=generator).to(x_BTD)
     mask = x_BTD.new_zeros(1, 1, 4, 4) if lifted else None
-    options = dict(attention_mask=mask, **cacheless(body))
-    x, y = (body(inputs_embeds=z_BTD, **options).last_hidden_state[:, 0] for z_BTD in (x_BTD, y_BTD))
-    return not torch.equal(x, y)
+    return not torch.equal(hidden(body, x_BTD, mask)[:, 0], hidden(body, y_BTD, mask)[:, 0])
 
 
 def symbol_tokens(tokenizer, symbols: int) -> list[int]:

