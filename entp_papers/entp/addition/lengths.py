@@ -32,6 +32,7 @@ SCORED = dict(eval_sequences=250, final_eval_sequences=5000)
 EVERY, DEEP = (*sums.ARMS,), SIZES["small_deep"]
 LONG = dict(steps=50_000, decay_steps=50_000, warmup_steps=TrainConfig.warmup_steps, eval_every=500)
 QUICK = replace(sums.QUICK, **SCORED)
+NIGHT = replace(QUICK, steps=4000, warmup_steps=200, eval_every=80)
 GPU = dict(steps=3000, batch_size=128, eval_every=150, eval_sequences=1000, final_eval_sequences=10_000)
 SIX_DIGITS = dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)
 FEW = dict(n_train=200, n_validation=50, n_test=200)
@@ -39,9 +40,7 @@ PAPER = replace(sums.PAPER, eval_sequences=5000, final_eval_sequences=25_000, **
 TIERS = {
     "smoke": Tier(TWO_DIGITS | FEW | SHORT, TINY, replace(sums.SMOKE, eval_sequences=16), 2, EVERY),
     "quick": Tier(TWO_DIGITS, SMALL_2, replace(QUICK, steps=600, eval_every=60), 5, TWINS),
-    "overnight": Tier(
-        TWO_DIGITS | SHORT, SMALL_2, replace(QUICK, steps=4000, warmup_steps=200, eval_every=80), 5, EVERY
-    ),
+    "overnight": Tier(TWO_DIGITS | SHORT, SMALL_2, NIGHT, 5, EVERY),
     "gpu": Tier(SIX_DIGITS, DEEP, replace(sums.GPU, **GPU), 5, EVERY),
     "paper": Tier(dict(view="windows"), DEEP, PAPER, 5, EVERY),
 }

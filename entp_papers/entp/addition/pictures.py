@@ -1,4 +1,7 @@
-"""Pictures of notebook 07: errors by training examples, checkpoint rule, digits and carries, and the authors' logs."""
+"""Pictures of notebook 07: errors by training examples, checkpoint rule, digits and carries, and the authors' logs.
+
+``table`` is ``scores`` of our runs, of one model where the picture is of one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,10 +90,7 @@ def by_cells(cells: pd.DataFrame) -> Figure:
 
 
 def by_rule(table: pd.DataFrame, rules: Sequence[str], records: Sequence[Record]) -> Figure:
-    """Test error on reversed sums by training examples, a column for each checkpoint rule; decoders' less ENTP's below.
-
-    ``table``: ``scores`` of ``records``, of one model.
-    """
+    """Test error on reversed sums by training examples, a column a checkpoint rule; decoders' less ENTP's below."""
     fig, axes = figures.panels(len(rules), 2, width=2.7, height=2.1, sharex=True, sharey="row", squeeze=False)
     for (ax, gap), name in zip(axes.T, rules, strict=True):
         by_size = chosen(table, name, format="reversed")
@@ -106,10 +106,7 @@ def by_rule(table: pd.DataFrame, rules: Sequence[str], records: Sequence[Record]
 
 
 def both_sizes(table: pd.DataFrame) -> Figure:
-    """The authors' logged errors of Small and Medium with standard errors, a panel a format; our Medium's as points.
-
-    ``table``: ``scores`` of our runs.
-    """
+    """The authors' logged errors of Small and Medium with standard errors, a panel a format; our Medium's as points."""
     fig, axes = figures.panels(2, width=3.9, height=2.7, sharey=True)
     logged, ours = published("entp", "addition"), table[table["model"] == "medium"]
     for ax, form in zip(axes, ("reversed", "plain"), strict=True):
@@ -129,10 +126,7 @@ def both_sizes(table: pd.DataFrame) -> Figure:
 
 
 def by_compute(table: pd.DataFrame, records: Sequence[Record]) -> Figure:
-    """Validation error on reversed sums by token-forwards and seconds, at the middle size that the longer decoder has.
-
-    ``table``: ``scores`` of ``records``, of one model.
-    """
+    """Validation error on reversed sums by token-forwards and seconds, at the middle size of the longer decoder."""
     last = chosen(table, "last", format="reversed")
     both = sorted(gaps(last, "longer").columns) or sorted(last["n_train"].unique())
     size = both[len(both) // 2]

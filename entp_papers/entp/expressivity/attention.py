@@ -136,8 +136,7 @@ class Refutation:
 def refute_encoder(encoder: Any) -> Refutation:
     """A sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
 
-    Raises ValueError for models that the proof does not cover: with fewer than 3 positions, or not attending to all
-    tokens alike.
+    ValueError for models that the proof does not cover: with fewer than 3 positions, or not attending to all alike.
     """
     p_TD, width = positions(encoder, 3)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):

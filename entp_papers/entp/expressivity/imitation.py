@@ -153,7 +153,7 @@ def imitation_study(
         "axis": axis.tolist(),
         "error": errors(model, function, plane_BT).amax(1).view(GRID, GRID).round(decimals=4).tolist(),
         "line_x1": line_BT[:, 0].round(decimals=4).tolist(),
-        "line_error": errors(model, function, line_BT).amax(1).tolist() if len(line_BT) else [],
+        "line_error": errors(model, function, line_BT).amax(1).tolist(),
         "line_forced": forced_B.tolist(),
     }
     return metrics, curves

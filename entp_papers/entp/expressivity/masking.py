@@ -132,8 +132,7 @@ def longest_block(error: float) -> int:
 def geometric_basis(n: int, d: int, error: float) -> Pair:
     """A mask with score error ``error`` whose hidden scores fall without bound: -B^(j - i - 1) with B = 1/error.
 
-    Each dimension serves the keys of one block of ceil(n / d) positions. Raises ValueError where float64 has not the
-    range for the blocks.
+    Each dimension serves the keys of a block of ceil(n / d) positions. ValueError where float64 lacks the range for it.
     """
     block, bits = -(-n // d), -math.log2(error)
     if block > longest_block(error):
@@ -189,8 +188,7 @@ def dimension_table(
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Dimensions needed by length and kind, at C = 1 and for eight seeds from ``seed`` on.
 
-    Returns metrics, the exponent of a power of n fitted through each kind's dimensions (log-log least squares), and
-    curves: "n" and one list per kind.
+    Metrics: by kind the exponent of n (log-log least squares over all lengths). Curves: "n" and one list per kind.
     """
     curves = {"n": [int(n) for n in lengths]}
     curves |= {kind: [dimensions_needed(kind, n, tolerance, seed) for n in curves["n"]] for kind in KINDS}

@@ -21,7 +21,7 @@ class Adapted(nn.Module):
 
     ``tokens``: the model's token for each symbol; their embeddings are copied, so that the rest of the vocabulary takes
     no memory or optimiser state. None: fresh embeddings, drawn from ``seed`` with the standard deviation of the
-    model's own. ``output``: rows (V, D) that the read-out starts from, as of a language head; None draws them too.
+    model's own. ``output_VD``: rows that the read-out starts from, as of a language head; None draws them too.
     The body's token embeddings are not its parameters any more. ConfigError where the attention of a body cannot be
     what ``architecture`` asks for.
     """
@@ -113,10 +113,7 @@ def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
 
 
 def symbol_tokens(tokenizer, symbols: int) -> list[int]:
-    """The model's token for each of the numbers 0 to ``symbols`` - 1.
-
-    ConfigError where the tokenizer splits one of them: such symbols need fresh embeddings.
-    """
+    """The model's token for each of the numbers 0 to ``symbols`` - 1. ConfigError where the tokenizer splits one."""
     found = []
     for number in range(symbols):
         ids = tokenizer(str(number), add_special_tokens=False)["input_ids"]

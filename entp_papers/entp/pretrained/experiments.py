@@ -31,11 +31,11 @@ RANK = 8  # the paper does not say its own
 
 # Of the encoder, by arm: whose weights, the architecture, and how symbols are read in.
 ENCODER_ARMS = {
-    "pretrained": ("pretrained", "entp", "tokens"),
-    "random": ("random", "entp", "tokens"),
-    "decoder": ("random", "decoder", "tokens"),
-    "longer": ("random", "decoder", "tokens"),
-    "fresh": ("pretrained", "entp", "fresh"),
+    "pretrained": dict(start="pretrained", architecture="entp", read_in="tokens"),
+    "random": dict(start="random", architecture="entp", read_in="tokens"),
+    "decoder": dict(start="random", architecture="decoder", read_in="tokens"),
+    "longer": dict(start="random", architecture="decoder", read_in="tokens"),
+    "fresh": dict(start="pretrained", architecture="entp", read_in="fresh"),
 }
 LABELS = {
     "pretrained": "ENTP, pretrained",
@@ -115,8 +115,7 @@ def plan_encoder(tier: str, seeds: int = 0) -> list[PlannedRun]:
     t, runs = ENCODER[tier], []
     for seed in range(seeds or t["seeds"]):
         for arm, train in by_arm(t, t["body"]["task"]).items():
-            how = dict(zip(("start", "architecture", "read_in"), ENCODER_ARMS[arm], strict=True))
-            params = {**t["body"], **how, "train_config": train, "seed": seed}
+            params = {**t["body"], **ENCODER_ARMS[arm], "train_config": train, "seed": seed}
             runs.append(run("pretrained_encoder", tier, params, arm=arm))
     return runs
 
@@ -134,8 +133,7 @@ def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
             params["train_config"] = plain(paper if paper_rate else train)
             runs.append(run(name, tier, params, task=task, arm=arm))
     for task, arm in itertools.product(tasks, BOTH):
-        asked = dict(with_code=arm == "code", sequences=t["zero_shot"], answers=t["zero_shot"], seed=0)
-        params = {**tasks[task], **asked}
+        params = tasks[task] | dict(with_code=arm == "code", sequences=t["zero_shot"], answers=t["zero_shot"], seed=0)
         runs.append(run(name, tier, params, "pretrained_zero_shot", task=task, arm=f"{arm}, untrained"))
     return runs
 

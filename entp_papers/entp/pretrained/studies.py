@@ -82,8 +82,7 @@ def lifted_study(
 ) -> Study:
     """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``): (metrics, curves).
 
-    There is no prompt: symbols are the model's own tokens of the digits, read in and out by copies of their rows, which
-    are trained too.
+    There is no prompt: symbols are the model's tokens of the digits, read in and out by trained copies of their rows.
     """
     language_model, tokenizer = weights.language_model(model)
     counting = from_dict(Counting, task)
