@@ -89,9 +89,8 @@ def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
     names = {"mean": "ours", "std": "our SD", "size": "seeds", "error": "authors", "error_sd": "their SD"}
     columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "on seen"]
-    return both.rename(columns=names)[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].map(
-        to_figures, decimals=4
-    )
+    columns += ["authors", "their SD", "their seeds", "in standard errors"]
+    return both.rename(columns=names)[columns].map(to_figures, decimals=4)
 
 
 def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:

@@ -19,18 +19,7 @@ from entp_lib.experiments.caveats import after
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.plans import (
-    TWINS,
-    Arm,
-    Plan,
-    PlannedRun,
-    Tier,
-    Variant,
-    by_seed,
-    planned_study,
-    run_of,
-    twins,
-)
+from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, by_seed, run_of, twins
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches
 from entp_lib.tasks import InContext
@@ -117,7 +106,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every function class, arm and seed of a tier; all runs of a class have as many evaluations."""
     runs = []
     for function, setting in TIERS[tier].items():
-        of_class = Plan("in_context", "in_context", {tier: setting}, ARMS, {function: Variant()}, "function")
+        one_class = {function: plans.Variant()}
+        of_class = plans.Plan("in_context", "in_context", {tier: setting}, ARMS, one_class, "function")
         evaluations = setting.train.steps // setting.train.eval_every
         for run in of_class(tier, seeds):
             every = max(1, run.config.train.steps // evaluations)
@@ -153,7 +143,7 @@ def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
         for seed in range(seeds or setting.seeds):
             params = {"task": setting.task, "prompts": prompts, "costly_prompts": costly, "seed": seed}
             study = "in_context_baselines"  # and the experiment's name
-            studies.append(planned_study(study, tier, study, params, seed, function=function))
+            studies.append(plans.planned_study(study, tier, study, params, seed, function=function))
     return studies
 
 

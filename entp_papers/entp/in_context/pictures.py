@@ -28,10 +28,8 @@ def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str
     Line: mean over seeds; band: lowest to highest seed. The axis is logarithmic where a model comes below ``SMALL``, as
     small errors lie on each other otherwise; it ends a little beyond the models, and a learner may leave it.
     """
-    models, learners = (
-        frame[frame["function"] == function]
-        for frame in (by_examples(records, prompts), learners_by_examples(studies, prompts))
-    )
+    frames = by_examples(records, prompts), learners_by_examples(studies, prompts)
+    models, learners = (frame[frame["function"] == function] for frame in frames)
     learners = learners[learners["arm"].isin(references(studies, function))]
     grey = {name: ("--", "x") if name == "least squares" else (":", "+") for name in learners["arm"]}
     looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, line in grey.items()}

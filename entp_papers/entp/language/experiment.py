@@ -20,7 +20,7 @@ from entp_lib.experiments.frames import by_position, levels, paired, published, 
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Record, Store, is_complete
 from entp_lib.statistics import to_figures
 from entp_lib.tasks import Text
 from entp_lib.training.loop import learning_rate
@@ -153,7 +153,7 @@ def shakespeare_records() -> list[Record]:
     """The runs that have been made, in full."""
     store = Store()
     found = (store.find(config, SHAKESPEARE.version) for config in SHAKESPEARE.configs("paper"))
-    return [r for r in found if r is not None and r.status == "complete"]
+    return [r for r in found if is_complete(r)]
 
 
 def shakespeare_minima(records: Sequence[Record]) -> pd.DataFrame:

@@ -220,15 +220,14 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
     return Experiment(name, 1, title, NOTEBOOK, plan, measure, jobs=1, **options)
 
 
-STORED = dict(check_prerequisites=check_readable, show_only=True)
+READ = dict(check_prerequisites=check_readable)
+STORED = dict(**READ, show_only=True)
 CLAIMS = (
     Paired("F3-bert", "token_accuracy", "pretrained", "random"),
     Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
 )
 TITLE, MEASURE = "A pretrained BERT trained with ENTP on Count3", Comparisons(CLAIMS, **COMPARED)
-PRETRAINED_ENCODER = experiment(
-    "pretrained_encoder", TITLE, plan_encoder, MEASURE, tiers=ENCODER, check_prerequisites=check_readable
-)
+PRETRAINED_ENCODER = experiment("pretrained_encoder", TITLE, plan_encoder, MEASURE, tiers=ENCODER, **READ)
 TITLE = "LoRA on Table 5's prompts: Count3 and its control"
 PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measure_prompts, tiers=PROMPTS, **STORED)
 MEASURE = Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
