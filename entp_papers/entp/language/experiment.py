@@ -153,7 +153,7 @@ def shakespeare_records() -> list[Record]:
     """The runs that have been made, in full."""
     store = Store()
     found = (store.find(config, SHAKESPEARE.version) for config in SHAKESPEARE.configs("paper"))
-    return [r for r in found if is_complete(r)]
+    return list(filter(is_complete, found))
 
 
 def shakespeare_minima(records: Sequence[Record]) -> pd.DataFrame:

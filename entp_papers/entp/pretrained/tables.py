@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib.config import TrainConfig
 from entp_lib.experiments.frames import curves, mean_table
 from entp_lib.records.store import Record
 from entp_papers.entp.pretrained import weights
@@ -32,14 +33,14 @@ def bundled() -> pd.DataFrame:
 def settings(records: Sequence[Record]) -> str:
     """Model, task and schedule of trained records, in two lines."""
     shown = next(r for r in records if "train_config" in r.config.params).config
-    p, train = shown.params, shown.params["train_config"]
+    p, train = shown.params, TrainConfig(**shown.params["train_config"])
     seeds = len({r.config.model_seed for r in records})
     layers = f", first {p['layers']} layers" if p.get("layers") else ""
-    rate = f"rate {train.get('max_lr', 5e-4):g} to {train.get('min_lr', 5e-5):g}"
+    rate = f"rate {train.max_lr:g} to {train.min_lr:g}"
     task = {k: v for k, v in p["task"].items() if k != "order"}
     return (
         f"tier {shown.tier}, {seeds} seed{'s' if seeds != 1 else ''}; {p['model']}{layers}; task {task}\n"
-        f"{train['steps']} steps of {train.get('batch_size', 64)} sequences, {rate}"
+        f"{train.steps} steps of {train.batch_size} sequences, {rate}"
     )
 
 
