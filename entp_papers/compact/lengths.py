@@ -10,6 +10,7 @@ which had no part in forming the question. With T5 and ALiBi, where most of thes
 trained for ENTP's token-forwards: 5.8 prefixes of a sum are scored, each a row of its own in ENTP.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,29 +82,29 @@ EQUAL_FORWARDS = {
 }
 
 
-def planned(name: str, tier: str, cell: tuple[str, str, str], seed: int, steps: int = 0, **labels: str) -> PlannedRun:
-    """A run of a cell: its format, positions and architecture; ``steps``: others than the tier's."""
-    arm = dict(zip(("format", "positions", "architecture"), cell, strict=True))
-    params = {**arm, "seed": seed, **TIERS[tier]["shared"], **({"steps": steps} if steps else {})}
-    labels = {**arm, "arm": arm["architecture"], **labels}
-    return planned_study(name, tier, "compact_addition", params, seed, **labels)
+def planned(
+    name: str, tier: str, form: str, positions: str, seeds: range, arms=ARCHITECTURES, steps: int = 0
+) -> list[PlannedRun]:
+    """Runs of a format under a scheme by arm and seed, ``longer`` a decoder; ``steps``: others than the tier's."""
+    own, runs = {"steps": steps} if steps else {}, []
+    for arm, seed in itertools.product(arms, seeds):
+        cell = dict(format=form, positions=positions, architecture="decoder" if arm == "longer" else arm)
+        params = {**cell, "seed": seed, **TIERS[tier]["shared"], **own}
+        runs.append(planned_study(name, tier, "compact_addition", params, seed, **cell, arm=arm))
+    return runs
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
-    t = TIERS[tier]
-    cells = [("padded", name, seeds or t.get("more", {}).get(name, t["seeds"])) for name in SCHEMES]
-    cells += [(form, name, seeds or t["other_seeds"]) for form in FORMATS if form != "padded" for name in t["others"]]
-    runs = [
-        planned(NAME, tier, (form, positions, architecture), seed)
-        for form, positions, count in cells
-        for architecture in ARCHITECTURES
-        for seed in range(count)
-    ]
-    if alone := t.get("decoders"):
-        numbers = range(seeds or alone["seeds"])
-        cells = [(*cell, "decoder") for cell in alone["cells"]]
-        runs += [planned(NAME, tier, cell, seed, alone["steps"]) for cell in cells for seed in numbers]
+    t, runs = TIERS[tier], []
+    for name in SCHEMES:
+        runs += planned(NAME, tier, "padded", name, range(seeds or t.get("more", {}).get(name, t["seeds"])))
+    for form, name in itertools.product(FORMATS, t["others"]):
+        if form != "padded":
+            runs += planned(NAME, tier, form, name, range(seeds or t["other_seeds"]))
+    alone = t.get("decoders", dict(cells=()))
+    for form, name in alone["cells"]:
+        runs += planned(NAME, tier, form, name, range(seeds or alone["seeds"]), ("decoder",), alone["steps"])
     return by_seed(runs)
 
 
@@ -112,18 +113,12 @@ def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
     The ``arm`` of a decoder with more steps is ``longer``.
     """
-    runs = [
-        planned(SEEDS_NAME, tier, ("padded", positions, architecture), 1 + seed)
-        for positions, count in SEEDS.get(tier, {}).items()
-        for architecture in ARCHITECTURES
-        for seed in range(seeds or count)
-    ]
-    if more := EQUAL_FORWARDS.get(tier):
-        runs += [
-            planned(SEEDS_NAME, tier, ("padded", positions, "decoder"), 1 + seed, more["steps"], arm="longer")
-            for positions in more["schemes"]
-            for seed in range(seeds or more["seeds"])
-        ]
+    runs, longer = [], EQUAL_FORWARDS.get(tier, dict(schemes=()))
+    for name, count in SEEDS.get(tier, {}).items():
+        runs += planned(SEEDS_NAME, tier, "padded", name, range(1, 1 + (seeds or count)))
+    for name in longer["schemes"]:
+        numbers = range(1, 1 + (seeds or longer["seeds"]))
+        runs += planned(SEEDS_NAME, tier, "padded", name, numbers, ("longer",), longer["steps"])
     return by_seed(runs)
 
 
