@@ -51,22 +51,17 @@ TIERS: dict[str, dict[str, Any]] = {
         batch_size=64, seeds=10, widths=(16, 32, 64, 128), shape_size=100_000, walk_epochs=400,
     ),
 }  # fmt: skip
-# By tier: traits of the graph, triplets or walks, width of one layer (divided by their number), and the schedule.
-SMOKE, LARGE = dict(concepts=60, relations=6), dict(concepts=360_000, relations=30)
+# The same where the width is of one layer, divided by their number; ``sizes``: of triplets, then of walks.
 ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
-    "smoke": dict(traits=SMOKE, sizes=(40,), width=32, n_heads=2, epochs=4, batch_size=16, seeds=1),
+    "smoke": dict(TIERS["smoke"], sizes=(40,), width=32, epochs=4),
     "overnight": dict(
         traits=dict(concepts=600, relations=30), sizes=(1000,), width=64, n_heads=4, epochs=250, batch_size=128, seeds=5
     ),
-    "paper": dict(
-        traits=LARGE, sizes=(50_000, 70_000, 100_000), width=128, n_heads=4, epochs=1000, batch_size=128, seeds=10
-    ),
+    "paper": dict(TIERS["paper"], epochs=1000, batch_size=128),
 }
 WALK_TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
-    "overnight": dict(
-        ACTIVATION_TIERS["overnight"], traits=dict(concepts=2400, relations=30), epochs=200, batch_size=64
-    ),
+    "overnight": dict(ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64),
     "paper": dict(ACTIVATION_TIERS["paper"], sizes=(20_000, 50_000, 100_000), width=64, epochs=400, seeds=3),
 }
 
@@ -192,17 +187,17 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
     """One row per run: its labels and how its curve of the share recalled ends.
 
     ``reachable``, the share that can be recalled: of walks their ceiling, of triplets all or, as published, the
-    concept's; ``end`` and ``spread``, mean and standard deviation over the last
-    fifth of the counts; ``final``, the last of them; ``epochs`` to nine tenths of ``reachable``, NaN if never.
+    concept's; ``end`` and ``spread``, mean and standard deviation over the last fifth of the counts; ``final``, the
+    last of them; ``epochs`` to nine tenths of ``reachable``, NaN if never.
     """
-    rows, labels = [], ("wiring", "size", "n_layers", "activation", "seed")
+    rows = []
     for r in records:
         ceiling = r.metrics.get("ceiling", r.metrics.get("concept_ceiling"))
         counts, most = r.curves["accuracy"], 1.0 if r.labels.get("wiring") == "described" else ceiling
         last = np.array(counts[-max(1, math.ceil(END * len(counts))) :])
         epochs = first_at(r.curves, "accuracy", ARRIVED * most, "epoch")
         found = dict(reachable=most, end=last.mean(), spread=last.std(), final=counts[-1], epochs=epochs)
-        rows.append({k: r.labels[k] for k in labels if k in r.labels} | found)
+        rows.append(r.labels | found)
     return pd.DataFrame(rows).astype({"epochs": float})
 
 
@@ -284,31 +279,18 @@ def measure_walks(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-GRAPH = Experiment(
-    NAME,
-    version=1,
-    title="Knowledge graphs by heart, in three wirings",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
-    tiers=TIERS,
-)
-REAL_GRAPH = Experiment(
-    REAL_NAME, version=1, title="Three real graphs by heart", notebook=NOTEBOOK, plan=plan_real, measure=no_claims
-)
-ACTIVATION_RUNS = Experiment(
+experiment = partial(Experiment, version=1, notebook=NOTEBOOK)
+GRAPH = experiment(NAME, title="Knowledge graphs by heart, in three wirings", plan=plan, measure=measure, tiers=TIERS)
+REAL_GRAPH = experiment(REAL_NAME, title="Three real graphs by heart", plan=plan_real, measure=no_claims)
+ACTIVATION_RUNS = experiment(
     ACTIVATIONS_NAME,
-    version=1,
     title="Triplets by heart, by activation and depth",
-    notebook=NOTEBOOK,
     plan=partial(planned, ACTIVATIONS_NAME, ACTIVATION_TIERS, (("published", "described"), DEPTHS, ACTIVATIONS)),
     measure=measure_activations,
 )
-WALK_ACTIVATIONS = Experiment(
+WALK_ACTIVATIONS = experiment(
     WALKS_NAME,
-    version=1,
     title="Walks by heart, by activation and depth",
-    notebook=NOTEBOOK,
     plan=partial(planned, WALKS_NAME, WALK_TIERS, ((None,), DEPTHS, WALKED)),
     measure=measure_walks,
 )
