@@ -32,6 +32,7 @@ from entp_papers.scratchpad.format import (
     batch_of,
     chunks,
     duplicate_states,
+    group_mask,
     memory_of,
     segments_of,
 )
@@ -137,22 +138,20 @@ def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: in
     A row per scheme and way, the naive cache last: how many texts differ from the definition, and the largest
     difference of their logits. Every question has random weights of its own.
     """
-    rows, written = [], []
-    for scheme in schemes:
-        found: dict[str, list[tuple[bool, float]]] = {way: [] for way in (*EXACT_WAYS[1:], "naive")}
-        for seed in range(prompts):
-            question = random_example(torch.Generator().manual_seed(seed), 1, longest).question
-            model = random_model("decoder", scheme, seed, n_layers=n_layers)
-            definition = drawn(model, question, EXACT_WAYS[0], longest, states, seed)
-            written.append(len(definition.states))
-            for way, pairs in found.items():
-                pairs.append(compare_written(definition, drawn(model, question, way, longest, states, seed)))
-        for way, pairs in found.items():
-            differing, apart = zip(*pairs, strict=True)
-            row = {"differing_texts": sum(differing), "largest_difference": max(apart)}
-            rows.append({"scheme": scheme, "way": way, **row})
+    texts, written = [], []
+    for scheme, seed in itertools.product(schemes, range(prompts)):
+        question = random_example(torch.Generator().manual_seed(seed), 1, longest).question
+        model = random_model("decoder", scheme, seed, n_layers=n_layers)
+        definition = drawn(model, question, EXACT_WAYS[0], longest, states, seed)
+        written.append(len(definition.states))
+        for way in (*EXACT_WAYS[1:], "naive"):
+            differs, apart = compare_written(definition, drawn(model, question, way, longest, states, seed))
+            texts.append({"scheme": scheme, "way": way, "differing_texts": differs, "largest_difference": apart})
+    ways = pd.DataFrame(texts).groupby(["scheme", "way"], sort=False)
+    rows = ways.agg({"differing_texts": "sum", "largest_difference": "max"}).reset_index()
     later = sum(count > 2 for count in written)  # the naive cache is exact before the third state
-    return {"texts": len(written), "texts_beyond_two_states": later, "most_states": max(written)}, columns(rows)
+    metrics = {"texts": len(written), "texts_beyond_two_states": later, "most_states": max(written)}
+    return metrics, rows.to_dict("list")
 
 
 # --- Reuse -----------------------------------------------------------------------------------------------------------
@@ -251,24 +250,9 @@ def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: in
 # States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the paper.
 
 
-def window_mask(tokens: int, window: int) -> np.ndarray:
-    """Boolean (N, N): a token sees itself and the ``window`` tokens before it."""
-    back = np.arange(tokens)[:, None] - np.arange(tokens)[None]
-    return (back >= 0) & (back <= window)
-
-
-def inductive_mask(question: int, tokens_per_state: int, states: int) -> np.ndarray:
-    """Mask (N, N) of the text with duplicated states, causal: a token's own group and the question."""
-    copies = [tokens_per_state * min(state, 2) for state in range(1, states + 1)]
-    group_N = np.repeat(np.arange(states + 1), [question, *copies])
-    seen_NN = (group_N[:, None] == group_N[None]) | (group_N[None] == 0)
-    return seen_NN & np.tri(len(group_N), dtype=bool)
-
-
 def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
-    """Boolean (N, N): which tokens reach which through so many layers of attention and their residual streams."""
-    step = (mask_NN | np.eye(len(mask_NN), dtype=bool)).astype(np.int64)
-    return np.linalg.matrix_power(step, layers) > 0
+    """Boolean (N, N): which tokens reach which through so many layers of causal attention, where each sees itself."""
+    return np.linalg.matrix_power(np.tril(mask_NN).astype(np.int64), layers) > 0
 
 
 def relative_study(most_tokens: int, states: int, layers: int) -> Study:
@@ -279,11 +263,11 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
     """
     rows, grows = [], True
     for tokens in range(2, most_tokens + 1):
-        last = receptive_field(window_mask(tokens * (states + layers), tokens), layers)[-1]
-        reached = receptive_field(inductive_mask(1, tokens, 3), layers)
-        third = 1 + tokens * 3  # where the group of the third state begins: its question's one token, then 1 + 2 states
-        # at these distances a token of the second state must see itself, its own state and the one before
-        near = {query - key for query in range(tokens, 2 * tokens) for key in range(query + 1)}
+        window_NN = ~np.tri(tokens * (states + layers), k=-tokens - 1, dtype=bool)  # so many tokens back, no further
+        last = receptive_field(window_NN, layers)[-1]
+        groups = duplicate_states(Example((3,), ((3,) * (tokens - 1),) * 3)).groups  # of three states
+        reached, group_N = receptive_field(group_mask(torch.tensor([groups]))[0].numpy(), layers), np.array(groups)
+        near = range(2 * tokens)  # distances at which tokens of the second state must see the first, and their own
         first, older = (states - 1) * tokens, range((states - 3) * tokens, (states - 2) * tokens)
         # from the first token of each state back to the last of the question
         distances = [(state - 1) * tokens + 1 for state in range(1, states + 1)]
@@ -295,7 +279,7 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
                 "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
                 "reach": len(last) - 1 - int(last.argmax()),
                 "leaked": sum(first - key in near for key in older),
-                "inductive_leaked": int(reached[third:, 1:third].sum()),
+                "inductive_leaked": int(reached[group_N == 3][:, (group_N == 1) | (group_N == 2)].sum()),
             }
         )
     metrics = {

@@ -107,16 +107,14 @@ def duplicate_states(example: Example, without: Sequence[str] = ()) -> Row:
 
     ``without``: those of ``INGREDIENTS`` to leave out. ConfigError as ``memory_of`` and ``segments_of``.
     """
-    memory, segments = memory_of(example.question, example.given), segments_of(example)
-    tokens, start = list(memory), len(memory)
+    tokens = list(memory_of(example.question, example.given))
+    start = len(tokens)
     groups, positions, counted = [0] * start, list(range(start)), [False] * start
-    before = ((), *segments)
-    for number in range(example.given, len(segments)):
-        again, segment = before[number], segments[number]
-        tokens += again + segment
-        groups += [number + 1] * len(again + segment)
-        positions += range(start, start + len(again + segment))
-        counted += [False] * len(again) + [True] * len(segment)
+    for number, row in enumerate(chunks(example), 1 + example.given):
+        tokens += row.tokens[start:]
+        groups += [number] * len(row.tokens[start:])
+        positions += row.positions[start:]
+        counted += row.counted[start:]
     if "targets" in without:
         counted = [group > 0 for group in groups]
     if "groups" in without:
