@@ -152,8 +152,7 @@ def filled_with_infinity(scores: Tensor, mask: Tensor) -> Tensor:
 
 def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
     """Corrected: as (B, 1, T, T), a row of the mask for every row of the batch."""
-    mask = attention_mask(scores_BHTT.shape[-1], False, visible_BT)
-    return scores_BHTT.masked_fill(~mask, -torch.inf).softmax(-1)
+    return filled_with_infinity(scores_BHTT, attention_mask(scores_BHTT.shape[-1], False, visible_BT))
 
 
 def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Callable[[Tensor], Tensor]:

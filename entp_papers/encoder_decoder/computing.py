@@ -83,10 +83,7 @@ def losses_study(seeds: int) -> Study:
         found = {}
         for name, labels in (("causal", labels_BT), ("causal, some ignored", some_BT)):
             loss = causal_loss(logits_BTV, labels)
-            shifted = (
-                logits_BTV[:, :-1].flatten(0, 1),
-                labels[:, 1:].flatten(),
-            )  # logits but the last, labels but the first
+            shifted = logits_BTV[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
             found[f"{name}: by hand"] = float(loss) - by_hand(logits_BTV, labels)
             found[f"{name}: as printed"] = float(loss - F.cross_entropy(*shifted, ignore_index=IGNORED))
         found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
@@ -203,16 +200,14 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
 
 
-def costs_study(
-    lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int, seed: int = 0
-) -> Study:
+def costs_study(lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int) -> Study:
     """Three ways to write n tokens, counted up to ``far`` and measured at ``lengths``: CPU seconds of this process.
 
     The least of ``rounds``, in which all ways and lengths take turns. ``ratio_of_seconds``: to a decoder with its
     cache at that length. Metrics: log-log slopes between the last two lengths.
     """
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
-    models = {name: build_model(replace(cfg, architecture=name), seed).eval() for name in ("decoder", "entp")}
+    models = {name: build_model(replace(cfg, architecture=name)).eval() for name in ("decoder", "entp")}
     prompt, best = torch.zeros(1, 1, dtype=torch.long), {}
     for _, n, (way, (architecture, cached, _)) in itertools.product(range(rounds), lengths, WAYS.items()):
         begun = time.process_time()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.models import Transformer
 from entp_lib.models.entp import Part
-from entp_lib.models.relations import Relations, relations_of
+from entp_lib.models.relations import relations_of
 from entp_lib.models.transformer import Attention, causal_pass
 from entp_lib.validation import require
 
@@ -217,7 +217,7 @@ def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> 
     """Final states (B, T, D) at every token, in one pass in which all tokens see each other, or all earlier ones."""
     x_BTD = model.embed(tokens_BT)
     ids_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
-    relations = relations_of(model.positions, ids_BT, None, x_BTD.dtype) or Relations()
+    relations = relations_of(model.positions, ids_BT, None, x_BTD.dtype)
     if causal:
         x_BTD = causal_pass(model.blocks, x_BTD, relations)
     else:
