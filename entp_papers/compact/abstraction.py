@@ -40,10 +40,7 @@ TIERS: dict[str, dict[str, Any]] = {
     ),
     # The paper's width and a fifth of its steps, for the question that five pairs can answer in a night.
     "overnight": dict(
-        task=dict(),
-        shapes=ALL_SHAPES[:2],
-        seeds=5,
-        shared=dict(width=128, steps=20_000, evaluations=40),
+        task=dict(), shapes=ALL_SHAPES[:2], seeds=5, shared=dict(width=128, steps=20_000, evaluations=40)
     ),
     "gpu": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=20_000)),
     "paper": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=100_000)),
