@@ -67,7 +67,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
     found = []
-    for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS.get(tier, ()):
+    for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS[tier]:
         shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
         shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
         params = dict(task=TIERS[tier]["task"], seed=seed, **shape, **shared)
@@ -164,8 +164,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     return found
 
 
-TITLE, LAST_TOKEN_TITLE = "Abstraction from instantiations of a template", "What two thirds of the last tokens are"
-ABSTRACTION = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure, tiers=TIERS)
-LAST_TOKEN = Experiment(
-    LAST_TOKEN_NAME, version=1, title=LAST_TOKEN_TITLE, notebook=NOTEBOOK, plan=plan_last_token, measure=no_claims
-)
+TITLE = "Abstraction from instantiations of a template"
+ABSTRACTION = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
+TITLE = "What two thirds of the last tokens are"
+LAST_TOKEN = Experiment(LAST_TOKEN_NAME, 1, TITLE, NOTEBOOK, plan_last_token, no_claims, tiers=LAST_TOKEN_RUNS)

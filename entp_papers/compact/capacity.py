@@ -1,5 +1,6 @@
 """Capacity for random sequences (§3.1): the runs of every tier, tables of them, and their part in the claims."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -65,10 +66,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         return dict(model=shape, schedule=schedule, library=t["library"] // divisor, runs=runs)
 
     short = t["lengths"][0]
-    for width in t["widths"]:
-        for n_heads in t["heads"]:
-            for length in t["lengths"]:
-                add("sweep", params(1, model(width, n_heads, length)), width=width, n_heads=n_heads, length=length)
+    for width, n_heads, length in itertools.product(t["widths"], t["heads"], t["lengths"]):
+        add("sweep", params(1, model(width, n_heads, length)), width=width, n_heads=n_heads, length=length)
     for architecture in ("decoder", "entp"):
         shape = model(t["ablated"][0], 2, short, architecture=architecture)
         add("one_layer", params(4, shape), architecture=architecture)
@@ -78,11 +77,10 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
             add("feed_forward", params(2, shape), width=width, way=way)
         shape = model(width, 2, short, n_layers=2, architecture="entp")
         add("entp", params(2, shape), width=width, way="entp")
-    for batch in t["batches"]:
-        for equal in ("epochs", "steps"):
-            shape = model(t["widths"][-2], 1, t["lengths"][1])
-            budget = {"batch_size": batch, equal: t[f"batch_{equal}"]}
-            add("batch", params(2, shape, **budget), batch_size=batch, equal=equal)
+    for batch, equal in itertools.product(t["batches"], ("epochs", "steps")):
+        budget = {"batch_size": batch, equal: t[f"batch_{equal}"]}
+        shape = model(t["widths"][-2], 1, t["lengths"][1])
+        add("batch", params(2, shape, **budget), batch_size=batch, equal=equal)
     for width, sizes in t["sizes"].items():
         schedule = {**t["schedule"], "steps": t["steps"]}
         whole = dict(model=model(width, 2, short), schedule=schedule, sizes=sizes, runs=runs)
@@ -253,4 +251,4 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
 
 
 TITLE = "Capacity of compact Transformers for random sequences"
-CAPACITY = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure, tiers=TIERS)
+CAPACITY = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)

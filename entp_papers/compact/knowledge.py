@@ -59,6 +59,7 @@ ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
     ),
     "paper": dict(TIERS["paper"], epochs=1000, batch_size=128),
 }
+REAL_EPOCHS = {"smoke": 1, "quick": 80}
 WALK_TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
     "overnight": dict(ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64),
@@ -74,16 +75,13 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         graph = dict(source="synthetic", traits=t["traits"], seed=seed, epochs=epochs, batch_size=t["batch_size"])
         found.append(planned_study(NAME, tier, study, graph | params, seed, part=part, **labels))
 
-    for seed in range(seeds or t["seeds"]):
-        for size in t["sizes"]:
-            for wiring in WIRINGS:
-                params = dict(size=size, model=dict(wiring=wiring, width=t["width"], n_heads=t["n_heads"]))
-                add("compact_triplets", "wirings", seed, params, size=size, wiring=wiring)
-    for width in t["widths"]:
-        for n_layers in (1, 2):
-            model = dict(width=width, n_heads=t["n_heads"], n_layers=n_layers, activation="softmax")
-            params = dict(size=t["shape_size"], model=model)
-            add("compact_triplets", "shape", 0, params, width=width, n_layers=n_layers)
+    for seed, size, wiring in itertools.product(range(seeds or t["seeds"]), t["sizes"], WIRINGS):
+        params = dict(size=size, model=dict(wiring=wiring, width=t["width"], n_heads=t["n_heads"]))
+        add("compact_triplets", "wirings", seed, params, size=size, wiring=wiring)
+    for width, n_layers in itertools.product(t["widths"], (1, 2)):
+        model = dict(width=width, n_heads=t["n_heads"], n_layers=n_layers, activation="softmax")
+        params = dict(size=t["shape_size"], model=model)
+        add("compact_triplets", "shape", 0, params, width=width, n_layers=n_layers)
     for architecture, n_layers in (("decoder", 1), ("decoder", 2), ("entp", 2)):
         arm = dict(architecture=architecture, n_layers=n_layers)
         params = dict(walks=t["sizes"][-1], width=t["width"], n_heads=t["n_heads"], **arm)
@@ -93,12 +91,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """All pairs of three real graphs in each wiring; needs the package that holds their files."""
-    found, epochs = [], {"smoke": 1, "quick": 80}.get(tier)
-    for source in ("nations", "umls", "kinships") if epochs else ():
-        for wiring in WIRINGS:
-            params = dict(source=source, size=0, model=dict(wiring=wiring, width=64), epochs=epochs, batch_size=64)
-            labels = dict(part="real", source=source, wiring=wiring)
-            found.append(planned_study(REAL_NAME, tier, "compact_triplets", params, **labels))
+    found = []
+    for source, wiring in itertools.product(("nations", "umls", "kinships"), WIRINGS):
+        schedule = dict(epochs=REAL_EPOCHS[tier], batch_size=64)
+        params = dict(source=source, size=0, model=dict(wiring=wiring, width=64), **schedule)
+        labels = dict(part="real", source=source, wiring=wiring)
+        found.append(planned_study(REAL_NAME, tier, "compact_triplets", params, **labels))
     return found
 
 
@@ -109,18 +107,18 @@ def planned(
 
     Seeds are outermost.
     """
-    t, found = tiers.get(tier), []
-    for seed in range(seeds or t["seeds"]) if t else ():
-        for size, wiring, n_layers, activation in itertools.product(t["sizes"], *arms):
-            arm = dict(n_layers=n_layers, activation=activation)
-            shape = dict(width=t["width"] // n_layers, n_heads=t["n_heads"], **arm)
-            params = {k: t[k] for k in ("traits", "epochs", "batch_size")} | dict(source="synthetic", seed=seed)
-            if wiring is None:
-                study, labels, own = "compact_walks", arm, dict(walks=size, architecture="entp", **shape)
-            else:
-                labels, own = dict(wiring=wiring, **arm), dict(size=size, model=dict(wiring=wiring, **shape))
-                study = "compact_triplets"
-            found.append(planned_study(name, tier, study, params | own, seed, size=size, **labels))
+    t, found = tiers[tier], []
+    numbers = range(seeds or t["seeds"])
+    for seed, size, wiring, n_layers, activation in itertools.product(numbers, t["sizes"], *arms):
+        arm = dict(n_layers=n_layers, activation=activation)
+        shape = dict(width=t["width"] // n_layers, n_heads=t["n_heads"], **arm)
+        params = {k: t[k] for k in ("traits", "epochs", "batch_size")} | dict(source="synthetic", seed=seed)
+        if wiring is None:
+            study, labels, own = "compact_walks", arm, dict(walks=size, architecture="entp", **shape)
+        else:
+            labels, own = dict(wiring=wiring, **arm), dict(size=size, model=dict(wiring=wiring, **shape))
+            study = "compact_triplets"
+        found.append(planned_study(name, tier, study, params | own, seed, size=size, **labels))
     return found
 
 
@@ -279,18 +277,13 @@ def measure_walks(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-experiment = partial(Experiment, version=1, notebook=NOTEBOOK)
-GRAPH = experiment(NAME, title="Knowledge graphs by heart, in three wirings", plan=plan, measure=measure, tiers=TIERS)
-REAL_GRAPH = experiment(REAL_NAME, title="Three real graphs by heart", plan=plan_real, measure=no_claims)
-ACTIVATION_RUNS = experiment(
-    ACTIVATIONS_NAME,
-    title="Triplets by heart, by activation and depth",
-    plan=partial(planned, ACTIVATIONS_NAME, ACTIVATION_TIERS, (("published", "described"), DEPTHS, ACTIVATIONS)),
-    measure=measure_activations,
+GRAPH = Experiment(NAME, 1, "Knowledge graphs by heart, in three wirings", NOTEBOOK, plan, measure, tiers=TIERS)
+REAL_GRAPH = Experiment(REAL_NAME, 1, "Three real graphs by heart", NOTEBOOK, plan_real, no_claims, tiers=REAL_EPOCHS)
+TITLE, ARMS = "Triplets by heart, by activation and depth", (("published", "described"), DEPTHS, ACTIVATIONS)
+plan_triplets = partial(planned, ACTIVATIONS_NAME, ACTIVATION_TIERS, ARMS)
+ACTIVATION_RUNS = Experiment(
+    ACTIVATIONS_NAME, 1, TITLE, NOTEBOOK, plan_triplets, measure_activations, tiers=ACTIVATION_TIERS
 )
-WALK_ACTIVATIONS = experiment(
-    WALKS_NAME,
-    title="Walks by heart, by activation and depth",
-    plan=partial(planned, WALKS_NAME, WALK_TIERS, ((None,), DEPTHS, WALKED)),
-    measure=measure_walks,
-)
+TITLE, ARMS = "Walks by heart, by activation and depth", ((None,), DEPTHS, WALKED)
+plan_walks = partial(planned, WALKS_NAME, WALK_TIERS, ARMS)
+WALK_ACTIVATIONS = Experiment(WALKS_NAME, 1, TITLE, NOTEBOOK, plan_walks, measure_walks, tiers=WALK_TIERS)

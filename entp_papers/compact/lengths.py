@@ -113,8 +113,8 @@ def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
     The ``arm`` of a decoder with more steps is ``longer``.
     """
-    runs, longer = [], EQUAL_FORWARDS.get(tier, dict(schemes=()))
-    for name, count in SEEDS.get(tier, {}).items():
+    runs, longer = [], EQUAL_FORWARDS[tier]
+    for name, count in SEEDS[tier].items():
         runs += planned(SEEDS_NAME, tier, "padded", name, range(1, 1 + (seeds or count)))
     for name in longer["schemes"]:
         numbers = range(1, 1 + (seeds or longer["seeds"]))
@@ -222,8 +222,6 @@ def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
 
 
 TITLE = "Addition beyond the trained length, by format and positions"
-SEEDS_TITLE = "Addition of five digits, more seeds of the positional schemes"
-LENGTHS = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure, tiers=TIERS)
-LENGTH_SEEDS = Experiment(
-    SEEDS_NAME, version=1, title=SEEDS_TITLE, notebook=NOTEBOOK, plan=plan_seeds, measure=measure_seeds
-)
+LENGTHS = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
+TITLE = "Addition of five digits, more seeds of the positional schemes"
+LENGTH_SEEDS = Experiment(SEEDS_NAME, 1, TITLE, NOTEBOOK, plan_seeds, measure_seeds, tiers=SEEDS)

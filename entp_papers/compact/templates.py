@@ -192,11 +192,7 @@ def last_token_study(task: dict[str, Any], seed: int = 0, **training: Any) -> St
     apart = source.sides()[1]
     repeats = float((apart[:, -1] == apart[:, -2]).double().mean())
     rule = repeats + (1 - repeats) / max(1, source.variables - 1)
-    return {
-        **{part: shares[-1] for part, shares in curves.items() if part != "step"},
-        "repeats": repeats,
-        "rule": rule,
-    }, curves
+    return {part: curves[part][-1] for part in PARTS} | {"repeats": repeats, "rule": rule}, curves
 
 
 def trained(

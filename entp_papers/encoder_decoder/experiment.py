@@ -83,15 +83,9 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ]
 
 
-ENCODER_DECODER = Experiment(
-    name="encoder_decoder",
-    version=1,
-    title="Encoder and decoder: the primer's bugs, its parts rightly built, costs",
-    notebook=NOTEBOOK,
-    plan=plan_studies("encoder_decoder", STUDIES),
-    measure=measure,
-    jobs=1,  # CPU time is measured
-)
+TITLE = "Encoder and decoder: the primer's bugs, its parts rightly built, costs"
+PLAN = plan_studies("encoder_decoder", STUDIES)
+ENCODER_DECODER = Experiment("encoder_decoder", 1, TITLE, NOTEBOOK, PLAN, measure, jobs=1)  # CPU time is measured
 
 # By arm: the objective, and how many positions of a window ENTP is scored at; with 2 of 32 it sends as many tokens
 # through the stack as the others.
@@ -164,15 +158,8 @@ def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
     return measured
 
 
-OBJECTIVES = Experiment(
-    name="objectives",
-    version=1,
-    title="Masked, causal and ENTP's training of one backbone on one text",
-    notebook=NOTEBOOK,
-    plan=plan_objectives,
-    tiers=TIERS,
-    measure=measure_objectives,
-)
+TITLE = "Masked, causal and ENTP's training of one backbone on one text"
+OBJECTIVES = Experiment("objectives", 1, TITLE, NOTEBOOK, plan_objectives, measure_objectives, tiers=TIERS)
 
 # --- Pictures of notebook 14, on axes that are given -----------------------------------------------------------------
 

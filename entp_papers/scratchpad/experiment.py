@@ -1,5 +1,6 @@
 """Inductive scratchpads (Abbe et al. 2024): the exact studies of notebook 13, the trained models, and their tables."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,14 +78,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ]
 
 
-SCRATCHPAD = Experiment(
-    name="scratchpad",
-    version=1,
-    title="Inductive scratchpads: two ways of training, of writing and of keeping keys",
-    notebook=NOTEBOOK,
-    plan=plan_studies("scratchpad", STUDIES),
-    measure=measure,
-)
+TITLE = "Inductive scratchpads: two ways of training, of writing and of keeping keys"
+SCRATCHPAD = Experiment("scratchpad", 1, TITLE, NOTEBOOK, plan_studies("scratchpad", STUDIES), measure)
 
 # By arm: the scratchpad and the architecture.
 ARMS = {
@@ -130,15 +125,14 @@ TRAINED: dict[str, dict[str, Any]] = {
 def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every task and arm at every seed of a tier; arms of one seed see the same questions."""
     t, runs = TRAINED[tier], []
-    for seed in range(seeds or t["seeds"]):
-        for task, (shape, arms) in t["tasks"].items():
-            for arm in arms:
-                scratchpad, architecture = ARMS[arm]
-                setting = dict(problem=task, scratchpad=scratchpad, architecture=architecture, **shape)
-                params = dict(setting=setting, train=t["train"], tested=t["tested"], compared=5, seed=seed)
-                labels = dict(task=task, arm=arm, architecture=architecture, scratchpad=scratchpad)
-                study = "scratchpad_training"  # and the experiment's name
-                runs.append(planned_study(study, tier, study, params, seed, **labels))
+    cells = [(task, shape, arm) for task, (shape, arms) in t["tasks"].items() for arm in arms]
+    for seed, (task, shape, arm) in itertools.product(range(seeds or t["seeds"]), cells):
+        scratchpad, architecture = ARMS[arm]
+        setting = dict(problem=task, scratchpad=scratchpad, architecture=architecture, **shape)
+        params = dict(setting=setting, train=t["train"], tested=t["tested"], compared=5, seed=seed)
+        labels = dict(task=task, arm=arm, architecture=architecture, scratchpad=scratchpad)
+        study = "scratchpad_training"  # and the experiment's name
+        runs.append(planned_study(study, tier, study, params, seed, **labels))
     return runs
 
 
@@ -178,14 +172,9 @@ MEASURE_TRAINING = Comparisons(
     ],
     **COMPARED,
 )
+TITLE = "Inductive, ordinary and no scratchpad, tested beyond the trained lengths"
 SCRATCHPAD_TRAINING = Experiment(
-    name="scratchpad_training",
-    version=1,
-    title="Inductive, ordinary and no scratchpad, tested beyond the trained lengths",
-    notebook=NOTEBOOK,
-    plan=plan_training,
-    tiers=TRAINED,
-    measure=MEASURE_TRAINING,
+    "scratchpad_training", 1, TITLE, NOTEBOOK, plan_training, MEASURE_TRAINING, tiers=TRAINED
 )
 
 # --- Tables of notebook 13 -------------------------------------------------------------------------------------------
