@@ -264,12 +264,8 @@ def measure_activations(records: Sequence[Record]) -> list[Measurement]:
 
 def measure_walks(records: Sequence[Record]) -> list[Measurement]:
     """Speed of RReLU and Softmax on walks, their ends with one and two layers, and the cost of four layers."""
-    if not records:
-        return []
-    tier, names = records[0].config.tier, names_of(records)
-    found = [
-        Measurement("CT-walks-speed", lead(records, "epochs", *WALKED), tier, names, excluded_because=late(records))
-    ]
+    tier, speed = records[0].config.tier, lead(records, "epochs", *WALKED)
+    found = [Measurement("CT-walks-speed", speed, tier, names_of(records), excluded_because=late(records))]
     for claim, layers in (("CT-walks-level", (1, 2)), ("CT-walks-depth", 4)):
         chosen = select(records, n_layers=layers)
         levels, values = recalled(ends(chosen), "activation"), lead(chosen, "end", *WALKED)

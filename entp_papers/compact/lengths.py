@@ -183,7 +183,7 @@ def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> 
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Token accuracy beyond the trained length, one side less the other by seed, for every claim of ``COMPARED``."""
     found = []
-    for claim, shared, by, first, second in COMPARED if records else ():
+    for claim, shared, by, first, second in COMPARED:
         pool = select(records, **shared)
         chosen = select(pool, **{by: (first, second)})
         every, ours = (rows[rows["factor"] >= BEYOND] for rows in (table(pool), table(chosen)))

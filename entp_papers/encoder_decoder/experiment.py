@@ -143,8 +143,6 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
     """Next token, a token in the middle and misprints, paired by seed."""
-    if not records:
-        return []
     rows, tier = table(records), records[0].config.tier
     length = records[0].config.params["setting"]["text"]["context"] + 1
     measured = []

@@ -191,8 +191,8 @@ def equivalence_table(records: Sequence[Record]) -> pd.DataFrame:
     table = frame(records, "equivalence")
     table["without"] = table["without"].map(MISSING)
     wide = table.pivot(index=["architecture", "scheme"], columns="without", values=["loss", "gradient"])
-    order = [(value, name) for value in ("loss", "gradient") for name in MISSING.values()]
-    return wide.reindex(columns=pd.MultiIndex.from_tuples(order, names=["difference of", "without"]))
+    order = [("loss", "gradient"), list(MISSING.values())]
+    return wide.reindex(columns=pd.MultiIndex.from_product(order, names=["difference of", "without"]))
 
 
 def reuse_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -205,7 +205,7 @@ def reuse_table(records: Sequence[Record]) -> pd.DataFrame:
     table["kept"] = [f"{kept} of {study.metrics['layers']}" for kept in table["layers_kept"]]
     table["event"] = table["event"].map(EVENTS)
     wide = table.pivot(index="kind", columns=["event", "part"], values="kept").fillna("")
-    return wide.loc[list(dict.fromkeys(table["kind"]))]
+    return wide.loc[table["kind"].unique()]
 
 
 def trained_ways(records: Sequence[Record]) -> pd.DataFrame:

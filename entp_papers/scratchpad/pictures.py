@@ -47,12 +47,10 @@ def draw_lengths(axes: Sequence[Axes], sizes: pd.DataFrame) -> None:
     for ax, task in zip(axes, sizes["task"].unique(), strict=True):
         part = sizes[sizes["task"] == task]
         lines(ax, part, "size", "texts_right", looks=LOOKS, errorbar=interval(0, 1))
-        ax.axvline(
-            part.loc[part["beyond"], "size"].min() - 0.5, color="grey", ls=":", lw=1, label="longer than trained"
-        )
-        ax.set(xlabel="bits" if task == "parity" else "digits", title=task.replace("_", " "), ylim=(-0.05, 1.05))
-        ax.set_xticks(sorted(part["size"].unique()))
-        ax.set_ylabel("share of scratchpads all right")
+        first = part.loc[part["beyond"], "size"].min()
+        ax.axvline(first - 0.5, color="grey", ls=":", lw=1, label="longer than trained")
+        ax.set(xlabel="bits" if task == "parity" else "digits", ylabel="share of scratchpads all right")
+        ax.set(title=task.replace("_", " "), ylim=(-0.05, 1.05), xticks=sorted(part["size"].unique()))
 
 
 def draw_states(axes: np.ndarray, states: pd.DataFrame) -> None:
