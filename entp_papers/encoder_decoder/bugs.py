@@ -5,6 +5,7 @@ A check takes a computation and returns whether it passes and what it saw in a f
 Letters: B batch, T tokens, H heads, K head width, D width, V vocabulary.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -105,11 +106,9 @@ def tokens_mix(compute: Callable[..., Tensor]) -> Finding:
 def every_length_runs(compute: Callable[..., Tensor]) -> Finding:
     attention, ran = drawn_attention(), []
     for length in range(1, 13):
-        try:
+        with contextlib.suppress(RuntimeError):  # shapes that do not fit
             compute(attention, states(length))
             ran.append(length)
-        except RuntimeError:  # shapes that do not fit
-            continue
     passed = len(ran) == 12
     return passed, "all of 1 to 12" if passed else f"only {', '.join(map(str, ran))} of 1 to 12"
 

@@ -232,7 +232,7 @@ def fine_tuned(
             step += 1
     pointer.eval()
     with torch.no_grad():
-        parts = zip(*(x.split(256) for x in tested), strict=True)
+        parts = zip(*(x.split(EVAL_BATCH) for x in tested), strict=True)
         return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(tested[1])
 
 
