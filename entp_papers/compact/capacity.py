@@ -191,15 +191,17 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         return []
     tier, ids, one = sweep[0].config.tier, names_of(sweep), names_of(records, part="one_layer")
 
-    def observe(claim: str, part: str, seen: str, why: str) -> Observation:
+    def observe(claim: str, part: str, why: str, seen: str) -> Observation:
         return Observation(claim, "inconclusive", tier, why, seen, records=names_of(records, part=part))
 
     fitted, found, widest = forms(records), points(records), two_measures(records).iloc[-1]
     r2 = {name: laws.quality(found[:, 3], values)["r2"] for name, values in laws.left_out(found).items()}
-    shape = f"at width {widest.name}, {sweep[0].config.params['runs']} runs each"
+    left_out = f"left out of the fit: R² {r2['capacity_model']:.1f}, of the cubic {r2['cubic']:.1f}"
+    largest = f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} at width {widest.name}"
     # by the budget held equal, epochs or steps, capacity by batch size
     batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
     rising = {equal: "rises" if batches[equal].is_monotonic_increasing else "does not rise" for equal in batches}
+    budgets = " and ".join(f"{word} at equal {equal}" for equal, word in rising.items())
     # log2 of sequences per trained weight, widest model over narrowest, by length and heads
     wide = table(records, "sweep").pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
     economy = np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
@@ -212,40 +214,22 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     # the larger of two branches is nowhere below saturation, and figure 13 is
     table_2 = laws.of_table_2(1)
     reached = all(laws.saturation(table_2, n_heads) <= read for n_heads, read in laws.READ_OFF.items())
+    saturated = (
+        f"by table 2 at least {laws.saturation(table_2, 2):,.0f} with two heads, where figure 13 has "
+        f"{laws.READ_OFF[2]:,.0f}; its minimum would do, and of ours both explain alike (R² "
+        f"{fitted.loc['min', 'r2']:.3f} and {fitted.loc['max', 'r2']:.3f})"
+    )
     return [
         Check("CT-chance", below[25], tier, corrected, "0.96 is P(r < 24); P(r < 25) is 0.978", records=ids),
         Check("CT-one-layer", same_with_one_layer(records), tier, records=one, remark=ONE_FUNCTION),
-        Check(
-            "CT-ecm",
-            reached,
-            tier,
-            records=ids,
-            remark=f"by table 2 at least {laws.saturation(table_2, 2):,.0f} with two "
-            f"heads, where figure 13 has {laws.READ_OFF[2]:,.0f}; its minimum would do, and of ours both "
-            f"explain alike (R² {fitted.loc['min', 'r2']:.3f} and {fitted.loc['max', 'r2']:.3f})",
-        ),
-        observe(
-            "CT-cubic",
-            "sweep",
-            f"left out of the fit: R² {r2['capacity_model']:.1f}, of the cubic {r2['cubic']:.1f}",
-            "one sweep, far from where capacity ends",
-        ),
+        Check("CT-ecm", reached, tier, records=ids, remark=saturated),
+        observe("CT-cubic", "sweep", "one sweep, far from where capacity ends", left_out),
         Measurement("CT-heads", at_equal_parameters(records), tier, ids),
         Measurement("CT-length", by_length(records), tier, ids),
         Measurement("CT-economy", economy, tier, ids),
         negative_binomial(records, tier),
-        observe(
-            "CT-mls",
-            "largest",
-            f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} {shape}",
-            "no wide model",
-        ),
-        observe(
-            "CT-batch",
-            "batch",
-            " and ".join(f"{word} at equal {equal}" for equal, word in rising.items()),
-            "neither separates the batch from how much is trained",
-        ),
+        observe("CT-mls", "largest", "no wide model", f"{largest}, {sweep[0].config.params['runs']} runs each"),
+        observe("CT-batch", "batch", "neither separates the batch from how much is trained", budgets),
         Measurement("CT-feed-forward", trained, tier, ids),
     ]
 

@@ -61,11 +61,7 @@ def zipf(count: int) -> np.ndarray:
 
 
 def synthetic(
-    seed: int = 0,
-    concepts: int = 3600,
-    relations: int = 30,
-    relations_per_concept: float = 3.0,
-    several: float = 0.3,
+    seed: int = 0, concepts: int = 3600, relations: int = 30, relations_per_concept: float = 3.0, several: float = 0.3
 ) -> Graph:
     """A graph drawn from its traits; relations, targets and the relations per concept follow Zipf's law.
 
