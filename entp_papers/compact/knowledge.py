@@ -24,11 +24,10 @@ from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.experiments.studies import names_of
 from entp_lib.records.store import Record, Store
 from entp_lib.statistics import exceeds, first_at, mean_interval, to_figures
-from entp_papers.compact.capacity import table
+from entp_papers.compact.capacity import NOTEBOOK, table
 
 NAME, REAL_NAME = "compact_graph", "compact_real_graph"
 ACTIVATIONS_NAME, WALKS_NAME = "compact_activations", "compact_walk_activations"
-NOTEBOOK = "12_compact_transformers"
 WIRINGS = ("described", "published", "concept")
 DEPTHS = (1, 2, 4)
 ACTIVATIONS = ("relu", "gelu", "rrelu", "softmax")
@@ -51,7 +50,7 @@ TIERS: dict[str, dict[str, Any]] = {
         batch_size=64, seeds=10, widths=(16, 32, 64, 128), shape_size=100_000, walk_epochs=400,
     ),
 }  # fmt: skip
-# The same where the width is of one layer, divided by their number; ``sizes``: of triplets, then of walks.
+# Of runs by activation and depth: the width of one layer is divided by their number; ``sizes`` of triplets or walks.
 ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(TIERS["smoke"], sizes=(40,), width=32, epochs=4),
     "overnight": dict(
@@ -160,10 +159,9 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     # of a model that sees the concept alone; a value per seed, a mean over sizes
     above = (published["accuracy"] - published["concept_ceiling"]).groupby(published["seed"]).mean().tolist()
     grid, arrived = width_and_depth(records), table(records, "shape")["epochs_to_99"]
-    spreads = (
-        f"epochs spread by {grid.std(axis=0).mean():.0f} with width and by {grid.std(axis=1).mean():.0f} with depth"
-    )
-    late = f"{int(arrived.isna().sum())} of {len(arrived)} runs had not got there and count the last epoch"
+    by_width, by_depth = (grid.std(axis=axis).mean() for axis in (0, 1))
+    spreads = f"epochs spread by {by_width:.0f} with width and by {by_depth:.0f} with depth"
+    missing = f"{int(arrived.isna().sum())} of {len(arrived)} runs had not got there and count the last epoch"
     # whether the recalled share falls with every larger set; where each is recalled whole, nothing could fall
     shares, seeds = described.groupby("size")["best"].mean(), described["seed"].nunique()
     sizes = ", ".join(f"{size:,}" for size in shares.index)
@@ -175,7 +173,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     return [
         Check("CT-wiring", bool(published["relation_gradient"].eq(0).all()), tier, records=ids),
         Measurement("CT-ceiling", above, tier, ids),
-        Observation("CT-width", "inconclusive", tier, "one run each", f"{spreads}; {late}", records=shape_ids),
+        Observation("CT-width", "inconclusive", tier, "one run each", f"{spreads}; {missing}", records=shape_ids),
         Observation("CT-walks", "inconclusive", tier, "one run each", walks, records=walk_ids),
         Observation("CT-table-3", falls, tier, why, seen, seeds, ids),
     ]
