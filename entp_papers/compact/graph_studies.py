@@ -74,10 +74,7 @@ class TripletModel(nn.Module):
 
 
 def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
-    """Largest derivative, with respect to any relation's embedding, of one randomly weighted sum of all logits.
-
-    Exactly 0 where relations are unseen.
-    """
+    """Largest derivative of a randomly weighted sum of all logits by any relation's embedding: 0 if none is seen."""
     logits_BV = model(pairs_B2)
     noise_BV = torch.randn(logits_BV.shape, generator=torch.Generator().manual_seed(0))
     (gradient,) = torch.autograd.grad((logits_BV * noise_BV).sum(), model.embedding.weight)

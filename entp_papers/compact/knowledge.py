@@ -58,12 +58,12 @@ ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
     ),
     "paper": dict(TIERS["paper"], epochs=1000, batch_size=128),
 }
-REAL_EPOCHS = {"smoke": 1, "quick": 80}
 WALK_TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
     "overnight": dict(ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64),
     "paper": dict(ACTIVATION_TIERS["paper"], sizes=(20_000, 50_000, 100_000), width=64, epochs=400, seeds=3),
 }
+REAL_EPOCHS = {"smoke": 1, "quick": 80}  # by tier, of the real graphs
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -102,13 +102,10 @@ def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
 def planned(
     name: str, tiers: dict[str, dict[str, Any]], arms: Sequence[Sequence], tier: str, seeds: int = 0
 ) -> list[PlannedRun]:
-    """Runs with every number of items and combination of wiring (of walks None), depth and activation.
-
-    Seeds are outermost.
-    """
+    """Runs by seed, number of items, and ``arms``: wirings (None for walks), depths and activations."""
     t, found = tiers[tier], []
-    numbers = range(seeds or t["seeds"])
-    for seed, size, wiring, n_layers, activation in itertools.product(numbers, t["sizes"], *arms):
+    cells = itertools.product(range(seeds or t["seeds"]), t["sizes"], *arms)
+    for seed, size, wiring, n_layers, activation in cells:
         arm = dict(n_layers=n_layers, activation=activation)
         shape = dict(width=t["width"] // n_layers, n_heads=t["n_heads"], **arm)
         params = {k: t[k] for k in ("traits", "epochs", "batch_size")} | dict(source="synthetic", seed=seed)

@@ -85,7 +85,7 @@ EQUAL_FORWARDS = {
 def planned(
     name: str, tier: str, form: str, positions: str, seeds: range, arms=ARCHITECTURES, steps: int = 0
 ) -> list[PlannedRun]:
-    """Runs of a format under a scheme by arm and seed, ``longer`` a decoder; ``steps``: others than the tier's."""
+    """Runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others than the tier's."""
     own, runs = {"steps": steps} if steps else {}, []
     for arm, seed in itertools.product(arms, seeds):
         cell = dict(format=form, positions=positions, architecture="decoder" if arm == "longer" else arm)
@@ -109,10 +109,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Each scheme in padded text as decoder and as ENTP, with seeds from 1 up: 0 is that of ``compact_lengths``.
-
-    The ``arm`` of a decoder with more steps is ``longer``.
-    """
+    """Each scheme in padded text as decoder and as ENTP, with seeds from 1 up: 0 is that of ``compact_lengths``."""
     runs, longer = [], EQUAL_FORWARDS[tier]
     for name, count in SEEDS[tier].items():
         runs += planned(SEEDS_NAME, tier, "padded", name, range(1, 1 + (seeds or count)))

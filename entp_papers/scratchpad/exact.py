@@ -259,7 +259,7 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
     """The three obstacles for states of 2 to ``most_tokens`` tokens.
 
     A row per T: the distance to the question at the last state, how far a window of T reaches through the layers, and
-    how many tokens of the state before last the first token of a state sees; each also for the inductive text.
+    how many tokens of the state before last the first token of a state sees; distance and leak of the inductive text.
     """
     rows, grows = [], True
     for tokens in range(2, most_tokens + 1):
