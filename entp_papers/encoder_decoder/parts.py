@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.models import Transformer
 from entp_lib.models.entp import Part
-from entp_lib.models.relations import relations_of
+from entp_lib.models.relations import masked, relations_of
 from entp_lib.models.transformer import Attention, causal_pass
 from entp_lib.validation import require
 
@@ -38,8 +38,7 @@ def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tens
     """
     mask = None if visible_BT is None else visible_BT[:, None, None].expand(-1, 1, length, length)
     if causal:
-        tril = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
-        mask = tril if mask is None else mask & tril
+        mask = masked(mask, torch.ones(1, 1, length, length, dtype=torch.bool).tril())
     if mask is not None and not mask.any(-1).all():
         row, _, token = (~mask.any(-1)).nonzero()[0].tolist()
         raise ValueError(f"token {token} of row {row} sees no token at all: no attention can be computed for it")

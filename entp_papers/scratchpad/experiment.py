@@ -92,15 +92,14 @@ DECODERS = [arm for arm, (_, architecture) in ARMS.items() if architecture == "d
 NEAR = 0.05  # closer to no text right, or to all, counts as being there
 LEARNED = 0.5  # of texts of the trained sizes; a run with fewer has not learned what longer ones would be carried from
 
-SMALL_MODEL = dict(n_layers=2, n_heads=4, width=64)
+MODEL = dict(n_layers=2, n_heads=4, width=64)
 RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, weight_decay=0.01, grad_clip=1.0)
 TRAIN = dict(steps=1200, batch_size=32, **RATES, eval_every=1200)
-SIZES = dict(train_sizes=list(range(1, 9)), test_sizes=[4, 8, 10, 12, 14, 16])
-PARITY = dict(problem_params=dict(slots=16), **SIZES, **SMALL_MODEL)
+PARITY = dict(MODEL, problem_params=dict(slots=16), train_sizes=list(range(1, 9)), test_sizes=[4, 8, 10, 12, 14, 16])
 # Random digits and $ before the operands: in training, too, every character comes at every place of a state, so that
 # turning an operand by one is learned for all lengths.
-SIZES = dict(train_sizes=[1, 2, 3], test_sizes=[2, 3, 4, 5, 6])
-SHIFT = dict(problem_params=dict(most_digits=6, filling="0123456789$"), **SIZES, **{**SMALL_MODEL, "width": 48})
+FIELDS = dict(most_digits=6, filling="0123456789$")
+SHIFT = dict(MODEL, width=48, problem_params=FIELDS, train_sizes=[1, 2, 3], test_sizes=[2, 3, 4, 5, 6])
 TINY = dict(problem_params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], n_layers=2, n_heads=2, width=16)
 # By tier: random seeds, schedule, questions of each test size, and by task the setting and the arms. ENTP takes three
 # times a decoder's time for a step, and addition learns its trained lengths in none of the schedules that quick has
