@@ -5,6 +5,7 @@ commits of the records, not of the moment.
 """
 
 import io
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -166,17 +167,18 @@ def lines(
 def differences(
     ax, table: pd.DataFrame, x: str, y: str, others: Iterable[str] = (), *, first: str = "entp", sign: int = 1, **labels
 ) -> None:
-    """ENTP less each of ``others``, paired by random seed, at each ``x``: mean and 95 % interval, black, zero marked.
+    """ENTP less each of ``others``, paired by random seed, at each ``x``: mean and 95 % interval, zero marked.
 
     For curves that lie on each other. ``others``: arms, all of the table's unless given. ``sign`` -1: the others less
     ENTP, as for errors, so that above zero ENTP leads.
     """
     ax.axhline(0, color="grey", lw=0.8)
-    for arm in others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]:
+    arms = others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]
+    for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):  # OTHERS[1] is near the decoder's
         wide = sign * paired_within(table, y, first, arm, x)
         if wide.size:
             ends = (ARMS[first].label, ARMS[arm].label)[::sign]
-            look = {arm: replace(ARMS[arm], colour="black", width=1.3, label=" − ".join(ends))}
+            look = {arm: replace(ARMS[arm], colour=colour, width=1.3, label=" − ".join(ends))}
             gaps = wide.melt(var_name=x, value_name="difference").assign(arm=arm)
             lines(ax, gaps.astype({x: float}), x, "difference", looks=look, errorbar=interval(), **labels)
 

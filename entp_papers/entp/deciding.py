@@ -227,10 +227,11 @@ def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]
     return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
 
 
-def gates() -> dict[str, list[Record]]:
-    """The records of decoder and ENTP in those settings of the gate that have both."""
-    store, runs = Store(), COUNT3_GATE.plan("overnight", 0)
-    pairs = {name: COUNT3_GATE.found(store, select(runs, setting=name)) for name in GATES}
+def whole_pairs(experiment: Experiment, label: str) -> dict[Any, list[Record]]:
+    """The records of those pairs of ``overnight`` that have both arms, by a label that tells the pairs apart."""
+    store, runs = Store(), experiment.plan("overnight", 0)
+    names = dict.fromkeys(run.labels[label] for run in runs)
+    pairs = {name: experiment.found(store, select(runs, **{label: name})) for name in names}
     return {name: pair for name, pair in pairs.items() if pair}
 
 
@@ -271,6 +272,19 @@ def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
         spent = dict(log_step=log_step, log_operations=log_step + math.log(one))
         rows.append({**r.labels, "reached": steps is not None, **spent})
     return pd.DataFrame(rows)
+
+
+def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
+    """By random seed and arm: steps to the bound and to twice the way, and at the end token accuracy by parity of n."""
+    rows = {}
+    for seed, runs in pairs.items():
+        steps = steps_to(runs, *way_of(runs[0].config.task_params), (1.0, 2.0))
+        for run in runs:
+            arm, scores = run.labels["arm"], np.asarray(run.metrics["token_accuracy_by_position"])
+            odd = np.asarray(run.metrics["position"]) % 2 == 1
+            come = dict(zip(("steps to the bound", "twice the way"), steps[arm], strict=True))
+            rows[seed, arm] = come | {"odd n": scores[odd].mean(), "even n": scores[~odd].mean()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["seed", "arm"])
 
 
 def authors_log() -> list[Record]:

@@ -84,7 +84,7 @@ def test_differences_are_paired_by_seed_with_their_interval(sign, name):
     _, ax = figures.panels(1)
     figures.differences(ax, table, "n", "score", ["decoder", "hybrid"], sign=sign)
     (line,) = [line for line in ax.get_lines() if line.get_label() == name]  # of an arm without runs there is none
-    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2) and line.get_color() == "black"
+    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2) and line.get_color() == figures.OTHERS[0]
     half = 4.302653 * 0.1 / 3**0.5
     assert band(ax) == pytest.approx((sign * 1.1 - half, sign * 1.1 + half))
 

@@ -78,6 +78,11 @@ def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(
     assert 0.7 < found["F2-end-speed"].paper_value < found["F2-end-beyond"].paper_value < 1.1  # their log's ratio grows
     step = [training_operations(r.config) / r.config.train.steps for r in records]
     assert found["F2-end-cost"].values == pytest.approx([twice + math.log(step[0] / step[-1])] * 2)
+    scores = dict(position=[9, 10, 11], token_accuracy_by_position=[0.5, 0.1, 0.3])
+    pair = [replace(r, metrics=scores) for r in records if r.labels["seed"] == 1]
+    table = deciding.end_table({1: pair})
+    assert (table.loc[(1, "decoder")].iloc[:2] / table.loc[(1, "entp")].iloc[:2]).tolist() == pytest.approx([2, 2])
+    assert table[["odd n", "even n"]].to_numpy().ravel() == pytest.approx([0.4, 0.1] * 2)
 
 
 def test_runs_beyond_the_bound_are_paired_and_end_alike():
