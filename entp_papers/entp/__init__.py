@@ -44,8 +44,8 @@ EXPERIMENTS = {
     "openwebtext_positions": "deciding:TEXT_POSITIONS",
     "match3_rates": "deciding:MATCH3_RATES",
     "match3_end": "deciding:MATCH3_END",
-    "count3_gate": "deciding:COUNT3_GATE",
-    "count3_end": "deciding:COUNT3_END",
+    "count3_gate": "count3_steps:COUNT3_GATE",
+    "count3_end": "count3_steps:COUNT3_END",
     "addition_windows": "deciding:ADDITION_WINDOWS",
 }
 

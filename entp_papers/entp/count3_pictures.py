@@ -12,7 +12,7 @@ from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_n
 from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
-from entp_papers.entp.deciding import PARTS, authors_log, step_ratios, way_of
+from entp_papers.entp.count3_steps import PARTS, authors_log, step_ratios, way_of
 from entp_papers.entp.full_layers import BUDGETS, FULL_LAYERS, at_budget
 from entp_papers.entp.logged import spent
 from entp_papers.entp.pairless import lookup

@@ -1,33 +1,28 @@
 """Runs that decide what earlier ones left open.
 
-Text on all positions, Match3′ to its end, a gate for Count3, and addition on the authors' windows. Their designs, with
-hypotheses and rules, were written before their first runs (docs/journal).
+Text on all positions, Match3′ to its end, and addition on the authors' windows. Their designs, with hypotheses and
+rules, were written before their first runs (docs/journal). Those on Count3 are in ``count3_steps``.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from statistics import geometric_mean
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from entp_lib.config import TrainConfig
 from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, training_operations
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import curves, levels, paired, published, select
+from entp_lib.experiments.frames import curves, levels, paired, select
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, run_of, with_seed, with_train
-from entp_lib.records.store import Record, Store
+from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, with_train
+from entp_lib.records.store import Record
 from entp_lib.statistics import to_figures
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
-from entp_papers.entp.pairless import lookup
 from entp_papers.entp.pilot_runs import SEED
 
 QUARTER = "quarter, more steps"  # that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
@@ -129,188 +124,6 @@ CLAIMS = (
 MEASURE_MATCH3 = Comparisons(CLAIMS, near=match3.NEAR, others=(measure_speed,))
 
 
-# The reduced models of the gate, without their layers.
-SIZES = {"smoke": dict(n_heads=2, width=16), "overnight": dict(n_heads=6, width=192)}
-# What differs from a task of 16 tokens, prompts of 8, 24 symbols, 3 layers of width 192 and a rate of 1e-3. ``bound``:
-# the loss of the best predictor that looks at no pair, in nats. ``entp_steps``: past this step an ENTP that is not half
-# way to the bound can no longer have the ratio that parts, 1.4 (by the decoder's record; upwards to an evaluation). One
-# that is half way by then goes on, without it.
-GATES = {
-    "rate 5e-4": dict(rate=5e-4, precision="fp32"),
-    "6 layers": dict(layers=6, entp_steps=4560),
-    "64 symbols": dict(symbols=64, bound=1.97, entp_steps=7920),
-    "base": dict(entp_steps=4320),
-    "rate 3e-4": dict(rate=3e-4),
-    "length 24": dict(length=24, bound=2.21, entp_steps=3840),
-    "6 layers, 5e-4, length 20": dict(layers=6, rate=5e-4, length=20, bound=2.11, entp_steps=4080),
-}
-BEYOND = 0.03  # nats below the bound at which a run of the gate ends
-GATE_STEPS = 12_000
-WAY, PARTS = (0.5, 0.75, 1.0), 1.4  # shares of the way at which step ratios are read, and the mean above which two part
-
-
-def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
-    """One run of Count3's gate: constant rate after a warm-up, all prefixes, until it is beyond the pairless bound."""
-    base = {"length": 16, "symbols": 24, "rate": 1e-3, "layers": 3, "bound": 1.98, "precision": "bf16"}
-    setting = base | GATES[name]
-    rates = dict(max_lr=setting["rate"], min_lr=setting["rate"])
-    if tier == "smoke":
-        params = dict(count3.TIERS["smoke"].task, symbols=setting["symbols"], length=setting["length"] // 2)
-        train = replace(count3.SMOKE, **rates)
-        layers = (setting["layers"] + 1) // 2
-    else:
-        params = dict(length=setting["length"], seed_length=8, symbols=setting["symbols"])
-        steps = setting.get("entp_steps", GATE_STEPS) if arm == "entp" else GATE_STEPS
-        ends = dict(steps=steps, stop_loss=round(setting["bound"] - BEYOND, 4))
-        evaluated = dict(eval_every=60, eval_sequences=512)
-        train = TrainConfig(**ends, **rates, **evaluated, warmup_steps=200, precision=setting["precision"])
-        layers = setting["layers"]
-    shape = {**SIZES[tier], "n_layers": layers}
-    config = run_of("count3_gate", tier, "counting", params, shape, train, arm, SEED)
-    return planned(config, setting=name)
-
-
-def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
-    settings = GATES if tier in SIZES else {}
-    return [gate_run(tier, name, arm) for name in settings for arm in TWINS]
-
-
-def steps_to_loss(record: Record, loss: float) -> float | None:
-    """Steps until the held-out loss, a running mean of three evaluations, is at ``loss`` or below, interpolated."""
-    losses = pd.Series(record.curves["loss"]).rolling(3, min_periods=1).mean().cummin().to_numpy()
-    steps = np.asarray(record.curves["step"], dtype=float)
-    if losses[-1] > loss:
-        return None
-    return float(np.exp(np.interp(-loss, -losses, np.log(steps))))
-
-
-def steps_to(records: Sequence[Record], start: float, end: float, shares: Sequence[float]) -> pd.DataFrame:
-    """Steps of a decoder and an ENTP (columns) to a held-out loss, by share of the way from ``start`` to ``end`` nats.
-
-    One run each, labelled by ``arm``; NaN where a run is not there or does not come so far.
-    """
-    found = {r.labels["arm"]: [steps_to_loss(r, start + share * (end - start)) for share in shares] for r in records}
-    return pd.DataFrame(found, index=list(shares), columns=list(TWINS), dtype=float)
-
-
-def step_ratios(records: Sequence[Record], start: float, end: float, shares: Sequence[float]) -> pd.Series:
-    """Steps of a decoder over ENTP's to the same held-out loss, by share, from ``steps_to``."""
-    steps = steps_to(records, start, end, shares)
-    return steps["decoder"] / steps["entp"]
-
-
-def way_of(task: Mapping[str, Any]) -> tuple[float, float]:
-    """The losses in nats of x_n alone and of the pairless bound on a Count3 task."""
-    bounds = lookup("counting", task)[0]
-    return bounds["last"]["loss"], bounds["pairless"]["loss"]
-
-
-def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]:
-    """Steps of a decoder and an ENTP to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
-
-    That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come so far its last step
-    stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out, which
-    the answer says, and it is open where that leaves none.
-    """
-    steps = steps_to(runs, start, end, WAY)
-    shown = steps.map(lambda count: "–" if math.isnan(count) else f"{count:,.0f}").agg(" · ".join)
-    row = {"decoder": shown["decoder"], "ENTP": shown["entp"]}
-    compared = steps[steps["decoder"].notna()]
-    if compared.empty:
-        return row | {"mean ratio": "–", "parts": "open"}
-    last = select(runs, arm="entp")[0].curves["step"][-1]
-    ratio, limit = geometric_mean(compared["decoder"] / compared["entp"].fillna(last)), compared.isna().any(axis=None)
-    answer = "no" if ratio <= PARTS else "open" if limit else "yes"
-    if len(compared) < len(WAY):
-        answer += f", to {compared.index[-1]:.0%} alone"
-    return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
-
-
-def whole_pairs(experiment: Experiment, label: str) -> dict[Any, list[Record]]:
-    """The records of those pairs of ``overnight`` that have both arms, by a label that tells the pairs apart."""
-    store, runs = Store(), experiment.plan("overnight", 0)
-    names = dict.fromkeys(run.labels[label] for run in runs)
-    pairs = {name: experiment.found(store, select(runs, **{label: name})) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair}
-
-
-def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
-    """``gate_row`` of every setting, on the way from the loss of x_n alone to the pairless bound of its task."""
-    rows = {}
-    for name, runs in pairs.items():
-        rows[name] = gate_row(runs, *way_of(runs[0].config.task_params))
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-# Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those whose ENTP ends within
-# two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is a little further, in nats.
-END, END_STEPS, END_LOSS = "rate 5e-4", 20_000, 1.61
-# By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come there.
-ENDS = {"F2-end-speed": (1.0, "log_step"), "F2-end-beyond": (2.0, "log_step"), "F2-end-cost": (1.0, "log_operations")}
-
-
-def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
-    if tier not in SIZES:
-        return []
-    ends = {} if tier == "smoke" else dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
-    runs = []
-    for seed in range(seeds or (2 if tier == "smoke" else 5)):
-        for arm in TWINS:
-            config = with_seed(with_train(gate_run(tier, END, arm).config, **ends), seed)
-            runs.append(planned(replace(config, experiment="count3_end")))
-    return runs
-
-
-def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
-    """``count3.arrivals`` at a held-out loss, by ``steps_to_loss``."""
-    rows = []
-    for r in records:
-        steps, one = steps_to_loss(r, loss), training_operations(r.config) / r.config.train.steps
-        log_step = math.log(steps or r.curves["step"][-1])
-        spent = dict(log_step=log_step, log_operations=log_step + math.log(one))
-        rows.append({**r.labels, "reached": steps is not None, **spent})
-    return pd.DataFrame(rows)
-
-
-def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
-    """By random seed and arm: steps to the bound and to twice the way, and at the end token accuracy by parity of n."""
-    rows = {}
-    for seed, runs in pairs.items():
-        steps = steps_to(runs, *way_of(runs[0].config.task_params), (1.0, 2.0))
-        for run in runs:
-            arm, scores = run.labels["arm"], np.asarray(run.metrics["token_accuracy_by_position"])
-            odd = np.asarray(run.metrics["position"]) % 2 == 1
-            come = dict(zip(("steps to the bound", "twice the way"), steps[arm], strict=True))
-            rows[seed, arm] = come | {"odd n": scores[odd].mean(), "even n": scores[~odd].mean()}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["seed", "arm"])
-
-
-def authors_log() -> list[Record]:
-    """The authors' logged training losses on Count3, Medium, as records of a decoder and an ENTP."""
-    log = published("entp", "count3_curves").query("size == 'medium'").rename(columns={"train_loss": "loss"})
-    return [
-        Record("authors", 1, None, {}, part[["step", "loss"]].to_dict("list"), {}, labels={"arm": arm, "seed": 0})
-        for arm, part in log.groupby("architecture")
-    ]
-
-
-def measure_end(records: Sequence[Record]) -> list[Measurement]:
-    """ln of what the claims of ``ENDS`` cost, decoder − ENTP, with that of the authors' log in steps.
-
-    An arm that does not come there counts with its last step, and pairs of which neither does are dropped.
-    """
-    found, (start, bound) = [], way_of(records[0].config.task_params)
-    logged = step_ratios(authors_log(), *way_of(count3.PAPER_TASK), (1.0, 2.0))
-    for claim, (share, cost) in ENDS.items():
-        values = count3.lead(arrivals_at_loss(records, start + share * (bound - start)), cost=cost)
-        if len(values):
-            theirs = math.log(logged[share]) if cost == "log_step" else None
-            found.append(measured(claim, values, records, paper_value=theirs))
-    return found
-
-
 DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
 WINDOWED = addition.REVERSED | addition.WINDOWS
 PAPER = replace(addition.PAPER, precision="fp32", eval_sequences=500, final_eval_sequences=10_000)
@@ -343,17 +156,9 @@ ALONE, TITLE = dict(changeable=False), "Language modelling on all positions"
 TEXT_POSITIONS = Experiment(
     "openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, MEASURE_TEXT, tiers=("smoke", "overnight"), **ALONE
 )
-PILOTED, TITLE = dict(ALONE, seeded=False), "Match3′ to its end: which rate suits which arm"
-MATCH3_RATES = Experiment(
-    "match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, tiers=MATCH3_STEPS, **PILOTED
-)
+HOW, TITLE = dict(ALONE, tiers=MATCH3_STEPS), "Match3′ to its end: which rate suits which arm"
+MATCH3_RATES = Experiment("match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, seeded=False, **HOW)
 TITLE = "Match3′ to its end, each arm at its own rate"
-MATCH3_END = Experiment(
-    "match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, tiers=MATCH3_STEPS, **ALONE
-)
-TITLE = "Count3: where ENTP might part from the decoder"
-COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, **PILOTED)
-TITLE = "Count3 beyond the pairless bound: who needs fewer steps"
-COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end, **ALONE)
+MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, **HOW)
 TITLE = "Addition on the authors' windows, by checkpoint rule"
 ADDITION_WINDOWS = Experiment("addition_windows", 1, TITLE, "07_addition", plan_windows, measure_windows, **ALONE)

@@ -13,7 +13,7 @@ from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting, build_task, generator_for
 from entp_lib.tasks.base import Task
 from entp_lib.validation import ConfigError
-from entp_papers.entp import deciding, pilot_runs
+from entp_papers.entp import count3_steps, deciding, pilot_runs
 
 
 def by_arm(runs):
@@ -47,7 +47,7 @@ def made(small_run, store):
 
 
 def test_ratios_of_steps_are_read_at_equal_loss(made):
-    ratios = deciding.step_ratios([made("decoder", 2), made("entp", 1)], 3.0, 2.0, (0.3, 0.6, 5.0))
+    ratios = count3_steps.step_ratios([made("decoder", 2), made("entp", 1)], 3.0, 2.0, (0.3, 0.6, 5.0))
     assert ratios[0.3] == pytest.approx(2) and ratios[0.6] == pytest.approx(2) and ratios.isna()[5.0]
 
 
@@ -63,7 +63,7 @@ def test_ratios_of_steps_are_read_at_equal_loss(made):
     ],
 )
 def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(made, decoder, entp, ratio, parts):
-    row = deciding.gate_row([made("decoder", *decoder), made("entp", *entp)], 3.0, 2.0)
+    row = count3_steps.gate_row([made("decoder", *decoder), made("entp", *entp)], 3.0, 2.0)
     assert (row["mean ratio"], row["parts"]) == (ratio, parts)
 
 
@@ -73,20 +73,20 @@ def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(
         record = made(arm, factor)
         of_task = replace(record, config=replace(record.config, task_params=task))
         records += [replace(of_task, labels=dict(arm=arm, seed=seed)) for seed in (0, 1)]
-    found, twice = {m.claim: m for m in deciding.measure_end(records)}, math.log(2)
+    found, twice = {m.claim: m for m in count3_steps.measure_end(records)}, math.log(2)
     assert found["F2-end-speed"].values == found["F2-end-beyond"].values == pytest.approx([twice, twice])
     assert 0.7 < found["F2-end-speed"].paper_value < found["F2-end-beyond"].paper_value < 1.1  # their log's ratio grows
     step = [training_operations(r.config) / r.config.train.steps for r in records]
     assert found["F2-end-cost"].values == pytest.approx([twice + math.log(step[0] / step[-1])] * 2)
     scores = dict(position=[9, 10, 11], token_accuracy_by_position=[0.5, 0.1, 0.3])
     pair = [replace(r, metrics=scores) for r in records if r.labels["seed"] == 1]
-    table = deciding.end_table({1: pair})
+    table = count3_steps.end_table({1: pair})
     assert (table.loc[(1, "decoder")].iloc[:2] / table.loc[(1, "entp")].iloc[:2]).tolist() == pytest.approx([2, 2])
     assert table[["odd n", "even n"]].to_numpy().ravel() == pytest.approx([0.4, 0.1] * 2)
 
 
 def test_runs_beyond_the_bound_are_paired_and_end_alike():
-    runs = deciding.plan_end("overnight")
+    runs = count3_steps.plan_end("overnight")
     pairs = [by_arm(runs[i : i + 2]) for i in range(0, len(runs), 2)]
     assert [pair["entp"].model_seed for pair in pairs] == [0, 1, 2, 3, 4]
     for pair in pairs:
