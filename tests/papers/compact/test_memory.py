@@ -53,6 +53,16 @@ def test_equals_plain_attention(architecture, shape):
     torch.testing.assert_close(logits(cfg), logits(cfg, plain), rtol=1e-10, atol=1e-10)
 
 
+def test_models_before_training_recall_as_many_as_guesses_and_scores_have_the_rank_of_a_head():
+    library, runs, schedule = 256, 50, Schedule(epochs=1, rate=1e-12, count_every=1)
+    right_R = memory.train(CFG, schedule, library, range(runs)).right_RC[:, 0].double()
+    share = 1 / CFG.symbols
+    assert abs(right_R.mean() - library * share) < 3 * math.sqrt(library * share * (1 - share) / runs)
+    trained, _ = memory.initial_weights(CFG, torch.Generator().manual_seed(0))
+    scores_HDD = trained["0.query"].double() @ trained["0.key"].double().transpose(1, 2)
+    assert torch.linalg.matrix_rank(scores_HDD).tolist() == [CFG.head_width] * CFG.n_heads
+
+
 def test_runs_side_by_side_equal_single_runs():
     cfg, schedule = MemoryConfig(**{**vars(CFG), "n_layers": 2}), Schedule(epochs=6, batch_size=8, count_every=2)
     together = memory.train(cfg, schedule, 24, [0, 1, 2])

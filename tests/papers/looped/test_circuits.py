@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from entp_lib.validation import ConfigError
+from entp_papers.looped import circuits
 from entp_papers.looped.layers import (
     Attention,
     FeedForward,
@@ -65,3 +66,11 @@ def test_a_sparse_feed_forward_is_the_same_function(alone):
     thin = SparseFeedForward(dense)
     assert thin.by_coordinate == alone
     torch.testing.assert_close(thin(X), dense(X), rtol=0, atol=1e-14)
+
+
+def test_errors_below_a_quarter_are_corrected_and_larger_ones_are_not():
+    plan, inward = LayerPlan("correct"), {-1.0: 1, 0.0: 1, 1.0: -1}
+    circuits.correct_errors(plan, [0])
+    for level, sign in inward.items():
+        near, far = plan.on(torch.tensor([[level + sign * 0.249], [level + sign * 0.26]]), dtype=torch.float32)[:, 0]
+        assert abs(near - level) < 1e-6 and abs(far - level) > 0.01
