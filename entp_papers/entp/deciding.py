@@ -126,7 +126,7 @@ MEASURE_MATCH3 = Comparisons(CLAIMS, near=match3.NEAR, others=(measure_speed,))
 
 DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
 WINDOWED = addition.REVERSED | addition.WINDOWS
-PAPER = replace(addition.PAPER, precision="fp32", eval_sequences=500, final_eval_sequences=10_000)
+PAPER = replace(addition.PAPER, steps=5000, eval_sequences=500, final_eval_sequences=10_000)  # to the decay's end
 WINDOWS = {
     "smoke": (Tier(WINDOWED | addition.TO_99, addition.TINY, addition.SMOKE, 2, TWINS, (200,)),),
     "overnight": (Tier(WINDOWED, addition.SMALL, PAPER, 5, TWINS, (2500,)),),
