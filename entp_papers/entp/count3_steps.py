@@ -171,6 +171,9 @@ def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+COME = ("steps to the bound", "twice the way")  # of ``end_table``
+
+
 def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
     """By random seed and arm: steps to the bound and to twice the way, and at the end token accuracy by parity of n."""
     rows = {}
@@ -179,9 +182,10 @@ def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
         for run in runs:
             arm, scores = run.labels["arm"], np.asarray(run.metrics["token_accuracy_by_position"])
             odd = np.asarray(run.metrics["position"]) % 2 == 1
-            come = dict(zip(("steps to the bound", "twice the way"), steps[arm], strict=True))
+            come = dict(zip(COME, steps[arm], strict=True))
             rows[seed, arm] = come | {"odd n": scores[odd].mean(), "even n": scores[~odd].mean()}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["seed", "arm"])
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["seed", "arm"])
+    return table.assign(**table[[*COME]].round().astype("Int64"))
 
 
 def authors_log() -> list[Record]:
