@@ -13,7 +13,6 @@ rate) and the share that the engine reaches of the rate of large square matrix p
 kernel does not let it be measured. Lengths, sizes and batches are in the name of the case.
 """
 
-import ctypes
 import functools
 import importlib.util
 import time
@@ -25,6 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
+from entp_lib import heap
 from entp_lib.arithmetic import multiplies_bf16
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model
@@ -115,12 +115,12 @@ def growth(step: Callable[[], None], device: str) -> float | None:
         step()
         return torch.cuda.max_memory_allocated() - before
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, so that what is resident is in use
+        heap.give_back()
         Path("/proc/self/clear_refs").write_text("5")
         before = resident("VmRSS")
         step()
         return resident("VmHWM") - before
-    except (OSError, AttributeError):
+    except OSError:
         return None
 
 
@@ -329,6 +329,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32", help="bf16: matrix products by autocast")
     options = parser.parse_args()
     torch.set_num_threads(available_cores())
+    heap.keep_freed()  # as training does
     with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.dtype == "bf16"):
         table = measure(options.device, options.quick)
     print(f"{device_name(options.device)}, {available_cores()} cores, torch {torch.__version__}, {options.dtype}")

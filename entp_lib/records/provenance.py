@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from entp_lib import arithmetic, paths
+from entp_lib import arithmetic, heap, paths
 from entp_lib.config import RunConfig
 from entp_lib.files import PACKAGES, sources
 
@@ -126,6 +126,7 @@ def reset_peak_memory(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         return
+    heap.give_back()
     with contextlib.suppress(OSError):  # else the peak is that of the whole process
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from entp_lib import heap
 from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
@@ -104,6 +105,7 @@ def train(
     right = f"gradient_shards = {shards}: {team and team.size} ranks would compute one shard each"
     require(team is None or team.size == shards, right)
     task.facts()  # which loads or makes the data, before any clock of training runs
+    heap.keep_freed()
     started, cpu_started = time.monotonic(), time.process_time()
     if model is None:
         model = build_model(config.model, seed_from("model", config.model_seed), device)

@@ -1,0 +1,38 @@
+"""What a step frees is there for the next one, without new pages of the system, until it is given back."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+MEASURE = """
+import resource, torch
+from entp_lib import heap
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    [torch.zeros(2**24) for _ in range(3)]  # 64 MiB each, more than glibc keeps by itself
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() // 2**20
+
+faults()
+by_default = faults()
+heap.keep_freed()
+[faults() for _ in range(9)]  # until its places are found
+kept, held = faults(), resident()
+heap.give_back()
+print(by_default, kept, held - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_memory_that_was_freed_is_used_again_and_can_be_given_back():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run([sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True)
+    by_default, kept, given = map(int, done.stdout.split())
+    assert kept < 100 < by_default  # pages of 4 KiB: 49,152 of them
+    assert given >= 150  # MiB
