@@ -71,18 +71,19 @@ def attended(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relation
 
 def read_ends(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations = NOTHING) -> tuple[Tensor, Tensor]:
     """Last layer: the inputs (P, D) at the prefixes' ends and their attention output (P, D)."""
-    starts, counts = offsets(groups), [rows for _, rows, _ in groups]
+    counts, sizes = [rows for _, rows, _ in groups], [rows * length for _, rows, length in groups]
 
     def means(seeking: Tensor, z_MD: Tensor, keys_MHK):  # Tensor or None; torch 2.9 compiles no "|" in here
         found, masses = [], []
-        for start, few, group in zip(starts, seeking.split(counts), groups, strict=False):
+        # split, whose gradient is one tensor; that of a slice would be a whole one for each group
+        keys = [None] * len(groups) if keys_MHK is None else keys_MHK.split(sizes)
+        for few, z, key, group in zip(seeking.split(counts), z_MD.split(sizes), keys, groups, strict=True):
             _, rows, length = group
-            part = slice(start, start + rows * length)
-            z = z_MD[part].view(rows, length, -1)
-            if keys_MHK is None:
+            z = z.view(rows, length, -1)
+            if key is None:
                 scores = few @ z.transpose(1, 2)
             else:
-                scores = torch.einsum("rhk,rthk->rht", few, keys_MHK[part].unflatten(0, (rows, length)))
+                scores = torch.einsum("rhk,rthk->rht", few, key.unflatten(0, (rows, length)))
             bias, _ = relations.group(rows_picked(group), length)
             weights = attention_weights(block.attention, scores, None if bias is None else bias[:, :, -1], z.dtype)
             found.append(weights @ z)
@@ -90,7 +91,7 @@ def read_ends(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relatio
         return torch.cat(found), torch.cat(masses)
 
     ends, turns = [], []
-    for start, group in zip(starts, groups, strict=False):
+    for start, group in zip(offsets(groups), groups, strict=False):
         _, rows, length = group
         ends.append(torch.arange(1, rows + 1, device=x_MD.device) * length + (start - 1))
         if relations.rotation is not None:  # of every flat token, (M, 1, K)

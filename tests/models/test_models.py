@@ -115,6 +115,17 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch, metho
     assert torch.equal(model(x), model(x, everywhere(x)))
 
 
+def test_gradients_do_not_multiply_with_the_groups(small_model):
+    """The gradient of a slice is a tensor as large as what it was cut from, one for every length of prefixes."""
+    counts = []
+    for length in (4, 8):
+        model, x = small_model(n_layers=3), tokens(2, length)
+        with torch.profiler.profile() as profiled:
+            model(x, everywhere(x)).sum().backward()
+        counts.append(sum(event.name == "aten::slice_backward" for event in profiled.events()))
+    assert counts[0] == counts[1]
+
+
 lengths_up_to_8 = st.lists(st.integers(1, 8), min_size=1, max_size=7)
 
 
