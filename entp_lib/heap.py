@@ -1,7 +1,7 @@
 """This process's heap where the C library is glibc: a training step uses the memory that the last one has freed.
 
 By default glibc returns large buffers to the system and asks for them anew, and the system hands out zeroed pages one
-fault at a time: 3 to 8 % of a step. With another C library nothing happens here.
+fault at a time (docs/journal/engine.md has what that costs). With another C library nothing happens here.
 """
 
 import contextlib
