@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, one_of, require
 from entp_papers.looped.assembler import LABEL
 from entp_papers.looped.fleq_machine import BOUND, FleqMachine, FleqShape, Frame, Maker
 
@@ -74,7 +74,12 @@ def square(value: Tensor | float, d: int) -> Tensor:
 
 
 def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]) -> FleqProgram:
-    """The program of a text. Raises ConfigError for a line that is neither a call nor a branch nor both."""
+    """The program of a text.
+
+    Raises ConfigError for a line that is neither a call nor a branch nor both, and for a name that is no label,
+    function or item.
+    """
+    held = {name: square(value, d) for name, value in (RESERVED | dict(items)).items()}
     labels, statements = {}, []
     for line in text.splitlines():
         line = line.split("#")[0].strip()
@@ -91,13 +96,16 @@ def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapp
         for part in map(str.strip, line.split(";")):
             if call := CALL.fullmatch(part):
                 c, function, a, b, height, width = call.groups()
+                one_of("function", function, functions)
                 command = Command(function, a, b or "zero", c, "one", 0, int(height or d), int(width or d))
             elif jump := BRANCH.fullmatch(part):
+                one_of("label", jump[2], labels)
                 command = command._replace(flag=jump[1], goto=labels[jump[2]])
             else:
                 raise ConfigError(f"{line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
+        for name in (command.a, command.b, command.c, command.flag):
+            one_of("item", name, held)
         code.append(command)
-    held = {name: square(value, d) for name, value in (RESERVED | dict(items)).items()}
     return FleqProgram(d, held, (*code, nothing._replace(flag="zero", goto=len(code))), functions)
 
 

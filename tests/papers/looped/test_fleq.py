@@ -55,6 +55,15 @@ def test_a_program_that_does_not_halt_is_an_error(monkeypatch):
     assert run(endless, must_halt=False).lines == [0] * 6
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [("y = ad(y, one)", "function = 'ad'"), ("y = add(z, one)", "item = 'z'"), ("if y <= 0 goto on", "label = 'on'")],
+)
+def test_unknown_names_are_refused(line, what):
+    with pytest.raises(ConfigError, match=f"{what}: must be one of"):
+        fleq(line, 1, {"y": 1.0}, LINEAR)
+
+
 def test_calls_and_branches_apart_and_together():
     text = """
     loop:
