@@ -43,7 +43,7 @@ TIER_WORDS = {
     "paper": "the paper's task, model and schedule",
 }
 PAGE_COLUMNS = ("what was asked", "answer", "numbers", "how sure", "where")
-VERDICTS = Path(__file__).parent / "site_source/_verdicts.md"  # what each of them means
+VERDICTS = Path(__file__).parent / "verdicts.md"  # what each of them means
 FIGURE = (
     "![ENTP's lead over a decoder, task by task, at equal steps and at equal multiply-adds]"
     "(figures/00_full_attention.png)"
