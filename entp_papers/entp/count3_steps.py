@@ -21,7 +21,7 @@ from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import published, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import TWINS, PlannedRun, planned, run_of, with_seed, with_train
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Record
 from entp_papers.entp import count3
 from entp_papers.entp.pairless import lookup
 from entp_papers.entp.pilot_runs import SEED
@@ -122,14 +122,6 @@ def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]
     if len(compared) < len(WAY):
         answer += f", to {compared.index[-1]:.0%} alone"
     return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
-
-
-def whole_pairs(experiment: Experiment, label: str) -> dict[Any, list[Record]]:
-    """The records of those pairs of ``overnight`` that have both arms, by a label that tells the pairs apart."""
-    store, runs = Store(), experiment.plan("overnight", 0)
-    names = dict.fromkeys(run.labels[label] for run in runs)
-    pairs = {name: experiment.found(store, select(runs, **{label: name})) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair}
 
 
 def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, training_operations
+from entp_lib.experiments.budgets import EQUAL_OPERATIONS, SAME_PREFIXES, equal_operations, training_operations
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import curves, levels, paired, select
@@ -125,7 +125,6 @@ MEASURE_MATCH3 = Comparisons(CLAIMS, near=match3.NEAR, others=(measure_speed,))
 
 
 DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
-SAME_DRAWN = "same characters"  # a decoder that is scored on those, too
 WINDOWED = addition.REVERSED | addition.WINDOWS
 PAPER = replace(addition.PAPER, steps=5000, eval_sequences=500, final_eval_sequences=10_000)  # to the decay's end
 WINDOWS = {
@@ -145,7 +144,7 @@ def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
         if run.labels["arm"] == "entp":
             runs.append(replace(run, config=drawn))
         else:
-            runs += [run, replace(run, config=drawn, labels={**run.labels, "arm": SAME_DRAWN})]
+            runs += [run, replace(run, config=drawn, labels={**run.labels, "arm": SAME_PREFIXES})]
     return runs
 
 
@@ -163,7 +162,7 @@ def measure_windows(records: Sequence[Record]) -> list[Measurement]:
     for claim, decoder, values in (
         ("F5-windows", "decoder", published),
         ("F5-rule", "decoder", published - lead(BEST_ANSWERS)),
-        ("F5-windows-drawn", SAME_DRAWN, lead("lowest_text_loss", SAME_DRAWN)),
+        ("F5-windows-drawn", SAME_PREFIXES, lead("lowest_text_loss", SAME_PREFIXES)),
     ):
         if len(values):
             arms = (decoder, "entp")

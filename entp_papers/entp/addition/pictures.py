@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from entp_lib.experiments import figures
 from entp_lib.experiments.frames import published, seconds_name
 from entp_lib.records.store import Record
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, chosen, gaps, paper_model, to_999
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, chosen, gaps, paper_model, scores, to_999
 from entp_papers.entp.addition.lengths import by_digits
 from entp_papers.entp.addition.tables import authors_seen_runs, curves_of
 
@@ -176,5 +176,24 @@ def at_trained_lengths(records: Sequence[Record]) -> Figure:
     for ax, axis in zip(axes, ("step", "token_forwards"), strict=True):
         figures.lines(ax, course, axis, "error", ylabel="error at trained lengths", xscale="log", ylim=(0, 1.03))
     figures.title(fig, f"Sums to two digits, {figures.tier_note(records)}")
+    figures.legend(fig)
+    return fig
+
+
+def on_windows(records: Sequence[Record]) -> Figure:
+    """Validation loss of the whole text, which picks the authors' weights, and of the answers' error, by steps.
+
+    Vertical lines: each arm's mean step of the lowest text loss.
+    """
+    course, picked = curves_of(records), chosen(scores(records), "lowest_text_loss").groupby("arm")["step"].mean()
+    fig, axes = figures.panels(2, width=3.4, height=2.5)
+    for ax, (y, label) in zip(
+        axes, {"text_loss": "loss of all text (nats)", "error": "error of sums"}.items(), strict=True
+    ):
+        figures.lines(ax, course, "step", y, ylabel=label)
+        for arm, step in picked.items():
+            ax.axvline(step, color=figures.ARMS[arm].colour, ls=figures.ARMS[arm].dashes, lw=0.8)
+    axes[1].set_ylim(0, 1.03)
+    figures.title(fig, f"Addition on windows of 64 characters, {figures.tier_note(records)}")
     figures.legend(fig)
     return fig

@@ -102,14 +102,14 @@ def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
     whole, few = (tasks[arm].batch(generator_for("cpu", "t"), 64) for arm in ("decoder", "entp"))
     assert whole.wanted_BT.all() and (few.wanted_BT.sum(1) == 8).all()
     assert (whole.inputs_BT == few.inputs_BT).all() and (few.wanted_BT.sum(0) > 0).all()
-    twin = runs[deciding.SAME_DRAWN]
+    twin = runs[deciding.SAME_PREFIXES]
     assert replace(twin, model=replace(twin.model, architecture="entp")) == runs["entp"]
     with pytest.raises(ConfigError, match="drawn"):
         build_task("addition", {"drawn": 8})
 
 
 def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
-    right = {"decoder": (0.5, 0.9), deciding.SAME_DRAWN: (0.3, 0.4), "entp": (0.4, 0.6)}
+    right = {"decoder": (0.5, 0.9), deciding.SAME_PREFIXES: (0.3, 0.4), "entp": (0.4, 0.6)}
     rules, records = ("lowest_text_loss", deciding.BEST_ANSWERS), []
     for arm, shares in right.items():
         test = {r: dict(sequence_accuracy=s, token_accuracy=s, step=1) for r, s in zip(rules, shares, strict=True)}
@@ -120,7 +120,7 @@ def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
     assert found.pop("F5-windows") == pytest.approx([-0.1, -0.1])
     assert found.pop("F5-rule") == pytest.approx([-0.1 + 0.3] * 2)
     assert found.pop("F5-windows-drawn") == pytest.approx([0.1, 0.1]) and not found
-    both = [r for r in records if r.labels["arm"] != deciding.SAME_DRAWN]
+    both = [r for r in records if r.labels["arm"] != deciding.SAME_PREFIXES]
     assert [m.claim for m in deciding.measure_windows(both)] == ["F5-windows", "F5-rule"]
 
 
