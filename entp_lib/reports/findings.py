@@ -42,7 +42,7 @@ TIER_WORDS = {
     "gpu": "the paper's task within half an hour on one data-centre GPU",
     "paper": "the paper's task, model and schedule",
 }
-PAGE_COLUMNS = ("what was asked", "answer", "numbers", "how sure", "where")
+PAGE_COLUMNS = ("what was asked", "answer", "numbers (+: ENTP, or writing, is better)", "how sure", "where")
 VERDICTS = Path(__file__).parent / "verdicts.md"  # what each of them means
 FIGURE = (
     "![ENTP's lead over a decoder, task by task, at equal steps and at equal multiply-adds]"
@@ -103,10 +103,10 @@ def headline(table: pd.DataFrame) -> str:
     large = int(table.loc[table["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum())
     scale = f"{large} comparisons ran at the paper's size." if large else "No comparison has the paper's scale yet."
     return (
-        f"At equal training steps ENTP is ahead on {names('equal_steps', AHEAD)}, and the decoder on "
-        f"{names('equal_steps', BEHIND)}; on the others we see no difference, or could not have seen one.\n"
-        "Where the decoder may spend as many multiply-adds as ENTP, ENTP is ahead on "
-        f"{names('equal_multiply_adds', AHEAD)}, and the decoder on {names('equal_multiply_adds', BEHIND)}.\n"
+        f"At equal training steps ENTP leads on {names('equal_steps', AHEAD)}. The decoder leads on "
+        f"{names('equal_steps', BEHIND)}. On the others we see no difference, or could not have seen one.\n"
+        f"With ENTP's multiply-adds the decoder leads on {names('equal_multiply_adds', BEHIND)}, and ENTP on "
+        f"{names('equal_multiply_adds', AHEAD)}.\n"
         "All models are small, trained on two CPU cores with five paired random seeds, nearly all at one learning rate "
         f"a task. {scale}"
     )
