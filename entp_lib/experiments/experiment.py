@@ -89,9 +89,9 @@ class Experiment:
             return None
         return [replace(record, labels=run.labels) for record, run in zip(records, runs, strict=True)]
 
-    def whole_by(self, label: str, tier: str = "overnight") -> dict[Any, list[Record]]:
+    def whole_by(self, label: str, tier: str = "overnight", store: Store | None = None) -> dict[Any, list[Record]]:
         """The stored records of a tier by the values of a label, of those values whose runs are all complete."""
-        store, runs = Store(), self.plan(tier, 0)
+        store, runs = store or Store(), self.plan(tier, 0)
         names = dict.fromkeys(run.labels[label] for run in runs)
         whole = {name: self.found(store, [run for run in runs if run.labels[label] == name]) for name in names}
         return {name: records for name, records in whole.items() if records}

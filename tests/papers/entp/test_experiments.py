@@ -114,6 +114,19 @@ def test_the_best_whole_tier_is_shown(made_up, store):
     assert {r.config.tier for r in fake.collect(NotebookParameters(tier="quick"), store).records} == {"quick"}
 
 
+def test_a_pair_is_shown_when_both_of_its_runs_are_complete(made_up, store):
+    made = [made_up(a, seed, 0.5) for seed in range(3) for a in ("decoder", "entp")]
+    plan = [planned(r.config) for r in made]
+    fake = Experiment("test", 1, "", "", lambda tier, seeds: plan if tier == "quick" else [], lambda r: [])
+    for record in [*made[:3], dataclasses.replace(made[3], status="partial"), *made[4:]]:
+        store.save(record)
+    whole = fake.whole_by("seed", "quick", store)
+    assert {seed: [r.labels["arm"] for r in pair] for seed, pair in whole.items()} == {
+        seed: ["decoder", "entp"] for seed in (0, 2)
+    }
+    assert fake.whole_by("seed", "overnight", store) == {}
+
+
 @pytest.fixture
 def by_tier(made_up):
     """An experiment with two seeds at gpu and five at quick, whose value is the accuracy of its decoders."""
