@@ -87,7 +87,8 @@ def together(compared: pd.DataFrame) -> str:
     sides = kept.groupby(["task", kept["value"].gt(0).map({True: "ENTP", False: "decoder"})], sort=False)
     names = [f"{task} ({who} at {' and '.join(part['budget'])})" for (task, who), part in sides]
     return (
-        f"{len(measured)} intervals, {alone.sum()} of which exclude zero; by Holm's correction for all of them "
+        f"{len(measured)} intervals ({(measured['drawn_as'] == '').sum()} of tasks not drawn), {alone.sum()} of which "
+        f"exclude zero; by Holm's correction for all of them "
         f"{len(kept)} remain: {'; '.join(names) or 'none'}"
     )
 
