@@ -135,10 +135,9 @@ def page(table: pd.DataFrame) -> str:
 
     rows = []
     for row in answers().itertuples():
-        links = [claims.link(claim).replace("](<", "](<../") for claim in supposed(row.rests_on)]
-        where = {link.split("]")[0]: link for link in reversed(links)}  # the first of each notebook
+        where = [claims.link(claim).replace("](<", "](<../") for claim in supposed(row.rests_on)]
         numbers = re.sub(r"\{([^}]+)\}", number, row.numbers)
-        rows.append([row.asked, row.answer, numbers, row.sure, ", ".join(sorted(where.values()))])
+        rows.append([row.asked, row.answer, numbers, row.sure, ", ".join(dict.fromkeys(where))])
     measured = table.loc[table["our_value"].notna(), "tier"]
     counts, large = measured.value_counts(), int(measured.isin(PAPER_SCALE).sum())
     by_tier = ", ".join(f"{counts[tier]} at `{tier}` ({TIER_WORDS[tier]})" for tier in TIERS if tier in counts)

@@ -181,7 +181,7 @@ def at_trained_lengths(records: Sequence[Record]) -> Figure:
 
 
 def on_windows(records: Sequence[Record]) -> Figure:
-    """Validation loss of the whole text, which picks the authors' weights, and of the answers' error, by steps.
+    """Validation loss of the whole text, which picks the authors' weights, and error of whole sums, by steps.
 
     Vertical lines: each arm's mean step of the lowest text loss.
     """
