@@ -187,9 +187,8 @@ def on_windows(records: Sequence[Record]) -> Figure:
     """
     course, picked = curves_of(records), chosen(scores(records), "lowest_text_loss").groupby("arm")["step"].mean()
     fig, axes = figures.panels(2, width=3.4, height=2.5)
-    for ax, (y, label) in zip(
-        axes, {"text_loss": "loss of all text (nats)", "error": "error of sums"}.items(), strict=True
-    ):
+    shown = {"text_loss": "loss of all text (nats)", "error": "error of sums"}
+    for ax, (y, label) in zip(axes, shown.items(), strict=True):
         figures.lines(ax, course, "step", y, ylabel=label)
         for arm, step in picked.items():
             ax.axvline(step, color=figures.ARMS[arm].colour, ls=figures.ARMS[arm].dashes, lw=0.8)
