@@ -170,7 +170,10 @@ def negative_binomial(records: Sequence[Record], tier: str) -> Observation:
     if "attention" not in found:
         return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
     alone, epochs = found["attention"].metrics, found["attention"].curves["epochs"]
-    p_value = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])["p_value"]
+    of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
+    if of_all is None:
+        return Observation("CT-negative-binomial", "uninformative", tier, "too few different epochs", records=names)
+    p_value = of_all["p_value"]
     seen = (
         f"attention alone: p = {p_value:.1g}, and {alone['fit']['p_value']:.2g} without the {alone['unfinished']} of "
         f"{alone['runs']} runs that did not get there in time"

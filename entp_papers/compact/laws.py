@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from entp_lib.experiments.frames import published
-from entp_lib.validation import require
 
 Form = Literal["min", "max"]
 FORMS = {"min": np.minimum, "max": np.maximum}
@@ -126,19 +125,20 @@ def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
     return (mean**2 / (variance - mean), mean / variance) if variance > mean else None
 
 
-def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = None) -> dict[str, float]:
+def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = None) -> dict[str, float] | None:
     """The negative binomial (``r``, ``p``) of maximum likelihood over runs that took ``epochs`` each, and its fit.
 
     The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
     ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
-    own. Raises ConfigError where the variance of ``epochs`` is not above their mean, as that of every negative binomial
-    is, or where there are too few different numbers to test a fit.
+    own. None where the variance of ``epochs`` is not above their mean, as that of every negative binomial is, or where
+    there are too few different numbers to test a fit.
     """
     from scipy import optimize, stats
 
     values = np.asarray(epochs, dtype=float)
     start = by_moments(values)
-    require(start is not None, "the variance of the epochs is not above their mean: no negative binomial fits them")
+    if start is None:
+        return None
 
     def minus_log_likelihood(x: np.ndarray) -> float:
         shape = np.exp(x[0]), 1 / (1 + np.exp(-x[1]))
@@ -159,7 +159,8 @@ def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = N
     observed = np.bincount(np.searchsorted(edges, values), minlength=len(expected))
     observed[-1] += unfinished
     degrees = len(expected) - 3
-    require(degrees >= 1, "too few different numbers of epochs to test a fit")
+    if degrees < 1:
+        return None
     chi_square = float(((observed - expected) ** 2 / expected).sum())
     mean = float(values.mean())
     return {

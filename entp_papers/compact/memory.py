@@ -278,8 +278,8 @@ def largest_library_study(model: dict[str, Any], schedule: dict[str, Any], sizes
 def shatter_study(model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int) -> Study:
     """Epochs until a small library is recalled whole, over many runs, and the negative binomial for them (figure 8).
 
-    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or all after nearly
-    as many epochs), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled at best.
+    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or where
+    ``laws.fit_epochs`` has none), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled at best.
     Curves: their epochs, sorted.
     """
     cfg, plan = MemoryConfig(**model), Schedule(until_all=True, count_every=1, **schedule)
