@@ -279,8 +279,8 @@ def shatter_study(model: dict[str, Any], schedule: dict[str, Any], library: int,
     """Epochs until a small library is recalled whole, over many runs, and the negative binomial for them (figure 8).
 
     Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or where
-    ``laws.fit_epochs`` has none), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled at best.
-    Curves: their epochs, sorted.
+    ``laws.fit_epochs`` has none), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled
+    at best. Curves: their epochs, sorted.
     """
     cfg, plan = MemoryConfig(**model), Schedule(until_all=True, count_every=1, **schedule)
     outcome = train(cfg, plan, library, range(runs))

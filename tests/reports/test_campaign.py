@@ -171,7 +171,7 @@ def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
 
 
-def test_a_long_tier_is_asked_about_before_it_begins(monkeypatch):
+def test_a_long_tier_is_asked_about_before_it_begins(tmp_path, monkeypatch):
     """What ``tier`` would compute is announced with the answer to --yes, and nothing runs where it is no."""
     asked = []
 
@@ -181,5 +181,6 @@ def test_a_long_tier_is_asked_about_before_it_begins(monkeypatch):
 
     monkeypatch.setattr(training, "announce_runs", refuse)
     monkeypatch.setattr(training, "run_tier", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))  # none of its runs is there
     assert main(["tier", "overnight"]) == main(["tier", "overnight", "--yes"]) == 2
     assert asked[0][0] > 0 and [yes for _, yes in asked] == [False, True]

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 
-from entp_lib.validation import ConfigError
 from entp_papers.compact import laws, memory
 from entp_papers.compact.laws import Parameters
 from entp_papers.compact.memory import MemoryConfig, Schedule
