@@ -91,7 +91,7 @@ ENCODER_DECODER = Experiment("encoder_decoder", 1, TITLE, NOTEBOOK, PLAN, measur
 # through the stack as the others.
 ARMS = {
     "masked": ("masked", "many"),
-    "causal": ("causal", "many"),
+    "decoder": ("causal", "many"),
     "ENTP": ("entp", "many"),
     "ENTP, equal token-forwards": ("entp", "few"),
 }
@@ -118,13 +118,13 @@ TIERS: dict[str, dict[str, Any]] = {
 NEAR_NATS, NEAR_SHARE = 0.1, 0.03  # closer than that to guessing counts as having learned nothing
 # Claims, and the two arms and scores whose difference decides each.
 COMPARED = (
-    ("ED-next-token", ("masked", "next_token_loss"), ("causal", "next_token_loss")),
-    ("ED-both-sides", ("causal", "middle_loss"), ("masked", "middle_loss")),
-    ("ED-classification", ("masked", "accuracy"), ("causal", "accuracy")),
-    ("ED-entp-next", ("ENTP", "next_token_loss"), ("causal", "next_token_loss")),
-    ("ED-entp-compute", ("ENTP, equal token-forwards", "next_token_loss"), ("causal", "next_token_loss")),
+    ("ED-next-token", ("masked", "next_token_loss"), ("decoder", "next_token_loss")),
+    ("ED-both-sides", ("decoder", "middle_loss"), ("masked", "middle_loss")),
+    ("ED-classification", ("masked", "accuracy"), ("decoder", "accuracy")),
+    ("ED-entp-next", ("ENTP", "next_token_loss"), ("decoder", "next_token_loss")),
+    ("ED-entp-compute", ("ENTP, equal token-forwards", "next_token_loss"), ("decoder", "next_token_loss")),
     ("ED-entp-masked", ("ENTP, equal token-forwards", "next_token_loss"), ("masked", "next_token_loss")),
-    ("ED-bayes", ("causal", "candidate_loss"), ("masked", "middle_loss_few")),
+    ("ED-bayes", ("decoder", "candidate_loss"), ("masked", "middle_loss_few")),
 )
 
 
@@ -171,13 +171,13 @@ def looks() -> dict[str, Any]:
     decoder, entp = PALETTE["decoder"], PALETTE["entp"]
     rows = {
         "masked": ("#CC79A7", "-", "^"),
-        "causal": (decoder, "-", "o"),
+        "decoder": (decoder, "-", "o"),
         "decoder, cache": (decoder, "-", "s"),
         "decoder, no cache": (decoder, "--", "D", 3.0),  # counted like ENTP, whose line lies on it
         "ENTP": (entp, "-", "o"),
         "ENTP, equal token-forwards": (entp, "--", "s"),
     }
-    return {name: Look(colour, name.replace("causal", "decoder"), *how) for name, (colour, *how) in rows.items()}
+    return {name: Look(colour, name, *how) for name, (colour, *how) in rows.items()}
 
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
@@ -205,16 +205,16 @@ def draw_objectives(axes, records: Sequence[Record]) -> None:
     words = dict(xlabel="length of the prefix", title="at the end")
     lines(axes[1], by_prefix, "prefix", "loss_by_prefix", **words, **label)
     rows = table(records)
-    fresh = rows[rows["arm"].isin(("masked", "causal"))].assign(accuracy=rows["fresh_accuracy"])
+    fresh = rows[rows["arm"].isin(("masked", "decoder"))].assign(accuracy=rows["fresh_accuracy"])
     found = pd.concat([rows, fresh.assign(arm=fresh["arm"] + ", fresh")])
-    order = [*ARMS, "masked, fresh", "causal, fresh"]
+    order = [*ARMS, "masked, fresh", "decoder, fresh"]
     colours = {name: looks()[name.removesuffix(", fresh")].colour for name in order}
     named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False)
     sns.stripplot(found, jitter=False, size=4, alpha=0.6, ax=axes[2], **named)
     sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", ax=axes[2], **named)
     chance = 1 / (records[0].config.params["setting"]["text"]["context"] + 1)
     axes[2].axvline(chance, color="grey", ls="--", lw=0.8, label="chance")
-    names = [name.replace("causal", "decoder").replace(", equal", ",\nequal") for name in order]
+    names = [name.replace(", equal", ",\nequal") for name in order]
     axes[2].set_yticks(range(len(order)), names)
     axes[2].set(xlabel="share of misprints found", ylabel="", title="after fine-tuning")
 

@@ -38,7 +38,7 @@ def trained(seeds, changes):
         seed, arm = run.labels["seed"], run.labels["arm"]
         noise = 0.001 * seed * (1 + (arm == "masked"))
         metrics = {name: value + noise for name, value in {**SCORES, **changes.get(arm, {})}.items()}
-        metrics["candidate_loss"] = 1.0 if arm == "causal" else None
+        metrics["candidate_loss"] = 1.0 if arm == "decoder" else None
         curves = {"step": [10, 20], "next_token_loss": [3.0 + seed, 2.0 + seed]}
         records.append(Record("objectives", 1, run.config, metrics, curves, {}, labels=run.labels))
     return records
