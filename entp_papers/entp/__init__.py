@@ -31,6 +31,8 @@ EXPERIMENTS = {
     "addition_four_digits": "pilot_runs:ADDITION_FOUR_DIGITS",
     "in_context": "in_context.experiment:IN_CONTEXT",
     "in_context_sparse": "in_context.experiment:IN_CONTEXT_SPARSE",
+    "in_context_rates": "in_context.experiment:IN_CONTEXT_RATES",
+    "in_context_wider": "in_context.experiment:IN_CONTEXT_WIDER",
     "in_context_settings": "in_context.experiment:IN_CONTEXT_SETTINGS",
     "in_context_baselines": "in_context.experiment:IN_CONTEXT_BASELINES",
     "openwebtext": "language.experiment:OPENWEBTEXT",
@@ -84,6 +86,6 @@ NIGHTLY_ORDER = tuple(
         "addition_four_digits count3_long in_context addition in_context_sparse match3_operations "
         "openwebtext_operations count3_operations in_context_operations count3_long_pairs count3_sets "
         "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_end count3_gate "
-        "count3_end addition_windows"
+        "count3_end addition_windows in_context_rates in_context_wider"
     ).split()
 )

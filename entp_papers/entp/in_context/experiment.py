@@ -19,10 +19,11 @@ from entp_lib.experiments.caveats import after
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, by_seed, run_of, twins
+from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, by_seed, planned, run_of, twins
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches
 from entp_lib.tasks import InContext
+from entp_papers.entp.pilot_runs import SEED
 
 AT_LOWER_RATE = "sparse, lower rate"  # the function class of the runs at a lower rate, in their labels
 FLAT = 0.01  # of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
@@ -91,6 +92,12 @@ TIERS = {
 # After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a third of its rate, and
 # for twice the steps (docs/journal has the pilots).
 SLOWER = {"smoke": 6, "overnight": 20_000}
+# Nearer to the paper's sizes, by tier: the task, and the steps of a pilot, which tries two rates for every arm, and of
+# the comparison, in which each arm has its better one (docs/journal).
+WIDER = {"smoke": (dict(dims=4, points=5), 3, 6), "overnight": (dict(dims=8, points=16), 2500, 5000)}
+IN_EIGHT = {"linear": "linear, 8 dimensions", "sparse": "sparse, 8 dimensions"}  # names of these classes in labels
+TRIED = (1e-3, 3e-3)
+CHOSEN = {(function, arm): 3e-3 for function in IN_EIGHT for arm in TWINS}
 # Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and ENTP are compared.
 GRID = {
     "smoke": (3, (5e-4,), (0.02, 0.5), (0.02, 0.3)),
@@ -122,6 +129,28 @@ def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
     train = replace(of_tier.train, max_lr=1e-3, min_lr=1e-4, steps=steps, eval_every=every)
     base = run_of("in_context_sparse", tier, "in_context", of_tier.task, of_tier.model, train)
     return by_seed(twins(base, TWINS, seeds or of_tier.seeds, function=AT_LOWER_RATE))
+
+
+def wider_run(experiment: str, tier: str, function: str, arm: str, rate: float, seed: int, steps: int) -> PlannedRun:
+    """One run of ``WIDER``; all else as in the tier's other runs of the class."""
+    task, of_tier = {"function": function, **WIDER[tier][0]}, TIERS[tier][function]
+    schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 25))
+    train = replace(of_tier.train, **schedule)
+    config = run_of(experiment, tier, "in_context", task, of_tier.model, train, arm, seed)
+    return planned(config, function=IN_EIGHT[function], rate=rate)
+
+
+def plan_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The pilot of ``WIDER``: both arms at both rates, on a random seed that no comparison has."""
+    every = product(IN_EIGHT, TWINS, TRIED)
+    return [wider_run("in_context_rates", tier, *setting, SEED, WIDER[tier][1]) for setting in every]
+
+
+def plan_wider(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Decoder and ENTP on the sizes of ``WIDER``, each at the rate that the pilot chose for it."""
+    every = product(IN_EIGHT, range(seeds or TIERS[tier]["linear"].seeds), TWINS)
+    settings = [(function, arm, CHOSEN[function, arm], seed) for function, seed, arm in every]
+    return [wider_run("in_context_wider", tier, *setting, WIDER[tier][2]) for setting in settings]
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -219,6 +248,8 @@ CLAIMS = {  # differences first − second of the error on a function class
     "F7-sparse-fair": ("sparse", EQUAL_FORWARDS, "entp"),
     "F7-sparse-slower": (AT_LOWER_RATE, "decoder", "entp"),
     "F7-hybrid": ("linear", "decoder", "hybrid"),
+    "F7-linear-eight": (IN_EIGHT["linear"], "decoder", "entp"),
+    "F7-sparse-eight": (IN_EIGHT["sparse"], "decoder", "entp"),
     "F10-network": ("network", "decoder", "entp"),
     "F10-tree": ("tree", "decoder", "entp"),
 }
@@ -234,6 +265,10 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
 TITLE, ALONE = "Sparse functions in context at a lower rate", dict(changeable=False)
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
 IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER, **ALONE)
+TITLE, SIZES = "Functions of eight dimensions in context", dict(tiers=WIDER, **ALONE)
+IN_CONTEXT_WIDER = experiment("in_context_wider", TITLE, plan_wider, measure, **SIZES)
+TITLE += ": which rate suits which arm"
+IN_CONTEXT_RATES = experiment("in_context_rates", TITLE, plan_rates, no_claims, **SIZES, seeded=False)
 # a grid of one seed: more would cost more than all the rest
 TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(tiers=GRID, changeable=False, seeded=False)
 IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)

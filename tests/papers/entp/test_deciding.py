@@ -128,7 +128,7 @@ def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
 
 
 def test_a_gate_has_a_seed_that_no_comparison_has():
-    pilots = ("count3_long", "addition_four_digits", "match3_rates", "count3_gate")
+    pilots = ("count3_long", "addition_four_digits", "match3_rates", "count3_gate", "in_context_rates")
     for name in pilots:
         assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {pilot_runs.SEED}
     others = [e for name, e in EXPERIMENTS.items() if name not in pilots]
