@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
 from entp_lib.records.store import Record
-from entp_papers.entp.in_context.tables import by_examples, learners_by_examples, references
+from entp_papers.entp.in_context.experiment import task_of
+from entp_papers.entp.in_context.tables import by_examples, learners_by_examples, least_squares, references
 
 SMALL = 0.1  # of error: where a model comes below it, figures are logarithmic
 
@@ -26,11 +27,15 @@ def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str
     """Error by number of examples of one class of functions, with its ``REFERENCES`` in grey.
 
     Line: mean over seeds; band: lowest to highest seed. The axis is logarithmic where a model comes below ``SMALL``, as
-    small errors lie on each other otherwise; it ends a little beyond the models, and a learner may leave it.
+    small errors lie on each other otherwise; it ends a little beyond the models, and a learner may leave it. Without
+    ``studies``, of functions w·x alone, grey is what least squares has in expectation.
     """
-    frames = by_examples(records, prompts), learners_by_examples(studies, prompts)
-    models, learners = (frame[frame["function"] == function] for frame in frames)
-    learners = learners[learners["arm"].isin(references(studies, function))]
+    models = by_examples(records, prompts).query("function == @function")
+    if studies:
+        learners = learners_by_examples(studies, prompts).query("function == @function")
+        learners = learners[learners["arm"].isin(references(studies, function))]
+    else:
+        learners = least_squares(next(task for task in map(task_of, records) if task.function == function))
     grey = {name: ("--", "x") if name == "least squares" else (":", "+") for name in learners["arm"]}
     looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, line in grey.items()}
     figures.lines(ax, models, "examples", "error")

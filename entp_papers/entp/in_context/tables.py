@@ -15,11 +15,12 @@ from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import curves, interval_text, select
 from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record, Store
-from entp_papers.entp.in_context.experiment import ALL, AT_LOWER_RATE, flatness, gap, table, task_of
+from entp_lib.tasks import InContext
+from entp_papers.entp.in_context.experiment import ALL, AT_LOWER_RATE, IN_EIGHT, flatness, gap, table, task_of
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
 LASSO = "Lasso, α = 0.01"
-REGRESSION = ("linear", "sparse", AT_LOWER_RATE)  # the classes of Figure 7
+REGRESSION = ("linear", "sparse", AT_LOWER_RATE, *IN_EIGHT.values())  # the classes of Figure 7
 COMPARED = (TWINS, (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid"))  # first − second
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
@@ -51,6 +52,16 @@ def learners_by_examples(studies: Sequence[Record], prompts: str = "standard") -
                 part = {"function": task_of(r).function, "arm": name, "seed": r.config.data_seed}
                 parts.append(pd.DataFrame({**part, "examples": r.curves["examples"], "error": errors}))
     return pd.concat(parts, ignore_index=True)
+
+
+def least_squares(task: InContext) -> pd.DataFrame:
+    """What least squares has in expectation on functions w·x, in place of a study: 1 - k/d with k < d examples, else 0.
+
+    The shortest w that fits k random x's is the projection of the true one onto them.
+    """
+    examples = range(task.points)
+    errors = [max(0.0, 1 - k / task.dims) for k in examples]
+    return pd.DataFrame({"function": task.function, "arm": "least squares", "examples": examples, "error": errors})
 
 
 def missing(studies: Sequence[Record]) -> list[str]:
