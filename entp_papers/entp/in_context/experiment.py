@@ -97,7 +97,7 @@ SLOWER = {"smoke": 6, "overnight": 20_000}
 WIDER = {"smoke": (dict(dims=4, points=5), 3, 6), "overnight": (dict(dims=8, points=16), 2500, 5000)}
 IN_EIGHT = {"linear": "linear, 8 dimensions", "sparse": "sparse, 8 dimensions"}  # names of these classes in labels
 TRIED = (1e-3, 3e-3)
-CHOSEN = {(function, arm): 3e-3 for function in IN_EIGHT for arm in TWINS}
+CHOSEN = {(function, arm): 1e-3 for function in IN_EIGHT for arm in TWINS}
 # Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and ENTP are compared.
 GRID = {
     "smoke": (3, (5e-4,), (0.02, 0.5), (0.02, 0.3)),
