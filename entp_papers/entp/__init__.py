@@ -33,6 +33,7 @@ EXPERIMENTS = {
     "in_context_sparse": "in_context.experiment:IN_CONTEXT_SPARSE",
     "in_context_rates": "in_context.experiment:IN_CONTEXT_RATES",
     "in_context_wider": "in_context.experiment:IN_CONTEXT_WIDER",
+    "in_context_wider_sparse": "in_context.experiment:IN_CONTEXT_WIDER_SPARSE",
     "in_context_settings": "in_context.experiment:IN_CONTEXT_SETTINGS",
     "in_context_baselines": "in_context.experiment:IN_CONTEXT_BASELINES",
     "openwebtext": "language.experiment:OPENWEBTEXT",
@@ -42,6 +43,7 @@ EXPERIMENTS = {
     "count3_operations": "equal_operations:COUNT3_OPERATIONS",
     "match3_operations": "equal_operations:MATCH3_OPERATIONS",
     "in_context_operations": "equal_operations:IN_CONTEXT_OPERATIONS",
+    "in_context_wider_operations": "equal_operations:WIDER_OPERATIONS",
     "openwebtext_operations": "equal_operations:TEXT_OPERATIONS",
     "openwebtext_positions": "deciding:TEXT_POSITIONS",
     "match3_rates": "deciding:MATCH3_RATES",
@@ -86,6 +88,7 @@ NIGHTLY_ORDER = tuple(
         "addition_four_digits count3_long in_context addition in_context_sparse match3_operations "
         "openwebtext_operations count3_operations in_context_operations count3_long_pairs count3_sets "
         "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_end count3_gate "
-        "count3_end addition_windows in_context_rates in_context_wider"
+        "count3_end addition_windows in_context_rates in_context_wider in_context_wider_operations "
+        "in_context_wider_sparse"
     ).split()
 )

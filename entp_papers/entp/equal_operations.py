@@ -21,7 +21,7 @@ from entp_lib.experiments.plans import PlannedRun, by_seed
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_FORWARDS, SAME_STEPS
-from entp_papers.entp.in_context.experiment import IN_CONTEXT
+from entp_papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_WIDER
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import COUNTS, TABLE_8
 from entp_papers.entp.match3 import MATCH3
@@ -127,6 +127,7 @@ FOUR_LAYERS = dict(
 MATCH3_ASKED = {"T2-tokens": ("T2-operations", "tokens"), "T2-sequences": ("T2-operations-sequences", "sequences")}
 LINEAR_ASKED = {"F7-linear": ("F7-linear-operations", "all points")}
 TEXT_ASKED, COUNTED = {"T3-last": ("T3-operations", "all prefixes")}, dict(arm=COUNTS)
+LINEAR_EIGHT = {"F7-linear-eight": ("F7-linear-eight-operations", "all points")}
 COMPARISONS = {
     "count3_operations": (
         Comparison("prompts that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget
@@ -135,6 +136,7 @@ COMPARISONS = {
     ),
     "match3_operations": (Comparison("match3", MATCH3, MATCH3_ASKED, dict(variant="match3")),),
     "in_context_operations": (Comparison("linear", IN_CONTEXT, LINEAR_ASKED, dict(function="linear")),),
+    "in_context_wider_operations": (Comparison("linear, 8 dimensions", IN_CONTEXT_WIDER, LINEAR_EIGHT),),
     # the decoder learns from every position, for no further token-forwards
     "openwebtext_operations": (
         Comparison("text", OPENWEBTEXT, TEXT_ASKED, dict(schedule=TABLE_8), others=COUNTED, as_forwards=True),
@@ -152,4 +154,7 @@ def experiment(name: str, title: str, notebook: str) -> Experiment:
 COUNT3_OPERATIONS = experiment("count3_operations", "Count3", "03b_count3_details")
 MATCH3_OPERATIONS = experiment("match3_operations", "Match3′", "06_match3")
 IN_CONTEXT_OPERATIONS = experiment("in_context_operations", "Linear functions in context", "08_in_context_learning")
+WIDER_OPERATIONS = experiment(
+    "in_context_wider_operations", "Linear functions of eight dimensions in context", "08_in_context_learning"
+)
 TEXT_OPERATIONS = experiment("openwebtext_operations", "Language modelling", "09_openwebtext")

@@ -7,6 +7,7 @@ the predictor 0 scores 1, as a mean over all numbers of examples from none on.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -146,11 +147,11 @@ def plan_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [wider_run("in_context_rates", tier, *setting, SEED, WIDER[tier][1]) for setting in every]
 
 
-def plan_wider(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP on the sizes of ``WIDER``, each at the rate that the pilot chose for it."""
-    every = product(IN_EIGHT, range(seeds or TIERS[tier]["linear"].seeds), TWINS)
-    settings = [(function, arm, CHOSEN[function, arm], seed) for function, seed, arm in every]
-    return [wider_run("in_context_wider", tier, *setting, WIDER[tier][2]) for setting in settings]
+def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Decoder and ENTP on a class at the sizes of ``WIDER``, each at the rate that the pilot chose for it."""
+    every = product(range(seeds or TIERS[tier][function].seeds), TWINS)
+    settings = [(function, arm, CHOSEN[function, arm], seed) for seed, arm in every]
+    return [wider_run(name, tier, *setting, WIDER[tier][2]) for setting in settings]
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -266,7 +267,10 @@ TITLE, ALONE = "Sparse functions in context at a lower rate", dict(changeable=Fa
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
 IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER, **ALONE)
 TITLE, SIZES = "Functions of eight dimensions in context", dict(tiers=WIDER, **ALONE)
-IN_CONTEXT_WIDER = experiment("in_context_wider", TITLE, plan_wider, measure, **SIZES)
+IN_CONTEXT_WIDER, IN_CONTEXT_WIDER_SPARSE = (
+    experiment(name, f"{TITLE}, {function}", partial(plan_wider, name, function), measure, **SIZES)
+    for name, function in (("in_context_wider", "linear"), ("in_context_wider_sparse", "sparse"))
+)
 TITLE += ": which rate suits which arm"
 IN_CONTEXT_RATES = experiment("in_context_rates", TITLE, plan_rates, no_claims, **SIZES, seeded=False)
 # a grid of one seed: more would cost more than all the rest

@@ -6,8 +6,10 @@ from entp_lib.experiments.budgets import compute_ratio
 from entp_lib.experiments.claims import judge
 from entp_lib.records.store import Record
 from entp_lib.tasks import InContext
+from entp_papers.entp.in_context import experiment
 from entp_papers.entp.in_context.baselines import baselines_study
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, flatness, measure, task_of
+from entp_papers.entp.in_context.tables import least_squares
 
 FIVE = range(5)
 COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")
@@ -43,6 +45,27 @@ def test_least_squares_knows_nothing_of_an_orthogonal_query():
     _, curves = baselines_study(params, prompts=4000, costly_prompts=1, seed=0)
     errors = curves["orthogonal | least squares"]
     assert errors[:4] == pytest.approx([1] * 4, abs=0.1) and max(errors[4:]) < 1e-6
+
+
+@pytest.mark.parametrize("function", ["linear", "sparse"])
+def test_the_expected_error_of_least_squares_is_that_on_many_prompts(function):
+    task = dict(function=function, dims=4, points=8)
+    _, curves = baselines_study(task, prompts=4000, costly_prompts=1, seed=0)
+    expected = least_squares(InContext(**task))
+    assert expected["error"].tolist() == pytest.approx(curves["standard | least squares"], abs=0.06)
+    assert expected["examples"].tolist() == curves["examples"]
+
+
+def test_the_pilot_chose_the_rates():
+    """The lowest last error on validation prompts, and of equals within 0.01 the higher rate."""
+    chosen = {}
+    for records in experiment.IN_CONTEXT_RATES.whole_by("function").values():
+        for r in sorted(records, key=lambda r: r.labels["rate"]):
+            task, error = task_of(r), r.curves["loss"][-1] / task_of(r).normaliser
+            setting = task.function, r.labels["arm"]
+            if setting not in chosen or error <= chosen[setting][0] + 0.01:
+                chosen[setting] = error, r.labels["rate"]
+    assert chosen and {s: rate for s, (_, rate) in chosen.items()}.items() <= experiment.CHOSEN.items()
 
 
 def test_models_that_have_learned_nothing_are_not_equal():
