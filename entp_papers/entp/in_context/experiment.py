@@ -95,7 +95,7 @@ TIERS = {
 SLOWER = {"smoke": 6, "overnight": 20_000}
 # Nearer to the paper's sizes, by tier: the task, and the steps of a pilot, which tries two rates for every arm, and of
 # the comparison, in which each arm has its better one (docs/journal).
-WIDER = {"smoke": (dict(dims=4, points=5), 3, 6), "overnight": (dict(dims=8, points=16), 2500, 5000)}
+WIDER = {"smoke": (dict(dims=8, points=9), 3, 6), "overnight": (dict(dims=8, points=16), 2500, 5000)}
 IN_EIGHT = {"linear": "linear, 8 dimensions", "sparse": "sparse, 8 dimensions"}  # names of these classes in labels
 TRIED = (1e-3, 3e-3)
 CHOSEN = {(function, arm): 1e-3 for function in IN_EIGHT for arm in TWINS}
