@@ -10,25 +10,40 @@ from entp_lib.records.store import Record
 from entp_papers.entp.in_context.experiment import task_of
 from entp_papers.entp.in_context.tables import by_examples, learners_by_examples, least_squares, references
 
-SMALL = 0.1  # of error: where a model comes below it, figures are logarithmic
+SMALL = 0.1  # of error: where a run comes below it, figures are logarithmic
 
 
 def by_examples_each(shown: Sequence[tuple], rows: int = 1, **size: float) -> Figure:
-    """``draw`` in a panel each, in ``rows``: its arguments, a title, and the distribution of prompts if another."""
-    fig, axes = figures.panels(-(-len(shown) // rows), rows, squeeze=False, **size)
+    """``draw`` in a panel each, in ``rows``: its arguments, a title, and the distribution of prompts if another.
+
+    The panels of a row share an axis. It is logarithmic where a run comes below ``SMALL``, as small errors lie on each
+    other otherwise; it ends a little beyond the models, and a learner may leave it.
+    """
+    columns = -(-len(shown) // rows)
+    fig, axes = figures.panels(columns, rows, squeeze=False, sharey="row", **size)
+    errors = []
     for ax, (function, records, studies, title, *prompts) in zip(axes.flat, shown, strict=False):
-        draw(ax, records, studies, function, *prompts)
+        errors.append(draw(ax, records, studies, function, *prompts))
         ax.set_title(title)
+    for row, ax in enumerate(axes[:, 0]):
+        of_row = pd.concat(errors[row * columns : (row + 1) * columns])
+        top = max(1.2, 1.1 * of_row.max())
+        ax.set(ylabel="squared error / E[y²]", ylim=(0, top))
+        if of_row.min() < SMALL:
+            ax.set_yscale("log")
+            ax.set_ylim(0.8 * max(of_row.min(), SMALL / 100), top)
+            figures.plain_ticks(ax.yaxis, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1))
     figures.legend(fig)
     return fig
 
 
-def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str, prompts: str = "standard") -> None:
-    """Error by number of examples of one class of functions, with its ``REFERENCES`` in grey.
+def draw(
+    ax, records: Sequence[Record], studies: Sequence[Record], function: str, prompts: str = "standard"
+) -> pd.Series:
+    """Error by number of examples of one class of functions, with its ``REFERENCES`` in grey: the models' errors.
 
-    Line: mean over seeds; band: lowest to highest seed. The axis is logarithmic where a model comes below ``SMALL``, as
-    small errors lie on each other otherwise; it ends a little beyond the models, and a learner may leave it. Without
-    ``studies``, of functions w·x alone, grey is what least squares has in expectation.
+    Line: mean over seeds; band: lowest to highest seed. Without ``studies``, of functions w·x alone, grey is what least
+    squares has in expectation.
     """
     models = by_examples(records, prompts).query("function == @function")
     if studies:
@@ -40,15 +55,10 @@ def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str
     looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, line in grey.items()}
     figures.lines(ax, models, "examples", "error")
     figures.lines(ax, learners, "examples", "error", looks=looks, errorbar=None)
-    means = models.groupby(["arm", "examples"])["error"].mean()
-    top = max(1.2, 1.1 * models["error"].max())
     ax.axhline(1, color="grey", lw=0.6)
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set(xlabel="examples in context", ylabel="squared error / E[y²]", ylim=(0, top))
-    if means.min() < SMALL:
-        ax.set_yscale("log")
-        ax.set_ylim(0.8 * max(models["error"].min(), SMALL / 100), top)
-        figures.plain_ticks(ax.yaxis, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1))
+    ax.set(xlabel="examples in context", ylabel="")
+    return models["error"]
 
 
 def by_setting(found: pd.DataFrame) -> Figure:
