@@ -25,8 +25,8 @@ def by_examples_each(shown: Sequence[tuple], rows: int = 1, **size: float) -> Fi
     for ax, (function, records, studies, title, *prompts) in zip(axes.flat, shown, strict=False):
         errors.append(draw(ax, records, studies, function, *prompts))
         ax.set_title(title)
-    for row, ax in enumerate(axes[:, 0]):
-        of_row = pd.concat(errors[row * columns : (row + 1) * columns])
+    for first in range(0, len(shown), columns):
+        ax, of_row = axes.flat[first], pd.concat(errors[first : first + columns])
         top = max(1.2, 1.1 * of_row.max())
         ax.set(ylabel="squared error / E[y²]", ylim=(0, top))
         if of_row.min() < SMALL:
