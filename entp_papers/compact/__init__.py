@@ -3,6 +3,7 @@
 # "module:attribute" of this folder, by the name that records carry.
 EXPERIMENTS = {
     "compact_capacity": "capacity:CAPACITY",
+    "compact_capacity_trainings": "capacity:CAPACITY_TRAININGS",
     "compact_graph": "knowledge:GRAPH",
     "compact_real_graph": "knowledge:REAL_GRAPH",
     "compact_activations": "knowledge:ACTIVATION_RUNS",
@@ -30,6 +31,7 @@ RESUMABLE = ("compact_triplets", "compact_walks", "compact_abstraction", "compac
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
 NIGHTLY_ORDER = (
+    "compact_capacity_trainings",
     "compact_activations",
     "compact_lengths",
     "compact_walk_activations",

@@ -1,7 +1,7 @@
 """Small Transformers that memorise random sequences (§2.1.2), trained side by side, and the three studies of them.
 
 Embedding, positions and output layer are frozen; attention and feed-forward weights are trained. The width of a head is
-a parameter of its own, not the width divided by the heads. Only the token after the last position is predicted, so
+a parameter of its own, not the width divided by the heads. Where only the token after the last position is scored,
 the last layer is computed there alone, and its keys and values are never formed: a query meets the inputs themselves
 through W_Kᵀ q, and W_V is applied after the weighted sum. With one layer that makes the decoder and ENTP one function.
 
@@ -24,6 +24,7 @@ from torch.func import vmap
 
 from entp_lib.experiments.studies import Study
 from entp_lib.tasks.base import generator_for
+from entp_lib.validation import require
 from entp_papers.compact import laws
 
 Weights = dict[str, Tensor]
@@ -36,7 +37,8 @@ class MemoryConfig:
 
     ``feed_forward``: ``trained``; ``identity`` adds its input unchanged to the residual path; ``none`` drops it.
     ``attention_weights``: ``all`` four matrices, or ``query_key`` alone, where a head's output is the mixed inputs
-    themselves (equation 4), which needs one head.
+    themselves (equation 4), which needs one head. ``scored``: whether the loss is that of the ``last`` token alone or
+    of ``every`` token but the first, which only a decoder predicts in one pass; recall is of the last token either way.
     """
 
     symbols: int = 32
@@ -48,6 +50,11 @@ class MemoryConfig:
     architecture: Literal["decoder", "entp"] = "decoder"
     feed_forward: Literal["trained", "identity", "none"] = "trained"
     attention_weights: Literal["all", "query_key"] = "all"
+    scored: Literal["last", "every"] = "last"
+
+    def __post_init__(self):
+        wrong = self.scored == "every" and self.architecture != "decoder"
+        require(not wrong, 'scored = "every" needs architecture = "decoder": ENTP would take a pass per prefix')
 
 
 @dataclass(frozen=True)
@@ -107,14 +114,17 @@ def parameter_count(cfg: MemoryConfig) -> int:
     return sum(weight.numel() for weight in initial_weights(cfg, torch.Generator())[0].values())
 
 
-def last_logits(cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor) -> Tensor:
-    """Logits (S, V) of the token after the last of T = length - 1 tokens."""
+def scored_logits(cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor) -> Tensor:
+    """Logits (S, P, V) after the P scored of T = length - 1 tokens: the last alone, or all of them."""
     x_STD = frozen["embedding"][tokens_ST] + frozen["positions"]
-    for layer in range(cfg.n_layers - 1):
+    whole_layers = cfg.n_layers - (cfg.scored == "last")
+    for layer in range(whole_layers):
         x_STD = feed_forward(cfg, trained, layer, x_STD + attend_all(cfg, trained, layer, normed(x_STD)))
+    if cfg.scored == "every":
+        return normed(x_STD) @ frozen["output"]
     layer = cfg.n_layers - 1
     x_SD = feed_forward(cfg, trained, layer, x_STD[:, -1] + attend_last(cfg, trained, layer, normed(x_STD)))
-    return normed(x_SD) @ frozen["output"]
+    return (normed(x_SD) @ frozen["output"])[:, None]
 
 
 def normed(x: Tensor) -> Tensor:
@@ -190,18 +200,20 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
     for weight in trained.values():
         weight.requires_grad_(True)
     optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)
-    logits = vmap(lambda t, f, x: last_logits(cfg, t, f, x))
+    logits = vmap(lambda t, f, x: scored_logits(cfg, t, f, x))
+    first_scored = 1 if cfg.scored == "every" else cfg.length - 1
     runs = len(seeds)
     best_R, since_R, ended_R = torch.zeros(3, runs, dtype=torch.long)  # ended: 0 while a run goes on
-    epochs, right, losses = [], [], []
+    epochs, right, mean_losses = [], [], []
     for epoch in range(1, schedule.passes(library) + 1):
         order_RK = torch.stack([torch.randperm(library, generator=generator_for("cpu", s, epoch)) for s in seeds])
         total_R = torch.zeros(runs)
         for pick_RS in order_RK.split(schedule.batch_size, dim=1):
             batch_RST = libraries_RKT.gather(1, pick_RS[..., None].expand(-1, -1, cfg.length))
-            logits_RSV = logits(trained, frozen, batch_RST[..., :-1])
-            losses_RS = F.cross_entropy(logits_RSV.flatten(0, 1), batch_RST[..., -1].flatten(), reduction="none")
-            loss_R = losses_RS.view(runs, -1).mean(1)
+            logits_RSPV = logits(trained, frozen, batch_RST[..., :-1])
+            targets_RSP = batch_RST[..., first_scored:]
+            losses = F.cross_entropy(logits_RSPV.flatten(0, 2), targets_RSP.flatten(), reduction="none")
+            loss_R = losses.view(runs, -1).mean(1)
             optimizer.zero_grad(set_to_none=True)
             loss_R.sum().backward()
             optimizer.step()
@@ -210,9 +222,12 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
             continue
         with torch.no_grad():
             parts = libraries_RKT.split(4096, dim=1)
-            found = [logits(trained, frozen, part_RST[..., :-1]).argmax(-1) == part_RST[..., -1] for part_RST in parts]
+            last = [logits(trained, frozen, part_RST[..., :-1])[:, :, -1].argmax(-1) for part_RST in parts]
+            found = [guess_RS == part_RST[..., -1] for guess_RS, part_RST in zip(last, parts, strict=True)]
         right_R = torch.cat(found, 1).sum(1)
-        epochs, right, losses = [*epochs, epoch], [*right, right_R], [*losses, total_R]
+        epochs.append(epoch)
+        right.append(right_R)
+        mean_losses.append(total_R)
         going_R, better_R = ended_R == 0, right_R > best_R
         since_R = torch.where(better_R, 0, since_R + 1)
         best_R = torch.where(going_R & better_R, right_R, best_R)
@@ -220,7 +235,7 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
         ended_R = torch.where(going_R & (late_R | (right_R == library) & schedule.until_all), epoch, ended_R)
         if (ended_R > 0).all():
             break
-    return Outcome(torch.stack(right, 1), epochs, best_R, ended_R, torch.stack(losses, 1))
+    return Outcome(torch.stack(right, 1), epochs, best_R, ended_R, torch.stack(mean_losses, 1))
 
 
 # The studies. ``model`` and ``schedule`` hold the fields of ``MemoryConfig`` and ``Schedule``. Runs differ in weights,

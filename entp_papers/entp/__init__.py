@@ -47,9 +47,11 @@ EXPERIMENTS = {
     "openwebtext_operations": "equal_operations:TEXT_OPERATIONS",
     "openwebtext_positions": "deciding:TEXT_POSITIONS",
     "match3_rates": "deciding:MATCH3_RATES",
+    "match3_own_rates": "deciding:MATCH3_OWN_RATES",
     "match3_end": "deciding:MATCH3_END",
     "count3_gate": "count3_steps:COUNT3_GATE",
     "count3_end": "count3_steps:COUNT3_END",
+    "count3_whole": "count3_steps:COUNT3_WHOLE",
     "addition_windows": "deciding:ADDITION_WINDOWS",
 }
 
@@ -87,8 +89,8 @@ NIGHTLY_ORDER = tuple(
         "count3_repeats count3 match3 openwebtext addition_lengths in_context_baselines count3_unseen full_layers "
         "addition_four_digits count3_long in_context addition in_context_sparse match3_operations "
         "openwebtext_operations count3_operations in_context_operations count3_long_pairs count3_sets "
-        "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_end count3_gate "
-        "count3_end addition_windows in_context_rates in_context_wider in_context_wider_operations "
+        "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_own_rates match3_end count3_gate "
+        "count3_end count3_whole addition_windows in_context_rates in_context_wider in_context_wider_operations "
         "in_context_wider_sparse"
     ).split()
 )

@@ -152,6 +152,23 @@ def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
+# Count3 of length 16 to its end: does either model ever learn even n, and whole sequences? In the setting of ``END``.
+WHOLE_STEPS, WHOLE_ARMS = 60_000, ("decoder", "prefix_decoder", "entp")
+
+
+def plan_whole(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
+    if tier not in SIZES:
+        return []
+    ends = dict(stop_loss=None) if tier == "smoke" else dict(steps=WHOLE_STEPS, eval_every=200, stop_loss=None)
+    runs = []
+    for seed in range(seeds or (2 if tier == "smoke" else 5)):
+        for arm in WHOLE_ARMS:
+            config = with_seed(with_train(gate_run(tier, END, arm).config, precision="bf16", **ends), seed)
+            runs.append(planned(replace(config, experiment="count3_whole")))
+    return runs
+
+
 def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
     """``count3.arrivals`` at a held-out loss, by ``steps_to_loss``."""
     rows = []
@@ -208,3 +225,5 @@ ALONE, TITLE = dict(changeable=False), "Count3: where ENTP might part from the d
 COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, seeded=False, **ALONE)
 TITLE = "Count3 beyond the pairless bound: who needs fewer steps"
 COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end, **ALONE)
+TITLE = "Count3 of length 16 to its end: even n and whole sequences"
+COUNT3_WHOLE = Experiment("count3_whole", 1, TITLE, "03_count3", plan_whole, no_claims, **ALONE)

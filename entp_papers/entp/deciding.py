@@ -82,6 +82,35 @@ def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [r for seed in every for r in match3_arms("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)]
 
 
+# Match3′ half-way, at the 2,000 steps of ``match3``, whose ENTP has the rate of its own pilot: the decoder at rates
+# below it. Of the pilot's rates the one with the most whole sequences is the decoder's, of equals the lowest.
+OWN_RATES = {"pilot": (1e-4, 3e-4, 1e-3, 3e-3), "pairs": (3e-4, 1e-3)}
+
+
+def own_rate_decoders(tier: str, rates: Sequence[float], seed: int) -> list[PlannedRun]:
+    """Decoders on Match3′ at several rates, each with ENTP's steps and with ENTP's multiply-adds."""
+    plain = replace(select(match3.MATCH3.plan(tier, 1), arm="entp")[0].config, experiment="match3_own_rates")
+    found = []
+    for rate in rates:
+        base = with_train(plain, max_lr=rate, min_lr=rate / 10)
+        for name in ("decoder", EQUAL_OPERATIONS):
+            found.append(planned(ARMS[name].run(base, seed), arm=name, rate=rate))
+    return found
+
+
+def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The pilot's decoders, and by random seed the ENTP of ``match3`` with decoders at their own rates."""
+    runs = own_rate_decoders(tier, OWN_RATES["pilot"], SEED)
+    for seed in range(seeds or (2 if tier == "smoke" else 5)):
+        entp = select(match3.MATCH3.plan(tier, seed + 1), arm="entp", seed=seed, variant="match3")[0]
+        rate = entp.config.train.max_lr
+        runs += [
+            replace(entp, labels={**entp.labels, "rate": rate}),
+            *own_rate_decoders(tier, OWN_RATES["pairs"], seed),
+        ]
+    return runs
+
+
 def costs_to(records: Sequence[Record]) -> pd.DataFrame:
     """By arm: runs that have ``WHOLE`` of the sequences, and steps and multiply-adds to it (geometric means)."""
     rows = {}
@@ -177,6 +206,8 @@ TEXT_POSITIONS = Experiment(
 )
 HOW, TITLE = dict(ALONE, tiers=MATCH3_STEPS), "Match3′ to its end: which rate suits which arm"
 MATCH3_RATES = Experiment("match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, seeded=False, **HOW)
+TITLE = "Match3′ half-way, the decoder at its own rate"
+MATCH3_OWN_RATES = Experiment("match3_own_rates", 1, TITLE, "06_match3", plan_match3_own_rates, no_claims, **HOW)
 TITLE = "Match3′ to its end, each arm at its own rate"
 MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, **HOW)
 TITLE = "Addition on the authors' windows, by checkpoint rule"

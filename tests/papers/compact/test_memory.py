@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 
+from entp_lib.validation import ConfigError
 from entp_papers.compact import laws, memory
 from entp_papers.compact.laws import Parameters
 from entp_papers.compact.memory import MemoryConfig, Schedule
@@ -18,7 +19,7 @@ MODEL = dict(symbols=8, length=5, width=12, head_width=6)
 SCHEDULE = dict(epochs=12, batch_size=16, rate=1e-2, count_every=4)
 
 
-def logits(cfg, find=memory.last_logits):
+def logits(cfg, find=memory.scored_logits):
     drawn = memory.initial_weights(cfg, torch.Generator().manual_seed(0))
     trained, frozen = ({k: v.double() for k, v in weights.items()} for weights in drawn)
     return find(cfg, trained, frozen, torch.randint(9, (5, 7), generator=torch.Generator().manual_seed(1)))
@@ -42,7 +43,8 @@ def plain(cfg, trained, frozen, tokens_ST):
             else:
                 total = total + mixing @ (z @ trained[f"{layer}.value"][h]) @ trained[f"{layer}.out"][h]
         x = memory.feed_forward(cfg, trained, layer, x + total)
-    return F.layer_norm(x[:, -1], x.shape[-1:]) @ frozen["output"]
+    scored_STD = x if cfg.scored == "every" else x[:, -1:]
+    return F.layer_norm(scored_STD, x.shape[-1:]) @ frozen["output"]
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
@@ -50,6 +52,22 @@ def plain(cfg, trained, frozen, tokens_ST):
 def test_equals_plain_attention(architecture, shape):
     cfg = MemoryConfig(width=12, head_width=5, symbols=9, architecture=architecture, n_layers=2, **shape)
     torch.testing.assert_close(logits(cfg), logits(cfg, plain), rtol=1e-10, atol=1e-10)
+
+
+def test_a_loss_at_every_position_equals_plain_attention_and_needs_a_decoder():
+    cfg = MemoryConfig(width=12, head_width=5, symbols=9, n_layers=2, n_heads=2, scored="every")
+    assert logits(cfg).shape == (5, 7, 9)
+    torch.testing.assert_close(logits(cfg), logits(cfg, plain), rtol=1e-10, atol=1e-10)
+    with pytest.raises(ConfigError, match='scored = "every" needs architecture = "decoder"'):
+        MemoryConfig(scored="every", architecture="entp")
+
+
+def test_a_loss_at_every_position_teaches_all_tokens_and_the_last_is_counted():
+    schedule = Schedule(epochs=150, batch_size=8, rate=1e-2, count_every=50)
+    cfg = MemoryConfig(**{**vars(CFG), "width": 24, "head_width": 24, "scored": "every"})
+    outcome = memory.train(cfg, schedule, 8, [0, 1])
+    assert outcome.best_R.tolist() == [8, 8]
+    assert outcome.losses_RC[:, -1].max() < 0.5 < math.log(CFG.symbols)
 
 
 def test_models_before_training_recall_as_many_as_guesses_and_scores_have_the_rank_of_a_head():
