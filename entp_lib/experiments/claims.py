@@ -176,15 +176,20 @@ def row_of(claim: dict, found: Measurement | Check | Observation | None) -> dict
     return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
-def multiplicity(judged: pd.DataFrame) -> str:
-    """Sentence on multiplicity: intervals in a table, how many of them exclude zero, and how many would by chance.
+def tested(judged: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a ledger whose intervals test whether anything differs, which corrections for their number count.
 
     Left out are rows that compare nothing, for a reason of their own, and those that are judged by a ``rule``: nobody
     would suppose zero there.
     """
     measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
     rules = reference_claims().set_index("id")["rule"]
-    measured = measured[measured["id"].map(rules) == ""]
+    return measured[measured["id"].map(rules) == ""]
+
+
+def multiplicity(judged: pd.DataFrame) -> str:
+    """Sentence on multiplicity: intervals in a table, how many of them exclude zero, and how many would by chance."""
+    measured = tested(judged)
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     return (
         f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "

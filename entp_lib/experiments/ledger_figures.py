@@ -2,8 +2,10 @@
 
 import re
 import textwrap
+from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -24,7 +26,7 @@ ANSWER_COLOURS = {
     "open": "#7F7F7F",
     "uninformative": "#C8C8C8",
 }
-EQUAL_STEPS, EQUAL_MULTIPLY_ADDS = "equal steps", "equal multiply-adds"
+EQUAL_STEPS = "equal steps"
 
 
 def short(statement: str, width: int = 52, lines: int = 2) -> str:
@@ -62,33 +64,46 @@ def forest(ledger: pd.DataFrame) -> Figure:
 
 
 def bought(table: pd.DataFrame) -> Figure:
-    """Draw ENTP's lead over a decoder: a row per task, equal steps beside equal multiply-adds, coloured by answer.
+    """Draw ENTP's lead over a decoder: a row per task, equal steps beside equal compute, coloured by answer.
 
-    ``table``: columns drawn_as, budget, value, low, high (shares of the way from guessing to a perfect score), answer;
-    of what was run. Rows without ``drawn_as`` are left out. A hollow mark is at equal token-forwards, which stand where
-    no decoder had ENTP's multiply-adds.
+    ``table``: columns drawn_as, budget, unit, value, low, high, answer, of what was run. Shares of the way to a perfect
+    score are drawn above, nats of text below on an axis of their own. Rows without ``drawn_as`` are left out; a
+    comparison that was not run says so.
     """
-    table = table[table["drawn_as"] != ""]
+    table = table[(table["drawn_as"] != "") & table["value"].notna()]
+    parts = {unit: part for unit, part in table.groupby("unit", sort=False)}
+    heights = [part["drawn_as"].nunique() for part in parts.values()]
+    fig, axes = panels(
+        2, len(parts) or 1, width=3.6, height=(1.4 + 0.3 * sum(heights)) / max(len(parts), 1), squeeze=False,
+        gridspec_kw={"height_ratios": [count + 0.8 for count in heights] or [1]},
+    )  # fmt: skip
+    for (unit, part), pair in zip(parts.items(), axes, strict=False):
+        draw_leads(pair, part)
+        pair[0].sharex(pair[1])
+        for ax in pair:
+            ax.set_xlabel({"share": "share of the way to a perfect score", "nats": "nats a byte"}[unit], fontsize=8)
+    for ax, title in zip(axes[0], ("equal steps", "equal compute"), strict=True):
+        ax.set_title(f"{title}\n← decoder ahead    ENTP ahead →", fontsize=9)
+    seen = set(table["answer"])
+    handles = [Line2D([], [], color=c, marker="o", lw=2, label=a) for a, c in ANSWER_COLOURS.items() if a in seen]
+    fig.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+    return fig
+
+
+def draw_leads(axes: Sequence[Axes], table: pd.DataFrame) -> None:
+    """Draw one unit's leads on two axes, at equal steps and at equal compute, a line a task."""
     places = {task: row for row, task in enumerate(dict.fromkeys(table["drawn_as"]))}
-    fig, axes = panels(2, width=3.6, height=0.9 + 0.27 * len(places), sharey=True, sharex=True)
     for row in table.itertuples():
-        ax, at, colour = axes[int(row.budget != EQUAL_STEPS)], places[row.drawn_as], ANSWER_COLOURS[row.answer]
-        full = colour if row.budget != "equal token-forwards" else "white"
-        bars(ax, [row.value], [at], row.low, row.high, across=True, fmt="o", color=colour, mfc=full, elinewidth=2)
+        ax, colour = axes[int(row.budget != EQUAL_STEPS)], ANSWER_COLOURS[row.answer]
+        bars(
+            ax, [row.value], [places[row.drawn_as]], row.low, row.high, across=True, fmt="o", color=colour, elinewidth=2
+        )
     found = set(zip(table["budget"] != EQUAL_STEPS, table["drawn_as"], strict=True))
-    for i, (ax, title) in enumerate(zip(axes, (EQUAL_STEPS, EQUAL_MULTIPLY_ADDS), strict=True)):
+    for i, ax in enumerate(axes):
         ax.axvline(0, color="grey", lw=0.8)
-        ax.set_title(title)
+        ax.set_ylim(max(len(places), 1) - 0.5, -0.5)
         for task, at in places.items():
             if (bool(i), task) not in found:
                 ax.text(0, at, "not run", color="grey", fontsize=8, ha="center", va="center", backgroundcolor="white")
     axes[0].set_yticks(range(len(places)), [name[:1].upper() + name[1:] for name in places])
-    axes[0].set_ylim(max(len(places), 1) - 0.5, -0.5)
-    fig.get_layout_engine().set(w_pad=0.14)  # letters are wider at a notebook's resolution
-    fig.supxlabel("← decoder ahead    (share of the way from guessing to a perfect score)    ENTP ahead →", fontsize=9)
-    seen = set(table["answer"])
-    handles = [Line2D([], [], color=c, marker="o", lw=2, label=a) for a, c in ANSWER_COLOURS.items() if a in seen]
-    if "equal token-forwards" in set(table["budget"]):
-        handles.append(Line2D([], [], color="k", marker="o", mfc="white", lw=0, label="hollow: equal token-forwards"))
-    fig.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False)
-    return fig
+    axes[1].set_yticks(range(len(places)), [""] * len(places))

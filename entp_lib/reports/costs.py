@@ -4,10 +4,12 @@ Both go by the seconds of stored records. Operations are those of ``entp_lib.exp
 """
 
 import contextlib
+import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -17,7 +19,7 @@ from entp_lib.experiments.experiment import own, spent
 from entp_lib.experiments.frames import processor_share
 from entp_lib.records.execution import Config, device_for
 from entp_lib.records.provenance import available_cores
-from entp_lib.records.store import Store, is_complete
+from entp_lib.records.store import Record, Store, is_complete
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.validation import ConfigError, require
 
@@ -39,8 +41,9 @@ Cores were often shared with other work, which lengthens both, so that times are
 ## Extrapolated
 
 Tiers without records: multiply-adds of all their training steps, counted; core-hours at the rate that \
-the same experiment's `quick` runs reached; GPU-hours at an assumed 1e14 operations a second, a tenth of \
-an H200's peak. Evaluation is left out, and nothing in this table was measured on a GPU.
+the stored runs of the same precision reached whose steps are nearest in size; GPU-hours at an assumed \
+1e14 operations a second, a tenth of an H200's peak. Evaluation is left out, and nothing in this table was \
+measured on a GPU.
 
 {}
 """
@@ -76,56 +79,92 @@ def measured(store: Store) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("")
 
 
+@dataclass(frozen=True)
+class Rate:
+    """The multiply-adds a second that stored CPU runs of one precision and size of step reached."""
+
+    precision: str
+    step_operations: float
+    rate: float
+
+
+def measured_rates(records: Iterable[Record]) -> list[Rate]:
+    """The median rate of one core for each precision and size of a step among records of CPU training runs."""
+    found = defaultdict(list)
+    for record in records:
+        config = record.config
+        if not isinstance(config, RunConfig) or config.tier not in ON_CPU or not is_complete(record):
+            continue
+        took = record.provenance["train_seconds"] * processor_share(record)
+        operations = training_operations(config)
+        if took > 0:
+            found[config.train.precision, operations / config.train.steps].append(operations / took)
+    return [Rate(*kind, statistics.median(rates)) for kind, rates in found.items()]
+
+
+def all_records(store: Store) -> Iterable[Record]:
+    """The records of every experiment."""
+    return (record for name in EXPERIMENTS for record in store.all(name))
+
+
+def seconds_of(config: RunConfig, rates: Sequence[Rate]) -> float:
+    """Seconds of a core for a run, at the rate of the stored runs in its precision whose steps are nearest in size.
+
+    ``rates`` of another precision count where none has the run's; NaN where there are none.
+    """
+    operations = training_operations(config)
+    step = operations / config.train.steps
+    alike = [rate for rate in rates if rate.precision == config.train.precision] or rates
+    if not alike:
+        return math.nan
+    nearest = min(alike, key=lambda rate: abs(math.log(rate.step_operations / step)))
+    return operations / nearest.rate
+
+
 def extrapolated(store: Store) -> pd.DataFrame:
     """A row for each tier of training runs without records: multiply-adds, of its first random seed times the number.
 
-    Core-hours are at the rate of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
+    Core-hours are at the rate of ``seconds_of``, measured; GPU-hours at ``GPU_RATE``.
     """
-    rows = []
+    rows, rates = [], measured_rates(all_records(store))
     for experiment in EXPERIMENTS.values():
-        quick = [r for r in experiment.stored(store, "quick") or [] if isinstance(r.config, RunConfig)]
-        if not quick:
-            continue
-        took = sum(r.provenance["train_seconds"] * processor_share(r) for r in quick)
-        rate = sum(training_operations(r.config) for r in quick) / took
         for tier in ("gpu", "paper"):
             once, every = experiment.configs(tier, 1), experiment.configs(tier, 0)
-            counted = sum(training_operations(config) for config in once if isinstance(config, RunConfig))
-            if counted and not experiment.stored(store, tier):
-                operations = counted * len(every) / len(once)
-                row = {"experiment": experiment.name, "tier": tier, "runs": len(every)}
-                row["multiply-adds"] = f"{operations:.1e}"
-                row["core-hours"] = f"{operations / rate / 3600:,.0f}"
-                row["GPU-hours"] = f"{2 * operations / GPU_RATE / 3600:.2g}"
-                rows.append(row)
+            runs = [config for config in once if isinstance(config, RunConfig)]
+            if not runs or experiment.stored(store, tier):
+                continue
+            times = len(every) / len(once)
+            operations = times * sum(map(training_operations, runs))
+            seconds = times * sum(seconds_of(config, rates) for config in runs)
+            row = {"experiment": experiment.name, "tier": tier, "runs": len(every)}
+            row["multiply-adds"] = f"{operations:.1e}"
+            row["core-hours"] = f"{seconds / 3600:,.0f}"
+            row["GPU-hours"] = f"{2 * operations / GPU_RATE / 3600:.2g}"
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
 def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu") -> tuple[float, int]:
     """Wall seconds of runs of one tier, ``jobs`` at a time, and how many of them are like no stored run.
 
-    A run takes the median seconds of records that differ from it in seeds alone. Another training run takes its
-    multiply-adds at the median rate of all records of these experiments, the project's where ``store`` has
-    none; those on a GPU go by records of a GPU.
+    A run takes the median seconds of records that differ from it in seeds alone; another training run on a CPU those
+    of ``seconds_of``. Those on a GPU go by records of a GPU.
     """
-    names, seconds, kinds = {c.experiment for c in configs}, defaultdict(list), {}
+    names, seconds, alike = {c.experiment for c in configs}, defaultdict(list), []
     for place in (store, Store()):
         for record in (r for name in names for r in place.all(name) if is_complete(r) and spent(r)):
             if ("cuda" in record.provenance) == (device == "cuda"):
                 seconds[family(record.config)].append(spent(record))
-                kinds.setdefault(family(record.config), record.config)
+                alike.append(record)
         if seconds:
             break
     each = {key: statistics.median(found) for key, found in seconds.items()}
 
-    work = {}
-    for key, config in (kinds | {family(config): config for config in configs}).items():
+    unlike = [c for c in configs if family(c) not in each and isinstance(c, RunConfig) and device == "cpu"]
+    rates = measured_rates(alike or all_records(Store())) if unlike else []
+    for config in unlike:
         with contextlib.suppress(ConfigError):  # a run whose data are not there: it will say so
-            work[key] = training_operations(config) if isinstance(config, RunConfig) else 0.0
-    rates = [work[key] / took for key, took in each.items() if work.get(key)]
-    for key in work.keys() - each.keys() if rates else ():
-        if work[key]:
-            each[key] = work[key] / statistics.median(rates)
+            each[family(config)] = seconds_of(config, rates)
     took = [each[family(config)] for config in configs if family(config) in each]
     return max(sum(took) / max(1, min(jobs, len(took))), *took, 0.0), len(configs) - len(took)
 

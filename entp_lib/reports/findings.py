@@ -1,24 +1,24 @@
-"""Who is ahead at which budget, and the answers that README, the generated pages and notebook 00 give, by the ledger.
+"""The table of claims, and the pages generated from the ledger: README's part, findings, the ledger in two parts.
 
-``results/reference/<paper>/comparisons.csv`` says which claim or question answers for which task at which budget. A
-difference, divided by the distance from what guessing gets to a perfect score (the ``scale`` of a ledger's row; on text
-a loss of 0, which nobody can have), is a share of one way, and positive means that ENTP is ahead.
+``results/reference/answers.csv`` is the one file of what the papers say and what was seen here: README, notebook 00,
+``docs/findings.md`` and the end of ``./run_all.sh`` show its sentences. ``rests_on`` names the verdicts that a sentence
+supposes; that of the first is shown in plain words. A sentence whose verdict has moved is refused, or marked.
 
-``results/reference/answers.csv`` has a reader's questions and the sentences; ``rests_on`` names the verdicts that their
-words suppose, and a test asks for other words when one of them changes.
+``results/reference/<paper>/comparisons.csv`` says which row answers for which task at which budget. A difference in
+accuracy or error, divided by the distance from what guessing gets to a perfect score, is a share of one way, and
+positive means that ENTP is ahead. Text stays in nats.
 """
 
 import argparse
 import re
+import textwrap
 from pathlib import Path
 
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.config import TIERS
 from entp_lib.experiments import claims
-from entp_lib.experiments.claims import OPEN, UNINFORMATIVE
-from entp_lib.experiments.measurements import MIN_PAIRS
+from entp_lib.experiments.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lib.files import read_table, read_text, write_atomically
 from entp_lib.records.store import Store
 from entp_lib.reports import costs
@@ -27,34 +27,45 @@ from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.statistics import exceeds, holm, p_value
 from entp_lib.validation import require
 
-BUDGETS = {
-    "equal_steps": "equal steps",
-    "equal_multiply_adds": "equal multiply-adds",
-    "equal_token_forwards": "equal token-forwards",
-}
+BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
 AHEAD, BEHIND = "ENTP ahead", "decoder ahead"
 UNDECIDED = {"not attempted": "not run yet", "inconclusive": OPEN, OPEN: OPEN, UNINFORMATIVE: UNINFORMATIVE}
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
-TIER_WORDS = {
-    "smoke": "seconds; tests the code and claims nothing",
-    "quick": "a reduced task, minutes on two CPU cores",
-    "overnight": "a reduced task trained for longer, a few nights on two CPU cores in all",
-    "gpu": "the paper's task within half an hour on one data-centre GPU",
-    "paper": "the paper's task, model and schedule",
+# Verdicts as README says them; those of questions are plain already.
+PLAIN = {
+    "reproduced": "holds",
+    "verified": "holds",
+    "verified with correction": "holds, corrected",
+    "same direction": "points the same way",
+    "not reproduced": "not seen at our size",
+    "inconclusive": "undecided",
+    OPEN: "undecided",
+    UNINFORMATIVE: "could not tell",
+    "refuted": "false",
+    "unproved": "unproved",
+    "not attempted": "not run yet",
+    EQUAL: "no difference",
 }
-PAGE_COLUMNS = ("what was asked", "answer", "numbers (+: ENTP, or writing, is better)", "how sure", "where")
+TALLIED = ("holds", "holds, corrected", "points the same way", "not seen at our size", "false", "unproved")
+TALLIED += ("undecided", "could not tell", "not run yet")
+PAPERS = {
+    "entp": "ENTP",
+    "looped": "looped Transformers",
+    "compact": "compact Transformers",
+    "scratchpad": "inductive scratchpads",
+    "encoder_decoder": "encoder and decoder",
+}
+WRITTEN = "<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->"
 VERDICTS = Path(__file__).parent / "verdicts.md"  # what each of them means
-FIGURE = (
-    "![ENTP's lead over a decoder, task by task, at equal steps and at equal multiply-adds]"
-    "(figures/00_full_attention.png)"
-)
+ANSWERS = "results/reference/answers.csv"
 
 
 def comparisons(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for each task and budget: value, low, high and margin in shares, answer, tier, seeds, claim and records.
+    """A row for each task and budget: value, low, high and margin in ``unit``, answer, tier, seeds, claim and records.
 
-    ``table``: a ledger. The answer follows the rule of our own questions, whether a paper claims the row or not, and is
-    open where its verdict is. KeyError for a claim that the ledger does not have.
+    ``table``: a ledger. ``unit`` is "share" of the way from guessing to a perfect score, or "nats" of text. The answer
+    follows the rule of our own questions, whether a paper claims the row or not, and is open where its verdict is.
+    KeyError for a claim that the ledger does not have.
     """
     files = sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
     tasks = [read_table(path, ["task", *BUDGETS, "drawn_as"], needed=("task", "equal_steps")) for path in files]
@@ -68,55 +79,44 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
             row, margin = rows.loc[claim], margins[claim]
             sides = dict(pairs=int(row["seeds"]), margin=margin, positive=AHEAD, negative=BEHIND)
             decided = UNDECIDED.get(row["verdict"]) or claims.answer(row["low"], row["high"], **sides)
-            shares = {"value": row["our_value"], "low": row["low"], "high": row["high"], "margin": margin}
+            unit, scale = ("nats", 1.0) if row.get("unit") == "nats" else ("share", row["scale"])
+            measured = {"value": row["our_value"], "low": row["low"], "high": row["high"], "margin": margin}
             found.append(
-                {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget}
-                | {name: number / row["scale"] for name, number in shares.items()}
+                {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget, "unit": unit}
+                | {name: number / scale for name, number in measured.items()}
                 | {"answer": decided, **row[["tier", "seeds", "records"]], "claim": claim}
             )
     return pd.DataFrame(found)
 
 
-def together(compared: pd.DataFrame) -> str:
-    """``comparisons`` that are informative, corrected for their number by Holm's method; the result as a sentence."""
-    enough = compared["low"].notna() & (compared["seeds"] >= MIN_PAIRS)
-    measured = compared[enough & (compared["answer"] != UNINFORMATIVE)]
-    p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+def leads(ledger_table: pd.DataFrame) -> str:
+    """Say which leads of ``comparisons`` stand after Holm's correction over all intervals that test a difference."""
+    measured = claims.tested(ledger_table)
+    p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
     alone = exceeds(measured["low"], 0) | exceeds(0, measured["high"])
-    kept = measured[holm(p_values)]
-    sides = kept.groupby(["task", kept["value"].gt(0).map({True: "ENTP", False: "decoder"})], sort=False)
-    names = [f"{task} ({who} at {' and '.join(part['budget'])})" for (task, who), part in sides]
+    standing = set(measured.loc[holm(p_values), "id"])
+    compared = comparisons(ledger_table)
+    kept = compared[compared["claim"].isin(standing)]
+    sentences = []
+    for budget, words in (("equal steps", "after equally many steps"), ("equal multiply-adds", "at equal compute")):
+        for who, ahead in (("ENTP", kept["value"] > 0), ("the decoder", kept["value"] < 0)):
+            tasks = kept.loc[ahead & (kept["budget"] == budget), "task"].tolist()
+            if tasks:
+                sentences.append(f"{words} {who} is ahead on {'; '.join(tasks)}")
     return (
-        f"{len(measured)} intervals ({(measured['drawn_as'] == '').sum()} of tasks not drawn), {alone.sum()} of which "
-        f"exclude zero; by Holm's correction for all of them "
-        f"{len(kept)} remain: {'; '.join(names) or 'none'}"
-    )
-
-
-def headline(table: pd.DataFrame) -> str:
-    """The answer in three sentences: who is ahead at equal steps, at equal multiply-adds, and at which scale."""
-    drawn = comparisons(table).query("drawn_as != ''")
-
-    def names(budget: str, answer: str) -> str:
-        found = drawn.loc[(drawn["budget"] == BUDGETS[budget]) & (drawn["answer"] == answer), "drawn_as"].tolist()
-        return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found) or "nothing"
-
-    large = int(table.loc[table["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum())
-    scale = f"{large} comparisons ran at the paper's size." if large else "No comparison has the paper's scale yet."
-    return (
-        f"At equal training steps ENTP leads on {names('equal_steps', AHEAD)}. The decoder leads on "
-        f"{names('equal_steps', BEHIND)}. On the others we see no difference, or could not have seen one.\n"
-        f"With ENTP's multiply-adds the decoder leads on {names('equal_multiply_adds', BEHIND)}, and ENTP on "
-        f"{names('equal_multiply_adds', AHEAD)}.\n"
-        "All models are small, trained on two CPU cores with five paired random seeds, nearly all at one learning rate "
-        f"a task. {scale}"
+        "Comparisons rest on five random seeds, both models from the same weights on the same batches. Of "
+        f"{len(measured)} 95 % intervals {alone.sum()} exclude zero. Corrected for their number (Holm), these leads "
+        f"stand: {'. '.join(map(sentence_case, sentences)) or 'none'}."
     )
 
 
 def answers() -> pd.DataFrame:
-    """The questions a reader asks, their answers, and the verdicts that the words suppose."""
-    columns = ["asked", "answer", "numbers", "sure", "rests_on"]
-    return read_table(paths.reference() / "answers.csv", columns, needed=("asked", "answer")).fillna("")
+    """Return what the papers say, the sentences that answer it, and the verdicts that these suppose.
+
+    Columns: says, here, numbers, sure, rests_on, and front, which is set in the rows that README shows.
+    """
+    columns = ["says", "here", "numbers", "sure", "rests_on", "front"]
+    return read_table(paths.reference() / "answers.csv", columns, needed=("says", "here", "rests_on")).fillna("")
 
 
 def supposed(rests_on: str) -> dict[str, str]:
@@ -125,31 +125,161 @@ def supposed(rests_on: str) -> dict[str, str]:
     return {claim.strip(): verdict for claim, verdict in pairs}
 
 
-def page(table: pd.DataFrame) -> str:
-    """The page ``docs/findings.md`` as Markdown, for a ledger: a row a question, then the scale of what ran."""
-    shown = claims.readable(table, ["ours", "95 % interval"])
+def table_of_claims(ledger_table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
+    """Return the table of claims: says, verdict (in plain words), here, numbers, sure, claim, front.
+
+    A name in braces stands for a row's value: ``{T3-all:.2f}`` for its size in a sentence, ``{T3-all}`` for value and
+    interval among the numbers. ``strict``: ConfigError where a sentence supposes a verdict that is another now, or a
+    row that is not there; else the sentence says so itself.
+    """
+    rows, shown = ledger_table.set_index("id"), claims.readable(ledger_table, ["ours", "95 % interval"])
+
+    def size(match: re.Match) -> str:
+        return format(abs(rows.loc[match[1], "our_value"]), match[2])
 
     def number(match: re.Match) -> str:
         row = shown.loc[match[1]]
         return f"{row['ours']} ({row['95 % interval']})" if row["ours"] else "not run yet"
 
-    rows = []
+    found = []
     for row in answers().itertuples():
-        where = [claims.link(claim).replace("](<", "](<../") for claim in supposed(row.rests_on)]
-        numbers = re.sub(r"\{([^}]+)\}", number, row.numbers)
-        rows.append([row.asked, row.answer, numbers, row.sure, ", ".join(dict.fromkeys(where))])
-    measured = table.loc[table["our_value"].notna(), "tier"]
-    counts, large = measured.value_counts(), int(measured.isin(PAPER_SCALE).sum())
-    by_tier = ", ".join(f"{counts[tier]} at `{tier}` ({TIER_WORDS[tier]})" for tier in TIERS if tier in counts)
-    scale = f"**No comparison has the paper's scale yet.** Comparisons measured: {by_tier or 'none'}."
-    if large:
-        scale = f"{large} of {len(measured)} measured comparisons ran at the paper's size; by tier: {by_tier}."
+        wanted = supposed(row.rests_on)
+        for claim in wanted:
+            require(claim in rows.index, f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks")
+        moved = {c: verdict for c, verdict in wanted.items() if rows.loc[c, "verdict"] != verdict}
+        changes = "; ".join(f"{c} is {rows.loc[c, 'verdict']!r} and was {verdict!r}" for c, verdict in moved.items())
+        require(not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}")
+        claim = next(iter(wanted))
+        verdict = rows.loc[claim, "verdict"]
+        sentence = f"(to be written anew: {changes})" if moved else re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
+        found.append(
+            {
+                "says": row.says,
+                "verdict": PLAIN.get(verdict, verdict),
+                "here": sentence,
+                "numbers": re.sub(r"\{([^}]+)\}", number, row.numbers),
+                "sure": row.sure,
+                "claim": claim,
+                "front": bool(row.front),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def tally(ledger_table: pd.DataFrame) -> pd.DataFrame:
+    """Count the statements of each paper, of theory and of trained models, by verdict in plain words."""
+    stated = ledger_table[ledger_table["kind"] != "question"]
+    paper = claims.reference_claims().set_index("id")["paper"]
+    kinds = {"theory": "what it proves or defines", "empirical": "what trained models do"}
+    rows = pd.DataFrame(
+        {
+            "paper": stated["id"].map(paper),
+            "statements on": stated["kind"].map(kinds),
+            "verdict": stated["verdict"].map(lambda verdict: PLAIN.get(verdict, verdict)),
+        }
+    )
+    counts = rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
+    counts = counts.reindex(columns=[word for word in TALLIED if word in counts])
+    order = [(name, kind) for name in PAPERS for kind in kinds.values() if (name, kind) in counts.index]
+    counts = counts.loc[order]
+    index = pd.DataFrame([(PAPERS[name], kind) for name, kind in order], columns=["paper", "statements on"])
+    return pd.concat([index, counts.reset_index(drop=True)], axis=1)
+
+
+def tally_sentence(ledger_table: pd.DataFrame) -> str:
+    """Say in two sentences how the ENTP paper's statements on trained models came out, and what ran at its size."""
+    stated = ledger_table[ledger_table["kind"] == "empirical"]
+    paper = claims.reference_claims().set_index("id")["paper"]
+    words = stated.loc[stated["id"].map(paper) == "entp", "verdict"].map(PLAIN)
+    counts = words.value_counts()
+    parts = [f"{counts[word]} {word}" for word in TALLIED if word in counts]
+    large = stated.loc[stated["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum()
+    size = f"{large} comparisons ran at the paper's size." if large else "Nothing has run at the paper's size yet."
+    return f"Of {len(words)} statements of the ENTP paper on trained models: {', '.join(parts)}. {size}"
+
+
+def front(ledger_table: pd.DataFrame) -> str:
+    """README's part as Markdown: the table of claims, the tally, and the leads that stand after correction."""
+    table = table_of_claims(ledger_table).query("front")
+    rows = [
+        {
+            "the paper says": row.says,
+            "here": f"**{sentence_case(row.verdict)}.** {row.here}",
+            "": claims.link(row.claim),
+        }
+        for row in table.itertuples()
+    ]
     return (
-        "# Findings\n\n<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n\n"
-        f"{costs.markdown_table(pd.DataFrame(rows, columns=PAGE_COLUMNS))}\n\n{scale}\n\n"
-        "Every claim and question, with its interval, margin and caveats, is in `results/claims.csv` and "
-        "`results/questions.csv`; the site (`./run_all.sh --site`) has them as a table to filter and search.\n\n"
+        f"{costs.markdown_table(pd.DataFrame(rows))}\n\n**The tally.** {tally_sentence(ledger_table)}\n\n"
+        f"**How sure.** {leads(ledger_table)}"
+    )
+
+
+def sentence_case(text: str) -> str:
+    """The text with a capital at its beginning, if that is a word of small letters."""
+    return text[:1].upper() + text[1:]
+
+
+def plain_table(ledger_table: pd.DataFrame, width: int = 100) -> str:
+    """The table of claims as plain text for a terminal, with the tally."""
+    lines = []
+    for row in table_of_claims(ledger_table, strict=False).query("front").itertuples():
+        lines.append(f"- {row.says}")
+        answer = f"{sentence_case(row.verdict)}. {row.here}"
+        lines.append(textwrap.fill(answer, width, initial_indent="    ", subsequent_indent="    "))
+    return "\n".join([*lines, "", textwrap.fill(tally_sentence(ledger_table), width)])
+
+
+def page(ledger_table: pd.DataFrame) -> str:
+    """The page ``docs/findings.md`` as Markdown: papers' claims, questions of ours, the tally, what could not tell."""
+    table = table_of_claims(ledger_table)
+    where = [claims.link(claim).replace("](<", "](<../") for claim in table["claim"]]
+    shown = pd.DataFrame(
+        {
+            "statement": table["says"],
+            "here": [f"**{sentence_case(row.verdict)}.** {row.here}" for row in table.itertuples()],
+            "numbers (+: ENTP, or writing, is better)": table["numbers"],
+            "how sure": table["sure"],
+            "where": where,
+        }
+    )
+    untold = ledger_table[ledger_table["part"] == "could not tell"]
+    of_untold = claims.readable(untold, ["statement"])
+    reasons = pd.DataFrame(
+        {
+            "statement": of_untold["statement"],
+            "why it could not tell": untold.set_index("id")["why"],
+            "where": [claims.link(claim).replace("](<", "](<../") for claim in untold["id"]],
+        }
+    )
+    return (
+        f"# Findings\n\n{WRITTEN}\n\n## What the papers say\n\n{costs.markdown_table(shown[table['front']])}\n\n"
+        f"{tally_sentence(ledger_table)}\n\n## What we asked beside\n\n"
+        f"{costs.markdown_table(shown[~table['front']].rename(columns={'statement': 'question'}))}\n\n"
+        f"{leads(ledger_table)}\n\n"
+        f"## The tally, paper by paper\n\n{costs.markdown_table(tally(ledger_table))}\n\n"
+        f"## Tried, could not tell\n\nToo little was learned, or the task was too easy, for a difference to show.\n\n"
+        f"{costs.markdown_table(reasons)}\n\n"
+        "Every row with its interval, margin and caveats stands in [the ledger](ledger.md), in `results/claims.csv` "
+        "and in `results/questions.csv`.\n\n"
         f"## Verdicts\n\n{read_text(VERDICTS)}"
+    )
+
+
+def ledger_page(ledger_table: pd.DataFrame) -> str:
+    """The page ``docs/ledger.md`` as Markdown: the rows that matter, then the annex."""
+    columns = ["statement", "ours", "95 % interval", "margin", "tier", "seeds"]
+
+    def part(name: str) -> str:
+        rows = ledger_table[ledger_table["part"] == name]
+        shown = claims.readable(rows, columns).rename(columns={"tier": "scale"})
+        shown["where"] = [claims.link(claim).replace("](<", "](<../") for claim in rows["id"]]
+        return costs.markdown_table(shown)
+
+    return (
+        f"# The ledger\n\n{WRITTEN}\n\nWhat each row says, our value with its 95 % interval over pairs of runs, and "
+        "the verdict that follows by rule ([findings](findings.md) says what each means, and lists the rows that could "
+        f"not tell).\n\n## The rows that matter\n\n{part('main')}\n\n## Annex\n\n{part('annex')}\n"
     )
 
 
@@ -158,12 +288,13 @@ def generated() -> dict[Path, str]:
     store, readme = Store(read_only=True), read_text(paths.root() / "README.md")
     table = ledger(store)
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
-    parts = {"findings": f"{headline(table)}\n\n{FIGURE}", "notebooks": " · ".join(links) + ".\n"}
+    parts = {"findings": front(table), "notebooks": " · ".join(links) + ".\n"}
     for name, part in parts.items():
         pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
         readme, found = re.subn(pattern, lambda m, part=part: m[1] + part + m[2], readme)
         require(found > 0, f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
     pages = {"README.md": readme, "docs/findings.md": page(table), "docs/costs.md": costs.page(store)}
+    pages["docs/ledger.md"] = ledger_page(table)
     return {paths.root() / name: text for name, text in pages.items()}
 
 

@@ -172,7 +172,7 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
         new = paths.relative(paths.new_figures())
         print(f"\nfigures and ledger of this run: {new} and {paths.relative(paths.new_figures().parent)}/claims.csv")
     if judged is not None and not options.only:
-        print(f"\n{findings.headline(judged)}\n\nWhere to look next: ./run_all.sh --lab, or docs/findings.md")
+        print(f"\n{findings.plain_table(judged)}\n\nWhere to look next: ./run_all.sh --lab, or docs/findings.md")
     failed = [r for r in results if r.status != "ok"]
     for result in failed:
         print(f"{result.notebook}: {result.error}", file=sys.stderr)

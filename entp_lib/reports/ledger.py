@@ -1,7 +1,7 @@
 """The ledger of all papers, derived from the records: claims of papers, and apart from them our own questions."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -9,11 +9,11 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST, RunConfig
 from entp_lib.experiments.caveats import differing_settings
-from entp_lib.experiments.claims import judge, multiplicity, readable, reference_claims
+from entp_lib.experiments.claims import UNINFORMATIVE, judge, multiplicity, readable, reference_claims
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation, strongest
-from entp_lib.files import write_atomically
+from entp_lib.files import read_table, write_atomically
 from entp_lib.records.provenance import pairs_apart, processes
 from entp_lib.records.store import Record, Store
 from entp_lib.registry import EXPERIMENTS
@@ -37,7 +37,7 @@ def judged(store: Store) -> pd.DataFrame:
     distance from what guessing gets to the best there is in the unit of the row (1 for accuracies and errors without
     levels, NaN where it is not known). ``differs``: settings that are not those of the paper; ``caveats``, the
     reservations about its verdict: code that no commit has, twins that were made apart, models that were still
-    improving. No row rests on seconds.
+    improving; ``part``, by ``part_of``. No row rests on seconds.
     """
     best = strongest(  # one seed at a higher tier cannot conclude: it must not hide five at a lower one
         (m, (experiment, records))
@@ -55,7 +55,21 @@ def judged(store: Store) -> pd.DataFrame:
             levels |= {m.claim: abs(m.levels[0].ceiling - m.levels[0].floor)} if m.levels else {}
     usual = table["unit"].map({"accuracy": 1.0, "error": 1.0})
     differs, caveats = (table["id"].map(found).fillna("") for found in (differs, caveats))
-    return table.assign(differs=differs, caveats=caveats, scale=table["id"].map(levels).fillna(usual))
+    main = set(main_rows())
+    parts = [part_of(row.id, row.verdict, main) for row in table.itertuples()]
+    return table.assign(differs=differs, caveats=caveats, part=parts, scale=table["id"].map(levels).fillna(usual))
+
+
+def main_rows() -> list[str]:
+    """Ids of the rows that matter, of ``results/reference/main_rows.csv``; all others are the annex."""
+    return read_table(paths.reference() / "main_rows.csv", ["id"], needed=("id",))["id"].tolist()
+
+
+def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
+    """Whether a row is of the ledger's ``main`` part, of its ``annex``, or of what ``could not tell``."""
+    if verdict == UNINFORMATIVE:
+        return "could not tell"
+    return "main" if claim in main else "annex"
 
 
 def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:

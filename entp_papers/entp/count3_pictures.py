@@ -179,7 +179,8 @@ def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
     for name, runs in {LOG: authors_log(), **settings}.items():
         ends = way_of(runs[0].config.task_params if name != LOG else PAPER_TASK)
         seeds = dict.fromkeys(r.labels["seed"] for r in runs)
-        by_seed = {seed: step_ratios(select(runs, seed=seed, arm=TWINS), *ends, SHARES) for seed in seeds}
+        smoothing = 1 if name == LOG else 3  # the log comes smoothed
+        by_seed = {s: step_ratios(select(runs, seed=s, arm=TWINS), *ends, SHARES, smoothing) for s in seeds}
         whole = pd.DataFrame(by_seed).dropna().rename_axis("share").reset_index()
         rows.append(whole.melt("share", var_name="seed", value_name="ratio").assign(setting=name))
     return pd.concat(rows, ignore_index=True)

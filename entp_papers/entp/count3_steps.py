@@ -73,27 +73,35 @@ def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [gate_run(tier, name, arm) for name in settings for arm in TWINS]
 
 
-def steps_to_loss(record: Record, loss: float) -> float | None:
-    """Steps until the held-out loss, a running mean of three evaluations, is at ``loss`` or below, interpolated."""
-    losses = pd.Series(record.curves["loss"]).rolling(3, min_periods=1).mean().cummin().to_numpy()
+def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | None:
+    """Return the step, interpolated, at which the held-out loss comes down to ``loss``; None where it never does.
+
+    The loss is the running mean of ``smoothing`` evaluations.
+    """
+    losses = pd.Series(record.curves["loss"]).rolling(smoothing, min_periods=1).mean().cummin().to_numpy()
     steps = np.asarray(record.curves["step"], dtype=float)
     if losses[-1] > loss:
         return None
     return float(np.exp(np.interp(-loss, -losses, np.log(steps))))
 
 
-def steps_to(records: Sequence[Record], start: float, end: float, shares: Sequence[float]) -> pd.DataFrame:
+def steps_to(
+    records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
+) -> pd.DataFrame:
     """Steps of a decoder and an ENTP (columns) to a held-out loss, by share of the way from ``start`` to ``end`` nats.
 
     One run each, labelled by ``arm``; NaN where a run is not there or does not come so far.
     """
-    found = {r.labels["arm"]: [steps_to_loss(r, start + share * (end - start)) for share in shares] for r in records}
+    losses = [start + share * (end - start) for share in shares]
+    found = {r.labels["arm"]: [steps_to_loss(r, loss, smoothing) for loss in losses] for r in records}
     return pd.DataFrame(found, index=list(shares), columns=list(TWINS), dtype=float)
 
 
-def step_ratios(records: Sequence[Record], start: float, end: float, shares: Sequence[float]) -> pd.Series:
+def step_ratios(
+    records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
+) -> pd.Series:
     """Steps of a decoder over ENTP's to the same held-out loss, by share, from ``steps_to``."""
-    steps = steps_to(records, start, end, shares)
+    steps = steps_to(records, start, end, shares, smoothing)
     return steps["decoder"] / steps["entp"]
 
 
@@ -136,7 +144,12 @@ def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
 # two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is a little further, in nats.
 END, END_STEPS, END_LOSS = "rate 5e-4", 20_000, 1.61
 # By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come there.
-ENDS = {"F2-end-speed": (1.0, "log_step"), "F2-end-beyond": (2.0, "log_step"), "F2-end-cost": (1.0, "log_operations")}
+ENDS = {
+    "F2-end-half": (0.5, "log_step"),
+    "F2-end-speed": (1.0, "log_step"),
+    "F2-end-beyond": (2.0, "log_step"),
+    "F2-end-cost": (1.0, "log_operations"),
+}
 
 
 def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -198,26 +211,66 @@ def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
 
 
 def authors_log() -> list[Record]:
-    """The authors' logged training losses on Count3, Medium, as records of a decoder and an ENTP."""
+    """The authors' logged training losses on Count3, Medium, as records of a decoder and an ENTP.
+
+    A loss is the mean of three logged ones around its step, so that a curve needs no further smoothing.
+    """
     log = published("entp", "count3_curves").query("size == 'medium'").rename(columns={"train_loss": "loss"})
-    return [
-        Record("authors", 1, None, {}, part[["step", "loss"]].to_dict("list"), {}, labels={"arm": arm, "seed": 0})
-        for arm, part in log.groupby("architecture")
-    ]
+    records = []
+    for arm, part in log.groupby("architecture"):
+        smooth = part["loss"].rolling(3, center=True, min_periods=1).mean()
+        curves = {"step": part["step"].tolist(), "loss": smooth.tolist()}
+        records.append(Record("authors", 1, None, {}, curves, {}, labels={"arm": arm, "seed": 0}))
+    return records
+
+
+def authors_ratios(shares: Sequence[float]) -> pd.Series:
+    """``step_ratios`` of the authors' log, on the way between the same two predictors of the paper's task."""
+    return step_ratios(authors_log(), *way_of(count3.PAPER_TASK), shares, smoothing=1)
+
+
+LAST_EVALUATIONS = 3  # whose mean is a score at a step
+
+
+def score_at(record: Record, metric: str, step: float) -> float:
+    """Mean of the last ``LAST_EVALUATIONS`` values of a curve up to a step."""
+    steps, values = record.curves["step"], record.curves[metric]
+    known = [value for at, value in zip(steps, values, strict=True) if at <= step]
+    return float(np.mean(known[-LAST_EVALUATIONS:]))
+
+
+def leads_at_equal_budgets(records: Sequence[Record], metric: str) -> pd.DataFrame:
+    """ENTP − decoder in a score, by random seed, after equally many steps and after equally many multiply-adds.
+
+    Runs have a constant learning rate, so that each point of a curve is a finished run. Equal steps are those of the
+    shorter run of all; equal multiply-adds those that the decoder has spent by then.
+    """
+    steps = min(record.curves["step"][-1] for record in records)
+    rows = {}
+    for seed in sorted({record.labels["seed"] for record in records}):
+        decoder, entp = (select(records, arm=arm, seed=seed)[0] for arm in TWINS)
+        each = [training_operations(run.config) / run.config.train.steps for run in (decoder, entp)]
+        base = score_at(decoder, metric, steps)
+        rows[seed] = {
+            "equal steps": score_at(entp, metric, steps) - base,
+            "equal multiply-adds": score_at(entp, metric, steps * each[0] / each[1]) - base,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def measure_end(records: Sequence[Record]) -> list[Measurement]:
-    """ln of what the claims of ``ENDS`` cost, decoder − ENTP, with that of the authors' log in steps.
+    """ln of what the claims of ``ENDS`` cost, decoder − ENTP, and ENTP's lead in tokens at equal budgets.
 
     An arm that does not come there counts with its last step, and pairs of which neither does are dropped.
     """
     found, (start, bound) = [], way_of(records[0].config.task_params)
-    logged = step_ratios(authors_log(), *way_of(count3.PAPER_TASK), (1.0, 2.0))
     for claim, (share, cost) in ENDS.items():
         values = count3.lead(arrivals_at_loss(records, start + share * (bound - start)), cost=cost)
         if len(values):
-            theirs = math.log(logged[share]) if cost == "log_step" else None
-            found.append(measured(claim, values, records, paper_value=theirs))
+            found.append(measured(claim, values, records))
+    leads = leads_at_equal_budgets(records, "token_accuracy")
+    found.append(measured("F2-end-tokens", leads["equal steps"], records))
+    found.append(measured("F2-end-tokens-operations", leads["equal multiply-adds"], records))
     return found
 
 

@@ -8,12 +8,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from entp_lib.experiments.budgets import EQUAL_OPERATIONS, SAME_PREFIXES, equal_operations, training_operations
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import curves, levels, paired, select
+from entp_lib.experiments.frames import curves, levels, paired, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, with_train
 from entp_lib.records.store import Record
@@ -111,6 +112,27 @@ def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
+def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
+    """The rate that the pilot chooses for each decoder: most whole sequences, of equals within 0.005 the lowest."""
+    found = {}
+    pilot = summary(select(records, seed=SEED))
+    for arm, part in pilot.groupby("arm"):
+        scores = part.set_index("rate")["sequence_accuracy"]
+        found[arm] = float(min(scores[scores >= scores.max() - 0.005].index))
+    return found
+
+
+def measure_own_rates(records: Sequence[Record]) -> list[Measurement]:
+    """T2-sequences, T2-operations-sequences: ENTP less the decoder with the rate of its pilot, in whole sequences."""
+    rates, entp, found = chosen_rates(records), select(records, arm="entp"), []
+    for claim, arm in (("T2-sequences", "decoder"), ("T2-operations-sequences", EQUAL_OPERATIONS)):
+        nearest = min(OWN_RATES["pairs"], key=lambda rate, arm=arm: abs(math.log(rate / rates[arm])))
+        decoders = [run for run in select(records, arm=arm, rate=nearest) if run.labels["seed"] != SEED]
+        row = Paired(claim, "sequence_accuracy", "entp", arm)
+        found += Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)([*decoders, *entp])
+    return found
+
+
 def costs_to(records: Sequence[Record]) -> pd.DataFrame:
     """By arm: runs that have ``WHOLE`` of the sequences, and steps and multiply-adds to it (geometric means)."""
     rows = {}
@@ -146,11 +168,41 @@ def measure_speed(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
+AREA_TO = {"smoke": 20, "overnight": 5000}  # ENTP's steps over which the area between two curves is taken
+
+
+def area_leads(records: Sequence[Record], other: str) -> pd.Series:
+    """Mean lead of ENTP in whole sequences over its first ``AREA_TO`` steps, by random seed.
+
+    That is the area between its curve and another arm's, whose own curve is stretched to the same length where its
+    schedule has more steps.
+    """
+    found = {}
+    for entp in select(records, arm="entp"):
+        decoder = select(records, arm=other, seed=entp.labels["seed"])[0]
+        steps = [step for step in entp.curves["step"] if step <= AREA_TO[entp.config.tier]]
+        stretch = decoder.config.train.steps / entp.config.train.steps
+        own, others = (
+            np.interp([step * by for step in steps], run.curves["step"], run.curves["sequence_accuracy"])
+            for run, by in ((entp, 1.0), (decoder, stretch))
+        )
+        found[entp.labels["seed"]] = float((own - others).mean())
+    return pd.Series(found)
+
+
+def measure_areas(records: Sequence[Record]) -> list[Measurement]:
+    """T2-area, T2-area-operations: who has more whole sequences right on the way, each at its own learning rate."""
+    found = []
+    for claim, other in (("T2-area", "decoder"), ("T2-area-operations", EQUAL_OPERATIONS)):
+        found.append(measured(claim, area_leads(records, other), select(records, arm=(other, "entp"))))
+    return found
+
+
 CLAIMS = (
     Paired("T2-end", "sequence_accuracy", "entp", "decoder"),
     Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
 )
-MEASURE_MATCH3 = Comparisons(CLAIMS, near=match3.NEAR, others=(measure_speed,))
+MEASURE_MATCH3 = Comparisons(CLAIMS, near=match3.NEAR, others=(measure_speed, measure_areas, match3.printed))
 
 
 DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
@@ -178,24 +230,13 @@ def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def measure_windows(records: Sequence[Record]) -> list[Measurement]:
-    """Decoder − ENTP in test error by the authors' checkpoint rule, and what best answers would add to that lead.
-
-    The same rule with the decoder that is scored on ENTP's characters.
-    """
-    table, found = scores(records), []
-
-    def lead(rule: str, decoder: str = "decoder") -> pd.Series:
-        return paired(chosen(table, rule), "error", decoder, "entp")
-
-    published = lead("lowest_text_loss")
-    for claim, decoder, values in (
-        ("F5-windows", "decoder", published),
-        ("F5-rule", "decoder", published - lead(BEST_ANSWERS)),
-        ("F5-windows-drawn", SAME_PREFIXES, lead("lowest_text_loss", SAME_PREFIXES)),
-    ):
+    """Decoder − ENTP in test error by the authors' checkpoint rule, for a decoder on all and on ENTP's characters."""
+    scored, found = scores(records), []
+    for claim, decoder in (("F5-windows", "decoder"), ("F5-windows-drawn", SAME_PREFIXES)):
+        arms = (decoder, "entp")
+        values = paired(chosen(scored, "lowest_text_loss"), "error", *arms)
         if len(values):
-            arms = (decoder, "entp")
-            sides = levels(chosen(table, BEST_ANSWERS), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+            sides = levels(chosen(scored, BEST_ANSWERS), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
             found.append(measured(claim, values, select(records, arm=arms), levels=sides))
     return found
 
@@ -207,7 +248,9 @@ TEXT_POSITIONS = Experiment(
 HOW, TITLE = dict(ALONE, tiers=MATCH3_STEPS), "Match3′ to its end: which rate suits which arm"
 MATCH3_RATES = Experiment("match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, seeded=False, **HOW)
 TITLE = "Match3′ half-way, the decoder at its own rate"
-MATCH3_OWN_RATES = Experiment("match3_own_rates", 1, TITLE, "06_match3", plan_match3_own_rates, no_claims, **HOW)
+MATCH3_OWN_RATES = Experiment(
+    "match3_own_rates", 1, TITLE, "06_match3", plan_match3_own_rates, measure_own_rates, **HOW
+)
 TITLE = "Match3′ to its end, each arm at its own rate"
 MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, **HOW)
 TITLE = "Addition on the authors' windows, by checkpoint rule"

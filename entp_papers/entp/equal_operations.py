@@ -124,10 +124,17 @@ FOUR_LAYERS = dict(
     decoder=dict(arm="0 full", full=0, budget=SAME_STEPS),
     forwards=dict(full=0, budget=SAME_FORWARDS),
 )
-MATCH3_ASKED = {"T2-tokens": ("T2-operations", "tokens"), "T2-sequences": ("T2-operations-sequences", "sequences")}
-LINEAR_ASKED = {"F7-linear": ("F7-linear-operations", "all points")}
+MATCH3_ASKED = {"T2-shared": ("T2-shared-operations", "sequences")}
+LATE = "from d examples on"
+LINEAR_ASKED = {
+    "F7-linear": ("F7-linear-operations", "all points"),
+    "F7-linear-late": ("F7-linear-late-operations", LATE),
+}
 TEXT_ASKED, COUNTED = {"T3-last": ("T3-operations", "all prefixes")}, dict(arm=COUNTS)
-LINEAR_EIGHT = {"F7-linear-eight": ("F7-linear-eight-operations", "all points")}
+LINEAR_EIGHT = {
+    "F7-linear-eight": ("F7-linear-eight-operations", "all points"),
+    "F7-linear-eight-late": ("F7-linear-eight-late-operations", LATE),
+}
 COMPARISONS = {
     "count3_operations": (
         Comparison("prompts that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget

@@ -224,7 +224,6 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for claim, form, rule, first in (
         ("F5-addition", "reversed", theirs, "decoder"),
         ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
-        ("F5-fair", "reversed", BEST_ANSWERS, EQUAL_FORWARDS),
         ("F11-addition", "plain", theirs, "decoder"),
     ):
         arms, rows = (first, "entp"), chosen(table, rule, format=form)

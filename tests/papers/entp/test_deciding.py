@@ -118,10 +118,9 @@ def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
         records += [replace(one, metrics=metrics, labels={**one.labels, "seed": seed}) for seed in range(2)]
     found = {m.claim: m.values for m in deciding.measure_windows(records)}
     assert found.pop("F5-windows") == pytest.approx([-0.1, -0.1])
-    assert found.pop("F5-rule") == pytest.approx([-0.1 + 0.3] * 2)
     assert found.pop("F5-windows-drawn") == pytest.approx([0.1, 0.1]) and not found
     both = [r for r in records if r.labels["arm"] != deciding.SAME_PREFIXES]
-    assert [m.claim for m in deciding.measure_windows(both)] == ["F5-windows", "F5-rule"]
+    assert [m.claim for m in deciding.measure_windows(both)] == ["F5-windows"]
 
 
 # The gates: what they plan is apart from every comparison, and they open where the rule says so.
