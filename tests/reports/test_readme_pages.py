@@ -51,6 +51,11 @@ def test_answers_say_what_their_verdicts_say(table):
     assert {claim: verdicts[claim] for claim in supposed} == supposed
 
 
+def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table):
+    tried = table[(table["kind"] == "empirical") & (table["verdict"] != "not attempted")]
+    assert len(tried) > 50 and tried["id"][tried["differs"] == ""].tolist() == []
+
+
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     parts = ("findings", "notebooks")
     (tmp_path / "README.md").write_text("".join(f"<!-- {n}:begin -->\n\n<!-- {n}:end -->\n" for n in parts))
