@@ -21,7 +21,7 @@ from entp_lib.experiments.claims import OPEN, UNINFORMATIVE
 from entp_lib.experiments.measurements import MIN_PAIRS
 from entp_lib.files import read_table, read_text, write_atomically
 from entp_lib.records.store import Store
-from entp_lib.reports import costs
+from entp_lib.reports import costs, deviations
 from entp_lib.reports.ledger import ledger
 from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.statistics import exceeds, holm, p_value
@@ -148,7 +148,8 @@ def page(table: pd.DataFrame) -> str:
         "# Findings\n\n<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n\n"
         f"{costs.markdown_table(pd.DataFrame(rows, columns=PAGE_COLUMNS))}\n\n{scale}\n\n"
         "Every claim and question, with its interval, margin and caveats, is in `results/claims.csv` and "
-        "`results/questions.csv`; the site (`./run_all.sh --site`) has them as a table to filter and search.\n\n"
+        "`results/questions.csv`; the site (`./run_all.sh --site`) has them as a table to filter and search. "
+        "[Deviations](deviations.md) says what was done otherwise than in the papers and in our own designs.\n\n"
         f"## Verdicts\n\n{read_text(VERDICTS)}"
     )
 
@@ -164,6 +165,7 @@ def generated() -> dict[Path, str]:
         readme, found = re.subn(pattern, lambda m, part=part: m[1] + part + m[2], readme)
         require(found > 0, f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
     pages = {"README.md": readme, "docs/findings.md": page(table), "docs/costs.md": costs.page(store)}
+    pages["docs/deviations.md"] = deviations.page(table)
     return {paths.root() / name: text for name, text in pages.items()}
 
 
