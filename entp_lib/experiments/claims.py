@@ -176,6 +176,17 @@ def row_of(claim: dict, found: Measurement | Check | Observation | None) -> dict
     return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
+def excludes_paper(row: dict) -> str:
+    """Whether a row's 95 % interval excludes the paper's value: "yes", "no", or empty without a value or an interval.
+
+    An end of the interval that is on the value does not exclude it.
+    """
+    low, high, value = row["low"], row["high"], row["paper_value"]
+    if pd.isna(value) or pd.isna(low):
+        return ""
+    return "yes" if exceeds(low, value) or exceeds(value, high) else "no"
+
+
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
     """The rows of a ledger whose intervals test whether anything differs, which corrections for their number count.
 
@@ -215,7 +226,8 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
     """The ledger as people read it: values and intervals as short text, no ids of records.
 
     Why a row is open, and its caveats, follow its verdict in brackets. ``margin``: below it a difference counts
-    as none, in the unit of the claim; empty where a claim states none.
+    as none, in the unit of the claim; empty where a claim states none. ``paper excluded``: whether our interval
+    excludes the paper's value.
     """
 
     def number(value: float) -> str:
@@ -237,6 +249,7 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
     )
     ends = [(number(row["low"]), number(row["high"])) for row in rows]
     out["95 % interval"] = [f"{low} to {high}" if low else "" for low, high in ends]
+    out["paper excluded"] = [excludes_paper(row) for row in rows]
     sections = known["section"].fillna("")
     out["where"] = [f"{paths.number_of(row['notebook'])} · {sections[row['id']]}" for row in rows]
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]

@@ -21,7 +21,7 @@ from entp_lib.experiments import claims
 from entp_lib.experiments.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lib.files import read_table, read_text, write_atomically
 from entp_lib.records.store import Store
-from entp_lib.reports import costs
+from entp_lib.reports import costs, deviations
 from entp_lib.reports.ledger import ledger
 from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.statistics import exceeds, holm, p_value
@@ -261,7 +261,8 @@ def page(ledger_table: pd.DataFrame) -> str:
         f"## Tried, could not tell\n\nToo little was learned, or the task was too easy, for a difference to show.\n\n"
         f"{costs.markdown_table(reasons)}\n\n"
         "Every row with its interval, margin and caveats stands in [the ledger](ledger.md), in `results/claims.csv` "
-        "and in `results/questions.csv`.\n\n"
+        "and in `results/questions.csv`. [Deviations](deviations.md) says what was done otherwise than in the papers "
+        "and in our own designs.\n\n"
         f"## Verdicts\n\n{read_text(VERDICTS)}"
     )
 
@@ -295,6 +296,7 @@ def generated() -> dict[Path, str]:
         require(found > 0, f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
     pages = {"README.md": readme, "docs/findings.md": page(table), "docs/costs.md": costs.page(store)}
     pages["docs/ledger.md"] = ledger_page(table)
+    pages["docs/deviations.md"] = deviations.page(table)
     return {paths.root() / name: text for name, text in pages.items()}
 
 

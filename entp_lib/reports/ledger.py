@@ -8,11 +8,18 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST, RunConfig
-from entp_lib.experiments.caveats import differing_settings
-from entp_lib.experiments.claims import UNINFORMATIVE, judge, multiplicity, readable, reference_claims
+from entp_lib.experiments.claims import (
+    UNINFORMATIVE,
+    excludes_paper,
+    judge,
+    multiplicity,
+    readable,
+    reference_claims,
+)
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation, strongest
+from entp_lib.experiments.settings import differing_settings, stated_settings
 from entp_lib.files import read_table, write_atomically
 from entp_lib.records.provenance import pairs_apart, processes
 from entp_lib.records.store import Record, Store
@@ -35,9 +42,10 @@ def judged(store: Store) -> pd.DataFrame:
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
     has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
     distance from what guessing gets to the best there is in the unit of the row (1 for accuracies and errors without
-    levels, NaN where it is not known). ``differs``: settings that are not those of the paper; ``caveats``, the
-    reservations about its verdict: code that no commit has, twins that were made apart, models that were still
-    improving; ``part``, by ``part_of``. No row rests on seconds.
+    levels, NaN where it is not known). ``differs``: settings that are not those of the paper (``settings``);
+    ``excludes_paper``: whether our interval excludes the paper's value; ``caveats``, the reservations about its
+    verdict: code that no commit has, twins that were made apart, models that were still improving; ``part``, by
+    ``part_of``. No row rests on seconds.
     """
     best = strongest(  # one seed at a higher tier cannot conclude: it must not hide five at a lower one
         (m, (experiment, records))
@@ -46,18 +54,23 @@ def judged(store: Store) -> pd.DataFrame:
         for m in experiment.measure(records)
     ).values()
     table, differs, caveats, levels = judge([m for m, _ in best]), {}, {}, {}
+    stated = stated_settings()
     for m, (experiment, records) in best:
         used = [record for record in records if record.name in m.records]
         caveats[m.claim] = caveats_of(experiment, used, m)
-        if isinstance(m, Measurement):  # the others compare no runs
+        if not isinstance(m, Check):  # which compares no runs
             runs = experiment.plan("paper", 1)
-            differs[m.claim] = differing_settings(used, select(runs, **experiment.figure_labels) or runs)
-            levels |= {m.claim: abs(m.levels[0].ceiling - m.levels[0].floor)} if m.levels else {}
+            runs = select(runs, **experiment.figure_labels) or runs
+            differs[m.claim] = differing_settings(used, runs, stated.get(m.claim, {}))
+        if isinstance(m, Measurement) and m.levels:
+            levels[m.claim] = abs(m.levels[0].ceiling - m.levels[0].floor)
     usual = table["unit"].map({"accuracy": 1.0, "error": 1.0})
     differs, caveats = (table["id"].map(found).fillna("") for found in (differs, caveats))
     main = set(main_rows())
+    excludes = [excludes_paper(row) for row in table.to_dict("records")]
     parts = [part_of(row.id, row.verdict, main) for row in table.itertuples()]
-    return table.assign(differs=differs, caveats=caveats, part=parts, scale=table["id"].map(levels).fillna(usual))
+    table = table.assign(differs=differs, excludes_paper=excludes, caveats=caveats, part=parts)
+    return table.assign(scale=table["id"].map(levels).fillna(usual))
 
 
 def main_rows() -> list[str]:
@@ -103,6 +116,6 @@ def claims_command(_: argparse.Namespace) -> int:
     """``claims``: recompute the ledger and print it; a damaged record is an error that names it."""
     table, columns = write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
     asked = table["kind"] == "question"
-    print(readable(table[~asked], ["paper", *columns]).to_string())
+    print(readable(table[~asked], ["paper", "paper excluded", *columns]).to_string())
     print(f"\nOur own questions\n{readable(table[asked], columns).to_string()}\n\n{multiplicity(table)}")
     return 0

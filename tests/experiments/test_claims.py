@@ -129,6 +129,23 @@ def test_an_open_row_says_why():
         assert table.iloc[0]["why"] == why and (f"({why})" in shown) == bool(why)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "value", "expected"),
+    [
+        (-0.02, 0.16, 0.2, "yes"),
+        (0.3, 0.4, 0.2, "yes"),
+        (0.1, 0.3, 0.2, "no"),
+        (0.0, 0.1 + 0.2, 0.3, "no"),  # on an end, but for the last digit
+        (0.3, 0.5, 0.1 + 0.2, "no"),
+        (math.nan, math.nan, 0.2, ""),
+        (0.1, 0.3, math.nan, ""),
+        (0.1, 0.3, None, ""),
+    ],
+)
+def test_an_interval_excludes_the_papers_value_or_contains_it(low, high, value, expected):
+    assert claims.excludes_paper({"low": low, "high": high, "paper_value": value}) == expected
+
+
 def test_what_was_not_measured_was_not_attempted():
     table = judge([Measurement("F2-tokens", [0.1] * 5, "quick"), Measurement("C1-count2", [], "quick")])
     assert list(table["id"]) == list(claims.reference_claims()["id"])

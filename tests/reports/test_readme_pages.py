@@ -15,10 +15,11 @@ from entp_lib.experiments.measurements import Measurement
 from entp_lib.paths import number_of
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import findings
+from entp_lib.reports import deviations, findings
 from entp_lib.reports import ledger as ledgers
 from entp_lib.reports.ledger import ledger
 from entp_lib.reports.notebooks import is_own, notebook_paths, notebooks_html
+from entp_lib.validation import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +52,26 @@ def test_answers_say_what_their_verdicts_say(table):
     assert {claim: verdicts[claim] for claim in supposed} == supposed
 
 
+def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table):
+    tried = table[(table["kind"] == "empirical") & (table["verdict"] != "not attempted")]
+    assert len(tried) > 50 and tried["id"][tried["differs"] == ""].tolist() == []
+
+
+def test_a_row_whose_experiment_has_no_reason_is_named(table):
+    row = table[table["id"] == "F2-tokens"].assign(records="elsewhere/0")
+    with pytest.raises(ConfigError, match="deviations.csv has no line on elsewhere"):
+        deviations.from_papers(row)
+
+
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     parts = ("findings", "notebooks")
     (tmp_path / "README.md").write_text("".join(f"<!-- {n}:begin -->\n\n<!-- {n}:end -->\n" for n in parts))
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    for name in ("ledger", "headline", "page", "costs.page"):
+    for name in ("ledger", "headline", "page", "costs.page", "deviations.page"):
         monkeypatch.setattr(f"entp_lib.reports.findings.{name}", lambda _: "made")
-    assert findings.outdated() == ["README.md", "docs/findings.md", "docs/costs.md"]
+    assert findings.outdated() == ["README.md", "docs/findings.md", "docs/costs.md", "docs/deviations.md"]
     findings.write()
     assert findings.outdated() == [] and "made" in (tmp_path / "README.md").read_text()
     (tmp_path / "docs" / "costs.md").write_text("typed")
