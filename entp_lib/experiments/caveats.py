@@ -1,7 +1,10 @@
 """Reservations about a comparison: models that were still improving, settings that are not the paper's."""
 
+import functools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +56,8 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for record in ours if theirs else ():
         likeness = [len(record.labels.items() & run.labels.items()) for run in theirs]
-        alike = [settings_of(t.config) for t, n in zip(theirs, likeness, strict=True) if n == max(likeness)]
+        most = max(likeness)
+        alike = [settings_of(t.config) for t, n in zip(theirs, likeness, strict=True) if n == most]
         for name, value in settings_of(record.config).items():
             papers = dict.fromkeys(paper[name] for paper in alike if name in paper)
             if papers and value not in papers:
@@ -65,9 +69,14 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
 
 def settings_of(config: RunConfig) -> dict[str, str]:
     """The settings of a run that a reader would compare, as text: task's parameters, model's shape, schedule."""
-    task = build_task(config.task, config.task_params)
-    names = (f.name for f in fields(task) if not f.name.endswith("seed") and f.name != "part")
-    found = {name: getattr(task, name) for name in names}
+    found = dict(settings_of_task(config.task, json.dumps(config.task_params)))
     found |= {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
     found |= {name: getattr(config.train, name) for name in ("steps", "batch_size", "max_lr", "min_lr", "precision")}
     return {name: f"{value:,}" if type(value) is int else str(value) for name, value in found.items()}
+
+
+@functools.lru_cache(maxsize=512)
+def settings_of_task(name: str, params: str) -> dict[str, Any]:
+    """All parameters of a task, of which ``params`` are some as JSON; without random seeds and parts of its data."""
+    task = build_task(name, json.loads(params))
+    return {f.name: getattr(task, f.name) for f in fields(task) if not f.name.endswith("seed") and f.name != "part"}
