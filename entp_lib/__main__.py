@@ -14,13 +14,12 @@ from collections.abc import Callable
 from entp_lib import arithmetic
 from entp_lib.config import ARCHITECTURES, TIERS
 from entp_lib.experiments.parameters import MAX_SEEDS, seconds
-from entp_lib.records.store import RecordError, Store
+from entp_lib.records.store import RecordError
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports.notebooks import checked_for_all, notebook_paths, open_lab, parse_parameter
 from entp_lib.validation import ConfigError, one_of, printable, require
 
 LIMIT = "for all of it: 900, 900s, 15m or 2h; the same command continues"
-LISTING = "entp_lib.reports.launcher:listing"  # which takes seconds
 MISTAKE = 2  # exit status
 ALONE = {"lab": ("port", "reset", "no_browser"), "site": ("no_browser",), "list": ()}  # of ``run``, and what they take
 log = logging.getLogger(__name__)
@@ -111,13 +110,13 @@ def run_command(options: argparse.Namespace) -> int:
     twice = [name for name in given if name in extra]
     require(not twice, f"{', '.join(twice)}: given as an option and by -p; leave out one of them")
     parameters = checked_for_all(given, extra, notebook_paths(options.only))
-    if options.list:
-        print(Store().kept("listing", notebook_paths(), lambda: pkgutil.resolve_name(LISTING)()))
-        return 0
 
     from entp_lib.records import cluster
     from entp_lib.reports import launcher
 
+    if options.list:
+        print(launcher.listing())
+        return 0
     cluster.publish(options.cluster)
     return launcher.run_notebooks(options, parameters)
 

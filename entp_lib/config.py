@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -233,9 +233,22 @@ class StudyConfig:
         return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
 
 
-def config_from(values: dict[str, Any]) -> RunConfig | StudyConfig:
-    """The configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names."""
-    return from_dict(StudyConfig if "study" in values else RunConfig, values)
+def config_from(values: dict[str, Any], expected: RunConfig | StudyConfig | None = None) -> RunConfig | StudyConfig:
+    """The configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names.
+
+    Where it says the same as ``expected`` it is a copy of that, which was checked when it was made.
+    """
+    if expected is None or canonical_json(values) != canonical_json(plain(expected)):
+        return from_dict(StudyConfig if "study" in values else RunConfig, values)
+    found = copy(expected)
+    own = parameters_of(expected)
+    object.__setattr__(found, own, values[own])  # in the order of ``values``
+    return found
+
+
+def parameters_of(config: RunConfig | StudyConfig) -> str:
+    """The field that holds the parameters of a configuration's task or study."""
+    return "task_params" if isinstance(config, RunConfig) else "params"
 
 
 def config_id(config: RunConfig | StudyConfig, version: int) -> str:
@@ -249,7 +262,8 @@ def config_id(config: RunConfig | StudyConfig, version: int) -> str:
 
 def family(config: RunConfig | StudyConfig) -> str:
     """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
-    own, fresh = ("task_params", {"start_from": ""}) if isinstance(config, RunConfig) else ("params", {})
+    own = parameters_of(config)
+    fresh = {"start_from": ""} if isinstance(config, RunConfig) else {}
     params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
     return canonical_json(plain(replace(config, **{own: params}, **fresh, model_seed=0, data_seed=0)))
 

@@ -69,8 +69,9 @@ def check_types(config) -> None:
     An int passes as a float and is stored as one; a bool never passes as a number.
     """
     hints = type_hints(type(config))
-    for name in (f.name for f in dataclasses.fields(config)):
-        kind, value = hints[name], getattr(config, name)
+    for field in dataclasses.fields(config):
+        name, kind = field.name, hints[field.name]
+        value = getattr(config, name)
         if type(value) is kind:
             continue
         if kind in (float, float | None) and type(value) is int:
@@ -120,14 +121,14 @@ def matches(value: Any, kind: Any) -> bool:
         return isinstance(value, (int, kind)) and not isinstance(value, bool)
     origin, args = origin_of(kind), args_of(kind)
     if origin in (typing.Union, types.UnionType):
-        return any(matches(value, a) for a in args)
+        return type(value) in args or any([matches(value, a) for a in args])
     if origin is Literal:
         return any(value == a and type(value) is type(a) for a in args)
     if origin is tuple:
         kinds = [args[0]] * len(value) if args[-1] is Ellipsis and isinstance(value, tuple) else args
         return isinstance(value, tuple) and len(value) == len(kinds) and all(map(matches, value, kinds))
     if origin is dict:
-        return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
+        return isinstance(value, dict) and {*map(type, value)} <= {args[0]}
     return isinstance(value, kind)
 
 

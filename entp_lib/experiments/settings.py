@@ -6,6 +6,8 @@ or ``runs`` (the number of random seeds), and is compared with the records that 
 names alternatives. What no record holds, because code fixes it, has ours beside it: ``key: the paper's | ours``.
 """
 
+import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
@@ -107,9 +109,7 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
     if isinstance(config, StudyConfig):
         found = dict(innermost(config.params))
     else:
-        task = build_task(config.task, config.task_params)
-        of_task = {f.name: getattr(task, f.name) for f in fields(task)}
-        found = dict(innermost(of_task))
+        found = dict(settings_of_task(config.task, json.dumps(config.task_params)))
         found |= {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
         train = asdict(config.train)
         found |= {name: train[name] for name in TRAINING}
@@ -119,6 +119,13 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
     if "n_heads" in found and "width" in found:
         found.setdefault("head_width", found["width"] // found["n_heads"])
     return {name: texts(value) for name, value in found.items()}
+
+
+@functools.lru_cache(maxsize=512)
+def settings_of_task(name: str, params: str) -> dict[str, Any]:
+    """All parameters of a task, of which ``params`` are some as JSON."""
+    task = build_task(name, json.loads(params))
+    return dict(innermost({f.name: getattr(task, f.name) for f in fields(task)}))
 
 
 def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

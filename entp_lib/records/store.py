@@ -10,25 +10,21 @@ import json
 import logging
 import math
 import os
-import pickle
 import stat
-import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
-from entp_lib.files import locked, remove_stale, sources, write_atomically
+from entp_lib.files import locked, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
-LIBRARIES = ("numpy", "pandas", "scipy", "torch")  # whose versions decide what is made of records
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lib.records.cluster``)
@@ -73,14 +69,17 @@ class Record:
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Record":
-        """The record in ``text``; RecordError where it is truncated, edited, malformed or not what a run writes."""
+    def from_json(cls, text: str, expected: RunConfig | StudyConfig | None = None) -> "Record":
+        """Read the record in ``text``; RecordError where it is truncated, edited, malformed or not what a run writes.
+
+        ``expected``: the configuration that is looked for, so that it is not checked again (``config_from``).
+        """
         try:
             body = json.loads(text)
             claimed = body.pop("checksum")
             if claimed != checksum(body):
                 raise RecordError("its checksum does not match its content (edited by hand?)")
-            body["config"] = config_from(body["config"])
+            body["config"] = config_from(body["config"], expected)
             record = cls(**body)
             check_types(record)
             check_content(record)
@@ -121,9 +120,10 @@ def check_content(record: "Record") -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"{place} = {values!r:.40}: must be dictionaries")
         for name in needed:
-            require(name in values, f"{place}.{name} is missing")
+            if name not in values:
+                raise ConfigError(f"{place}.{name} is missing")
         for name, value in values.items():
-            if name in types and not matches(value, types[name]):
+            if name in types and type(value) is not types[name] and not matches(value, types[name]):
                 raise ConfigError(f"{place}.{name} = {value!r:.40}: must be {describe(types[name])}")
     if trained and complete:
         lengths = {name: len(curve) for name, curve in curves.items()}
@@ -137,19 +137,21 @@ def check_content(record: "Record") -> None:
         check_numbers(part, getattr(record, part))
 
 
-def check_numbers(name: str, value: Any, score: bool = False) -> None:
+def check_numbers(name: str, value: Any) -> None:
     """ConfigError for a number beyond ``LARGEST``, and for what is called an accuracy unless it is from 0 to 1."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            check_numbers(f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))  # or by length
-    elif isinstance(value, list):
-        plain = value and {*map(type, value)} <= {int, float}  # of so many only the extremes are looked at
-        for inner in (min(value), max(value)) if plain else value:
-            check_numbers(name, inner, score)
-    elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
-        raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
-    elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:
-        raise ConfigError(f"{name} = {value!r:.40}: must be within {LARGEST:g}")
+    left = [(name, value, False)]  # with whether it is an accuracy
+    while left:
+        name, value, score = left.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                left.append((f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit())))  # or by length
+        elif isinstance(value, list):
+            numbers = value and {*map(type, value)} <= {int, float}  # of so many only the extremes are looked at
+            left += [(name, inner, score) for inner in ((min(value), max(value)) if numbers else value)]
+        elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
+            raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
+        elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:
+            raise ConfigError(f"{name} = {value!r:.40}: must be within {LARGEST:g}")
 
 
 def is_complete(record: Record | None) -> bool:
@@ -187,8 +189,13 @@ class Store:
     def weights_path(self, experiment: str, record_id: str) -> Path:
         return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
 
-    def load(self, experiment: str, record_id: str, strict: bool = False) -> Record | None:
-        """The record or None; a damaged one is None after a warning, a RecordError if only reading, or ``strict``."""
+    def load(
+        self, experiment: str, record_id: str, strict: bool = False, expected: RunConfig | StudyConfig | None = None
+    ) -> Record | None:
+        """Read a record; None if there is none, or after a warning if it is damaged: a RecordError if ``strict``.
+
+        So it is in a store that is only read. ``expected``: the configuration that has this id, if the caller knows it.
+        """
         path = self.path(experiment, record_id)
         try:
             state = path.stat()
@@ -198,7 +205,7 @@ class Store:
             if self.seen.get(path, ((), None))[0] != signature:
                 content = path.read_bytes().decode("utf-8", errors="replace")
                 try:
-                    found = Record.from_json(content)
+                    found = Record.from_json(content, expected)
                     if (found.experiment, found.id) != (experiment, record_id):
                         found = f"it is the record {found.name} (moved or renamed?)"
                 except RecordError as error:
@@ -221,7 +228,7 @@ class Store:
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
         """The record of a configuration, complete or partial, or None."""
-        return self.load(config.experiment, config_id(config, version))
+        return self.load(config.experiment, config_id(config, version), expected=config)
 
     def has(self, config: RunConfig | StudyConfig, version: int) -> bool:
         """Whether a configuration has a record that does not call itself partial; ``find`` says whether it is sound."""
@@ -271,23 +278,6 @@ class Store:
         path = self.place(experiment, record_id) / "locks" / f"{experiment}-{record_id}.lock"
         held = locked(path, f"it computes {experiment}/{record_id}")
         return contextlib.nullcontext() if self.read_only else held
-
-    def kept(self, name: str, others: Iterable[Path], work: Callable[[], Any]) -> Any:
-        """What ``work`` finds, kept until a record, the code, a library's version or one of ``others`` is another.
-
-        A store that is only read keeps nothing, so that a damaged record is named each time.
-        """
-        if self.read_only:
-            return work()
-        parts = [sources(), sys.version, *(f"{library} {version(library)}" for library in LIBRARIES)]
-        for path in sorted([*(self.root / "records").rglob("*.json"), *others]):
-            parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
-        digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
-        file = self.root / "executed" / f"{name}-{digest[:16]}.pickle"
-        if not file.exists():
-            write_atomically(file, pickle.dumps(work()))
-            remove_stale(file.parent, f"{name}-*.pickle")
-        return pickle.loads(file.read_bytes())
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""

@@ -284,10 +284,10 @@ def ledger_page(ledger_table: pd.DataFrame) -> str:
     )
 
 
-def generated() -> dict[Path, str]:
-    """README.md and the generated pages of ``docs/`` as the ledger and the records have them now."""
+def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
+    """Write README.md and the generated pages of ``docs/`` by the records; ``table``: their ledger, if it is known."""
     store, readme = Store(read_only=True), read_text(paths.root() / "README.md")
-    table = ledger(store)
+    table = ledger(store) if table is None else table
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
     parts = {"findings": front(table), "notebooks": " · ".join(links) + ".\n"}
     for name, part in parts.items():
@@ -306,9 +306,9 @@ def outdated() -> list[str]:
     return [paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text]
 
 
-def write() -> None:
-    """Bring README.md and the generated pages up to date."""
-    for path, text in generated().items():
+def write(table: pd.DataFrame | None = None) -> None:
+    """Bring README.md and the generated pages up to date with the records, or with their ledger ``table``."""
+    for path, text in generated(table).items():
         write_atomically(path, text.encode())
 
 

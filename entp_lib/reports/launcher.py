@@ -161,12 +161,10 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
 
     with cf.ThreadPoolExecutor(1) as beside:  # a ledger that no run of this command can change
         early = beside.submit(judge) if all(job.settled for job in jobs) else None
-        if early and all(job.notebook.name.startswith(LEDGER_SHOWN) for job in jobs):
-            early.result()  # which their kernels find kept
         results = run_all(jobs)
     judged = early.result() if early else judge()
     if options.update:
-        findings.write()
+        findings.write(judged)
     print(table(results))
     if not in_place and options.tier != "smoke":
         new = paths.relative(paths.new_figures())

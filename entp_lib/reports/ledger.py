@@ -8,14 +8,7 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST, RunConfig
-from entp_lib.experiments.claims import (
-    UNINFORMATIVE,
-    excludes_paper,
-    judge,
-    multiplicity,
-    readable,
-    reference_claims,
-)
+from entp_lib.experiments.claims import UNINFORMATIVE, excludes_paper, judge, multiplicity, readable
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation, strongest
@@ -31,12 +24,6 @@ SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared
 
 
 def ledger(store: Store | None = None) -> pd.DataFrame:
-    """The ledger, as ``judged`` has it, which takes seconds and is kept (``Store.kept``)."""
-    store = store or Store()
-    return store.kept("ledger", paths.reference().rglob("*.csv"), lambda: judged(store))
-
-
-def judged(store: Store) -> pd.DataFrame:
     """Judge every claim and question by the records; *not attempted* where none measures it.
 
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
@@ -47,17 +34,19 @@ def judged(store: Store) -> pd.DataFrame:
     verdict: code that no commit has, twins that were made apart, models that were still improving; ``part``, by
     ``part_of``. No row rests on seconds.
     """
-    best = strongest(  # one seed at a higher tier cannot conclude: it must not hide five at a lower one
-        (m, (experiment, records))
-        for experiment in EXPERIMENTS.values()
-        for records in (experiment.stored(store, tier) or [] for tier in BEST_FIRST)
-        for m in experiment.measure(records)
-    ).values()
+    store = store or Store()
+    measured = []
+    for experiment in EXPERIMENTS.values():
+        for tier in BEST_FIRST:
+            records = {record.name: record for record in experiment.stored(store, tier) or []}
+            measured += [(m, (experiment, records)) for m in experiment.measure(list(records.values()))]
+    best = strongest(measured).values()  # one seed at a higher tier cannot conclude: it must not hide five at a lower
     table, differs, caveats, levels = judge([m for m, _ in best]), {}, {}, {}
-    stated = stated_settings()
+    stated, units = stated_settings(), dict(zip(table["id"], table["unit"], strict=True))
     for m, (experiment, records) in best:
-        used = [record for record in records if record.name in m.records]
-        caveats[m.claim] = caveats_of(experiment, used, m)
+        names = set(m.records)
+        used = [record for name, record in records.items() if name in names]
+        caveats[m.claim] = caveats_of(experiment, used, m, units[m.claim])
         if not isinstance(m, Check):  # which compares no runs
             runs = experiment.plan("paper", 1)
             runs = select(runs, **experiment.figure_labels) or runs
@@ -85,19 +74,20 @@ def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
     return "main" if claim in main else "annex"
 
 
-def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
-    """Caveats of the verdict on a measurement that rests on the records ``used``.
+def caveats_of(
+    experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation, unit: str
+) -> str:
+    """Caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
 
     A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
     they are compared by a score, not by how soon they have one; a task's own caveat everywhere.
     """
-    dirty = sum(any(process.get("dirty") for process in processes(record)) for record in used)
+    dirty = sum(any([process.get("dirty") for process in processes(record)]) for record in used)
     said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
     if isinstance(measurement, Measurement):
-        by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
         tasks = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
         said += dict.fromkeys(build_task(c.task, c.task_params).caveat for c in tasks.values())
-        said += [pairs_apart(used), experiment.still_improving_note(used) if by_score else ""]
+        said += [pairs_apart(used), experiment.still_improving_note(used) if unit in SCORES else ""]
     return "; ".join(filter(None, said))
 
 

@@ -154,10 +154,11 @@ def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
         ("decoder_pass_operations", "sequence_length", complexity.decoder_pass),
         ("decoder_persistent", "length", lambda cfg, n: BYTES * 2 * n * cfg.width * cfg.n_layers),
     ):
-        points = [
-            (shape_of(r), *point) for r in records for point in zip(r.curves[length], r.curves[name], strict=True)
-        ]
-        rows[name] = {"points": len(points), "equal": sum(value == formula(cfg, n) for cfg, n, value in points)}
+        equal = []
+        for r in records:
+            shape = shape_of(r)
+            equal += [value == formula(shape, n) for n, value in zip(r.curves[length], r.curves[name], strict=True)]
+        rows[name] = {"points": len(equal), "equal": sum(equal)}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -213,8 +214,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
     cfg, found_exponents = of_shape(1, 64, 2**15), []
     for each in (complexity.decoder_token, complexity.encoder_token):  # of n tokens one by one, between two lengths
-        half, whole = (sum(each(cfg, n) for n in range(1, last + 1)) for last in (2**14, 2**15))
-        found_exponents.append(math.log2(whole / half))
+        counts = each(cfg, np.arange(1, 2**15 + 1))
+        found_exponents.append(math.log2(counts.sum() / counts[: 2**14].sum()))
     decoder, entp = found_exponents
     grows = counted and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1
     streamed = printed_error() < 1e-12
