@@ -173,7 +173,8 @@ def test_the_steps_of_count3_lie_on_the_thinned_log():
     assert len(found) == 14 and found["step"].notna().all()
     for row in found.itertuples():
         curve = curves.query("size == @row.model and architecture == @row.architecture")
-        assert np.interp(row.step, curve["step"], curve["token_accuracy"]) == pytest.approx(row.level, abs=0.015)
+        smooth = curve["token_accuracy"].rolling(3, center=True, min_periods=1).mean()
+        assert np.interp(row.step, curve["step"], smooth) == pytest.approx(row.level, abs=0.015)
 
 
 def test_a_steps_multiply_adds_are_those_of_the_counter():

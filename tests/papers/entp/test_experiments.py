@@ -19,7 +19,7 @@ from entp_lib.registry import EXPERIMENTS, STUDIES
 from entp_lib.tasks import build_task
 from entp_lib.training.loop import check_fit
 from entp_lib.validation import ConfigError
-from entp_papers.entp import count3, match3, pilot_runs
+from entp_papers.entp import count3, deciding, match3, pilot_runs
 from entp_papers.entp.equal_operations import COMPARISONS
 
 OPERATIONS = [EXPERIMENTS[name] for name in COMPARISONS]  # at equal multiply-adds
@@ -45,7 +45,7 @@ def assert_its_own_or_planned_by_its_owner(config, experiment):
     if config.experiment != experiment.name:
         owner = EXPERIMENTS[config.experiment]
         wanted = config_id(config, experiment.version)
-        assert experiment in (*OPERATIONS, pilot_runs.COUNT3_LONG_ALL)
+        assert experiment in (*OPERATIONS, pilot_runs.COUNT3_LONG_ALL, deciding.MATCH3_OWN_RATES)
         assert wanted in {config_id(c, owner.version) for c in owner.configs(config.tier)}
 
 
@@ -65,7 +65,8 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment):
         for arms in groups.values():  # the same seeds for every architecture
             assert len({tuple(sorted(seeds)) for seeds in arms.values()}) == 1
         asked = {c.model_seed for c in experiment.configs(tier, 3) if isinstance(c, RunConfig)}
-        assert not configs or len(asked) == 3 or asked == {pilot_runs.SEED}  # a gate has its own, whatever is asked for
+        compared = asked - {pilot_runs.SEED}  # a gate or trial has its own, whatever is asked for
+        assert not configs or len(compared) == 3 or asked == {pilot_runs.SEED}
 
 
 @pytest.mark.parametrize("tier", ["quick", "overnight"])
@@ -215,14 +216,14 @@ def test_pairs_are_differences_by_seed(made_up):
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
-        (dict(decoder=0.95, entp=0.96), dict.fromkeys(("T2-tokens", "M3-count"), "")),
+        (dict(decoder=0.95, entp=0.96), dict.fromkeys(("T2-shared", "M3-count"), "")),
         (
             dict(decoder=0.94, entp=0.93),
-            dict.fromkeys(("T2-tokens", "M3-count"), "no arm is 0.02 above the pairless bound, 0.924"),
+            dict.fromkeys(("T2-shared", "M3-count"), "no arm is 0.02 above the pairless bound, 0.924"),
         ),
         (
             dict(decoder=0.615, entp=0.70),
-            dict.fromkeys(("T2-tokens", "M3-count"), "within 0.02 of the majority: decoder"),
+            dict.fromkeys(("T2-shared", "M3-count"), "within 0.02 of the majority: decoder"),
         ),
         (dict(decoder=0.995, entp=0.999), {"M3-count": "a side is nearer to its ceiling than the margin"}),
     ],
