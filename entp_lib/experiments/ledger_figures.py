@@ -65,16 +65,14 @@ def bought(table: pd.DataFrame) -> Figure:
     """Draw ENTP's lead over a decoder: a row per task, equal steps beside equal multiply-adds, coloured by answer.
 
     ``table``: columns drawn_as, budget, value, low, high (shares of the way from guessing to a perfect score), answer;
-    of what was run. Rows without ``drawn_as`` are left out. A hollow mark is at equal token-forwards, which stand where
-    no decoder had ENTP's multiply-adds.
+    of what was run. Rows without ``drawn_as`` are left out, and a comparison that was not run says so.
     """
     table = table[table["drawn_as"] != ""]
     places = {task: row for row, task in enumerate(dict.fromkeys(table["drawn_as"]))}
     fig, axes = panels(2, width=3.6, height=0.9 + 0.27 * len(places), sharey=True, sharex=True)
     for row in table.itertuples():
         ax, at, colour = axes[int(row.budget != EQUAL_STEPS)], places[row.drawn_as], ANSWER_COLOURS[row.answer]
-        full = colour if row.budget != "equal token-forwards" else "white"
-        bars(ax, [row.value], [at], row.low, row.high, across=True, fmt="o", color=colour, mfc=full, elinewidth=2)
+        bars(ax, [row.value], [at], row.low, row.high, across=True, fmt="o", color=colour, elinewidth=2)
     found = set(zip(table["budget"] != EQUAL_STEPS, table["drawn_as"], strict=True))
     for i, (ax, title) in enumerate(zip(axes, (EQUAL_STEPS, EQUAL_MULTIPLY_ADDS), strict=True)):
         ax.axvline(0, color="grey", lw=0.8)
@@ -88,7 +86,5 @@ def bought(table: pd.DataFrame) -> Figure:
     fig.supxlabel("← decoder ahead    (share of the way from guessing to a perfect score)    ENTP ahead →", fontsize=9)
     seen = set(table["answer"])
     handles = [Line2D([], [], color=c, marker="o", lw=2, label=a) for a, c in ANSWER_COLOURS.items() if a in seen]
-    if "equal token-forwards" in set(table["budget"]):
-        handles.append(Line2D([], [], color="k", marker="o", mfc="white", lw=0, label="hollow: equal token-forwards"))
     fig.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False)
     return fig

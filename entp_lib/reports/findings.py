@@ -27,11 +27,7 @@ from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.statistics import exceeds, holm, p_value
 from entp_lib.validation import require
 
-BUDGETS = {
-    "equal_steps": "equal steps",
-    "equal_multiply_adds": "equal multiply-adds",
-    "equal_token_forwards": "equal token-forwards",
-}
+BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
 AHEAD, BEHIND = "ENTP ahead", "decoder ahead"
 UNDECIDED = {"not attempted": "not run yet", "inconclusive": OPEN, OPEN: OPEN, UNINFORMATIVE: UNINFORMATIVE}
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size

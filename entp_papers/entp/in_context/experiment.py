@@ -246,7 +246,6 @@ def moving(records: Sequence[Record]) -> str:
 CLAIMS = {  # differences first − second of the error on a function class
     "F7-linear": ("linear", "decoder", "entp"),
     "F7-sparse": ("sparse", "decoder", "entp"),
-    "F7-sparse-fair": ("sparse", EQUAL_FORWARDS, "entp"),
     "F7-sparse-slower": (AT_LOWER_RATE, "decoder", "entp"),
     "F7-hybrid": ("linear", "decoder", "hybrid"),
     "F7-linear-eight": (IN_EIGHT["linear"], "decoder", "entp"),
