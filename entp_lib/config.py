@@ -158,7 +158,7 @@ class TrainConfig:
     def lengthened(self, ratio: float, eval_every: int | None = None) -> "TrainConfig":
         """The same schedule over ``ratio`` times the steps, decay and evaluations to match: more compute, as planned.
 
-        It gives a decoder the token-forwards of ENTP, which spends ``ratio`` times as many in a step. Warm-up stays as
+        It gives a decoder the budget of ENTP, whose step costs ``ratio`` times as much. Warm-up stays as
         it is. ConfigError for a ratio that is not above 0 and finite.
         """
         require(0 < ratio < math.inf, f"ratio = {ratio}: must be above 0 and finite")

@@ -1,22 +1,23 @@
-"""Budgets at which a decoder is compared with ENTP: equal steps, equal token-forwards, equal multiply-adds.
+"""Budgets at which a decoder is compared with ENTP: equal steps and equal compute, counted in multiply-adds.
 
-By its definition ENTP sends every token of every prefix through the whole stack; this library computes less, the first
-layer's projections once for all prefixes and the last layer at the end of each prefix alone. A decoder with ENTP's
-token-forwards therefore has more multiply-adds than ENTP, and one with its steps fewer.
+A third arm, ``longer``, is planned and stored, and no figure or table shows it: a decoder that sends as many tokens
+through its layers as ENTP does by its definition. This library computes less than that, so that ``longer`` has more
+multiply-adds than ENTP.
 """
 
 import functools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from entp_lib.config import RunConfig
+from entp_lib.config import RunConfig, StudyConfig
 from entp_lib.models import costs
 from entp_lib.models.entp import token_forwards
 from entp_lib.tasks import Task, build_task
 
 # Arms of decoders, as records' labels call them.
-EQUAL_FORWARDS = "longer"  # with the token-forwards of ENTP
+EQUAL_FORWARDS = "longer"  # with as many tokens through the layers as ENTP; stored and not shown
 EQUAL_OPERATIONS = "operations"  # with the multiply-adds of ENTP
 SAME_PREFIXES = "same prefixes"  # that learns from ENTP's prefixes, where those are few
 MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute
@@ -44,8 +45,15 @@ def training_operations(config: RunConfig) -> float:
     return 3.0 * each * config.train.batch_size * config.train.steps
 
 
+def step_operations(config: RunConfig | StudyConfig) -> float:
+    """Return the multiply-adds of a training step, NaN for a study, whose cost is not known."""
+    if isinstance(config, StudyConfig):
+        return math.nan
+    return training_operations(config) / config.train.steps
+
+
 def compute_ratio(task: Task) -> float:
-    """Token-forwards of an ENTP step over a decoder's."""
+    """Count the tokens that an ENTP step sends through the layers, over a decoder's."""
     wanted_BT = task.wanted_sample()
     return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
 
@@ -58,7 +66,7 @@ def layer_tokens(config: RunConfig) -> float:
 
 
 def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Budget of as many token-forwards, for a decoder or a stack of which some layers are full."""
+    """Budget of as many tokens through the layers, for a decoder or a stack of which some layers are full."""
     return layer_tokens(entp) / layer_tokens(own)
 
 

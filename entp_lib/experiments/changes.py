@@ -20,8 +20,8 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
     """Planned ``runs`` with every change made to those that train, and task changes to studies that have a task.
 
     ``train.steps`` is that of the run with the fewest; longer ones keep their ratio to it. Decay and evaluations are
-    stretched with it unless they are named too; a warm-up stays, unless the run is shorter. A decoder with ENTP's
-    token-forwards keeps those of the changed task. Labels: ``changed``. Raises ConfigError for what the configurations
+    stretched with it unless they are named too; a warm-up stays, unless the run is shorter. The arm
+    ``longer`` keeps its budget on the changed task. Labels: ``changed``. Raises ConfigError for what the configurations
     of runs that train do not know or refuse, and for what tells the runs of the experiment apart.
     """
     check_names(changes)
@@ -57,7 +57,7 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
 
 
 def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
-    """The ENTP whose token-forwards a decoder has, of the same labels else; None for another run."""
+    """Find the ENTP whose budget the arm ``longer`` has, of the same labels else; None for another run."""
     if run.labels.get("arm") != EQUAL_FORWARDS:
         return None
     wanted = {**run.labels, "arm": "entp", "architecture": "entp"}
@@ -80,7 +80,7 @@ def changed_run(config: RunConfig, asked: dict[str, dict], fewest: int, twin: Ru
     require(type(steps) is int and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
     ratio = steps / fewest
     if twin is not None:
-        curriculum = "a step's work grows along a curriculum, so that no decoder at equal token-forwards fits"
+        curriculum = "a step's work grows along a curriculum, so that the steps of the arm longer cannot follow"
         require(after.at_step(1) == after, f"task.curriculum_every: {curriculum}")
         theirs = replace(twin, task_params={**twin.task_params, **asked["task"]})
         ratio *= equal_forwards(theirs, replace(config, task_params=params)) / equal_forwards(twin, config)

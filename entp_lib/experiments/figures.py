@@ -28,7 +28,7 @@ from PIL import Image, ImageChops
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments import budgets, changes
-from entp_lib.experiments.frames import paired_within
+from entp_lib.experiments.frames import check_costs, paired_within
 from entp_lib.files import write_atomically
 from entp_lib.records.progress import event
 from entp_lib.records.store import Record
@@ -40,7 +40,8 @@ DRAWN = 6  # significant figures of what is drawn
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
-SPENT = ("token_forwards", "seconds")  # axes at which the random seeds reach a step at different places
+SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a step at different places
+COMPUTE = "compute (multiply-adds)"
 WIDEST = 9.6  # inches that a legend may make of a figure
 PER_INCH, LINE = 17, 0.16  # of a note below a figure: characters in an inch, inches of a line
 STYLE = {
@@ -124,7 +125,6 @@ ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for na
     arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
     for arm, budget, dashes, marker in (
         (budgets.EQUAL_OPERATIONS, "equal multiply-adds", (0, (5, 1.5)), "P"),
-        (budgets.EQUAL_FORWARDS, "equal token-forwards", "--", "v"),
         (budgets.SAME_PREFIXES, "same prefixes", ":", "d"),
         (budgets.MORE_STEPS, "more steps", "-.", "X"),
     )
@@ -144,13 +144,18 @@ def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
 def lines(
     ax, table: pd.DataFrame, x: str, y: str, *, by: str = "arm", looks=ARMS, errorbar=extent, marks: int = 6, **labels
 ) -> None:
-    """A line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
+    """Draw a line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
 
-    ``table``: a row for each random seed and x. ``looks``: a ``Look`` for each value. ``errorbar``: ``extent``,
-    ``interval(...)`` or None. ``marks``: about how many markers a line has, at places of its own; 0 for none. Where
-    seeds reach a step at different x (``SPENT``), that is the mean of x. ``labels`` go to the axes: xlabel, ylabel ...
+    ``table``: a row for each random seed and x. Of a frame of ``curves`` any metric can be ``y``, and ``x`` is "step",
+    "seconds" or "multiply_adds"; ConfigError where these are not known of a run. ``looks``: a ``Look`` for each value.
+    ``errorbar``: ``extent``, ``interval(...)`` or None. ``marks``: about how many markers a line has, at places of its
+    own; 0 for none. Where seeds reach a step at different x (``SPENT``), that is the mean of x. ``labels`` go to the
+    axes: xlabel, ylabel ...
     """
     by = by if by in table else "architecture"
+    if x == "multiply_adds":
+        check_costs(table)
+        labels = {"xlabel": COMPUTE, **labels}
     if x in SPENT:
         table = table.assign(**{x: table.groupby([by, "step"])[x].transform("mean")})
     for i, (name, part) in enumerate(table.groupby(by, sort=False)):

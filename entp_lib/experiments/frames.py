@@ -11,11 +11,13 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import ON_CPU
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, step_operations
 from entp_lib.experiments.changes import texts
 from entp_lib.experiments.measurements import Level
 from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, mean_interval, value_at
+from entp_lib.validation import ConfigError
 
 Labelled = TypeVar("Labelled", Record, PlannedRun)
 ACCURACIES = ("token_accuracy", "sequence_accuracy")
@@ -28,6 +30,11 @@ def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
     return [run for run in runs if all(run.labels.get(name) in values for name, values in wanted.items())]
 
 
+def compared(records: Sequence[Record]) -> list[Record]:
+    """Leave out the arm ``longer``, which is stored and not shown (``entp_lib.experiments.budgets``)."""
+    return [record for record in records if record.labels.get("arm") != EQUAL_FORWARDS]
+
+
 def summary(records: Sequence[Record]) -> pd.DataFrame:
     """One row per run: labels, final metrics, cost."""
     return pd.DataFrame(
@@ -36,7 +43,7 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
             **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float))},
             **{f"baseline_{k}": r.metrics["baseline"][k] for k in ACCURACIES if k in r.metrics["baseline"]},
             "steps": r.provenance["steps"],
-            "token_forwards": r.provenance["token_forwards"],
+            "multiply_adds": step_operations(r.config) * r.provenance["steps"],
             "train_seconds": r.provenance["train_seconds"] * processor_share(r),
             "wall_seconds": r.provenance["wall_seconds"],
             "cpu_seconds": r.provenance.get("cpu_seconds", math.nan),
@@ -48,11 +55,24 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def curves(records: Sequence[Record]) -> pd.DataFrame:
-    """All curves, long: one row per run and evaluation; ``seconds`` of training as ``seconds_name`` says."""
+    """All curves, long: one row per run and evaluation; ``seconds`` of training as ``seconds_name`` says.
+
+    ``multiply_adds``: those of training up to an evaluation, NaN where the cost of a run is not known.
+    """
     parts = [pd.DataFrame({**r.labels, **r.curves}) for r in records]
     for part, r in zip(parts, records, strict=True):
         part["seconds"] *= processor_share(r)
+        part["multiply_adds"] = step_operations(r.config) * part["step"]
     return pd.concat(parts, ignore_index=True)
+
+
+def check_costs(course: pd.DataFrame) -> None:
+    """Refuse a frame of ``curves`` that has runs of unknown cost, and name the first of them. ConfigError."""
+    unknown = course[course["multiply_adds"].isna()]
+    if len(unknown):
+        first = unknown.iloc[0]
+        run = ", ".join(f"{name} {first[name]}" for name in ("study", "arm", "tier", "seed") if name in first)
+        raise ConfigError(f"multiply_adds: the compute of the run {run} is not known; its curves can be drawn by step")
 
 
 def processor_share(record: Record) -> float:
@@ -139,20 +159,22 @@ def at_equal_compute(
     """Scores of every run where it had spent what the ``budget`` run of its seed spent in all, means over seeds.
 
     ``course``: a frame of ``curves``. ``budget``: labels of the run that sets the budget, as {"arm": "decoder"}.
-    ``by``: labels that tell runs apart. Once by token-forwards, once by seconds of training. A run that spent less
+    ``by``: labels that tell runs apart. Once by multiply-adds, once by seconds of training. A run that spent less
     counts with its last evaluation; one that had not reached its first by then has none, nor has its seeds' mean.
+    ConfigError where the multiply-adds of a run are not known.
     """
+    check_costs(course)
     within = [name for name in by if name not in budget and name != "architecture"]
     of_budget = (course[list(budget)] == pd.Series(budget)).all(axis=1)
     rows = []
-    for axis in ("token_forwards", "seconds"):
+    for axis, name in {"multiply_adds": "multiply-adds", "seconds": "seconds"}.items():
         spent = course[of_budget].groupby([*within, "seed"], sort=False)[axis].max()
         for key, run in course.groupby([*by, "seed"], sort=False):
             about = dict(zip([*by, "seed"], key, strict=True))
             place = tuple(about[name] for name in (*within, "seed"))
             limit = spent.get(place if len(place) > 1 else place[0], 0.0)
             found = {m: value_at({axis: run[axis], m: run[m]}, m, limit, axis) for m in metrics}
-            rows.append({"compute": axis, **about, **found})
+            rows.append({"compute": name, **about, **found})
     table = pd.DataFrame(rows).drop(columns="seed")
     return table.groupby(["compute", *by], sort=False).agg(lambda scores: scores.astype(float).mean(skipna=False))
 
@@ -177,11 +199,11 @@ def describe(records: Sequence[Record]) -> str:
 def cost_per_run(table: pd.DataFrame, by: str = "architecture") -> pd.DataFrame:
     """Mean cost of a run by a label, from a ``summary``: seconds of the processor if all runs tell them."""
     spent, name = ("cpu_seconds", "processor") if table["cpu_seconds"].notna().all() else ("wall_seconds", "wall")
-    means = table.groupby(by, sort=False)[["train_seconds", spent, "token_forwards", "peak_memory_bytes"]].mean()
+    means = table.groupby(by, sort=False)[["train_seconds", spent, "multiply_adds", "peak_memory_bytes"]].mean()
     columns = {
         "training (s)": means["train_seconds"].round(1),
         f"{name} (s)": means[spent].round(1),
-        "token-forwards": means["token_forwards"].round().astype(int),
+        "multiply-adds": means["multiply_adds"].map("{:.2g}".format),
         "peak memory (MiB)": (means["peak_memory_bytes"] / 2**20).round().astype(int),
     }
     return pd.DataFrame(columns)

@@ -13,11 +13,11 @@ from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
 from entp_papers.entp.count3_steps import PARTS, authors_log, step_ratios, way_of
-from entp_papers.entp.full_layers import BUDGETS, FULL_LAYERS, at_budget
+from entp_papers.entp.full_layers import FULL_LAYERS, SAME_STEPS
 from entp_papers.entp.logged import spent
 from entp_papers.entp.pairless import lookup
 
-ALT = "Token accuracy by steps and by token-forwards, and ENTP less each decoder by steps and by prefix length."
+ALT = "Token accuracy by steps and by compute, and ENTP less each decoder by steps and by prefix length."
 MODE = dict(color=figures.PALETTE["baseline"], ls="--", lw=1.2, label="mode baseline")
 PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", lw=1.2, label="no pair looked at")
 LEAD = "difference\nin token accuracy"
@@ -59,11 +59,11 @@ def figure_3(records: Sequence[Record]) -> Figure:
 
 
 def by_compute(records: Sequence[Record]) -> Figure:
-    """Token accuracy by token-forwards and by seconds; of a prefix decoder not, whose curve is the decoder's."""
+    """Token accuracy by compute and by seconds; of a prefix decoder not, whose curve is the decoder's."""
     course = curves(records).query("arm != 'prefix_decoder'")
     fig, axes = figures.panels(2, height=2.6, sharey=True)
-    labels = "token-forwards", seconds_name(records)
-    for ax, x, label in zip(axes, ("token_forwards", "seconds"), labels, strict=True):
+    labels = figures.COMPUTE, seconds_name(records)
+    for ax, x, label in zip(axes, ("multiply_adds", "seconds"), labels, strict=True):
         figures.lines(ax, course, x, "token_accuracy", xlabel=label, xscale="log")
         guesses(ax, records[0].config.task_params)
     figures.legend(fig)
@@ -91,11 +91,9 @@ def by_length(records: Sequence[Record]) -> Figure:
 
 
 def by_full_layers(records: Sequence[Record]) -> Figure:
-    """Token and sequence accuracy at the end by the number of full layers, at both budgets."""
-    found = summary(records)
-    table = pd.concat(at_budget(found, budget).assign(budget=budget) for budget in BUDGETS)
-    lines = zip(BUDGETS, ("-", "--"), "ov", strict=True)
-    looks = {budget: figures.Look("black", budget, *line) for budget, *line in lines}
+    """Token and sequence accuracy at the end by the number of full layers, at equal steps."""
+    table = summary(select(records, budget=SAME_STEPS))
+    looks = {SAME_STEPS: figures.Look("black", SAME_STEPS)}
     fig, axes = figures.panels(2, height=2.5)
     for ax, metric in zip(axes, ACCURACIES, strict=True):
         figures.lines(ax, table, "full", metric, by="budget", looks=looks, xlabel="full layers, of 4")
@@ -107,7 +105,7 @@ def by_full_layers(records: Sequence[Record]) -> Figure:
 
 
 def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -> Figure:
-    """Token accuracy against steps and token-forwards; ENTP less each decoder by steps, and at the end by length.
+    """Token accuracy against steps and compute; ENTP less each decoder by steps, and at the end by length.
 
     ``beyond``: arms that the panels by step leave out, since their steps go far beyond the others'. A prefix decoder,
     whose curves are the decoder's, is not drawn.
@@ -115,10 +113,10 @@ def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -
     course, by_n = (table[table["arm"] != "prefix_decoder"] for table in (curves(records), positions(records)))
     course["thousands"] = course["step"] / 1000
     near = course[~course["arm"].isin(beyond)]
-    fig, ((by_step, by_forward), (gap, gap_by_n)) = figures.panels(2, 2, height=2.3)
+    fig, ((by_step, by_cost), (gap, gap_by_n)) = figures.panels(2, 2, height=2.3)
     figures.lines(by_step, near, "thousands", "token_accuracy", xlabel="step (thousands)")
-    figures.lines(by_forward, course, "token_forwards", "token_accuracy", xscale="log")
-    for ax in (by_step, by_forward):
+    figures.lines(by_cost, course, "multiply_adds", "token_accuracy", xscale="log")
+    for ax in (by_step, by_cost):
         guesses(ax, records[0].config.task_params, which=("pairless",))
     figures.differences(gap, near, "thousands", "token_accuracy", xlabel="step (thousands)", ylabel=LEAD)
     figures.differences(gap_by_n, by_n, "position", "token_accuracy", xlabel="prefix length n", ylabel=LEAD)

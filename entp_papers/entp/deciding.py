@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.experiments.budgets import EQUAL_OPERATIONS, SAME_PREFIXES, equal_operations, training_operations
+from entp_lib.experiments.budgets import EQUAL_OPERATIONS, SAME_PREFIXES, equal_operations
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import curves, levels, paired, select, summary
+from entp_lib.experiments.frames import levels, paired, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, with_train
 from entp_lib.records.store import Record
@@ -143,13 +143,6 @@ def costs_to(records: Sequence[Record]) -> pd.DataFrame:
             "multiply-adds to it": f"{math.exp(part['log_operations'].mean()):.1e}",
         }
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def courses(records: Sequence[Record]) -> pd.DataFrame:
-    """``frames.curves`` of runs of ``match3_end`` with the multiply-adds spent, ``operations``, in 10¹²."""
-    costs = {r.labels["arm"]: training_operations(r.config) / r.config.train.steps / 1e12 for r in records}
-    table = curves(records)
-    return table.assign(operations=table["step"] * table["arm"].map(costs))
 
 
 def measure_speed(records: Sequence[Record]) -> list[Measurement]:

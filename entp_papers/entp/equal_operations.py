@@ -1,8 +1,7 @@
-"""Decoders with ENTP's multiply-adds, the budget that counts besides equal steps and equal token-forwards.
+"""Decoders with ENTP's multiply-adds, on a schedule of their own.
 
-A decoder with ENTP's token-forwards has more multiply-adds than ENTP (``entp_lib.experiments.budgets``), and one with
-its steps has fewer. In between lies the decoder here, on a schedule of its own. It is compared with the ENTP of the
-experiment that asks at equal steps, by the same rules.
+A decoder with ENTP's steps has fewer. The one here is compared with the ENTP of the experiment that asks at equal
+steps, by the same rules.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import PlannedRun, by_seed
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
-from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_FORWARDS, SAME_STEPS
+from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_STEPS
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_WIDER
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import COUNTS, TABLE_8
@@ -33,8 +32,8 @@ class Comparison:
 
     ``asked``: for each claim at equal steps the question at equal multiply-adds, and what both measure. ``where``:
     labels of all arms. ``decoder``: of the one at equal steps, which the experiment's ``measure`` finds it by;
-    ``forwards``: of that at equal token-forwards. ``others``: labels of further runs that ``measure`` needs.
-    ``as_forwards``: whether the decoder here has the task of the one at equal token-forwards.
+    ``task_of``: labels of the run whose task the decoder here has, where that is another. ``others``: labels of further
+    runs that ``measure`` needs.
     """
 
     name: str
@@ -43,14 +42,13 @@ class Comparison:
     where: Mapping[str, Any] = field(default_factory=dict)
     entp: Mapping[str, Any] = field(default_factory=lambda: {"arm": "entp"})
     decoder: Mapping[str, Any] = field(default_factory=lambda: {"arm": "decoder"})
-    forwards: Mapping[str, Any] = field(default_factory=lambda: {"arm": EQUAL_FORWARDS})
+    task_of: Mapping[str, Any] | None = None
     others: Mapping[str, Any] | None = None
-    as_forwards: bool = False
 
     def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
         """Decoders of as many multiply-adds, on ENTP's schedule stretched, each before the ENTP it is compared with."""
         planned, found = self.source.plan(tier, seeds), []
-        whose = self.forwards if self.as_forwards else self.decoder
+        whose = self.task_of or self.decoder
         for entp in select(planned, **self.where, **self.entp):
             other = select(planned, **self.where, **whose, seed=entp.labels["seed"])[0]
             base = replace(other.config, experiment=experiment, train=entp.config.train)
@@ -81,7 +79,6 @@ class Comparison:
         arms = {
             "steps": select(own, **self.where, **self.decoder),
             "multiply-adds": select(mine, arm=EQUAL_OPERATIONS),
-            "token-forwards": select(own, **self.where, **self.forwards),
         }
         found = {budget: self.against(decoders, mine) for budget, decoders in arms.items()}
         for claim, (_, measure) in self.asked.items():
@@ -95,9 +92,9 @@ class Comparison:
 
 
 def costs(record: Record) -> pd.Series:
-    """Cost of a run's training: steps, multiply-adds as computed here, and token-forwards."""
+    """Cost of a run's training: steps, and multiply-adds as computed here."""
     found = {"steps": record.config.train.steps, "multiply-adds": cost.training_operations(record.config)}
-    return pd.Series({**found, "token-forwards": record.provenance["token_forwards"]}, dtype=float)
+    return pd.Series(found, dtype=float)
 
 
 def budgets(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
@@ -119,11 +116,7 @@ def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
     return [m for comparison in COMPARISONS[name] for m in comparison.measured(records)]
 
 
-FOUR_LAYERS = dict(
-    entp=dict(full=4),
-    decoder=dict(arm="0 full", full=0, budget=SAME_STEPS),
-    forwards=dict(full=0, budget=SAME_FORWARDS),
-)
+FOUR_LAYERS = dict(entp=dict(full=4), decoder=dict(arm="0 full", full=0, budget=SAME_STEPS))
 MATCH3_ASKED = {"T2-shared": ("T2-shared-operations", "sequences")}
 LATE = "from d examples on"
 LINEAR_ASKED = {
@@ -135,6 +128,8 @@ LINEAR_EIGHT = {
     "F7-linear-eight": ("F7-linear-eight-operations", "all points"),
     "F7-linear-eight-late": ("F7-linear-eight-late-operations", LATE),
 }
+# the decoder learns from every position, which costs it nothing more
+ALL_POSITIONS = dict(task_of=dict(arm=EQUAL_FORWARDS), others=COUNTED)
 COMPARISONS = {
     "count3_operations": (
         Comparison("prompts that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget
@@ -144,15 +139,12 @@ COMPARISONS = {
     "match3_operations": (Comparison("match3", MATCH3, MATCH3_ASKED, dict(variant="match3")),),
     "in_context_operations": (Comparison("linear", IN_CONTEXT, LINEAR_ASKED, dict(function="linear")),),
     "in_context_wider_operations": (Comparison("linear, 8 dimensions", IN_CONTEXT_WIDER, LINEAR_EIGHT),),
-    # the decoder learns from every position, for no further token-forwards
-    "openwebtext_operations": (
-        Comparison("text", OPENWEBTEXT, TEXT_ASKED, dict(schedule=TABLE_8), others=COUNTED, as_forwards=True),
-    ),
+    "openwebtext_operations": (Comparison("text", OPENWEBTEXT, TEXT_ASKED, dict(schedule=TABLE_8), **ALL_POSITIONS),),
 }
 
 
 def experiment(name: str, title: str, notebook: str) -> Experiment:
-    """An experiment of ``COMPARISONS``, at the tiers where a decoder has ENTP's token-forwards, too."""
+    """An experiment of ``COMPARISONS``."""
     title = f"{title} by decoders with ENTP's multiply-adds"
     how = dict(tiers=("smoke", "overnight"), changeable=False)
     return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), **how)

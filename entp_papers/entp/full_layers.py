@@ -1,7 +1,7 @@
-"""How many layers must see the whole prefix? Count3 with the last 0, 2, 3 or all 4 layers full, at two budgets.
+"""How many layers must see the whole prefix? Count3 with the last 0, 2, 3 or all 4 layers full.
 
-A question of our own: the paper has all layers full (ENTP) or none (decoder). Compute is counted in layer-tokens of a
-sequence: every token once in a causal layer, every wanted prefix's tokens in a full one.
+A question of our own: the paper has all layers full (ENTP) or none (decoder). What is shown has equal steps. The runs
+of a second budget, with as many tokens through the layers as ENTP, are planned and stored.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.experiments.budgets import equal_forwards, on_budget
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
 from entp_lib.experiments.claims import answer, reference_claims
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import paired, summary
+from entp_lib.experiments.frames import paired, select, summary
 from entp_lib.experiments.plans import PlannedRun, by_seed, planned, run_of, with_seed
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, ratio_interval
@@ -21,7 +21,7 @@ from entp_papers.entp.count3 import UNSEEN
 from entp_papers.entp.pairless import no_pairs_found
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
-BUDGETS = SAME_STEPS, SAME_FORWARDS = "equal steps", "equal token-forwards"
+SAME_STEPS, SAME_FORWARDS = "equal steps", EQUAL_FORWARDS
 TRAIN = replace(UNSEEN["overnight"].train, steps=6000)
 TIERS = {
     "smoke": replace(UNSEEN["smoke"], model=dict(n_layers=4, n_heads=2, width=16)),
@@ -44,32 +44,26 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return by_seed(runs)
 
 
-def at_budget(table: pd.DataFrame, budget: str) -> pd.DataFrame:
-    """The rows of a ``summary`` at one budget; those of ENTP belong to both."""
-    return table[(table["budget"] == budget) | (table["architecture"] == "entp")]
-
-
 def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
-    """By budget and arm: gain in token accuracy over no full layer, paired by seed, and its share of all four's gain.
+    """By arm: gain in token accuracy over no full layer, paired by seed, and its share of all four's gain.
 
     Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether all four are ahead of none by the rule of
     our questions; where they are not there is no gain to share, and the share is left blank.
     """
     rows, margin = {}, reference_claims().set_index("id").loc["L-4-0", "margin"]
-    for budget in BUDGETS:
-        table = at_budget(summary(records), budget)
-        arms = [f"{full} full" for full in FULL_LAYERS[1:]]
-        gains = {arm: paired(table, "token_accuracy", arm, "0 full") for arm in arms}
-        whole = gains["4 full"]
-        _, low, high = mean_interval(whole)
-        ahead = answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind") == "ahead"
-        for arm, gain in gains.items():
-            mean, low, high = mean_interval(gain)
-            row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": ahead}
-            both = gain.index.intersection(whole.index)
-            share = ratio_interval(gain[both], whole[both]) if ahead else (float("nan"),) * 3
-            rows[budget, arm] = row | dict(zip(("share", "share low", "share high"), share, strict=True))
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["budget", "arm"])
+    table = summary(select(records, budget=SAME_STEPS))
+    arms = [f"{full} full" for full in FULL_LAYERS[1:]]
+    gains = {arm: paired(table, "token_accuracy", arm, "0 full") for arm in arms}
+    whole = gains["4 full"]
+    _, low, high = mean_interval(whole)
+    ahead = answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind") == "ahead"
+    for arm, gain in gains.items():
+        mean, low, high = mean_interval(gain)
+        row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": ahead}
+        both = gain.index.intersection(whole.index)
+        share = ratio_interval(gain[both], whole[both]) if ahead else (float("nan"),) * 3
+        rows[arm] = row | dict(zip(("share", "share low", "share high"), share, strict=True))
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
 
 
 CLAIMS = [

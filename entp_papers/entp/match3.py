@@ -21,8 +21,8 @@ NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as 
 BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
 VARIANT_NAMES = {"match3": "Match3′", "modulus": "modulus = length", "anchor": "x_t in place of x_1"}
 VARIANT_NAMES |= {"count": "count in place of existence"}
-# What changes from Match3′ in each variant, in the order of §6.4; Match3′ itself has a decoder with ENTP's
-# token-forwards, too.
+# What changes from Match3′ in each variant, in the order of §6.4; Match3′ itself has the arm
+# ``longer``, too.
 VARIANTS = {
     "match3": Variant(),
     "modulus": Variant({"modulus": 0}, TWINS),
@@ -65,11 +65,10 @@ def shares(records: Sequence[Record]) -> dict[str, pd.Series]:
     return {VARIANT_NAMES[name]: (own - found["match3"]).dropna() for name, own in found.items() if name != "match3"}
 
 
-def against(records: Sequence[Record]) -> dict[tuple[str, str], pd.Series]:
-    """ENTP less each decoder on Match3′ itself, by seed, under (the decoder's arm, metric), where both ran."""
-    table, asked = summary(records), [(arm, metric) for arm in ("decoder", EQUAL_FORWARDS) for metric in METRICS]
-    found = {(arm, metric): gap(table, "match3", metric, arm) for arm, metric in asked}
-    return {key: values for key, values in found.items() if len(values)}
+def against(records: Sequence[Record]) -> dict[str, pd.Series]:
+    """ENTP − decoder on Match3′ itself, by seed, for each metric."""
+    table = summary(records)
+    return {metric: gap(table, "match3", metric) for metric in METRICS}
 
 
 def stuck(records: Sequence[Record]) -> pd.DataFrame:

@@ -4,7 +4,7 @@ Count3 at length 24, and addition trained to four digits. Whether five pairs fol
 down before the first of these runs (docs/journal); what the gate gives is the result if it stays shut. That of addition
 did. That of length 24, where ENTP learns from a few random prefixes of each of many sequences, opened, so that its five
 pairs are planned here too: with few prefixes, and with ENTP as it is defined, which learns from all of them on fewer
-steps (eleven times a decoder's token-forwards, 6.6 times its multiply-adds) and is compared with the decoder of the
+steps (6.6 times a decoder's multiply-adds) and is compared with the decoder of the
 same steps and with that of the pairs, which has more steps and still half of ENTP's multiply-adds.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.experiments.budgets import MORE_STEPS, SAME_PREFIXES
+from entp_lib.experiments.budgets import MORE_STEPS, SAME_PREFIXES, training_operations
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model, with_train
 from entp_lib.records.store import Record
@@ -94,7 +94,7 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
             "mode baseline": round(mode, 4),
             "above the mode": round(late - mode, 4),
             "comparison follows": bool(reaches(late - mode, ABOVE_MODE)),
-            "token-forwards": f"{r.provenance['token_forwards']:.3g}",
+            "multiply-adds": f"{training_operations(r.config):.3g}",
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 

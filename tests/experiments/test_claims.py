@@ -222,11 +222,11 @@ def level(score, floor=FLOOR, ceiling=CEILING):
 def test_what_neither_left_the_floor_nor_the_ceiling_says_nothing(levels, informative):
     """It outranks every verdict and every answer, whatever the interval."""
     values = [0.1, 0.11, 0.12, 0.13, 0.12]
-    found = [Measurement(c, values, "paper", (), True, levels) for c in ("F2-tokens", "F5-fair")]
+    found = [Measurement(c, values, "paper", (), True, levels) for c in ("F2-tokens", "F5-best")]
     rows = judge(found, only_measured=True).set_index("id")["verdict"]
     assert bool(found[0].uninformative_because) is not informative
     assert rows["F2-tokens"] == ("same direction" if informative else "uninformative")
-    assert rows["F5-fair"] == ("ENTP ahead" if informative else "uninformative")
+    assert rows["F5-best"] == ("ENTP ahead" if informative else "uninformative")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ from entp_lib.config import TrainConfig
 from entp_lib.experiments.budgets import equal_forwards, equal_operations, layer_tokens, training_operations
 from entp_lib.experiments.caveats import FLAT, still_improving
 from entp_lib.experiments.comparisons import Comparisons, Paired
+from entp_lib.experiments.figures import COMPUTE, lines, panels
 from entp_lib.experiments.frames import (
+    at_equal_compute,
+    compared,
     curves,
     gap_table,
     paired,
@@ -18,8 +21,9 @@ from entp_lib.experiments.frames import (
     summary,
 )
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import Arm, Plan, Tier, Variant, run_of
+from entp_lib.experiments.plans import Arm, Plan, Tier, Variant, planned_study, run_of
 from entp_lib.records.store import Record
+from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 CLOCK = dict(wall_seconds=400.0, train_seconds=300.0, steps=1200, device="cpu", peak_memory_bytes=3 * 2**20)
@@ -49,6 +53,48 @@ def test_seconds_are_the_processors_where_it_did_the_work(tier, changes, share, 
     assert seconds_name(found) == name
     assert list(summary(found)["train_seconds"]) == pytest.approx([300 * share] * 2)
     assert list(curves(found)["seconds"]) == pytest.approx([150 * share, 300 * share] * 2)
+
+
+def test_a_decoders_multiply_adds_are_those_of_its_layers_and_outputs():
+    """Per token 12 D² of linear maps and 2 T D of attention in each layer, and its output; thrice for the gradient."""
+    course = curves(records("quick"))
+    model, train = (records("quick")[0].config.model, records("quick")[0].config.train)
+    length, first, width = model.max_length, 4, model.width
+    layers = model.n_layers * length * (12 * width**2 + 2 * length * width)
+    outputs = (length - first) * width * model.vocab_size
+    step = 3 * train.batch_size * (layers + outputs)
+    assert course.loc[course["arm"] == "decoder", "multiply_adds"].tolist() == [600 * step, 1200 * step]
+    assert (course.loc[course["arm"] == "entp", "multiply_adds"].to_numpy() > 2 * 600 * step).all()
+    assert summary(records("quick"))["multiply_adds"].tolist() == course["multiply_adds"][[1, 3]].tolist()
+
+
+def test_curves_are_drawn_by_steps_and_by_compute():
+    _, axes = panels(2)
+    for ax, x in zip(axes, ("step", "multiply_adds"), strict=True):
+        lines(ax, curves(records("quick")), x, "token_accuracy")
+    assert [ax.get_xlabel() for ax in axes] == ["step", COMPUTE]
+    assert axes[1].lines[0].get_xdata()[-1] == curves(records("quick"))["multiply_adds"][1]
+
+
+def test_an_unknown_cost_is_one_line_that_names_the_run():
+    run = planned_study("made_up", "quick", "fine_tuning", {}, 3, arm="decoder")
+    course = curves([record_of(run, {"step": [1], "seconds": [1.0], "loss": [0.5]})])
+    assert course["multiply_adds"].isna().all()
+    _, ax = panels(1)
+    lines(ax, course, "step", "loss")
+    for ask in (
+        lambda: lines(ax, course, "multiply_adds", "loss"),
+        lambda: at_equal_compute(course, ["loss"], {"arm": "decoder"}),
+    ):
+        with pytest.raises(ConfigError, match="study fine_tuning, arm decoder, tier quick, seed 3") as found:
+            ask()
+        assert "\n" not in str(found.value)
+
+
+def test_the_longer_decoder_is_left_out():
+    found = [record_of(run) for run in PLAN("smoke", 1)]
+    left = {r.labels["arm"] for r in found} - {r.labels["arm"] for r in compared(found)}
+    assert left == {"longer"}
 
 
 def test_a_run_without_its_twin_is_no_pair():

@@ -1,8 +1,8 @@
 """Addition (§7.1, appendix C.3, Figures 5 and 11): test error against the number of examples to learn from.
 
-Every run has one of three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is the decoder trained for as
-many token-forwards as ENTP spends, with a schedule of its own. The test error is one minus the share of test sums with
-every character right; each checkpoint rule gives one.
+Every run has one of three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is a decoder trained for more,
+which is stored and not shown (``entp_lib.experiments.budgets``). The test error is one minus the share of test sums
+with every character right; each checkpoint rule gives one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from entp_lib.config import ON_CPU, SIZES, TrainConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import levels, paired_within, processor_share, published, select
+from entp_lib.experiments.frames import levels, paired_within, published, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model
@@ -26,9 +26,9 @@ from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
 from entp_lib.validation import one_of, require
 
-ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, equal token-forwards"}
+ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, longer"}
 LONGER = (EQUAL_FORWARDS,)
-# Token-forwards of ENTP over a decoder's on rows scored on their answer, by the largest operand.
+# Tokens that ENTP sends through its layers over a decoder's, on rows scored on their answer, by the largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
 NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
 ALL_WRONG, ALL_RIGHT = 0.90, 0.01  # mean errors beyond which a size says nothing, if both arms have them (overnight)
@@ -42,7 +42,7 @@ OVERNIGHT = TrainConfig(steps=3000, warmup_steps=100, eval_every=50, eval_sequen
 SCORED = dict(eval_every=50, eval_sequences=2000, final_eval_sequences=20_000)
 GPU = TrainConfig(2000, 256, max_lr=1e-3, min_lr=1e-4, warmup_steps=100, precision="bf16", **SCORED)
 # The authors stop ten evaluations after the lowest loss of whole texts. That checkpoint is kept here too, and the run
-# goes on, without which no other rule, and no decoder at equal token-forwards, would have a fair share of the steps.
+# goes on, without which no other rule, and no decoder on another budget, would have a fair share of the steps.
 SCORED = dict(eval_every=100, eval_sequences=10_000, final_eval_sequences=70_000)
 PAPER = TrainConfig(8000, decay_steps=5000, warmup_steps=100, precision="bf16", **SCORED)
 TINY, SMALL_2 = dict(n_layers=2, n_heads=2, width=16), dict(n_layers=2, n_heads=4, width=64)
@@ -100,7 +100,7 @@ def runs_of(
     """The runs of a tier, seeds outermost, so that what a time limit leaves is paired; a seed decides the split, too.
 
     Labels: ``arm``, ``model``, ``format`` of the answer (reversed or plain), and ``n_train``. ``longer_eval_every``: by
-    tier, steps between the evaluations of the decoder at equal token-forwards, else as many evaluations as others have.
+    tier, steps between the evaluations of the arm ``longer``, else as many evaluations as others have.
     """
     settings, runs, every = tiers.get(tier, ()), [], (longer_eval_every or {}).get(tier)
     for seed in range(seeds or max((setting.seeds for setting in settings), default=0)):
@@ -126,7 +126,7 @@ def name_of_shape(shape: Mapping[str, int]) -> str:
 
 
 def ratio_of(task: Sums) -> float:
-    """Token-forwards of an ENTP step over those of a decoder's: T + 1 over 2 where every character is scored."""
+    """Tokens through the layers in an ENTP step over a decoder's: T + 1 over 2 where every character is scored."""
     return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
 
 
@@ -137,12 +137,10 @@ def published_rule(records: Sequence[Record]) -> str:
 
 
 def scores(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run and checkpoint rule: labels, test scores, cost; ``seen_error``: last weights on training sums."""
+    """A row per run and checkpoint rule: labels, test scores; ``seen_error``: last weights on training sums."""
     rows = []
     for r in records:
         about = {**r.labels, "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"]}
-        about["token_forwards"] = r.provenance["token_forwards"]
-        about["train_seconds"] = r.provenance["train_seconds"] * processor_share(r)
         for rule, found in r.metrics["test"].items():
             errors = {"error": 1 - found["sequence_accuracy"], "token_error": 1 - found["token_accuracy"]}
             rows.append({**about, "rule": rule, "step": found["step"], **errors})

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from entp_lib.experiments import figures
 from entp_lib.experiments.frames import published, seconds_name
 from entp_lib.records.store import Record
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, chosen, gaps, paper_model, scores, to_999
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, chosen, paper_model, scores, to_999
 from entp_papers.entp.addition.lengths import by_digits
 from entp_papers.entp.addition.tables import authors_seen_runs, curves_of
 
@@ -126,13 +126,12 @@ def both_sizes(table: pd.DataFrame) -> Figure:
 
 
 def by_compute(table: pd.DataFrame, records: Sequence[Record]) -> Figure:
-    """Validation error on reversed sums by token-forwards and seconds, at the middle size of the longer decoder."""
-    last = chosen(table, "last", format="reversed")
-    both = sorted(gaps(last, "longer").columns) or sorted(last["n_train"].unique())
-    size = both[len(both) // 2]
+    """Validation error on reversed sums by compute and by seconds, at the middle size. ``table``: ``scores``."""
+    sizes = sorted(chosen(table, "last", format="reversed")["n_train"].unique())
+    size = sizes[len(sizes) // 2]
     course = paper_model(curves_of(records)).query("format == 'reversed' and n_train == @size")
     fig, axes = figures.panels(2, width=3.4, height=2.5, sharey=True)
-    names = {"token_forwards": "token-forwards", "seconds": seconds_name(records)}
+    names = {"multiply_adds": figures.COMPUTE, "seconds": seconds_name(records)}
     for ax, (axis, label) in zip(axes, names.items(), strict=True):
         figures.lines(ax, course, axis, "error", errorbar=None, xlabel=label, ylabel="validation error", xscale="log")
     figures.plain_ticks(axes[1].xaxis, (1, 3, 10, 30, 100, 300, 1000, 3000))
@@ -170,10 +169,10 @@ def longer_numbers(records: Sequence[Record]) -> Figure:
 
 
 def at_trained_lengths(records: Sequence[Record]) -> Figure:
-    """Validation error of ``addition_lengths`` at the trained lengths, by steps and by token-forwards."""
+    """Validation error of ``addition_lengths`` at the trained lengths, by steps and by compute."""
     course = curves_of(records)
     fig, axes = figures.panels(2, width=3.3, height=2.4, sharey=True)
-    for ax, axis in zip(axes, ("step", "token_forwards"), strict=True):
+    for ax, axis in zip(axes, ("step", "multiply_adds"), strict=True):
         figures.lines(ax, course, axis, "error", ylabel="error at trained lengths", xscale="log", ylim=(0, 1.03))
     figures.title(fig, f"Sums to two digits, {figures.tier_note(records)}")
     figures.legend(fig)

@@ -5,7 +5,7 @@ from itertools import product
 
 import pandas as pd
 
-from entp_lib.experiments.frames import curves, gap_table, published, select
+from entp_lib.experiments.frames import curves, gap_table, published, select, summary
 from entp_lib.experiments.plans import TWINS, PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, to_figures, welch_interval
@@ -159,13 +159,14 @@ def curves_of(records: Sequence[Record]) -> pd.DataFrame:
     return course.assign(error=1 - course["sequence_accuracy"])
 
 
-def costs(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean token-forwards and training seconds of a run by model and arm, and both as multiples of the decoder's.
+def costs(records: Sequence[Record]) -> pd.DataFrame:
+    """Mean multiply-adds and training seconds of a run by model and arm, and both as multiples of the decoder's.
 
     The multiples are of the decoder on the same format and size, averaged over those that an arm has.
     """
-    costs, by = ["token_forwards", "train_seconds"], ["model", "format", "n_train"]
-    alike = chosen(table, "last").groupby([*by, "arm"], sort=False)[costs].mean()
+    costs, by = ["multiply_adds", "train_seconds"], ["model", "format", "n_train"]
+    alike = summary(records).groupby([*by, "arm"], sort=False)[costs].mean()
     times = alike / alike.xs("decoder", level="arm").reindex(alike.index.droplevel("arm")).to_numpy()
     means, times = (found.groupby(["model", "arm"], sort=False).mean() for found in (alike, times))
-    return means.map(to_figures, decimals=1).join(times.round(2).add_suffix(", times the decoder's"))
+    found = means.map(to_figures, decimals=1).join(times.round(2).add_suffix(", times the decoder's"))
+    return found.rename(columns=lambda name: name.replace("multiply_adds", "multiply-adds").replace("_", " "))

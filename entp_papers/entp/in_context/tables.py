@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.compare_with_committed import committed
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import curves, interval_text, select
@@ -21,7 +20,7 @@ from entp_papers.entp.in_context.experiment import ALL, AT_LOWER_RATE, IN_EIGHT,
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
 LASSO = "Lasso, α = 0.01"
 REGRESSION = ("linear", "sparse", AT_LOWER_RATE, *IN_EIGHT.values())  # the classes of Figure 7
-COMPARED = (TWINS, (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid"))  # first − second
+COMPARED = (TWINS, ("decoder", "hybrid"))  # first − second
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
@@ -105,7 +104,7 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
                 errors = part.groupby("examples")["error"].mean()
                 first = {dims[function] - 1} & set(errors.index) if prompts == "orthogonal" else set()
                 for n in sorted(first | {errors.index.max()}):
-                    if arm in (*ALL, EQUAL_FORWARDS):
+                    if arm in ALL:
                         rows.setdefault((function, prompts, n), {})[arm] = errors[n]
                     elif errors[n] < rows[function, prompts, n].get("its error", float("inf")):
                         rows[function, prompts, n] |= {"reference": arm, "its error": errors[n]}

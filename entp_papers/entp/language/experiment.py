@@ -2,8 +2,8 @@
 
 Table 8 has the learning rate fall from 6e-4 to 6e-5. The authors' configuration has the two the other way round, so
 that the rate rose over the whole run behind Table 3: both schedules are run. In them twins learn from the same
-positions of the same windows. A third arm is a decoder with Table 8's schedule that learns from every position, as it
-can with no further token-forwards, for as many token-forwards as ENTP spends. The trainer itself is checked on
+positions of the same windows. A third arm, ``longer``, is a decoder with Table 8's schedule that learns from every
+position; it is stored and not shown (``entp_lib.experiments.budgets``). The trainer itself is checked on
 characters of Shakespeare, against the authors' logged runs.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lib.config import SIZES, RunConfig, TrainConfig
-from entp_lib.experiments.budgets import on_budget
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, on_budget
 from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import by_position, levels, paired, published, select
@@ -33,8 +33,8 @@ EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 
 # quick: five times the paper's rates, which a short run of a small model needs, and 8 of 32 positions. gpu: 16 of 128,
 # so that five seeds fit into half an hour (estimated, not measured). paper: one run of ENTP sends 4e10 tokens through
-# the stack, some hours on a data-centre GPU (estimated, not measured), and a decoder with its token-forwards would take
-# 64 times the steps, so it has none; the first use downloads 24 GB and encodes them in an hour or more.
+# the stack, some hours on a data-centre GPU (estimated, not measured), and the arm ``longer`` would take 64 times the
+# steps, so it has none; the first use downloads 24 GB and encodes them in an hour or more.
 ADAM = dict(batch_size=32, betas=(0.9, 0.95))
 FEW = dict(eval_every=25, eval_sequences=128, final_eval_sequences=1024)
 REDUCED = TrainConfig(steps=500, max_lr=3e-3, min_lr=3e-4, warmup_steps=50, **ADAM, **FEW)
@@ -72,7 +72,7 @@ class Parameters(NotebookParameters):
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures and schedules, and a decoder at equal token-forwards where ENTP learns from few positions."""
+    """Both architectures and schedules, and the arm ``longer`` where ENTP learns from few positions."""
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
     seeds = seeds or setting.seeds
@@ -83,7 +83,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if setting.task.get("prefixes"):
         every = replace(base, task_params={**base.task_params, "prefixes": 0})
         longer = on_budget(mean_forwards, base, every)
-        runs += twins(longer, ("decoder",), seeds, schedule=tables.TABLE_8, arm=tables.EQUAL_FORWARDS)
+        runs += twins(longer, ("decoder",), seeds, schedule=tables.TABLE_8, arm=EQUAL_FORWARDS)
     for seed in range(seeds) if tier in COUNTED else ():
         params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
         runs.append(planned_study("openwebtext", tier, "text_counts", params, seed, arm=tables.COUNTS, schedule=""))
@@ -91,7 +91,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Budget of as many token-forwards for a decoder, on average over the positions that are drawn."""
+    """Budget of as many tokens through the layers, on average over the positions that are drawn."""
     task = Text(**entp.task_params)
     return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 
@@ -244,24 +244,23 @@ def draw_losses(axes, records: Sequence[Record]) -> None:
     """Validation loss by step, perplexity by tokens of text (above); decoder − ENTP of both losses by step (below)."""
     from entp_lib.experiments import figures
 
-    models = select(tables.trained(records), schedule=tables.TABLE_8)
+    models = select(tables.trained(records), schedule=tables.TABLE_8, arm=TWINS)
     course, of_unit = tables.courses(models), tables.unit(models)
-    twins = course[course["arm"] != tables.EQUAL_FORWARDS]
-    figures.lines(axes[0, 0], twins, "step", "loss", ylabel=f"validation loss\n({of_unit})")
+    figures.lines(axes[0, 0], course, "step", "loss", ylabel=f"validation loss\n({of_unit})")
     draw_counts(axes[0, 0], records)
     figures.lines(axes[0, 1], course, "tokens", "perplexity", xlabel="tokens of text", ylabel="validation perplexity")
     axes[0, 1].set(xscale="log", yscale="log")
     figures.plain_ticks(axes[0, 1].yaxis, (3, 5, 10, 20, 50, 100, 200, 500))
     for ax, loss, part in zip(axes[1], ("train_loss", "loss"), ("training", "validation"), strict=True):
         label = f"difference in {part}\nloss ({of_unit})"
-        figures.differences(ax, twins, "step", loss, sign=-1, ylabel=label)
+        figures.differences(ax, course, "step", loss, sign=-1, ylabel=label)
 
 
 def draw_positions(axes, records: Sequence[Record]) -> None:
-    """Final loss by prefix length (left), and the decoders' less ENTP's at equal steps and token-forwards (right)."""
+    """Final loss by prefix length (left), and the decoder's less ENTP's at equal steps (right)."""
     from entp_lib.experiments import figures
 
-    models = select(tables.trained(records), schedule=tables.TABLE_8)
+    models = select(tables.trained(records), schedule=tables.TABLE_8, arm=TWINS)
     positions, labels = by_position(models, "loss"), dict(xlabel="prefix length (tokens)")
     figures.lines(axes[0], positions, "position", "loss", ylabel=f"validation loss ({tables.unit(models)})", **labels)
     draw_counts(axes[0], records)

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.config import RunConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.frames import by_position, curves, gap_table, paired, select
 from entp_lib.experiments.plans import TWINS
 from entp_lib.records.store import Record
@@ -44,7 +43,6 @@ COMPARISONS = {
     "rates swapped, last": (LAST, SWAPPED, "decoder"),
     "Table 8, lowest": (LOWEST, TABLE_8, "decoder"),
     "Table 8, last": (LAST, TABLE_8, "decoder"),
-    "equal token-forwards, last": (LAST, TABLE_8, EQUAL_FORWARDS),
 }
 CLAIMS = {
     "T3-loss": "as published: rates swapped, lowest",
@@ -142,9 +140,9 @@ def mean_by_run(losses: pd.DataFrame) -> pd.DataFrame:
 
 
 def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
-    """Table 8's schedule at shorter and at longer prefixes: a row for each range and arm that ENTP is compared with.
+    """Table 8's schedule at shorter and at longer prefixes, a row each, at equal steps.
 
-    Mean final loss of that decoder's arm and of ENTP, decoder − ENTP with its paired 95 % interval, and what bigrams
+    Mean final loss of decoder and ENTP, decoder − ENTP with its paired 95 % interval, and what bigrams
     and trigrams have there, if they were counted. ``records``: with those of counts.
     """
     counts, rows = counted_losses(records), {}
@@ -152,15 +150,12 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
     for longer, part in found.groupby(found["position"] >= FROM_POSITION):
         lengths, losses = part["position"], mean_by_run(part)
         means = losses.groupby("arm")["loss"].mean()
-        for budget, decoder in (("equal steps", "decoder"), ("equal token-forwards", EQUAL_FORWARDS)):
-            values = paired(losses, "loss", decoder, "entp")
-            if not len(values):
-                continue
-            row = {"decoder": means[decoder], "ENTP": means["entp"]}
-            row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
-            row |= {k: counts[f"{k}, {RANGES[longer]}"].mean() for k in ("bigram", "trigram") if len(counts)}
-            rows[f"{lengths.min()} to {lengths.max()}", budget] = row
-    found = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["prefix lengths", "budget"])
+        values = paired(losses, "loss", *TWINS)
+        row = {"decoder": means["decoder"], "ENTP": means["entp"]}
+        row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
+        row |= {k: counts[f"{k}, {RANGES[longer]}"].mean() for k in ("bigram", "trigram") if len(counts)}
+        rows[f"{lengths.min()} to {lengths.max()}"] = row
+    found = pd.DataFrame.from_dict(rows, orient="index").rename_axis("prefix lengths")
     return found.map(to_figures, decimals=4)
 
 

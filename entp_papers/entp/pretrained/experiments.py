@@ -42,7 +42,6 @@ LABELS = {
     "random": "ENTP, random weights",
     "fresh": "ENTP, pretrained, fresh embeddings",
     "decoder": "decoder, random weights",
-    "longer": "decoder, equal token-forwards",
 }
 # Of the prompts, by arm: with Table 5's code or without, and C.1's learning rate with its batch of 16, or the tier's.
 PROMPT_ARMS = {"code": (True, False), "plain": (False, False), "paper_rate": (True, True)}
@@ -105,7 +104,7 @@ def plain(train: TrainConfig) -> dict[str, Any]:
 
 
 def by_arm(t: Mapping[str, Any], task: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schedule of each arm of a tier: "longer" has as many token-forwards as ENTP."""
+    """The schedule of each arm of a tier: "longer" is stored and not shown (``entp_lib.experiments.budgets``)."""
     longer = t["train"].lengthened(compute_ratio(Counting(**task)))
     return {arm: plain(longer if arm == "longer" else t["train"]) for arm in t["arms"]}
 
@@ -145,7 +144,7 @@ def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The bare sequence of Count3 with the model's mask lifted, kept, and kept at equal token-forwards."""
+    """The bare sequence of Count3 with the model's mask lifted, kept, and kept for longer."""
     t, runs = LIFTED[tier], []
     for seed in range(seeds or t["seeds"]):
         for arm, train in by_arm(t, t["task"]).items():
@@ -167,7 +166,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
             **{name: r.metrics[name] for name in SCORES},
             **{name: share for name, share in r.metrics.get("generated", {}).items() if name != "answers"},
             **{f"baseline_{name}": r.metrics["baseline"][name] for name in SCORES[1:]},
-            **{name: r.metrics.get(name, 0) for name in ("steps", "token_forwards")},
+            **{name: r.metrics.get(name, 0) for name in ("steps",)},
             **{name: r.provenance[name] for name in ("cpu_seconds", "peak_memory_bytes")},
         }
         for r in records

@@ -117,7 +117,7 @@ def run_config(
 
 
 def spent(outcome: Outcome) -> dict[str, Any]:
-    """Steps, token-forwards, seconds and trained parameters of a run."""
+    """Steps, tokens through the layers, seconds and trained parameters of a run."""
     state, trainable = outcome.state, (p.numel() for p in outcome.model.parameters() if p.requires_grad)
     found = {"steps": state.step, "token_forwards": state.token_forwards, "train_seconds": state.seconds}
     return {**found, "cpu_seconds": state.cpu_seconds, "parameters": sum(trainable)}

@@ -9,7 +9,7 @@ from entp_lib.experiments.frames import curves, mean_table
 from entp_lib.records.store import Record
 from entp_papers.entp.pretrained import weights
 
-LIFTED_LABELS = {"entp": "mask lifted", "decoder": "mask kept", "longer": "mask kept, equal token-forwards"}
+LIFTED_LABELS = {"entp": "mask lifted", "decoder": "mask kept"}
 ANSWERS = {"right": "#117733", "wrong": "#882255", "invalid": "#C8C8C8"}  # verdicts, no architectures
 # The architecture is the colour, as everywhere; where it starts from is the line: of all arms of the notebook.
 ARM_LOOKS = {
@@ -17,7 +17,6 @@ ARM_LOOKS = {
     "random": ("entp", ":", "D", 1.6),
     "fresh": ("entp", "-.", "D", 1.6),
     "decoder": ("decoder", "-", "s", 1.6),
-    "longer": ("decoder", "--", "v", 1.3),
 }
 
 
@@ -44,12 +43,12 @@ def settings(records: Sequence[Record]) -> str:
     )
 
 
-def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], baseline: float) -> None:
-    """Held-out token accuracy over ``x`` (step or token_forwards): mean over seeds, band from lowest to highest."""
+def draw_courses(ax, records: Sequence[Record], labels: dict[str, str], baseline: float) -> None:
+    """Held-out token accuracy by step: mean over seeds, band from lowest to highest."""
     from entp_lib.experiments.figures import PALETTE, Look, lines
 
     looks = {arm: Look(PALETTE[name], labels.get(arm, ""), *look) for arm, (name, *look) in ARM_LOOKS.items()}
-    lines(ax, curves(records), x, "token_accuracy", looks=looks, ylabel="token accuracy, held out")
+    lines(ax, curves(records), "step", "token_accuracy", looks=looks, ylabel="token accuracy, held out")
     ax.axhline(baseline, color=PALETTE["baseline"], ls=":", label="mode baseline")
 
 

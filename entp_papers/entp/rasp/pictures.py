@@ -76,18 +76,19 @@ def by_precision(table: pd.DataFrame) -> Figure:
 
 
 def chains_of_thought(records: Sequence[Record]) -> Figure:
-    """Prompts answered rightly by tokens processed: a decoder that writes the chain and one that answers at once."""
-    course = curves(records).assign(millions=lambda table: table["token_forwards"] / 1e6)
+    """Prompts answered rightly by compute: a decoder that writes the chain and one that answers at once."""
     blue = figures.PALETTE["decoder"]
     names = {"direct": ("answers at once", "--", "v"), "trace": ("writes the chain", "-", "o")}
     looks = {arm: figures.Look(blue, *look) for arm, look in names.items()}
     fig, ax = figures.panels(1, width=5.0, height=3.0)
-    figures.lines(ax, course, "millions", "sequence_accuracy", looks=looks, ylabel="prompts answered rightly")
+    figures.lines(
+        ax, curves(records), "multiply_adds", "sequence_accuracy", looks=looks, ylabel="prompts answered rightly"
+    )
     baseline = chain_table(records)["baseline_answer"].iloc[0]
     ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="most frequent answer")
     bound = lookup("chain", records[0].config.task_params)[0]["pairless"]["token_accuracy"]
     ax.axhline(bound, color=figures.PALETTE["baseline"], ls="-.", label="a rule that looks at no pair")
-    ax.set(xlabel="tokens processed in training (10⁶)", ylim=(0, 1))
+    ax.set_ylim(0, 1)
     figures.title(fig, f"Count3 by a decoder, {figures.tier_note(records)}")
     figures.legend(fig)
     return fig
