@@ -22,7 +22,7 @@ from entp_lib.validation import ConfigError, one_of, printable, require
 LIMIT = "for all of it: 900, 900s, 15m or 2h; the same command continues"
 MISTAKE = 2  # exit status
 ALONE = {"lab": ("port", "reset", "no_browser"), "site": ("no_browser",), "list": ()}  # of ``run``, and what they take
-log = logging.getLogger(__name__)
+log = logging.getLogger("entp_lib")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     for handler in logging.getLogger().handlers:
         handler.addFilter(make_printable)
     options = build_parser().parse_args(arguments)
+    log.setLevel(logging.DEBUG if options.verbose else logging.NOTSET)
     if getattr(options, "native", False):
         arithmetic.restart_native()
     return exit_status(lambda: run(options))
@@ -70,6 +71,7 @@ def exit_status(command: Callable[[], int]) -> int:
         return status
     except (ConfigError, RecordError) as error:
         print(printable(f"entp_lib: {error}"), file=sys.stderr)
+        log.debug("where it was", exc_info=True)
         return MISTAKE
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -88,7 +90,7 @@ def exit_status(command: Callable[[], int]) -> int:
 
 def run_command(options: argparse.Namespace) -> int:
     """``run``: list, open or execute the notebooks, or build the site: the exit status."""
-    asked = [name for name, value in vars(options).items() if value and name not in ("command", "native")]
+    asked = [name for name, value in vars(options).items() if value and name not in ("command", "native", "verbose")]
     for name in (name for name in ALONE if name in asked):
         ignored = ["--" + other.replace("_", "-") for other in asked if other not in (name, *ALONE[name])]
         require(not ignored, f"--{name} does not take {', '.join(ignored)}")
@@ -140,6 +142,7 @@ def build_parser() -> argparse.ArgumentParser:
 def declare(commands, name: str, command: Callable | str, words: str, more: str = "", **options) -> Parser:
     """A new command, which is listed with ``words``; its own help begins with these and ``more``."""
     parser = commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}. {more}", **options)
+    parser.add_argument("-v", "--verbose", action="store_true", help="show where in the code an error was")
     parser.set_defaults(command=command)
     return parser
 

@@ -1,5 +1,6 @@
 """The command line: whatever it finds, it says so in a line; nothing it looks at is changed by looking."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.records.store import checksum
+from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import ledger
 
 
@@ -64,11 +66,30 @@ def forge(path, change):
 
 
 def test_records_that_lack_what_is_measured_are_named(results, capsys):
-    for path in (results / "records" / "complexity").iterdir():
-        forge(path, lambda body: body["metrics"].update({name: {} for name in body["metrics"]}))
+    paths_of_records = sorted((results / "records" / "complexity").iterdir())
+    for path in paths_of_records:
+        forge(path, lambda body: body["metrics"].pop("streamed_error"))
     assert cli.main(["claims"]) == 2
     (line,) = lines(capsys)
-    assert "the records of complexity lack what is measured of them" in line and "--fresh" in line
+    names = [f"record complexity/{path.stem} has no 'streamed_error' in its metrics" for path in paths_of_records]
+    assert any(name in line for name in names) and "--fresh" in line
+
+
+def test_a_mistake_in_a_measure_function_keeps_its_traceback(results, monkeypatch):
+    def measure(records):
+        return undefined(records)  # noqa: F821
+
+    broken = dataclasses.replace(EXPERIMENTS["complexity"], measure=measure)
+    monkeypatch.setattr("entp_papers.entp.complexity.experiment.COMPLEXITY", broken)
+    with pytest.raises(NameError, match="undefined") as raised:
+        cli.main(["claims"])
+    assert raised.traceback[-1].name == "measure" and "records of complexity" in raised.value.__notes__[0]
+
+
+def test_verbose_says_where_a_mistake_of_input_was_found(capsys, caplog):
+    assert cli.main(["train", "nothing"]) == 2 and not caplog.records
+    assert cli.main(["train", "nothing", "--verbose"]) == 2
+    assert "Traceback" in caplog.text and "one_of" in caplog.text
 
 
 def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, tmp_path_factory):

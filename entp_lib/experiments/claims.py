@@ -50,8 +50,9 @@ def verdict(
     ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
     differences below it count as equivalence, also where the interval excludes zero; NaN where none is stated.
     ``no_worse``: the paper claims no more than that nothing is lost in that direction, so that only a loss above the
-    margin contradicts it. An end of the interval that is on a bar does not exclude it.
+    margin contradicts it. An end of the interval that is on a bar does not exclude it. ConfigError for another sign.
     """
+    require(sign in (-1, 0, 1), f"sign = {sign}: must be 1, -1 or 0")
     if not informative:
         return UNINFORMATIVE
     if pairs < MIN_PAIRS or not math.isfinite(low):

@@ -8,7 +8,7 @@ import pandas as pd
 
 from entp_lib.experiments.frames import levels, paired, select, summary
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.records.store import Record
+from entp_lib.records.store import Record, RecordError
 
 
 def measured(claim: str, values: Iterable[float], records: Sequence[Record], paper: bool = False, **judged: Any):
@@ -62,6 +62,8 @@ class Comparisons:
             part = select(records, **claim.where)
             used = select(part, arm=claim.arms)
             table = self.frame(part) if used else pd.DataFrame()
+            if used and claim.metric not in table:
+                raise RecordError(f"record {used[0].name} has no {claim.metric!r}, of which {claim.claim} is measured")
             values = paired(table, claim.metric, *claim.arms) if used else ()
             if len(values):
                 floor = f"baseline_{claim.metric}" if self.floor is None else self.floor

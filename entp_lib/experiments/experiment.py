@@ -13,7 +13,7 @@ from entp_lib.experiments.changes import changed, texts
 from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, strongest
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun
-from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store, is_complete
+from entp_lib.records.store import OWN, DividedStore, Record, Store, is_complete
 from entp_lib.records.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
 
@@ -223,13 +223,13 @@ class Experiment:
 
 
 def measured(measure: Callable[[Sequence[Record]], list], records: Sequence[Record]) -> list[Measurement | Check]:
-    """What ``measure`` finds, of changed runs marked so; RecordError where records lack what is measured of them."""
+    """Call ``measure``, and mark what it finds of changed runs. RecordError where a record lacks what it asks for."""
     try:
         found = measure(records) if records else []
-    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        names, why = ", ".join(sorted({r.experiment for r in records})), f"{type(error).__name__}: {error}"
-        hint = f"`{paths.program()} train NAME --tier TIER --fresh` makes them again"
-        raise RecordError(f"the records of {names} lack what is measured of them ({why}); {hint}") from error
+    except Exception as error:
+        names = ", ".join(sorted({r.experiment for r in records}))
+        error.add_note(f"while measuring {len(records)} records of {names}")
+        raise
     if not texts(records):
         return found
     plain = {"paper_settings": False}

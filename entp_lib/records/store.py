@@ -5,6 +5,7 @@ its configuration and the experiment's version.
 """
 
 import contextlib
+import difflib
 import hashlib
 import json
 import logging
@@ -33,6 +34,21 @@ log = logging.getLogger(__name__)
 
 class RecordError(OneLine, RuntimeError):
     """A record that is missing, damaged or cannot be written; the message names it."""
+
+
+class Entries(dict):
+    """Metrics, curves or provenance of a stored record, which ``record`` names; asking for others is a RecordError."""
+
+    def __init__(self, values: dict[str, Any], record: str, kind: str):
+        super().__init__(values)
+        self.record = record
+        self.kind = kind
+
+    def __missing__(self, name: str) -> Any:
+        near = difflib.get_close_matches(str(name), self, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        again = "if other code made it, `train` with --fresh makes it again"
+        raise RecordError(f"record {self.record} has no {name!r} in its {self.kind}{hint}; {again}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +99,8 @@ class Record:
             record = cls(**body)
             check_types(record)
             check_content(record)
+            for kind in ("metrics", "curves", "provenance"):
+                object.__setattr__(record, kind, Entries(body[kind], record.name, kind))
             return record
         except ConfigError as error:
             raise RecordError(str(error)) from error

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ class Sweep:
     failures: list[tuple[Config, str]] = field(default_factory=list)
     reused: int = 0
     computed: int = 0
+    tracebacks: list[str] = field(default_factory=list)  # of failures that are mistakes of code, each once
 
     @property
     def complete(self) -> list[Record]:
@@ -43,7 +45,10 @@ class Sweep:
 
 
 class SweepError(OneLine, RuntimeError):
-    """Some runs of a sweep failed; the others' records are safe. ``sweep`` holds what there is."""
+    """Some runs of a sweep failed; the others' records are safe. ``sweep`` holds what there is.
+
+    ``report``: the message, behind the tracebacks of mistakes of code.
+    """
 
     def __init__(self, sweep: Sweep):
         self.sweep = sweep
@@ -55,6 +60,10 @@ class SweepError(OneLine, RuntimeError):
         for why, names in alike.items():
             lines.append(f"  {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}")
         super().__init__("\n".join(lines))
+        self.report = "\n".join([*sweep.tracebacks, str(self)])
+
+    def _render_traceback_(self) -> list[str]:
+        return [*self.sweep.tracebacks, *super()._render_traceback_()]
 
 
 def sweep(
@@ -120,7 +129,8 @@ def sweep(
                 "and the others go on from their last checkpoints"
             ) from None
     found |= pool.found
-    result = Sweep([found[i] for i in by_id if i in found], list(pool.failed.values()), reused, len(pool.found))
+    records = [found[i] for i in by_id if i in found]
+    result = Sweep(records, list(pool.failed.values()), reused, len(pool.found), list(pool.tracebacks.values()))
     progress.event("records", reused=reused, computed=result.computed)
     if result.failures:
         raise SweepError(result)
@@ -140,6 +150,7 @@ class Pool:
     device: str | None
     found: dict[str, Record] = field(default_factory=dict)
     failed: dict[str, tuple[Config, str]] = field(default_factory=dict)
+    tracebacks: dict[str, str] = field(default_factory=dict)  # of mistakes of code, by reason
 
     def compute(self, jobs: int, where: str, executor: cf.Executor | None, label: str) -> None:
         """Run everything: on ``executor``, on a cluster, or here.
@@ -220,8 +231,9 @@ class Pool:
         except cf.BrokenExecutor:
             return False
         except Exception as error:
-            log.debug("run %s failed", i, exc_info=True)
             reason = f"{type(error).__name__}: {error}"
+            if not isinstance(error, OneLine):
+                self.tracebacks[reason] = "".join(traceback.format_exception(error))
         if reason:
             self.failed[i] = (self.todo[i], reason)
         self.meter.update(ended=self.calls[i][3])

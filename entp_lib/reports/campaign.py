@@ -136,7 +136,7 @@ class Campaign:
                 done.append(sweep(some, experiment.version, store=self.store, **options))
             except SweepError as error:
                 done.append(error.sweep)
-                self.say(str(error))
+                self.say(error.report)
         records, complete, failed = (sum(len(getattr(d, n)) for d in done) for n in ("records", "complete", "failures"))
         took = f"in {time.monotonic() - began:.0f} of {max(0.0, limit):.0f} s"
         counts = f"{complete} complete, {records - complete} cut, {failed} failed of {len(runs)} planned, {took}"

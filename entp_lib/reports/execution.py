@@ -49,7 +49,10 @@ class Job:
 
 @dataclass
 class Result:
-    """One notebook's line in the closing table. ``copy``: its executed copy, as the table shows it."""
+    """One notebook's line in the closing table. ``copy``: its executed copy, as the table shows it.
+
+    ``traceback``: of an error that is a mistake of code, where those of input are the one line of ``error``.
+    """
 
     notebook: str
     status: str
@@ -59,6 +62,7 @@ class Result:
     figures: int = 0
     error: str = ""
     copy: str = ""
+    traceback: str = ""
 
 
 def execute(job: Job, quiet: bool = False, **environment: str) -> Result:
@@ -82,6 +86,8 @@ def execute(job: Job, quiet: bool = False, **environment: str) -> Result:
                 papermill.execute_notebook(str(notebook), str(copy), job.parameters, **options)
             except PapermillExecutionError as error:
                 result.status, result.error = "failed", error_line(error.ename, error.evalue, error.traceback)
+                if len(error.traceback) > 1:
+                    result.traceback = "\n".join(error.traceback)
             except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
                 where = f": {paths.relative(final)}" if isinstance(error, OSError) and not error.filename else ""
                 result.status, result.error = "failed", f"{type(error).__name__}: {error}{where}"

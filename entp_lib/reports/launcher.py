@@ -79,7 +79,11 @@ def with_missing_runs(job: Job, result: Result) -> Result:
         todo = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
         again = "the same command" + " without --fresh" * job.parameters.get("fresh", False)
         short = f"{len(todo)} of its runs are not complete, too many for this notebook; {again} continues with them"
-        result.error = f"{short} (it ended in {result.error})" if todo else result.error
+        if todo:
+            result.error = f"{short} (it ended in {result.error})"
+            result.traceback = ""
+    if result.traceback:
+        print(result.traceback, file=sys.stderr)
     if result.error:
         print(f"  failed: {result.error}", file=sys.stderr, flush=True)
     return result
@@ -87,7 +91,7 @@ def with_missing_runs(job: Job, result: Result) -> Result:
 
 def table(results: Sequence[Result]) -> str:
     """The closing table."""
-    frame = pd.DataFrame(map(vars, results)).drop(columns="error").round({"seconds": 1})
+    frame = pd.DataFrame(map(vars, results)).drop(columns=["error", "traceback"]).round({"seconds": 1})
     return frame.rename(columns={"reused": "records reused", "copy": "executed copy"}).to_string(index=False)
 
 

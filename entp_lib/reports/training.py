@@ -93,7 +93,7 @@ def run_sweep(
         done = sweep(configs, version, store=store, fresh=options.fresh, **how)
     except SweepError as error:
         done = error.sweep
-        print(error, file=sys.stderr)
+        print(error.report, file=sys.stderr)
     partial = [record for record in done.records if record.status == "partial"]
     for record in partial:
         print(f"partial: {record.name} at step {record.provenance['steps']}")
@@ -127,7 +127,7 @@ def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequenc
             sweep(todo, experiment.version, store=store, **how)
         except SweepError as error:
             failures += len(error.sweep.failures)
-            say(error)
+            say(error.report)
         done = len(todo) - len(experiment.missing(store, tier))
         say(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}")
     return failures

@@ -23,13 +23,13 @@ from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, s
 from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.training.shards import gradients
 from entp_lib.training.weights import State, Weights, learned, load_checkpoint, save_checkpoint, start_from
-from entp_lib.validation import require
+from entp_lib.validation import OneLine, require
 
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
 CHECKPOINT_SECONDS = 60.0
 
 
-class TrainingError(RuntimeError):
+class TrainingError(OneLine, RuntimeError):
     """A run that cannot go on: its loss is no longer finite."""
 
 

@@ -52,6 +52,12 @@ def test_rule(low, high, changes, expected):
     assert verdict(low, high, **{**rule, **changes}) == expected
 
 
+@pytest.mark.parametrize("sign", [math.nan, 2, 0.5])
+def test_a_claim_without_a_direction_has_no_verdict(sign):
+    with pytest.raises(ValueError, match="sign = .*: must be 1, -1 or 0"):
+        verdict(0.1, 0.3, pairs=5, sign=sign, paper_value=0.2, margin=math.nan, paper_settings=False)
+
+
 bounds = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted)
 
 

@@ -1,5 +1,6 @@
 """Frames of records: whose seconds they count, which differences are pairs, what a table of costs says."""
 
+import dataclasses
 import math
 
 import pandas as pd
@@ -104,6 +105,10 @@ def test_a_run_without_its_twin_is_no_pair():
     assert found.loc[10, "low"] < 0 < found.loc[10, "high"] and math.isnan(found.loc[11, "low"])
 
 
+def test_a_difference_in_last_digits_is_not_above_zero():
+    assert gap_table({1: [1e-12, -1e-12, 2e-9, 0.1]})["above zero"].tolist() == ["2 of 4"]
+
+
 def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
     """A seed that has no twin is none; one whose run has no finite score is, and says so."""
     rows = [(0, "decoder", 0.1), (0, "entp", 0.3), (1, "decoder", math.nan), (1, "entp", 0.3), (2, "entp", 0.2)]
@@ -144,6 +149,16 @@ def test_an_arm_that_still_rises_is_said(climb, said):
     assert {r.config.train.steps for r in found} == {1200}
     assert still_improving(found) == said
     assert still_improving([]) == "" and still_improving([r for r in found if r.labels["arm"] != "entp"]) == ""
+
+
+@pytest.mark.parametrize(("of_seeds", "said"), [((0.0, 1.9), ""), ((0.2, 1.9), "still improving after 1,200 steps")])
+def test_the_mean_over_seeds_says_whether_an_arm_still_rises(of_seeds, said):
+    """One seed that rises among others that do not is no arm that does."""
+    made = [
+        dataclasses.replace(r, curves={"token_accuracy": [0.5] * 16 + [0.5 + FLAT * of_seeds[r.labels["seed"]]] * 4})
+        for r in climbing_records({})
+    ]
+    assert still_improving(made) == said
 
 
 # Experiments as tables: which runs a plan stands for, what a budget makes equal, which claims are measured.

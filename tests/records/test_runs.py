@@ -84,6 +84,22 @@ def test_a_failing_run_is_reported_and_the_others_are_kept(configs, small_run, s
     assert len(store.all("test")) == 4
 
 
+def test_a_mistake_of_code_keeps_its_traceback_and_one_of_input_does_not_need_it(
+    configs, small_run, store, monkeypatch
+):
+    def batch(*_):
+        return undefined  # noqa: F821
+
+    with pytest.raises(SweepError) as of_input:
+        sweep([small_run(max_lr=1e30, warmup_steps=0)], 1, store=store, jobs=1)
+    assert of_input.value.report == str(of_input.value)
+    monkeypatch.setattr("entp_lib.tasks.counting.Counting.batch", batch)
+    with pytest.raises(SweepError) as of_code:
+        sweep(configs, 1, store=store, jobs=1)
+    for shown in (of_code.value.report, "\n".join(of_code.value._render_traceback_())):
+        assert shown.count("return undefined") == 1 and shown.index("in batch") < shown.index("4 of 4 runs failed")
+
+
 def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, monkeypatch):
     real, victim = Store.save, config_id(configs[1], 1)
 

@@ -1,5 +1,7 @@
 """Scores against brute force, baselines with known answers."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -108,6 +110,16 @@ def test_the_mode_is_scored_on_other_sequences_than_it_is_fitted_on():
 
     found = [constant_baseline(Uniform(), 10, seed)["token_accuracy_by_position"][0] for seed in range(20)]
     assert sum(found) / 20 < 0.07
+
+
+def test_a_target_that_the_mode_has_not_seen_costs_as_half_of_one_seen():
+    """Of ten fitted draws of the one constant among four symbols, the others have half a count each."""
+
+    class Split(Weighted):
+        vocab_size, frequencies = 4, (1.0, 0.0, 0.0, 0.0)
+
+    loss = constant_baseline(Split(), 10, 1)["loss_by_position"][0]
+    assert loss == pytest.approx(-math.log(10.5 / 12), rel=1e-5)
 
 
 class Line(Task):
