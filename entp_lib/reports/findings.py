@@ -10,8 +10,10 @@ positive means that ENTP is ahead. Text stays in nats.
 """
 
 import argparse
+import html
 import re
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -23,7 +25,7 @@ from entp_lib.files import read_table, read_text, write_atomically
 from entp_lib.records.store import Store
 from entp_lib.reports import costs, deviations
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.notebooks import notebook_paths
+from entp_lib.reports.notebooks import LEFT, Html, notebook_paths
 from entp_lib.statistics import exceeds, holm, p_value
 from entp_lib.validation import require
 
@@ -46,6 +48,7 @@ PLAIN = {
     "not attempted": "not run yet",
     EQUAL: "no difference",
 }
+SINGULAR = {"hold": "holds", "point": "points", "are": "is", "have": "has"}
 TALLIED = ("holds", "holds, corrected", "points the same way", "not seen at our size", "false", "unproved")
 TALLIED += ("undecided", "could not tell", "not run yet")
 PAPERS = {
@@ -99,15 +102,23 @@ def leads(ledger_table: pd.DataFrame) -> str:
     kept = compared[compared["claim"].isin(standing)]
     sentences = []
     for budget, words in (("equal steps", "after equally many steps"), ("equal multiply-adds", "at equal compute")):
+        sides = []
         for who, ahead in (("ENTP", kept["value"] > 0), ("the decoder", kept["value"] < 0)):
             tasks = kept.loc[ahead & (kept["budget"] == budget), "task"].tolist()
             if tasks:
-                sentences.append(f"{words} {who} is ahead on {'; '.join(tasks)}")
+                sides.append(f"{who} is ahead on {listed(tasks)}")
+        if sides:
+            sentences.append(f"{words} {', and '.join(sides)}")
     return (
         "Comparisons rest on five random seeds, both models from the same weights on the same batches. Of "
         f"{len(measured)} 95 % intervals {alone.sum()} exclude zero. Corrected for their number (Holm), these leads "
-        f"stand: {'. '.join(map(sentence_case, sentences)) or 'none'}."
+        f"stand: {'; '.join(sentences) or 'none'}."
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a row, the last after "and"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def answers() -> pd.DataFrame:
@@ -190,12 +201,21 @@ def tally_sentence(ledger_table: pd.DataFrame) -> str:
     """Say in two sentences how the ENTP paper's statements on trained models came out, and what ran at its size."""
     stated = ledger_table[ledger_table["kind"] == "empirical"]
     paper = claims.reference_claims().set_index("id")["paper"]
-    words = stated.loc[stated["id"].map(paper) == "entp", "verdict"].map(PLAIN)
-    counts = words.value_counts()
-    parts = [f"{counts[word]} {word}" for word in TALLIED if word in counts]
+    verdicts = stated.loc[stated["id"].map(paper) == "entp", "verdict"].map(PLAIN)
+    counts = verdicts.value_counts()
+    said = {
+        "holds": "{} hold",
+        "points the same way": "{} point the paper's way",
+        "not seen at our size": "{} are not seen at our size",
+        "undecided": "{} are undecided",
+        "could not tell": "about {} we could not tell",
+        "not run yet": "{} have not been run",
+    }
+    parts = [words.format(counts[verdict]) for verdict, words in said.items() if verdict in counts]
+    parts = [re.sub(r"^1 (\w+)", lambda m: f"1 {SINGULAR[m[1]]}", part) for part in parts]
     large = stated.loc[stated["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum()
     size = f"{large} comparisons ran at the paper's size." if large else "Nothing has run at the paper's size yet."
-    return f"Of {len(words)} statements of the ENTP paper on trained models: {', '.join(parts)}. {size}"
+    return f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
 
 
 def front(ledger_table: pd.DataFrame) -> str:
@@ -205,6 +225,7 @@ def front(ledger_table: pd.DataFrame) -> str:
         {
             "the paper says": row.says,
             "here": f"**{sentence_case(row.verdict)}.** {row.here}",
+            "how sure": row.sure,
             "": claims.link(row.claim),
         }
         for row in table.itertuples()
@@ -213,6 +234,18 @@ def front(ledger_table: pd.DataFrame) -> str:
         f"{costs.markdown_table(pd.DataFrame(rows))}\n\n**The tally.** {tally_sentence(ledger_table)}\n\n"
         f"**How sure.** {leads(ledger_table)}"
     )
+
+
+def claims_html(ledger_table: pd.DataFrame) -> Html:
+    """README's table of claims as HTML for notebook 00, with links relative to ``notebooks/``."""
+    names = ("the paper says", "here", "how sure", "")
+    rows = ["<table>", "<tr>" + "".join(f"<th {LEFT}>{name}</th>" for name in names) + "</tr>"]
+    for row in table_of_claims(ledger_table, strict=False).query("front").itertuples():
+        link = re.sub(r"\[(.+?)\]\(<notebooks/(.+?)>\)", r'<a href="\2">\1</a>', claims.link(row.claim))
+        answer = f"<b>{sentence_case(row.verdict)}.</b> {html.escape(row.here)}"
+        cells = (html.escape(row.says), answer, html.escape(row.sure), link)
+        rows.append("<tr>" + "".join(f"<td {LEFT}>{cell}</td>" for cell in cells) + "</tr>")
+    return Html("\n".join([*rows, "</table>"]))
 
 
 def sentence_case(text: str) -> str:
