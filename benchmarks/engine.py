@@ -4,7 +4,6 @@
     python -m benchmarks.engine --quick            # small batches, within 50 seconds on two cores
     python -m benchmarks.engine --json rows.json   # the table as rows too
     python -m benchmarks.engine --device cuda --dtype bf16   # batch 64, and the loop's blocks compiled
-    ENTP_ARITHMETIC=native python -m benchmarks.engine       # with every instruction the processor has
 
 A ratio above 1 says how many times faster than ``against`` the engine is; against a decoder, which does less, it is
 below 1. A training step has also the ratio that the operations alone would give (every matrix product at one

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from entp_lib import arithmetic
+from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, TIERS
 from entp_lib.experiments.parameters import MAX_SEEDS, seconds
 from entp_lib.records.store import RecordError
@@ -32,8 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         handler.addFilter(make_printable)
     options = build_parser().parse_args(arguments)
     log.setLevel(logging.DEBUG if options.verbose else logging.NOTSET)
-    if getattr(options, "native", False):
-        arithmetic.restart_native()
+    paths.make_absolute()
     return exit_status(lambda: run(options))
 
 
@@ -90,7 +89,7 @@ def exit_status(command: Callable[[], int]) -> int:
 
 def run_command(options: argparse.Namespace) -> int:
     """``run``: list, open or execute the notebooks, or build the site: the exit status."""
-    asked = [name for name, value in vars(options).items() if value and name not in ("command", "native", "verbose")]
+    asked = [name for name, value in vars(options).items() if value and name not in ("command", "verbose")]
     for name in (name for name in ALONE if name in asked):
         ignored = ["--" + other.replace("_", "-") for other in asked if other not in (name, *ALONE[name])]
         require(not ignored, f"--{name} does not take {', '.join(ignored)}")
@@ -153,7 +152,6 @@ def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT, cluster: 
     jobs = "runs at a time; 0: one per core, one on a GPU"
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help=jobs)
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
-    parser.add_argument("--native", action="store_true", help="compute with this processor's own instruction set")
     if cluster:
         where = "compute on a Dask cluster: tls://HOST:PORT, or slurm:8 for eight jobs (docs/scale.md)"
         parser.add_argument("--cluster", default="", metavar="WHERE", help=where)

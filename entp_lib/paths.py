@@ -12,7 +12,16 @@ from pathlib import Path
 
 from entp_lib.validation import require
 
+RESULTS_VARIABLE = "ENTP_RESULTS"
+FIGURES_VARIABLE = "ENTP_FIGURES"
 NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
+
+
+def make_absolute() -> None:
+    """Rewrite the variables above as absolute paths, for the processes of a command that start in another folder."""
+    for variable in (RESULTS_VARIABLE, FIGURES_VARIABLE, NEW_FIGURES_VARIABLE):
+        if os.environ.get(variable):
+            os.environ[variable] = os.path.abspath(os.environ[variable])
 
 
 def root() -> Path:
@@ -37,8 +46,7 @@ def of_repository(name: str, variable: str = "") -> Path:
     ConfigError.
     """
     if variable and os.environ.get(variable):
-        os.environ[variable] = os.path.abspath(os.environ[variable])  # kernels and workers start elsewhere
-        return Path(os.environ[variable])
+        return Path(os.path.abspath(os.environ[variable]))
     if variable and not has_repository():
         return Path(os.path.abspath(name))
     hint = "clone the repository and run it from there"
@@ -48,7 +56,7 @@ def of_repository(name: str, variable: str = "") -> Path:
 
 def results() -> Path:
     """Folder of records, checkpoints and executed notebooks."""
-    return of_repository("results", "ENTP_RESULTS")
+    return of_repository("results", RESULTS_VARIABLE)
 
 
 def corpora() -> Path:
@@ -58,7 +66,7 @@ def corpora() -> Path:
 
 def figures() -> Path:
     """Folder of the finished figures, which are part of the project."""
-    return of_repository("figures", "ENTP_FIGURES")
+    return of_repository("figures", FIGURES_VARIABLE)
 
 
 def new_figures() -> Path:

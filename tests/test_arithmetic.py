@@ -1,6 +1,7 @@
-"""Arithmetic is AVX2's on every processor that has it, and a record is computed again in its own."""
+"""Arithmetic is the processor's own, and a record that was made with AVX2 alone is computed again so."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from entp_lib.records.verification import verify
 
 needs_avx2 = pytest.mark.skipif(not arithmetic.has_avx2(), reason="no AVX2 here")
 ASK = "import entp_lib.arithmetic as a, torch; print(a.in_force(), torch.backends.cpu.get_cpu_capability())"
+LATE = f"import os, torch, entp_lib.arithmetic as a; torch.ones(9).exp().sum(); os.environ |= a.VARIABLES; {ASK}"
 
 
 def told(code=ASK, environment=None):
@@ -20,30 +22,31 @@ def told(code=ASK, environment=None):
     return found.stdout.split()
 
 
+@pytest.mark.parametrize(
+    "modules", ["entp_lib", "entp_lib.records.sweeps", "torch entp_lib", "entp_lib.registry torch"]
+)
+def test_importing_changes_nothing_of_the_process(modules):
+    code = "import os, threading; before = dict(os.environ)"
+    for module in modules.split():
+        code += f"; import {module}"
+    assert told(f"{code}; print(before == dict(os.environ), threading.active_count())") == ["True", "1"]
+
+
 @needs_avx2
-def test_avx2_unless_native_is_asked_for():
-    assert told() == ["AVX2", "AVX2"]
+def test_a_process_is_held_to_avx2_only_if_it_was_started_so():
+    assert told(environment=arithmetic.environment_for("AVX2")) == ["AVX2", "AVX2"]
     assert told(environment=arithmetic.environment_for("native"))[0] == "native"
+    name, capability = told(LATE, arithmetic.environment_for("native"))
+    assert name == ("AVX2" if capability == "AVX2" else "native")
 
 
-@needs_avx2
-def test_a_library_that_came_first_is_not_said_to_have_been_asked():
-    rest = {k: v for k, v in arithmetic.environment_for("native").items() if k != arithmetic.VARIABLE}
-    assert told("import numpy\n" + ASK, rest)[0] == "native"
-
-
-@needs_avx2
-def test_variables_that_are_set_stay():
-    environment = {"ATEN_CPU_CAPABILITY": "default"}
-    arithmetic.choose(environment)
-    assert environment["ATEN_CPU_CAPABILITY"] == "default" and environment["ONEDNN_MAX_CPU_ISA"] == "AVX2"
-
-
-def test_a_processor_without_avx2_is_asked_for_nothing(monkeypatch):
-    monkeypatch.setattr(arithmetic, "has_avx2", lambda: False)
-    environment = {}
-    arithmetic.choose(environment)
-    assert environment == {}
+def test_the_environment_is_as_before_behind_new_processes(monkeypatch):
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    before = dict(os.environ)
+    with pytest.raises(KeyError), arithmetic.for_new_processes("AVX2"):
+        assert os.environ.items() >= arithmetic.VARIABLES.items()
+        raise KeyError
+    assert dict(os.environ) == before
 
 
 def test_records_without_the_field_are_taken_at_their_instruction_set(small_run, store):

@@ -163,3 +163,13 @@ def test_records_are_computed_without_jupyter_or_figures():
                 if not module.name.endswith({others!r}):
                     importlib.import_module(module.name)"""
     subprocess.run([sys.executable, "-c", code], check=True, cwd=paths.root())
+
+
+def test_asking_for_a_place_leaves_the_environment_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for variable in ("ENTP_RESULTS", "ENTP_FIGURES", "ENTP_NEW_FIGURES"):
+        monkeypatch.setenv(variable, variable.lower())
+    assert paths.results() == tmp_path / "entp_results" and paths.figures() == tmp_path / "entp_figures"
+    assert os.environ["ENTP_RESULTS"] == "entp_results" and os.environ["ENTP_FIGURES"] == "entp_figures"
+    paths.make_absolute()
+    assert os.environ["ENTP_RESULTS"] == str(tmp_path / "entp_results")

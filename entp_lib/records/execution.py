@@ -73,6 +73,7 @@ def run(
                     where["steps"] = checkpoint.progress.step
                 if len(checkpoint.processes) > 1:
                     where["earlier_processes"] = checkpoint.processes[:-1]
+                    where["from_step"] = checkpoint.processes[-1]["from_step"]
                 if device.startswith("cuda"):
                     del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
                 record = Record(config.experiment, version, config, metrics, curves, where, status)

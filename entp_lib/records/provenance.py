@@ -27,8 +27,8 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
     """Where and with what a run is made, as of its start: code, versions, machine, threads, start time (UTC).
 
     ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
-    says whether all libraries were held to AVX2 (``entp_lib.arithmetic``), ``multiplies_bf16`` whether a run in bf16
-    has its products from the processor's own instructions, or in fp32 from rounded operands.
+    says whether the process was started with all libraries held to AVX2 (``entp_lib.arithmetic``), ``multiplies_bf16``
+    whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands.
     """
     libraries = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return {

@@ -14,7 +14,6 @@ from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvision
 
 NAME = "forked"
 INLINE = "module://matplotlib_inline.backend_inline"
-# The project first: what it says about arithmetic holds for libraries that are imported later.
 SHARED = "entp_lib.experiments.compare_with_committed entp_lib.experiments.figures ipykernel.kernelapp scipy.stats"
 
 

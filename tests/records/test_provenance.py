@@ -93,6 +93,7 @@ def test_a_resumed_run_names_every_process(small_run, store):
     record = run(config, 1, store=store)
     assert [p["commit"] for p in processes(record)][:2] == ["first", "second"]
     assert [p["from_step"] for p in record.provenance["earlier_processes"]] == [0, 7]
+    assert record.provenance["from_step"] == 12
     assert len(processes(record)) == 3 and any(made["dirty"] for made in processes(record))
     assert store.find(config, 1) == record
 
