@@ -79,14 +79,20 @@ def bought(table: pd.DataFrame) -> Figure:
     )  # fmt: skip
     for (unit, part), pair in zip(parts.items(), axes, strict=False):
         draw_leads(pair, part)
-        pair[0].sharex(pair[1])
+        ends = [end for ax in pair for end in ax.get_xlim()]
         for ax in pair:
+            ax.set_xlim(min(ends), max(ends))
             ax.set_xlabel({"share": "share of the way to a perfect score", "nats": "nats a byte"}[unit], fontsize=8)
     for ax, title in zip(axes[0], ("equal steps", "equal compute"), strict=True):
         ax.set_title(f"{title}\n← decoder ahead    ENTP ahead →", fontsize=9)
     seen = set(table["answer"])
-    handles = [Line2D([], [], color=c, marker="o", lw=2, label=a) for a, c in ANSWER_COLOURS.items() if a in seen]
-    fig.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+    plain = {"equal within the margin": "no difference", "open": "undecided", "uninformative": "could not tell"}
+    handles = [
+        Line2D([], [], color=colour, marker="o", lw=2, label=plain.get(answer, answer))
+        for answer, colour in ANSWER_COLOURS.items()
+        if answer in seen
+    ]
+    fig.legend(handles=handles, loc="outside upper center", ncols=5, frameon=False, fontsize=9)
     return fig
 
 

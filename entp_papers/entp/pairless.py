@@ -203,7 +203,7 @@ def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
 def within(scores: Iterable[float], task: str, params: Mapping[str, Any], beyond: float = BEYOND) -> str:
     """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound; else empty."""
     level = lookup(task, params)[0]["pairless"]["token_accuracy"]
-    return "" if max(scores) >= level + beyond else f"no arm is {beyond} above the pairless bound, {level:.3f}"
+    return "" if max(scores) >= level + beyond else f"no model is {beyond} above the shortcut, {level:.3f}"
 
 
 def no_pairs_found(records: Sequence[Record], arms: Sequence[str], metric: str = "token_accuracy") -> str:

@@ -71,7 +71,7 @@ def test_a_pair_in_which_neither_arrives_is_dropped():
 @pytest.mark.parametrize(
     ("decoder", "entp", "why"),
     [
-        (0.41, 0.44, "no arm is 0.05 above the pairless bound, 0.392"),  # far above the mode, and no pair looked at
+        (0.41, 0.44, "no model is 0.05 above the shortcut, 0.392"),  # far above the mode, and no pair looked at
         (0.41, 0.45, ""),
         (0.45, 0.30, ""),
         (0.98, 0.985, "a side is nearer to its ceiling than the margin"),

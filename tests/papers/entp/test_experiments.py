@@ -219,7 +219,7 @@ def test_pairs_are_differences_by_seed(made_up):
         (dict(decoder=0.95, entp=0.96), dict.fromkeys(("T2-shared", "M3-count"), "")),
         (
             dict(decoder=0.94, entp=0.93),
-            dict.fromkeys(("T2-shared", "M3-count"), "no arm is 0.02 above the pairless bound, 0.924"),
+            dict.fromkeys(("T2-shared", "M3-count"), "no model is 0.02 above the shortcut, 0.924"),
         ),
         (
             dict(decoder=0.615, entp=0.70),
