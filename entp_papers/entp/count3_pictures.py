@@ -195,7 +195,7 @@ def step_ratio(settings: Mapping[str, Sequence[Record]]) -> Figure:
     ax.axhline(1, color="grey", lw=0.8)
     ax.axhline(PARTS, color="grey", lw=0.8, ls=":")
     ax.axvline(1, color="grey", lw=0.8, ls=":")
-    ax.set(xlabel="how much is learned (0: only the last number is used,\n1: as good as the best that looks at no pair)")
+    ax.set(xlabel="how much is learned (0: only the last number used,\n1: as good as the shortcut, which looks at no pair)")
     ax.set(ylabel="decoder's steps / ENTP's", ylim=0)
     ax.text(SHARES[-1], PARTS, "above: ENTP pulls ahead", fontsize=7, color="grey", ha="right", va="bottom")
     figures.title(fig, "Steps to the same loss, decoder over ENTP")
