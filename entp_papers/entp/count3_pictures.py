@@ -195,7 +195,8 @@ def step_ratio(settings: Mapping[str, Sequence[Record]]) -> Figure:
     ax.axhline(1, color="grey", lw=0.8)
     ax.axhline(PARTS, color="grey", lw=0.8, ls=":")
     ax.axvline(1, color="grey", lw=0.8, ls=":")
-    ax.set(xlabel="how much is learned (0: only the last number used,\n1: as good as the shortcut, which looks at no pair)")
+    learned = "how much is learned\n(0: only the last number is used, 1: as good as the shortcut)"
+    ax.set(xlabel=learned)
     ax.set(ylabel="decoder's steps / ENTP's", ylim=0)
     ax.text(SHARES[-1], PARTS, "above: ENTP pulls ahead", fontsize=7, color="grey", ha="right", va="bottom")
     figures.title(fig, "Steps to the same loss, decoder over ENTP")
