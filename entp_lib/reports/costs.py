@@ -16,7 +16,6 @@ import pandas as pd
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, family
 from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.experiment import own, spent
-from entp_lib.experiments.frames import processor_share
 from entp_lib.records.execution import Config, device_for
 from entp_lib.records.provenance import available_cores
 from entp_lib.records.store import Record, Store, is_complete
@@ -95,7 +94,7 @@ def measured_rates(records: Iterable[Record]) -> list[Rate]:
         config = record.config
         if not isinstance(config, RunConfig) or config.tier not in ON_CPU or not is_complete(record):
             continue
-        took = record.provenance["train_seconds"] * processor_share(record)
+        took = spent(record)
         operations = training_operations(config)
         if took > 0:
             found[config.train.precision, operations / config.train.steps].append(operations / took)

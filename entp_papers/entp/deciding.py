@@ -171,23 +171,26 @@ def area_leads(records: Sequence[Record], other: str) -> pd.Series:
     schedule has more steps.
     """
     found = {}
-    for entp in select(records, arm="entp"):
-        decoder = select(records, arm=other, seed=entp.labels["seed"])[0]
+    others = {run.labels["seed"]: run for run in select(records, arm=other)}
+    for entp in (run for run in select(records, arm="entp") if run.labels["seed"] in others):
+        decoder = others[entp.labels["seed"]]
         steps = [step for step in entp.curves["step"] if step <= AREA_TO[entp.config.tier]]
         stretch = decoder.config.train.steps / entp.config.train.steps
-        own, others = (
+        own, decoders = (
             np.interp([step * by for step in steps], run.curves["step"], run.curves["sequence_accuracy"])
             for run, by in ((entp, 1.0), (decoder, stretch))
         )
-        found[entp.labels["seed"]] = float((own - others).mean())
-    return pd.Series(found)
+        found[entp.labels["seed"]] = float((own - decoders).mean())
+    return pd.Series(found, dtype=float)
 
 
 def measure_areas(records: Sequence[Record]) -> list[Measurement]:
     """T2-area, T2-area-operations: who has more whole sequences right on the way, each at its own learning rate."""
     found = []
     for claim, other in (("T2-area", "decoder"), ("T2-area-operations", EQUAL_OPERATIONS)):
-        found.append(measured(claim, area_leads(records, other), select(records, arm=(other, "entp"))))
+        leads = area_leads(records, other)
+        if len(leads):
+            found.append(measured(claim, leads, select(records, arm=(other, "entp"))))
     return found
 
 

@@ -151,8 +151,8 @@ def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
     for config in quick:
         store.save(took(config, training_operations(config) / rate))
     took_of = [training_operations(config) / rate for config in paper]
-    assert costs.expected(paper, 1, store) == (pytest.approx(sum(took_of)), 0)
-    assert costs.expected(paper, 100, store) == (pytest.approx(max(took_of)), 0)
+    assert costs.expected(paper, 1, store) == (pytest.approx(sum(took_of), rel=1e-4), 0)
+    assert costs.expected(paper, 100, store) == (pytest.approx(max(took_of), rel=1e-4), 0)
     assert costs.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
     gpu = took(replace(quick[0], tier="gpu"), training_operations(quick[0]) / rate)
     del gpu.provenance["cpu_seconds"]

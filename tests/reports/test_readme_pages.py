@@ -44,12 +44,58 @@ def test_the_readme_says_what_the_records_say(table, monkeypatch):
     assert findings.outdated() == [], "run: python -m entp_lib readme"
 
 
-def test_answers_say_what_their_verdicts_say(table):
-    """Where a verdict changed, the sentence wants other words."""
-    verdicts = table.set_index("id")["verdict"]
-    supposed = {c: v for text in findings.answers()["rests_on"] for c, v in findings.supposed(text).items()}
-    assert len(supposed) > 20
-    assert {claim: verdicts[claim] for claim in supposed} == supposed
+def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
+    assert len(findings.table_of_claims(table)) == len(findings.answers()) > 20
+    moved = table.assign(verdict=table["verdict"].where(table["id"] != "6.2-medium", "refuted"))
+    with pytest.raises(
+        ConfigError, match=r"'A decoder needs ever more layers.*6.2-medium is 'refuted' and was 'verified'"
+    ):
+        findings.table_of_claims(moved)
+    marked = findings.table_of_claims(moved, strict=False).set_index("claim")["here"]
+    assert "to be written anew: 6.2-medium" in marked["6.2"] and "anew" not in marked["4.1"]
+    assert "anew: 6.2-medium" in " ".join(findings.plain_table(moved).split())
+    with pytest.raises(ConfigError, match="rests on '6.2-medium', a row that the ledger lacks"):
+        findings.table_of_claims(table[table["id"] != "6.2-medium"])
+
+
+def test_the_verdict_shown_is_that_of_the_row_it_rests_on_and_numbers_are_its_values(table):
+    shown = findings.table_of_claims(table).set_index("claim")
+    rows = table.set_index("id")
+    for claim, row in shown.iterrows():
+        assert row["verdict"] == findings.PLAIN.get(rows.loc[claim, "verdict"], rows.loc[claim, "verdict"])
+    assert f"by {-rows.loc['T3-all', 'our_value']:.2f} nats" in shown.loc["T3-all", "here"]
+    assert not shown[["here", "numbers"]].map(lambda text: "{" in text).any(axis=None)
+    front, plain, page = findings.front(table), findings.plain_table(table), findings.claims_html(table)
+    for says in shown.loc[shown["front"], "says"]:
+        assert says in front and says in plain and html.escape(says) in str(page)
+
+
+def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
+    main = ledgers.main_rows()
+    assert len(main) <= 40 and set(main) <= set(table["id"])
+    assert set(table.loc[table["part"] == "main", "id"]) <= set(main)
+    assert (table.loc[table["verdict"] == "uninformative", "part"] == "could not tell").all()
+    page = findings.ledger_page(table)
+    assert all(text.replace("|", "\\|") in page for text in table.loc[table["part"] == "main", "statement"])
+
+
+def test_the_tally_counts_each_statement_once(table):
+    tally = findings.tally(table)
+    assert tally.drop(columns=["paper", "statements on"]).to_numpy().sum() == (table["kind"] != "question").sum()
+    none = table[table["kind"] != "empirical"]
+    one = pd.concat([none, table[table["id"] == "T3-all"]])
+    assert "Of 1 statements of the ENTP paper on trained models 1 is not seen at our size." in findings.tally_sentence(
+        one
+    )
+    large = one.assign(tier="paper", our_value=0.1)
+    assert findings.tally_sentence(large).endswith("1 comparisons ran at the paper's size.")
+
+
+def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(table):
+    said = findings.leads(table)
+    assert "the decoder is ahead on text" in said and "sets never seen" not in said  # p = .038 alone
+    alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("F2-unseen-sets", "T3-all"))))
+    assert "sets never seen" in findings.leads(alone)
 
 
 def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table):
@@ -69,9 +115,15 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    for name in ("ledger", "headline", "page", "costs.page", "deviations.page"):
+    for name in ("ledger", "front", "page", "ledger_page", "costs.page", "deviations.page"):
         monkeypatch.setattr(f"entp_lib.reports.findings.{name}", lambda _: "made")
-    assert findings.outdated() == ["README.md", "docs/findings.md", "docs/costs.md", "docs/deviations.md"]
+    assert findings.outdated() == [
+        "README.md",
+        "docs/findings.md",
+        "docs/costs.md",
+        "docs/ledger.md",
+        "docs/deviations.md",
+    ]
     findings.write()
     assert findings.outdated() == [] and "made" in (tmp_path / "README.md").read_text()
     (tmp_path / "docs" / "costs.md").write_text("typed")

@@ -1,7 +1,8 @@
-"""The nine experiments: every planned run passes its study's checks, and measurements follow from their records."""
+"""The ten experiments: every planned run passes its study's checks, and measurements follow from their records."""
 
+import pandas as pd
 import pytest
-from made_up import sound
+from made_up import record_of, sound
 
 from entp_lib.experiments.frames import select
 from entp_lib.records.store import Record, RecordError
@@ -70,3 +71,34 @@ def test_a_pair_of_a_higher_tier_hides_no_five_of_quick(store):
     fewer = [r for r in night if r.labels["seed"] < 3]
     asked = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(fewer, store)}
     assert asked["CT-coupling"] == ("overnight", 3) and asked["CT-relative"] == ("overnight", 1)
+
+
+def test_slopes_and_gains_are_taken_run_by_run():
+    """Capacity that halves as the length doubles has a slope of -1, and four times an identity's a gain of 2."""
+    shapes = [
+        dict(width=w, n_heads=1, length=n, run=r, capacity=(r + 1) * 640 / n)
+        for w in (8, 16)
+        for n in (8, 16, 32)
+        for r in (0, 1)
+    ]
+    assert capacity.slopes_by_length(pd.DataFrame(shapes)).tolist() == pytest.approx([-1, -1])
+    ways = [
+        dict(width=w, way=way, run=r, capacity=(r + 1) * (400 if way == "trained" else 100))
+        for w in (8, 16)
+        for way in ("trained", "identity")
+        for r in (0, 1)
+    ]
+    assert capacity.gains_of_feed_forward(pd.DataFrame(ways)).to_numpy().ravel().tolist() == pytest.approx([2] * 4)
+
+
+def test_the_papers_training_decides_two_rows():
+    records = [
+        record_of(run, capacity=[100, 110, 120, 130, 140]) for run in capacity.CAPACITY_TRAININGS.plan("overnight")
+    ]
+    found = {m.claim: m for m in capacity.measure_trainings(records)}
+    assert found["CT-length"].values == pytest.approx([0] * 5) and found["CT-feed-forward"].values == pytest.approx(
+        [0] * 5
+    )
+    used = {record.name: record.labels for record in records}
+    rests_on = [used[name] for m in found.values() for name in m.records]
+    assert {(row["scored"], row["head_width"]) for row in rests_on} == {("every", 128)}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_up import record_of
 
 from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.execution import run
@@ -40,7 +41,8 @@ def made(small_run, store):
 
     def make(arm, factor, points=59):
         steps = [factor * 100 * k for k in range(1, points + 1)]
-        curves = {"step": steps, "loss": [3 - s / (factor * 3000) for s in steps]}
+        accuracy = [s / (factor * 10_000) for s in steps]
+        curves = {"step": steps, "loss": [3 - s / (factor * 3000) for s in steps], "token_accuracy": accuracy}
         return dataclasses.replace(record, curves=curves, labels={"arm": arm})
 
     return make
@@ -85,6 +87,67 @@ def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(
     steps = table[[*count3_steps.COME]].to_numpy(dtype=float)
     assert steps[0] / steps[1] == pytest.approx([2, 2], rel=1e-3)  # of the decoder and of ENTP, whole steps
     assert table[["odd n", "even n"]].to_numpy().ravel() == pytest.approx([0.4, 0.1] * 2)
+
+
+def test_scores_at_equal_steps_and_at_equal_compute_are_read_off_one_curve(made):
+    """A decoder that learns half as fast is level at half of its steps, and ENTP's compute decides how far it is."""
+    records = []
+    for arm, factor in (("decoder", 2), ("entp", 1)):
+        record = made(arm, factor)
+        model = replace(record.config.model, architecture=arm)
+        records.append(
+            replace(
+                record,
+                config=replace(record.config, model=model),
+                labels=dict(arm=arm, seed=0),
+            )
+        )
+    leads = count3_steps.leads_at_equal_budgets(records, "token_accuracy").loc[0]
+    end = min(record.curves["step"][-1] for record in records)  # ENTP's last step
+    known = [step for step in records[0].curves["step"] if step <= end][-3:]
+    decoder = sum(known) / 3 / 20_000
+    assert leads["equal steps"] == pytest.approx((end - 100) / 10_000 - decoder)
+    each = [training_operations(r.config) / r.config.train.steps for r in records]
+    assert each[0] < each[1] and leads["equal multiply-adds"] < leads["equal steps"]
+
+
+def match3_runs(curves):
+    """Runs of ``match3_end`` of one random seed, with a curve of whole sequences for each arm."""
+    runs = {r.labels["arm"]: r for r in EXPERIMENTS["match3_end"].plan("overnight", 1)}
+    return [record_of(runs[arm], curves=dict(step=steps, sequence_accuracy=s)) for arm, (steps, s) in curves.items()]
+
+
+def test_the_area_between_curves_is_read_by_steps_and_by_compute():
+    steps, longer = list(range(500, 10_001, 500)), list(range(1155, 23_100, 1155))
+    entp = [min(1.0, step / 5000) for step in steps]
+    records = match3_runs(
+        {
+            "entp": (steps, entp),
+            "decoder": (steps, [score - 0.1 for score in entp]),
+            "operations": (longer, [min(1.0, step / 5000) for step in longer]),
+        }
+    )
+    assert deciding.area_leads(records, "decoder").tolist() == pytest.approx([0.1])
+    (lead,) = deciding.area_leads(records, "operations")
+    assert -0.5 < lead < -0.1  # as fast by steps, so that it is ahead for as much compute
+
+
+def test_a_decoder_is_compared_at_the_rate_of_its_trial(monkeypatch):
+    """Of rates within half a point in the trial the lowest; the trial's random seed is in no comparison."""
+    trial = {1e-4: 0.2, 3e-4: 0.6, 1e-3: 0.601, 3e-3: 0.4}
+    at_rate = {3e-4: 0.7, 1e-3: 0.9}
+    records = []
+    for planned in EXPERIMENTS["match3_own_rates"].plan("overnight"):
+        rate, pilot = planned.labels["rate"], planned.labels["seed"] == pilot_runs.SEED
+        score = trial[rate] if pilot else at_rate.get(rate, 0.8)
+        baseline = {"token_accuracy": 0.6, "sequence_accuracy": 0.1}
+        by_position = dict(position=[1, 2], token_accuracy_by_position=[0.97] * 2)
+        scores = dict(token_accuracy=0.97, sequence_accuracy=score, baseline=baseline)
+        records.append(record_of(planned, **scores, **by_position))
+    assert deciding.chosen_rates(records) == {"decoder": 3e-4, "operations": 3e-4}
+    found = {m.claim: m for m in deciding.measure_own_rates(records)}
+    assert set(found) == {"T2-sequences", "T2-operations-sequences"}
+    assert found["T2-sequences"].values == pytest.approx([0.1] * 5)
 
 
 def test_runs_beyond_the_bound_are_paired_and_end_alike():
