@@ -50,7 +50,6 @@ def test_form(path):
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
     assert path.stat().st_size <= 500 * 1024
     assert len(code_cells(path)) <= 20
-    assert sum(len(c.source.split()) for c in notebook.cells if c.cell_type == "markdown") <= 1500
     assert not any("injected-parameters" in c.metadata.get("tags", []) for c in notebook.cells)
 
 
@@ -119,7 +118,7 @@ def test_it_opens_with_an_answer_that_the_ledger_still_gives(path):
     first, more = nbformat.read(path, as_version=4).cells[:2]
     assert first.cell_type == more.cell_type == "markdown" and "**The answer:**" in first.source
     assert "cannot tell" in more.source and re.search(r"!\[.+\]\(", first.source)
-    assert len(first.source.split()) <= 120, f"{path.name}: three sentences and a figure; the rest stands below them"
+    assert len(first.source.split()) <= 180, f"{path.name}: an answer and a figure; the rest stands below them"
     found = {c.id: (c.verdict, c.our_value) for name in ("claims", "questions") for c in LEDGER[name].itertuples()}
     supposed = {c: v if isinstance(v, list) else [v] for c, v in first.metadata["rests_on"].items()}
     now = {claim: found.get(claim, ("no such claim", math.nan)) for claim in supposed}
