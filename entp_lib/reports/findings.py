@@ -111,7 +111,7 @@ def leads(ledger_table: pd.DataFrame) -> str:
             sentences.append(f"{words} {', and '.join(sides)}")
     return (
         "Comparisons rest on five random seeds, both models from the same weights on the same batches. Of "
-        f"{len(measured)} 95 % intervals {alone.sum()} exclude zero. Corrected for their number (Holm), these leads "
+        f"{len(measured)} intervals of 95 % {alone.sum()} exclude zero. Corrected for their number (Holm), these leads "
         f"stand: {'; '.join(sentences) or 'none'}."
     )
 
