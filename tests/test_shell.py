@@ -1,6 +1,7 @@
 """The shell scripts on a stand-in for the project: what the first use does, what it says when it cannot."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -29,7 +30,7 @@ case "$*" in
   "-c import pip") ;;
   "-m pip install "*" uv==1") echo Installing uv && cp uv .venv/bin/uv ;;
   "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls && [ "$PIP_INDEX_URL" != "${{BAD:-none}}" ] ;;
-  *) exec '{PYTHON}' "$@" ;;
+  *) exec {shlex.quote(PYTHON)} "$@" ;;
 esac"""
 
 
