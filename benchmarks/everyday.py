@@ -35,8 +35,14 @@ def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:
 
 def tracked_megabytes() -> float:
     """Size of all files that git tracks, in MB."""
-    options = dict(cwd=paths.root(), env=git_environment(), capture_output=True, text=True, check=True)
-    names = subprocess.run(["git", "ls-files", "-z"], **options)
+    names = subprocess.run(
+        ["git", "ls-files", "-z"],
+        cwd=paths.root(),
+        env=git_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = [paths.root() / name for name in names.stdout.split("\0") if name]
     return sum(path.stat().st_size for path in found if path.exists()) / 1e6
 

@@ -60,8 +60,8 @@ def git_state() -> tuple[str, bool | None]:
     """(commit, or ``ENTP_COMMIT``, and whether the code differs from it); ("unknown", None) outside of git."""
     if os.environ.get("ENTP_COMMIT"):
         return os.environ["ENTP_COMMIT"], None
-    root, options = paths.root(), dict(stderr=subprocess.DEVNULL, text=True, env=git_environment())
-    run = functools.partial(subprocess.check_output, **options)
+    root = paths.root()
+    run = functools.partial(subprocess.check_output, stderr=subprocess.DEVNULL, text=True, env=git_environment())
     # without optional locks: a status that refreshes the index would get in the way of a commit made meanwhile
     git = ["git", "--no-optional-locks", "-C", str(root)]
     try:
