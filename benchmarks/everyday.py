@@ -17,7 +17,7 @@ import time
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.records.provenance import available_cores, device_name
+from entp_lib.records.provenance import available_cores, device_name, git_environment
 from entp_lib.reports.notebooks import notebook_paths
 
 
@@ -35,7 +35,14 @@ def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:
 
 def tracked_megabytes() -> float:
     """Size of all files that git tracks, in MB."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=paths.root(), capture_output=True, text=True, check=True)
+    names = subprocess.run(
+        ["git", "ls-files", "-z"],
+        cwd=paths.root(),
+        env=git_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = [paths.root() / name for name in names.stdout.split("\0") if name]
     return sum(path.stat().st_size for path in found if path.exists()) / 1e6
 

@@ -1,5 +1,7 @@
 """Small models and configurations shared by the tests."""
 
+import os
+
 import matplotlib
 import pytest
 import torch
@@ -22,6 +24,8 @@ def spread(model, seed=0):
 
 
 matplotlib.use("agg")
+for name in [name for name in os.environ if name.startswith("GIT_")]:
+    del os.environ[name]  # inside of a hook they are of the repository that is committed to
 
 
 @pytest.fixture(autouse=True)

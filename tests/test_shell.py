@@ -1,6 +1,7 @@
 """The shell scripts on a stand-in for the project: what the first use does, what it says when it cannot."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ PYTHON = os.path.realpath(sys.executable)  # the interpreter below this environm
 STUB = """\
 import os, sys
 print(os.path.basename(sys.argv[0]), *sys.argv[1:], sep="|")
-print(*(os.environ.get(name) for name in ("ENTP_RECORDS", "TQDM_DISABLE", "MPLBACKEND", "OMP_NUM_THREADS")))
+print(*(os.environ.get(name) for name in ("ENTP_RECORDS", "TQDM_DISABLE", "MPLBACKEND", "OMP_NUM_THREADS", "GIT_DIR")))
 sys.exit(int(os.environ.get("STUB_EXIT", 0)))
 """
 
@@ -29,7 +30,7 @@ case "$*" in
   "-c import pip") ;;
   "-m pip install "*" uv==1") echo Installing uv && cp uv .venv/bin/uv ;;
   "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls && [ "$PIP_INDEX_URL" != "${{BAD:-none}}" ] ;;
-  *) exec '{PYTHON}' "$@" ;;
+  *) exec {shlex.quote(PYTHON)} "$@" ;;
 esac"""
 
 
@@ -252,13 +253,13 @@ def calls(done: subprocess.CompletedProcess) -> list[str]:
 
 
 def test_every_check_runs_in_its_environment(checked, tmp_path):
-    done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg")
+    done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg", GIT_DIR="of a hook")
     lint, form, tests, notebooks, again = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
     assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
     assert again == "__main__.py|SSE|notebooks/"
-    assert done.stdout.count("\nread-only 1 None 1\n") == 5
+    assert done.stdout.count("\nread-only 1 None 1 None\n") == 5
     assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
     assert done.returncode == 0
 
@@ -266,7 +267,7 @@ def test_every_check_runs_in_its_environment(checked, tmp_path):
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
     assert len(calls(done)) == 5
-    assert done.stdout.count("\nread-only 1 None 2\n") == 6  # what broke the contract is shown
+    assert done.stdout.count("\nread-only 1 None 2 None\n") == 6  # what broke the contract is shown
     assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
     assert "notebooks     failed (3)" in done.stdout
     assert done.stdout.splitlines()[-1] == "0 passed, 5 failed"

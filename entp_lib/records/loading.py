@@ -1,6 +1,7 @@
 """Weights of finished runs: found by the name of a record, and loaded as a model."""
 
 import contextlib
+import shlex
 from pathlib import Path
 
 from entp_lib import paths
@@ -106,6 +107,7 @@ def missing(store: Store, name: str, record: Record | None, tier: str = "", apar
         command += f" --tier {tier}"
     if apart:
         own = paths.relative(paths.results() / OWN)
-        return f"{said}: git keeps records, not weights; this makes them: {command} --results {own}"
+        return f"{said}: git keeps records, not weights; this makes them: {command} --results {shlex.quote(str(own))}"
+    place = f" --results {shlex.quote(str(store.root))}"
     elsewhere = not paths.has_repository() or store.root.resolve() != paths.results().resolve()
-    return f"{said}; this makes them: {command}" + " --fresh" * bool(config) + f" --results {store.root}" * elsewhere
+    return f"{said}; this makes them: {command}" + " --fresh" * bool(config) + place * elsewhere

@@ -51,11 +51,17 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def git_environment() -> dict[str, str]:
+    """This process's environment without git's variables, which lead to another repository inside of its hooks."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
 def git_state() -> tuple[str, bool | None]:
     """(commit, or ``ENTP_COMMIT``, and whether the code differs from it); ("unknown", None) outside of git."""
     if os.environ.get("ENTP_COMMIT"):
         return os.environ["ENTP_COMMIT"], None
-    root, run = paths.root(), functools.partial(subprocess.check_output, stderr=subprocess.DEVNULL, text=True)
+    root = paths.root()
+    run = functools.partial(subprocess.check_output, stderr=subprocess.DEVNULL, text=True, env=git_environment())
     # without optional locks: a status that refreshes the index would get in the way of a commit made meanwhile
     git = ["git", "--no-optional-locks", "-C", str(root)]
     try:

@@ -1,9 +1,12 @@
 """Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
 
 import functools
+import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,6 +55,43 @@ def test_only_a_repository_of_its_own_names_a_commit(project):
     assert len(commit) == 12 and dirty is False
     (project / "entp_lib" / "code.py").write_text("2\n")
     assert git_state() == (commit, True)
+
+
+@pytest.fixture
+def surrounding(tmp_path):
+    """A repository with a commit, and the variables that git gives the hooks of one of its worktrees."""
+    folder = tmp_path / "surrounding"
+    folder.mkdir()
+    (folder / "file").write_text("theirs\n")
+    git(folder, "init")
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "theirs")
+    place = folder / ".git"
+    return place, {"GIT_DIR": str(place), "GIT_INDEX_FILE": str(place / "index"), "GIT_WORK_TREE": str(folder)}
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_hook_of_another_repository_changes_no_commit(project, surrounding, monkeypatch):
+    git(project, "init")
+    git(project, "add", ".")
+    git(project, "commit", "-m", "its own")
+    before = git_state()
+    for name, value in surrounding[1].items():
+        monkeypatch.setenv(name, value)
+    assert git_state() == before and before[1] is False
+
+
+def test_tests_that_a_hook_starts_leave_its_repository_alone(surrounding):
+    place, variables = surrounding
+    before = contents(place)
+    these = ["-k", "repository_of_its_own or leaves_the_index", "-q", "-p", "no:cacheprovider", __file__]
+    command, root = [sys.executable, "-m", "pytest", *these], Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=os.environ | variables, capture_output=True, text=True)
+    assert "2 passed" in done.stdout, done.stdout
+    assert contents(place) == before
 
 
 def test_asking_for_the_state_leaves_the_index_alone(project):

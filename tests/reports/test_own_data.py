@@ -78,7 +78,7 @@ def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_p
     lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
     monkeypatch.chdir(tmp_path)
     making = "\n".join(lines[3:]).replace(".venv/bin/python -m entp_lib", "echo")
-    making = making.replace(".venv/bin/python", sys.executable)
+    making = making.replace(".venv/bin/python", shlex.quote(sys.executable))
     done = subprocess.run(["bash", "-euc", making], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for asked, parts in (("sorting.csv", "validation"), ("sums.npz", "1600 train, 200 validation, 200 test")):
