@@ -18,8 +18,8 @@ from entp_papers.entp.logged import spent
 from entp_papers.entp.pairless import lookup
 
 ALT = "Token accuracy by steps and by compute, and ENTP less each decoder by steps and by prefix length."
-MODE = dict(color=figures.PALETTE["baseline"], ls="--", lw=1.2, label="mode baseline")
-PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", lw=1.2, label="no pair looked at")
+MODE = dict(color=figures.PALETTE["baseline"], ls="--", lw=1.2, label="most frequent answer")
+PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", lw=1.2, label="the shortcut")
 LEAD = "difference\nin token accuracy"
 GUESSES = {"mode": MODE, "pairless": PAIRLESS}
 
