@@ -27,9 +27,9 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations:
         return kernels.feed_forward(block, x + y) if fused else block.residual(x, y)
 
     if fused and relations.empty:
-        x_MD = kernels.feed_forward(first, kernels.attend(first, x_BTD, groups, prefixes=True))
+        x_MD = kernels.feed_forward(first, kernels.attend(first, kernels.project(first, x_BTD), groups))
         for block in middle:
-            x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
+            x_MD = kernels.feed_forward(block, kernels.attend(block, kernels.project(block, x_MD), groups))
     else:
         x_MD = finish(first, *prefixes_attended(first, x_BTD, groups, relations))
         for block in middle:

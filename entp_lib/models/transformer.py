@@ -75,7 +75,8 @@ class Block(nn.Module):
         plain = causal and rotation is None and self.fusible
         if plain and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
             batch, length, _ = x_BTD.shape
-            x_MD = kernels.attend(self, x_BTD.flatten(0, 1), [(None, batch, length)], causal=True)
+            projected = kernels.project(self, x_BTD.flatten(0, 1))
+            x_MD = kernels.attend(self, projected, [(None, batch, length)], causal=True)
             return kernels.feed_forward(self, x_MD).view_as(x_BTD)
         q, k, v = self.attention.project(self.ln_1(x_BTD), rotation)
         return self.residual(x_BTD, self.attention(q, k, v, mask, causal))

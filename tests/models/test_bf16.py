@@ -5,7 +5,7 @@ import torch
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model, kernels
-from entp_lib.models.kernels import attention, mlp
+from entp_lib.models.kernels import bf16
 
 ARCHITECTURES = ("decoder", "entp", "hybrid", "prefix_decoder")
 
@@ -34,16 +34,15 @@ def distances(found, right):
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_values_and_gradients_are_those_of_the_definition(architecture, native, monkeypatch):
-    monkeypatch.setattr(mlp, "multiplies_bf16", lambda: native)
+    monkeypatch.setattr(bf16, "multiplies_bf16", lambda: native)
     right = logits_and_gradients(architecture, "reference", half=False)
     assert max(distances(logits_and_gradients(architecture, "fast", half=True), right)) < 3e-2
 
 
 def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
     passes = []
-    real = mlp.product
-    for module in (attention, mlp):
-        monkeypatch.setattr(module, "product", lambda a, b: passes.append(a.dtype) or real(a, b))
+    real = bf16.product
+    monkeypatch.setattr(bf16, "product", lambda a, b: passes.append(a.dtype) or real(a, b))
     logits_and_gradients("entp", "fast", half=True)
     assert passes and set(passes) == {torch.bfloat16}
     passes.clear()
@@ -55,7 +54,7 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
 def test_a_processor_without_bf16_computes_the_same_up_to_the_order_of_sums(monkeypatch):
     found = {}
     for native in (True, False):
-        monkeypatch.setattr(mlp, "multiplies_bf16", lambda native=native: native)
+        monkeypatch.setattr(bf16, "multiplies_bf16", lambda native=native: native)
         found[native] = logits_and_gradients("entp", "fast", half=True)
     assert max(distances(found[False], found[True])) < 1e-2  # an entry that falls to the other side when rounded
 
@@ -63,4 +62,4 @@ def test_a_processor_without_bf16_computes_the_same_up_to_the_order_of_sums(monk
 def test_products_round_their_result_once():
     a, b = (torch.randn(s, generator=torch.Generator().manual_seed(2)).bfloat16() for s in ((7, 64), (64, 5)))
     right = (a.double() @ b.double()).float().bfloat16()
-    assert torch.equal(mlp.product(a, b), right)
+    assert torch.equal(bf16.product(a, b), right)
