@@ -17,9 +17,21 @@ from entp_lib.models.kernels.bf16 import VERSION, HalfAttend, HalfFeedForward, H
 from entp_lib.models.kernels.gelu import with_slope
 from entp_lib.models.kernels.mlp import FeedForward
 
-__all__ = ["Group", "Groups", "attend", "feed_forward", "left_out", "names", "offsets", "project", "usable"]
+__all__ = [
+    "UNNAMED",
+    "Group",
+    "Groups",
+    "attend",
+    "feed_forward",
+    "left_out",
+    "names",
+    "offsets",
+    "project",
+    "usable",
+]
 
 ALLOWED = [True]
+UNNAMED = "bf16-1"  # the kernels of runs in bf16 whose provenance names none
 
 
 @contextlib.contextmanager
