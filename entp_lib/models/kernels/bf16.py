@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from entp_lib.arithmetic import multiplies_bf16
-from entp_lib.models.kernels.attention import flash, flash_backward, offsets, tokens_of
+from entp_lib.models.kernels.attention import flash, flash_backward, heads, offsets, tokens_of
 from entp_lib.models.kernels.gelu import with_slope
 from entp_lib.models.kernels.mlp import normalise, normalise_backward
 
@@ -44,6 +44,11 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.addmm(bias.float(), x.float(), weight.t().float()).bfloat16()
 
 
+def column_sums(x_16: Tensor) -> Tensor:
+    """Sum over rows as a product with ones, which makes no copy of ``x_16`` in fp32."""
+    return product(x_16.new_ones(1, len(x_16)), x_16)[0].float()
+
+
 class HalfFeedForward(torch.autograd.Function):
     """x + W₂ gelu(W₁ LN(x) + b₁) + b₂; keeps activations and slopes in bf16."""
 
@@ -65,7 +70,7 @@ class HalfFeedForward(torch.autograd.Function):
         d_up_16 = product(grad_16, w2_16).mul_(slope_16)
         d_w2 = product(grad_16.t(), active_16).float()
         d_w1 = product(d_up_16.t(), normed_16).float()
-        d_b1 = d_up_16.sum(0, dtype=torch.float32)
+        d_b1 = column_sums(d_up_16)
         d_normed = product(d_up_16, w1_16).float()
         d_x, d_scale, d_shift = normalise_backward(d_normed, x_MD, mean, inverse, scale, shift)
         return d_x.add_(grad_MD), d_scale, d_shift, d_w1, d_b1, d_w2, grad_MD.sum(0)
@@ -99,7 +104,7 @@ class HalfProject(torch.autograd.Function):
         d_normed = product(d_16, w_16).float()
         through, d_scale, d_shift = normalise_backward(d_normed, x_MD, mean, inverse, scale, shift)
         d_w = product(d_16.t(), normed_16) * factor_E[:, None]
-        d_b = d_16.sum(0, dtype=torch.float32) * factor_E
+        d_b = column_sums(d_16) * factor_E
         return through.view(d_x.shape).add_(d_x), d_scale, d_shift, d_w, d_b, None
 
 
@@ -140,7 +145,8 @@ class HalfAttend(torch.autograd.Function):
         for i, group in zip(starts, groups, strict=False):
             z_16 = split(tokens_of(qkv, group, i), 3, n_heads)
             attended, how = attention(*z_16, causal)
-            join(attended[None], y_16[i : i + group[1] * group[2]])
+            _, rows, length = group
+            heads(y_16[i : i + rows * length], rows, length, n_heads).copy_(attended)
             kept += [z_16, how]
         w_16 = w_out.bfloat16()
         ctx.save_for_backward(y_16, w_16, *kept)
@@ -163,14 +169,19 @@ class HalfAttend(torch.autograd.Function):
         d_x = grad_MD.new_zeros(*shape[:-1], y_16.shape[-1]) if prefixes else grad_MD
         for i, group, z_16, how in zip(offsets(groups), groups, kept[::2], kept[1::2], strict=False):
             chosen, rows, length = group
-            d_attended, attended = (split(tokens_of(u, group, i), 1, n_heads)[0] for u in (d_y_16, y_16))
-            grads = torch.stack(attention_backward(d_attended, *z_16, attended, how, causal))
+            d_attended = split(tokens_of(d_y_16, group, i), 1, n_heads)[0]
+            attended = heads(y_16[i : i + rows * length], rows, length, n_heads)
+            grads = attention_backward(d_attended, *z_16, attended, how, causal)
             if prefixes:  # the rows of a group differ: nothing is lost
                 pick = slice(rows) if chosen is None else chosen
-                d_qkv[pick, :length] += grads.permute(1, 3, 0, 2, 4).flatten(2)
+                target = d_qkv.unflatten(-1, (3, n_heads, -1))
+                for which, grad in enumerate(grads):
+                    target[pick, :length, which] += grad.transpose(1, 2)
                 d_x[pick, :length] += tokens_of(grad_MD, group, i)
             else:
-                join(grads, d_qkv[i : i + rows * length])
+                targets = tokens_of(d_qkv, group, i).unflatten(-1, (3, n_heads, -1)).permute(2, 0, 3, 1, 4)
+                for target, grad in zip(targets, grads, strict=True):
+                    target.copy_(grad)
         d_w = product(grad_16.t(), y_16).float()
         return d_x, d_qkv, d_w, grad_MD.sum(0), None, None, None
 
@@ -179,9 +190,3 @@ def split(x_RTE: Tensor, count: int, n_heads: int) -> Tensor:
     """Copy tokens (R, T, count·D) to heads (count, R, H, T, K) in bf16."""
     z = x_RTE.unflatten(-1, (count, n_heads, -1)).permute(2, 0, 3, 1, 4)
     return torch.empty(z.shape, dtype=torch.bfloat16).copy_(z)
-
-
-def join(heads: Tensor, out: Tensor) -> None:
-    """Copy heads (count, R, H, T, K) to flat tokens (R·T, count·D)."""
-    count, rows, n_heads, length, _ = heads.shape
-    out.view(rows, length, count, n_heads, -1).copy_(heads.permute(1, 3, 0, 2, 4))
