@@ -110,7 +110,7 @@ class Record:
 
 # Types of what a record says of its making, where it says it; and of what a training run finds at its end.
 PROVENANCE = {
-    **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic", "cuda"), str),
+    **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic", "kernels", "cuda"), str),
     **dict.fromkeys(("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step", "ranks"), int),
     **dict.fromkeys(("wall_seconds", "cpu_seconds", "train_seconds"), float),
     **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
