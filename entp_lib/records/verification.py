@@ -46,10 +46,10 @@ class Comparison:
 
         ``OTHER_KERNELS`` where other kernels made the record and its last scores are as near as that says.
         """
-        if self.largest == 0 and not self.where:
-            return "identical"
         if kernels_of(self.stored) != kernels_of(self.computed):
             return OTHER_KERNELS if self.largest <= KERNELS_BOUND else "differs"
+        if self.largest == 0 and not self.where:
+            return "identical"
         return "within the bound" if self.largest <= BOUND else "differs"
 
 
