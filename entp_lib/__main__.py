@@ -1,4 +1,4 @@
-"""``python -m entp_lib …``: what the shell scripts and a bare GPU machine need.
+"""``python -m entp_lib …``: what the shell scripts and a machine without notebooks need.
 
 Commands are declared here, without anything slow; the module of the one that is asked for is loaded when it runs.
 """
@@ -202,15 +202,6 @@ def add_train(commands) -> None:
     tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 40 hours in all")
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
     add_computing(tier)
-
-    words = "the first half hour on a GPU: checks, measurements, runs in order of value, one archive"
-    more = "It works on a bare machine, and the same command continues what was cut."
-    campaign = declare(commands, "campaign", "campaign:campaign_command", words, more)
-    campaign.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    campaign.add_argument("--tier", choices=TIERS, default="gpu")
-    campaign.add_argument("--budget", default="30m", metavar="T", help="for all of it: 900, 900s, 30m or 2h")
-    campaign.add_argument("--seeds", type=int, default=0, help="number of seeds (default: the tier's own)")
-    campaign.add_argument("--out", default="campaign", metavar="DIR", help="where records, logs and the archive go")
 
 
 def add_own(commands) -> None:
