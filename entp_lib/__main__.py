@@ -153,8 +153,8 @@ def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT, cluster: 
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help=jobs)
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     if cluster:
-        where = "compute on a Dask cluster: tls://HOST:PORT, or slurm:8 for eight jobs (docs/scale.md)"
-        parser.add_argument("--cluster", default="", metavar="WHERE", help=where)
+        where = "compute on the workers of a Dask scheduler, such as tcp://127.0.0.1:8786 (docs/scale.md)"
+        parser.add_argument("--cluster", default="", metavar="ADDRESS", help=where)
 
 
 def add_run(commands) -> None:
