@@ -118,8 +118,7 @@ class TrainConfig:
     may be the larger one, as in the runs behind the paper's Table 3: the rate then rises.
     ``patience`` > 0 stops after so many evaluations without a better training loss, or whatever the task watches
     instead; ``stop_loss`` at the first evaluation with no more held-out loss (nats). At most 300 evaluations, so that a
-    record stays small. ``gradient_shards`` > 1 cuts every batch in so many parts whose gradients are added up, by one
-    process or each by a rank of its own.
+    record stays small. ``gradient_shards`` is 1.
     """
 
     steps: int
@@ -145,9 +144,8 @@ class TrainConfig:
         positive = dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)")
         others = dict.fromkeys(("weight_decay", "min_lr", "patience", "warmup_steps"), "[0, inf)")
         check_intervals(self, dict.fromkeys(counts, "[1, inf)") | positive | others | {"betas": "[0, 1)"})
-        right = f"must be from 1 to the batch_size of {self.batch_size}, as each shard (or rank) needs a sequence"
-        fits = 1 <= self.gradient_shards <= self.batch_size
-        require(fits, f"gradient_shards = {self.gradient_shards}: {right}")
+        shards = self.gradient_shards
+        require(shards == 1, f"gradient_shards = {shards}: only 1 is supported; use torchrun for one big run")
         right = f"must not lie before the end of warm-up ({self.warmup_steps})"
         late = self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps)
         require(late, f"decay_steps = {self.decay_steps}: {right}")
