@@ -178,14 +178,10 @@ def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step
     train = config.train
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(step, train)
-    if config.model.dropout > 0:
-        torch.manual_seed(seed_from("dropout", config.model_seed, step))
     part = batch if ranks is None else ranks.own(batch)
     loss = accumulate(model, task, part, len(batch.targets_N), train.precision)
     if ranks is not None:
         loss = ranks.add_up(model, loss)
-    if train.grad_clip is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     loss_sum += loss.double()
