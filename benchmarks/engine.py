@@ -36,7 +36,7 @@ from entp_lib.records.provenance import available_cores, device_name
 from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
 from entp_lib.tasks.counting import Counting
 from entp_lib.training.evaluation import autocast
-from entp_lib.training.shards import accumulate
+from entp_lib.training.loop import accumulate
 
 VOCAB = 64
 COLUMNS = "case size dtype device against ratio_median ratio_min ratio_max ratio_by_clock".split()

@@ -192,8 +192,6 @@ def add_train(commands) -> None:
     train.add_argument("--seeds", type=int, default=0, metavar="N", help="number of seeds (default: the tier's own)")
     train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
     train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
-    shards = "cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)"
-    train.add_argument("--gradient-shards", type=int, metavar="N", help=shards)
     add_computing(train, cluster=True)
 
     words = "complete the records of every experiment that has a design for a tier, at lowest priority"

@@ -41,7 +41,7 @@ class ModelConfig:
     decoder, all is ENTP). None: as many as the architecture has. ``input_dim`` and ``output_dim`` replace the token
     embedding and the tied head by linear maps for continuous inputs (B, T, input_dim) and outputs (N, output_dim).
     ``position_std`` and ``input_std`` are initial scales, of learned positions and of the map of continuous inputs.
-    ``positions``: a scheme of ``entp_lib.models.positions``; ``none`` leaves positions out.
+    ``positions``: a scheme of ``entp_lib.models.positions``; ``none`` leaves positions out. ``dropout`` is 0.
     """
 
     architecture: str
@@ -64,7 +64,8 @@ class ModelConfig:
         one_of("positions", self.positions, POSITIONS)
         sizes = ("n_layers", "n_heads", "width", "max_length", "input_dim", "output_dim")
         stds = dict.fromkeys(("position_std", "input_std"), "[0, inf)")
-        check_intervals(self, dict.fromkeys(sizes, "[1, inf)") | stds | {"dropout": "[0, 1)"})
+        check_intervals(self, dict.fromkeys(sizes, "[1, inf)") | stds)
+        require(self.dropout == 0, f"dropout = {self.dropout}: only 0.0 is supported")
         divisible = self.width % self.n_heads == 0
         require(divisible, f"width = {self.width} is not divisible by n_heads = {self.n_heads}")
         both = "input_dim and output_dim go together: set both for continuous inputs, or neither for tokens"
@@ -118,8 +119,8 @@ class TrainConfig:
     may be the larger one, as in the runs behind the paper's Table 3: the rate then rises.
     ``patience`` > 0 stops after so many evaluations without a better training loss, or whatever the task watches
     instead; ``stop_loss`` at the first evaluation with no more held-out loss (nats). At most 300 evaluations, so that a
-    record stays small. ``gradient_shards`` > 1 cuts every batch in so many parts whose gradients are added up, by one
-    process or each by a rank of its own.
+    record stays small. ``gradient_shards`` is 1, and
+    ``grad_clip`` None but in studies that clip by themselves.
     """
 
     steps: int
@@ -145,9 +146,8 @@ class TrainConfig:
         positive = dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)")
         others = dict.fromkeys(("weight_decay", "min_lr", "patience", "warmup_steps"), "[0, inf)")
         check_intervals(self, dict.fromkeys(counts, "[1, inf)") | positive | others | {"betas": "[0, 1)"})
-        right = f"must be from 1 to the batch_size of {self.batch_size}, as each shard (or rank) needs a sequence"
-        fits = 1 <= self.gradient_shards <= self.batch_size
-        require(fits, f"gradient_shards = {self.gradient_shards}: {right}")
+        shards = self.gradient_shards
+        require(shards == 1, f"gradient_shards = {shards}: only 1 is supported; use torchrun for one big run")
         right = f"must not lie before the end of warm-up ({self.warmup_steps})"
         late = self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps)
         require(late, f"decay_steps = {self.decay_steps}: {right}")
@@ -170,7 +170,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One training run. ``model_seed`` decides the initial weights (and dropout), ``data_seed`` the data.
+    """One training run. ``model_seed`` decides the initial weights, ``data_seed`` the data.
 
     ``start_from``: the run, as "experiment/id" of its record, whose weights this one starts from; "" for none.
     """
@@ -189,6 +189,8 @@ class RunConfig:
         check_types(self)
         check_plain("task_params", self.task_params)
         right = "must be experiment/id of a record, or empty for a fresh start"
+        clip = self.train.grad_clip  # which studies with loops of their own may set
+        require(clip is None, f"train.grad_clip = {clip}: only None is supported in training runs")
         named = re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from) is not None
         require(named, f"start_from = {self.start_from!r}: {right}")
 

@@ -42,7 +42,6 @@ models = st.builds(
     n_layers=st.integers(1, 12),
     vocab_size=st.integers(1, 99),
     max_length=st.integers(1, 99),
-    dropout=shares,
     positions=st.sampled_from(["learned", "none"]),
     position_std=shares,
 )
@@ -56,7 +55,6 @@ trainings = st.builds(
     min_lr=shares,
     betas=st.tuples(shares, shares),
     weight_decay=shares,
-    grad_clip=st.none() | st.floats(0.01, 10) | st.integers(1, 3),
     precision=st.sampled_from(["fp32", "bf16"]),
     patience=st.integers(0, 9),
 )
@@ -93,13 +91,12 @@ CHANGES = {
     "experiment": "other", "tier": "quick", "task": "triplets", "task_params": {"length": 9},
     "model_seed": 7, "data_seed": 7, "start_from": "count3/0123456789abcdef",
     "model.architecture": "entp", "model.n_layers": 3, "model.n_heads": 4, "model.width": 32, "model.vocab_size": 9,
-    "model.max_length": 9, "model.dropout": 0.1, "model.positions": "none", "model.position_std": 0.1,
+    "model.max_length": 9, "model.positions": "none", "model.position_std": 0.1,
     "model.input_dim": 3, "model.output_dim": 3, "model.input_std": 0.1, "model.full_layers": 2,
     "train.steps": 13, "train.batch_size": 9, "train.max_lr": 0.1, "train.min_lr": 0.1, "train.warmup_steps": 4,
-    "train.decay_steps": 99, "train.betas": (0.9, 0.98), "train.weight_decay": 0.2, "train.grad_clip": 1.0,
+    "train.decay_steps": 99, "train.betas": (0.9, 0.98), "train.weight_decay": 0.2,
     "train.precision": "bf16", "train.eval_every": 5, "train.eval_sequences": 33, "train.final_eval_sequences": 65,
     "train.patience": 1,
-    "train.gradient_shards": 2,
     "train.stop_loss": 0.5,
 }  # fmt: skip
 
@@ -109,7 +106,7 @@ def test_the_id_depends_on_every_field_and_on_the_version(small_run):
     leaves = [f.name for f in dataclasses.fields(RunConfig) if f.name not in ("model", "train")]
     leaves += [f"model.{f.name}" for f in dataclasses.fields(ModelConfig)]
     leaves += [f"train.{f.name}" for f in dataclasses.fields(TrainConfig)]
-    assert set(leaves) == set(CHANGES)
+    assert set(leaves) - set(CHANGES) == {"model.dropout", "train.grad_clip", "train.gradient_shards"}  # of one value
     ids = [config_id(base, 1), config_id(base, 2)]
     for name, value in CHANGES.items():
         part, _, field = name.rpartition(".")
@@ -123,7 +120,7 @@ def test_the_id_depends_on_every_field_and_on_the_version(small_run):
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("changes", [{"grad_clip": 1}, {"betas": (0, 0.9)}, {"max_lr": 1}])
+@pytest.mark.parametrize("changes", [{"betas": (0, 0.9)}, {"max_lr": 1}])
 def test_equal_configurations_have_equal_ids(small_run, changes):
     """1 and 1.0 are the same number: the same run must not have two names."""
     as_floats = {k: tuple(map(float, v)) if isinstance(v, tuple) else float(v) for k, v in changes.items()}
@@ -192,7 +189,7 @@ test_mistakes_are_named = named(
     *((built(TrainConfig, grad_clip=value), "^grad_clip = ") for value in ("1.0", 0.0)),
     (built(TrainConfig, weight_decay=-0.1), "^weight_decay = "),
     (built(TrainConfig, patience=-1), "^patience = "),
-    (built(TrainConfig, gradient_shards=65), "gradient_shards = "),
+    (built(TrainConfig, gradient_shards=2), "^gradient_shards = 2: only 1 is supported"),
     (built(TrainConfig, precision="fp16"), "must be one of 'fp32', 'bf16'"),
     (built(TrainConfig, warmup_steps=5, decay_steps=2), "decay_steps = "),
     (built(TrainConfig, steps=301, eval_every=1), "would store 301 points.*eval_every >= 2"),
@@ -200,7 +197,7 @@ test_mistakes_are_named = named(
     (built(ModelConfig, architecture="encoder"), "architecture = "),
     (built(ModelConfig, n_heads=3), "width = "),
     (built(ModelConfig, n_layers=0), "n_layers = "),
-    (built(ModelConfig, dropout=1.0), "dropout = "),
+    (built(ModelConfig, dropout=0.1), "^dropout = 0.1: only 0.0 is supported"),
     (built(ModelConfig, input_dim=3), "input_dim and output_dim go together"),
     (built(ModelConfig, position_std=-1), "position_std = "),
     *((lambda full=full: config("hybrid", full_layers=full), "full_layers = ") for full in (1, 4, 2.0)),
@@ -209,6 +206,7 @@ test_mistakes_are_named = named(
         for n, full in dict(entp=3, decoder=2).items()
     ),
     (built(RunConfig, model={**MODEL, "widht": 4}), "model.'widht'"),
+    (built(RunConfig, train={"steps": 9, "grad_clip": 1.0}), "^train.grad_clip = 1.0: only None is supported"),
     (built(RunConfig, train={}), "parameter train.'steps' is missing"),
     (built(RunConfig, train={"steps": "9"}), "steps = "),
     (built(RunConfig, train=9), "train = "),

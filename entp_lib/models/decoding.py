@@ -147,7 +147,7 @@ def check_room(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """The model without dropout meanwhile."""
+    """Put the model into evaluation mode within the block."""
     was_training = model.training
     model.eval()
     try:

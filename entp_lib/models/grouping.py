@@ -19,7 +19,7 @@ Projected = tuple[Tensor, Tensor]  # inputs (B, T, D) of the first layer, and th
 
 def fused(block: nn.Module, x: Tensor) -> bool:
     """Whether the fused kernels compute the same as ``block``."""
-    return block.fusible and kernels.usable(x, block.attention.dropout if block.training else 0.0)
+    return block.fusible and kernels.usable(x, dropout=0.0)
 
 
 def stack(
@@ -88,7 +88,7 @@ def read_ends(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relatio
     counts, sizes = [rows for _, rows, _ in groups], [rows * length for _, rows, length in groups]
 
     def means(seeking: Tensor, z_MD: Tensor, keys_MHK):  # Tensor or None; torch 2.9 compiles no "|" in here
-        found, masses = [], []
+        found = []
         # split, whose gradient is one tensor; that of a slice would be a whole one for each group
         keys = [None] * len(groups) if keys_MHK is None else keys_MHK.split(sizes)
         for few, z, key, group in zip(seeking.split(counts), z_MD.split(sizes), keys, groups, strict=True):
@@ -99,10 +99,9 @@ def read_ends(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relatio
             else:
                 scores = torch.einsum("rhk,rthk->rht", few, key.unflatten(0, (rows, length)))
             bias, _ = relations.group(rows_picked(group), length)
-            weights = attention_weights(block.attention, scores, None if bias is None else bias[:, :, -1], z.dtype)
+            weights = attention_weights(scores, None if bias is None else bias[:, :, -1], z.dtype)
             found.append(weights @ z)
-            masses.append(weights.sum(-1))
-        return torch.cat(found), torch.cat(masses)
+        return torch.cat(found)
 
     ends, turns = [], []
     for start, group in zip(offsets(groups), groups, strict=False):

@@ -134,10 +134,9 @@ def read_ends(
             scores_RSHC = torch.einsum("rshk,rchk->rshc", seeking_RSHX, keys_RCHK)
         bias_NHC = bias[rows.end_N // capacity, :, rows.end_N % capacity]
         bias_RSHC = of_slots(bias_NHC, bias.dtype == torch.bool)  # an empty slot looks everywhere, unread
-        weights_RSHC = attention_weights(block.attention, scores_RSHC, bias_RSHC, z_RCD.dtype)
+        weights_RSHC = attention_weights(scores_RSHC, bias_RSHC, z_RCD.dtype)
         mean_RSD = weights_RSHC.flatten(1, 2) @ z_RCD
-        mean_NHD = mean_RSD.view(2 * n_rows, n_heads, width)[rows.slot_N]
-        return mean_NHD, weights_RSHC.sum(-1).view(2 * n_rows, n_heads)[rows.slot_N]
+        return mean_RSD.view(2 * n_rows, n_heads, width)[rows.slot_N]
 
     flat = None if rotation is None else tuple(x.transpose(1, 2).flatten(0, 1) for x in rotation)
     return read_last(block, x_RCD.flatten(0, 1), rows.end_N, means, flat)

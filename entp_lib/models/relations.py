@@ -19,8 +19,8 @@ from entp_lib.models.positions import Positions
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (B, 1, T, K)
 # Scores of queries (P, H, D) with normed tokens (M, D), or (P, H, K) with keys (M, H, K) where these are formed, turned
-# into ``attention_weights``: the weighted means (P, H, D) of the tokens and the sums (P, H) of the weights.
-Means = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+# into ``attention_weights``: the weighted means (P, H, D) of the tokens.
+Means = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:
     return x * cosines + torch.cat([-second, first], -1) * sines
 
 
-def attention_weights(attention: nn.Module, scores: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Softmax over the last dimension of scores with a bias added, or hidden where a mask is False; then dropout.
+def attention_weights(scores: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Softmax over the last dimension of scores with a bias added, or hidden where a mask is False.
 
     In fp32 where the tokens' ``dtype``, which the weights get, is half precision.
     """
     if bias is not None:
         scores = masked(scores, bias) if bias.dtype == torch.bool else scores + bias.to(scores.dtype)
     weights = F.softmax(scores, -1, dtype=torch.float32 if dtype == torch.bfloat16 else None)
-    return F.dropout(weights, attention.dropout if attention.training else 0.0).to(dtype)
+    return weights.to(dtype)
 
 
 def read_last(
@@ -101,9 +101,7 @@ def read_last(
     else:
         keys_MHK = rotate(F.linear(z_MD, w_k, b_k).unflatten(-1, (n_heads, -1)), rotation)
         seeking = rotate(q_HPK.transpose(0, 1), tuple(x[ends_P] for x in rotation)) * scale
-    mean_PHD, mass_PH = means(seeking, z_MD, keys_MHK)
+    mean_PHD = means(seeking, z_MD, keys_MHK)
     value_PHK = (mean_PHD.transpose(0, 1) @ w_v.unflatten(0, (n_heads, -1)).transpose(1, 2)).transpose(0, 1)
-    bias_HK = b_v.unflatten(0, (n_heads, -1))
-    certain = attention.dropout == 0 or not attention.training  # dropout spoils the weights' sum of 1
-    value_PHK = value_PHK + (bias_HK if certain else mass_PH[..., None] * bias_HK)
+    value_PHK = value_PHK + b_v.unflatten(0, (n_heads, -1))
     return x_MD[ends_P], attention.out(value_PHK.flatten(1))

@@ -31,7 +31,7 @@ class Attention(nn.Module):
 
     def __init__(self, cfg: ModelConfig):
         super().__init__()
-        self.n_heads, self.dropout = cfg.n_heads, cfg.dropout
+        self.n_heads = cfg.n_heads
         self.qkv = nn.Linear(cfg.width, 3 * cfg.width)
         self.out = nn.Linear(cfg.width, cfg.width)
 
@@ -45,10 +45,9 @@ class Attention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """Attention output after the output projection, (B, T, D) for T queries; ``mask`` as in ``Relations``."""
-        dropout = self.dropout if self.training else 0.0
         if mask is not None and mask.dtype not in (torch.bool, q.dtype):
             mask = mask.to(q.dtype)
-        y_BHTK = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        y_BHTK = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
         return self.out(y_BHTK.transpose(1, 2).flatten(2))
 
 
@@ -63,7 +62,6 @@ class Block(nn.Module):
         self.attention = Attention(cfg)
         self.fc_in = nn.Linear(cfg.width, 4 * cfg.width)
         self.fc_out = nn.Linear(4 * cfg.width, cfg.width)
-        self.dropout = nn.Dropout(cfg.dropout)
 
     def forward(
         self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False, rotation: Rotation | None = None
@@ -74,7 +72,7 @@ class Block(nn.Module):
         there is none.
         """
         plain = causal and rotation is None and self.fusible
-        if plain and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
+        if plain and kernels.usable(x_BTD, dropout=0.0):
             batch, length, _ = x_BTD.shape
             projected = kernels.project(self, x_BTD.flatten(0, 1))
             x_MD = kernels.attend(self, projected, [(None, batch, length)], causal=True)
@@ -83,9 +81,9 @@ class Block(nn.Module):
         return self.residual(x_BTD, self.attention(q, k, v, mask, causal))
 
     def residual(self, x: Tensor, attended: Tensor) -> Tensor:
-        x = x + self.dropout(attended)
+        x = x + attended
         hidden = F.gelu(self.fc_in(self.ln_2(x)), approximate="tanh")
-        return x + self.dropout(self.fc_out(hidden))
+        return x + self.fc_out(hidden)
 
 
 class Transformer(nn.Module):
@@ -110,7 +108,6 @@ class Transformer(nn.Module):
         self.positions = SCHEMES[cfg.positions](cfg)
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
         self.ln_f = nn.LayerNorm(cfg.width)
-        self.dropout = nn.Dropout(cfg.dropout)
         self.entp_method = "fast"
         self.init_weights(seed)
 
@@ -239,7 +236,7 @@ class Transformer(nn.Module):
         """Input of the first block, (B, T, D)."""
         x_BTD = self.embedding(inputs)
         added = self.positions.embeddings(slice(inputs.shape[1]) if positions_BT is None else positions_BT)
-        return self.dropout(x_BTD if added is None else x_BTD + added)
+        return x_BTD if added is None else x_BTD + added
 
     def head(self, x_ND: Tensor) -> Tensor:
         return F.linear(x_ND, self.embedding.weight) if self.read_out is None else self.read_out(x_ND)

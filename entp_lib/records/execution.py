@@ -109,12 +109,12 @@ def computed(
         if "weights" in params:
             params["weights"] = weights_of(store, params["weights"], config.tier)
         return *study(**params), None
-    team = next(iter(ranks.LEADING), None)  # those that train along with this process
-    if team is not None:
-        checkpoint.process["ranks"], device = team.size, ranks.own_device(device)
     start = functools.partial(weights_of, store, config.start_from, config.tier) if config.start_from else None
-    with team.announced(config, device) if team else contextlib.nullcontext():
-        outcome = trained(config, start=start, device=device, team=team)
+    team = ranks.joined()
+    if team is not None:
+        checkpoint.process["ranks"] = team.size
+    with team.together(device) if team else contextlib.nullcontext():
+        outcome = trained(config, start=start, device=device, ranks=team)
     return outcome.metrics, outcome.state.curves, outcome.model
 
 

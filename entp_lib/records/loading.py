@@ -101,8 +101,6 @@ def missing(store: Store, name: str, record: Record | None, tier: str = "", apar
     command = f"{paths.program()} train {experiment}"
     if config:
         command += f" --tier {config.tier} --seeds {config.model_seed + 1} --run {record_id}"
-        shards = config.train.gradient_shards
-        command += f" --gradient-shards {shards}" * (shards > 1)
     elif tier:
         command += f" --tier {tier}"
     if apart:

@@ -1,147 +1,78 @@
-"""One big run over several processes: the ranks that ``torchrun`` starts, each on one shard of every batch.
-
-Rank 0 leads: it alone plans, reads and writes records, checkpoints and weights, and evaluates. It announces each run
-and the others train along. A rank that fails before the last step ends its process, and torchrun the others.
-"""
+"""One big run over the processes that ``torchrun`` starts: each computes its sequences of a batch, torch adds up."""
 
 import contextlib
 import datetime
 import os
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 
-from entp_lib.config import RunConfig, config_from, to_dict
-from entp_lib.records import stopping
-from entp_lib.tasks import Batch, Task
-from entp_lib.training.loop import train
-from entp_lib.training.shards import cut, shard_gradient, spread
-from entp_lib.training.weights import MOMENTS
+from entp_lib.config import RunConfig
+from entp_lib.records.resuming import Cut
+from entp_lib.tasks import Batch
 from entp_lib.validation import require
 
-PATIENCE = datetime.timedelta(hours=24)  # the others wait as long as the leader evaluates; a dead one is seen at once
-LEADING: list["Ranks"] = []  # at most one
-
-
-def size() -> int:
-    """How many ranks this process is one of; 0 where it is alone."""
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    count = int(os.environ["WORLD_SIZE"]) if all(os.environ.get(name) for name in names) else 1
-    return count if count > 1 else 0
+PATIENCE = datetime.timedelta(hours=24)  # the others wait as long as rank 0 is at a study
 
 
 class Ranks:
-    """The ranks of a process group, which must be there: one shard each; rank 0 leads."""
+    """The hook of ``train`` by which the ranks of torch's process group compute one run together."""
 
     def __init__(self):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.leads = self.rank == 0
-        self.asked = self.agreed = False
-        self.bound = False  # from a run's announcement until its loop ends, when none can do without the others
 
-    def lead(self, mine: Any) -> Any:
-        """The leader's value, on every rank."""
-        message = [mine]
-        dist.broadcast_object_list(message)
-        return message[0]
+    def begin(self, config: RunConfig, step: int) -> None:
+        """ConfigError unless this rank is at the same step of the same run as rank 0."""
+        first = [(config, step)]
+        dist.broadcast_object_list(first)
+        where = f"rank {self.rank} begins {config.experiment} {config.label} at step {step}, rank 0 does not"
+        require(first == [(config, step)], f"{where}: all ranks must see the same results")
 
-    def share_start(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
-        """Bring every rank to the leader's weights, moments and step, which it returns."""
-        self.asked = self.agreed = False
-        step = self.lead(step)
-        with torch.no_grad():
-            for p in model.parameters():
-                dist.broadcast(p.data, 0)
-                if not step or not p.requires_grad:  # what is frozen has no moments
-                    continue
-                state = optimizer.state[p]
-                for name in MOMENTS:
-                    if not self.leads:
-                        state[name] = torch.tensor(0.0, device=p.device) if name == "step" else torch.zeros_like(p)
-                    dist.broadcast(state[name], 0)
-        return step
+    def own(self, batch: Batch) -> Batch:
+        """Return this rank's sequences of a batch."""
+        rows = len(batch.wanted_BT)
+        return batch.rows(slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size))
 
-    def check_same(self, model: torch.nn.Module) -> None:
-        """RuntimeError where the ranks' weights are no longer the same."""
-        mine = sum(p.detach().double().sum() for p in model.parameters())
-        both = torch.stack([mine, -mine])
-        dist.all_reduce(both, dist.ReduceOp.MAX)
-        if both.isfinite().all() and both[0] != -both[1]:
-            raise RuntimeError(f"the ranks' weights have parted by {float(both.sum()):g} in their sum")
-
-    def to_stop(self, asked: bool) -> bool:
-        """Whether all ranks stop now: a wish goes along with the next step's gradients, so that all stop together."""
-        self.asked = asked
-        return self.agreed
-
-    def gradients(self, model: torch.nn.Module, task: Task, batch: Batch, config: RunConfig, step: int) -> torch.Tensor:
-        part = cut(batch, config.model, self.size)[self.rank]
-        flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, self.rank)
-        flat = torch.cat([flat, flat.new_tensor([float(self.asked)])])
+    def add_up(self, model: nn.Module, loss: Tensor) -> Tensor:
+        """Sum gradients and losses over the ranks, whose shares are of the means over the whole batch."""
+        learned = [p for p in model.parameters() if p.requires_grad]
+        pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in learned]
+        flat = torch.cat([*pieces, loss[None].to(pieces[0].dtype)])
         dist.all_reduce(flat)
-        self.agreed = bool(flat[-1] > 0)
-        return spread(model, flat[:-1])
+        for p, piece in zip(learned, flat[:-1].split([p.numel() for p in learned]), strict=True):
+            p.grad = piece.view_as(p)
+        return flat[-1]
+
+    def any_asks(self, asked: bool) -> bool:
+        """Say whether any rank asks to stop, so that all stop after the same step."""
+        found = torch.tensor(float(asked))
+        dist.all_reduce(found)
+        return bool(found)
 
     @contextlib.contextmanager
-    def announced(self, config: RunConfig, device: str) -> Iterator[None]:
-        """Within it the other ranks train ``config`` along."""
-        self.lead((to_dict(config), device, torch.get_num_threads()))
-        with self.together():
-            yield
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Within it a failure before the last step ends this process, status 1, with a line that says why.
-
-        The others cannot go on without it, and a group that is out of step cannot be taken down in order.
-        """
-        self.bound = True
+    def together(self, device: str) -> Iterator[None]:
+        """Compute on this rank's GPU, if on any; a failure within ends this process, and by torchrun the others."""
+        if device == "cuda":
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
         try:
             yield
-        except BaseException as error:
-            if not self.bound:
-                raise
+        except Cut:  # which comes to all ranks alike
+            raise
+        except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            said = f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end"
-            print(said, file=sys.stderr, flush=True)
-            os._exit(1)
-
-    def follow(self) -> int:
-        """Train along with the leader until it ends; the exit status."""
-        while (run := self.lead(None)) is not None:
-            config, device, threads = run
-            torch.set_num_threads(threads)
-            with stopping.defer_signals(), self.together():
-                train(config_from(config), device=own_device(device), team=self, stop=lambda: stopping.REQUEST.made)
-        return 0
+            raise SystemExit(f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end") from error
 
 
-def own_device(device: str) -> str:
-    """This rank's GPU where runs are on one. ConfigError where the machine has fewer than it has ranks."""
-    if device == "cuda":
-        place, here = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
-        require(place < here, f"rank {place} of this machine has no GPU: it has {here}; use --nproc-per-node {here}")
-        torch.cuda.set_device(place)
-    return device
+def join() -> Ranks | None:
+    """Join the process group that ``torchrun`` describes; None where this process is alone."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or not os.environ.get("MASTER_ADDR"):
+        return None
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    return Ranks()
 
 
-@contextlib.contextmanager
-def team() -> Iterator[Ranks | None]:
-    """The ranks that this process is one of, joined; None where it is alone."""
-    if not size():
-        yield None
-        return
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=PATIENCE)
-    joined = Ranks()
-    LEADING[:] = [joined] if joined.leads else []
-    try:
-        yield joined
-    finally:
-        LEADING.clear()
-        if joined.leads:
-            joined.lead(None)
-    dist.destroy_process_group()
+def joined() -> Ranks | None:
+    """Return the ranks that this process has joined, if any."""
+    return Ranks() if dist.is_available() and dist.is_initialized() else None

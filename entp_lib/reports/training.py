@@ -7,9 +7,9 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+import torch
 from tqdm.auto import tqdm
 
 from entp_lib import paths
@@ -18,40 +18,28 @@ from entp_lib.corpora.sources import TextFile, embedded_file
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
 from entp_lib.experiments.parameters import seconds
-from entp_lib.experiments.plans import with_train
-from entp_lib.records import ranks, verification
-from entp_lib.records.execution import Config
+from entp_lib.records import ranks, stopping, verification
+from entp_lib.records.execution import Config, device_for
+from entp_lib.records.loading import weights_of
 from entp_lib.records.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
 from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
 from entp_lib.reports.notebooks import notebook_paths
+from entp_lib.training.loop import train
 from entp_lib.validation import ConfigError, printable, require
 
 
 def train_command(options: argparse.Namespace) -> int:
     """``train``: complete an experiment's records at a tier; 1 where runs failed."""
-    asked, ranked = options.gradient_shards, ranks.size()
-    require(asked is None or asked >= 1, f"--gradient-shards {asked}: must be at least 1")
-    under = f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out"
-    require(not ranked or asked in (None, ranked), under)
-    require(not (ranked and options.cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
-    with ranks.team() as team:
-        if team is not None and not team.leads:
-            return team.follow()
-        return train_here(options, team.size if team else 0)
-
-
-def train_here(options: argparse.Namespace, ranked: int) -> int:
-    """The command itself, in the only process or in the rank that leads ``ranked`` ones."""
+    team = ranks.join()
+    require(not (team and options.cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
     experiment = EXPERIMENTS[options.experiment]
     claims_nothing = options.results is None and options.tier == "smoke"
-    by_id, shards = {}, options.gradient_shards or ranked or 1  # others are other configurations: sums round otherwise
+    by_id = {}
     for run in experiment.plan(options.tier, options.seeds):
         if not options.architecture or run.labels.get("architecture") in options.architecture:
-            if isinstance(run.config, RunConfig):
-                run = replace(run, config=with_train(run.config, gradient_shards=shards))
             by_id[config_id(run.config, experiment.version)] = run
     if not by_id:
         has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
@@ -64,14 +52,30 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
         require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
         chosen.update(found)
     runs = [run for run_id, run in by_id.items() if run_id in chosen]
-    configs, jobs = [run.config for run in runs], 1 if ranked else experiment.jobs
+    configs = [run.config for run in runs]
     store = Store(paths.results() / "smoke" if claims_nothing else options.results)
+    if team and team.rank > 0:
+        train_along(team, configs, experiment.version, store, options.fresh)
+        return 0
+    jobs = 1 if team else experiment.jobs
     done = run_sweep(options, configs, experiment.version, store, f"{experiment.name} {options.tier}", jobs)
     trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
         print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
     return 1 if done.failures else 0
+
+
+def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool) -> None:
+    """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
+    torch.set_num_threads(1)
+    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or not is_complete(store.find(c, version)))]
+    for config in runs:
+        device = device_for(config.tier)
+        checkpoint = store.checkpoint_path(config.experiment, config_id(config, version))
+        start = weights_of(store, config.start_from, config.tier) if config.start_from else None
+        with stopping.defer_signals(), team.together(device):
+            train(config, device=device, checkpoint=None if fresh else checkpoint, start=start, ranks=team)
 
 
 def run_sweep(

@@ -22,8 +22,7 @@ from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
 from entp_lib.models.kernels import UNNAMED
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
-from entp_lib.training.evaluation import constant_baseline, evaluate
-from entp_lib.training.shards import gradients
+from entp_lib.training.evaluation import autocast, constant_baseline, evaluate
 from entp_lib.training.weights import State, Weights, learned, load_checkpoint, save_checkpoint, start_from
 from entp_lib.validation import OneLine, require
 
@@ -89,24 +88,22 @@ def train(
     model: nn.Module | None = None,
     on_step: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    team: Any = None,
+    ranks: Any = None,
 ) -> Outcome:
     """Run ``config`` to its end or until ``stop``, asked between steps, says so; from ``checkpoint`` if it exists.
 
     ``start``: the file of the weights that ``config.start_from`` names. ``process``: this process's provenance, for
     the state's list of those that worked on the run. ``task``, ``model``: used in place of what the configuration
     describes; such a model has ``plan`` and ``forward`` as a Transformer, and its frozen parameters are neither trained
-    nor checkpointed. ``team``: the ``Ranks`` that compute a shard of every batch each; checkpoint, start and evaluation
-    are its leader's, and the others return no metrics.
+    nor checkpointed. ``ranks``: the processes that compute their sequences of every batch each
+    (``entp_lib.records.ranks``); only the first writes the checkpoint and returns metrics.
 
     Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
     or belongs to another configuration, and TrainingError where the loss stops being finite.
     """
     task = task or build_task(config.task, config.task_params)
     check_fit(task, config)
-    leads, shards = team is None or team.leads, config.train.gradient_shards
-    right = f"gradient_shards = {shards}: {team and team.size} ranks would compute one shard each"
-    require(team is None or team.size == shards, right)
+    leads = ranks is None or ranks.rank == 0
     task.facts()  # which loads or makes the data, before any clock of training runs
     heap.keep_freed()
     started, cpu_started = time.monotonic(), time.process_time()
@@ -120,11 +117,11 @@ def train(
     if checkpoint is not None and checkpoint.exists():
         state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum, kept)
         warn_of_other_kernels(state, process or {})
-    elif config.start_from and leads:
+    elif config.start_from:
         require(start is not None, f"start_from = {config.start_from!r}: its file of weights was not given")
         start_from(start, config, task, model)
-    if team is not None:
-        state.step = team.share_start(model, optimizer, state.step)
+    if ranks is not None:
+        ranks.begin(config, state.step)
     state.processes.append({**(process or {}), "from_step": state.step})
     earlier, cpu_earlier = state.wall_seconds, state.cpu_seconds
     saved = time.monotonic()
@@ -135,25 +132,22 @@ def train(
         if file is not None and leads:
             save_checkpoint(file, config, model, optimizer, loss_sum, state, kept)
 
-    lead = team.lead if team is not None else lambda mine: mine
-    ended = lead(state.has_ended(config))  # a checkpoint may lie behind the last step
+    ended = state.has_ended(config)  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
     while not ended:
         asked = stop is not None and stop()
-        if asked if team is None else team.to_stop(asked):
+        if asked if ranks is None else ranks.any_asks(asked):
             break
         begun = time.monotonic()
         batch = next(batches)
-        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum, team)
+        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum, ranks)
         state.step += 1
         state.token_forwards += token_forwards(config.model, batch.wanted_BT)
         if state.step % config.train.eval_every == 0 or state.step == config.train.steps:
             average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
-            if team is not None:
-                team.check_same(model)
-            ended = lead(leads and record_point(model, task, config, state, kept, average, device))
+            ended = record_point(model, task, config, state, kept, average, device)
         else:
             state.seconds += time.monotonic() - begun
         if on_step is not None:
@@ -161,8 +155,6 @@ def train(
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
             save(checkpoint)
             saved = time.monotonic()
-    if team is not None:
-        team.bound = False
     save(checkpoint)
     metrics: dict[str, Any] = {}
     if ended and leads:
@@ -181,17 +173,40 @@ def warn_of_other_kernels(state: State, process: dict[str, Any]) -> None:
         log.warning("steps from %d on are computed by other kernels (%s) than before (%s)", state.step + 1, now, before)
 
 
-def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor, team=None):
-    """One optimiser step on the mean loss over the batch's wanted positions, whose shards a ``team`` computes."""
+def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor, ranks=None):
+    """One optimiser step on the mean loss over the batch's wanted positions, which ``ranks`` share."""
     train = config.train
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(step, train)
-    loss = (team.gradients if team else gradients)(model, task, batch, config, step)
-    if train.grad_clip is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
+    part = batch if ranks is None else ranks.own(batch)
+    loss = accumulate(model, task, part, len(batch.targets_N), train.precision)
+    if ranks is not None:
+        loss = ranks.add_up(model, loss)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     loss_sum += loss.double()
+
+
+def accumulate(model: nn.Module, task: Task, batch: Batch, count: int, precision: str) -> Tensor:
+    """Add to the gradients those of the batch's summed losses over ``count``; returns that share of the mean loss."""
+    device, relations = batch.inputs_BT.device, batch.relations()
+    loss = torch.zeros((), device=device)
+    parts = model.plan(batch.wanted_BT)
+    shared = None
+    if len(parts) > 1 and hasattr(model, "shared"):
+        with autocast(device, precision):
+            shared = model.shared(batch.inputs_BT, **relations)
+    if shared is not None:  # the parts' gradients are added up at it, and go on from there once
+        relations |= {"projected": tuple(x.detach().requires_grad_() for x in shared)}
+    for part in parts:
+        with autocast(device, precision):
+            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **relations)
+        part_loss = task.losses(logits_NV, batch.targets_BT[part.wanted_BT]).sum() / count
+        part_loss.backward()
+        loss += part_loss.detach()
+    if shared is not None:
+        torch.autograd.backward(shared, [x.grad for x in relations["projected"]])
+    return loss
 
 
 def record_point(

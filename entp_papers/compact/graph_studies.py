@@ -99,8 +99,8 @@ class ActivatedBlock(Block):
         self.activation = ACTIVATIONS[activation]()
 
     def residual(self, x: Tensor, attended: Tensor) -> Tensor:
-        x = x + self.dropout(attended)
-        return x + self.dropout(self.fc_out(self.activation(self.fc_in(self.ln_2(x)))))
+        x = x + attended
+        return x + self.fc_out(self.activation(self.fc_in(self.ln_2(x))))
 
 
 def walk_model(cfg: ModelConfig, activation: str, seed: int) -> Transformer:

@@ -218,7 +218,6 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
         (["run", "--lab", "--port", "99999999"], "--port 99999999: must be from 1 to 65535"),
         (["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"], "tier: given as an option and by -p"),
         (["tier", "overnight", "--only", "02"], "notebooks whose experiments are run in turn at overnight: 03,"),
-        (["train", "count3", "--gradient-shards", "0"], "--gradient-shards 0: must be at least 1"),
         (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
         (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be in [0, 64]"),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),

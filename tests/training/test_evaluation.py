@@ -86,12 +86,6 @@ def test_a_sequence_is_right_if_every_scored_position_is(wrong):
     assert scores["token_accuracy_by_position"] == pytest.approx(expected)
 
 
-def test_evaluation_is_without_dropout(small_model):
-    task, changes = Counting(length=8, seed_length=3, symbols=8), dict(vocab_size=8, dtype=torch.float32)
-    scores = evaluate(small_model(dropout=0.5, **changes).train(), task, 64, 0)
-    assert scores == evaluate(small_model(**changes), task, 64, 0)
-
-
 def test_the_mode_of_known_frequencies():
     """It gets the most frequent of 0.7, 0.2, 0.1 and the constant right; its loss is the entropy."""
     found = constant_baseline(Weighted(), 4000, 1)

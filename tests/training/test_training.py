@@ -8,7 +8,7 @@ import torch
 
 from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.tasks import Counting, build_task, seed_from
+from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.text import Text
 from entp_lib.training.evaluation import evaluate
 from entp_lib.training.loop import (
@@ -17,7 +17,6 @@ from entp_lib.training.loop import (
     check_fit,
     learning_rate,
     make_optimizer,
-    optimise,
     record_point,
     train,
     training_batches,
@@ -46,16 +45,6 @@ def test_schedule_at_its_corners():
     assert 0.99 < learning_rate(1, no_warmup) < 1.0 and learning_rate(55, no_warmup) == pytest.approx(0.55)
     rates = [learning_rate(step, schedule) for step in range(1, 201)]
     assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
-
-
-def test_gradients_are_clipped_when_asked(small_run):
-    """Clipped to nothing, they leave Adam nothing to follow."""
-    moved = {}
-    for clip in (None, 1e-30):
-        config = small_run(max_lr=1e-2, weight_decay=0.0, steps=1, grad_clip=clip)
-        start = build_model(config.model, seed_from("model", 0))
-        moved[clip] = (train(config).model.embedding.weight - start.embedding.weight).abs().max().item()
-    assert moved[None] > 1e-3 and moved[1e-30] < 1e-6
 
 
 def test_initial_weights_depend_on_the_model_seed_alone(small_run):
@@ -105,12 +94,12 @@ def test_batches_do_not_depend_on_where_one_starts(small_run):
     "changes",
     [
         {"architecture": "entp"},
-        {"architecture": "decoder", "model": {"dropout": 0.3}},
+        {"architecture": "decoder"},
         {"architecture": "prefix_decoder", "precision": "bf16"},
-        {"architecture": "entp", "precision": "bf16", "model": {"dropout": 0.3}},
-        {"architecture": "entp", "batch_size": 4, "grad_clip": 0.5, "steps": 2 * STEPS_PER_DRAW + 2, "cut": 7},
+        {"architecture": "entp", "precision": "bf16"},
+        {"architecture": "entp", "batch_size": 4, "steps": 2 * STEPS_PER_DRAW + 2, "cut": 7},
     ],
-    ids=["entp", "dropout", "bf16", "entp, dropout, bf16", "across draws"],
+    ids=["entp", "decoder", "bf16", "entp, bf16", "across draws"],
 )
 def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, changes):
     """Bit for bit: weights, moments, curves and metrics. Cut after every third step, or every ``cut``."""
@@ -130,18 +119,6 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
     assert part.metrics == whole.metrics
     for (name, p), q in zip(part.model.named_parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(p, q), name
-
-
-def test_dropout_is_drawn_anew_at_every_step(small_run):
-    """With the weights held still, two passes over one batch differ by their dropout alone."""
-    config = small_run(model={"dropout": 0.5}, max_lr=1e-30, min_lr=0.0, weight_decay=0.0)
-    task, losses = Counting(**config.task_params), []
-    batch = next(training_batches(task, config, 1, "cpu"))
-    for step in (1, 2, 2):
-        model, loss = build_model(config.model).train(), torch.zeros((), dtype=torch.float64)
-        optimise(model, make_optimizer(model, config.train), task, batch, config, step, loss)
-        losses.append(loss.item())
-    assert losses[0] != losses[1] == losses[2]
 
 
 def test_curves_and_metrics_have_what_notebooks_show(small_run):

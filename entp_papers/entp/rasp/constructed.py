@@ -45,7 +45,7 @@ class ReluBlock(Block):
 
     def __init__(self, cfg: ModelConfig):
         nn.Module.__init__(self)
-        self.ln_1, self.ln_2, self.dropout = nn.Identity(), nn.Identity(), nn.Identity()
+        self.ln_1, self.ln_2 = nn.Identity(), nn.Identity()
         self.attention = Attention(cfg)
         self.fc_in, self.fc_out = nn.Linear(cfg.width, 4 * cfg.width), nn.Linear(4 * cfg.width, cfg.width)
         for p in self.parameters():

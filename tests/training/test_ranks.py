@@ -1,0 +1,111 @@
+"""One run over two processes: the gradients of one process but for rounding, one end for all, and one record."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from entp_lib import paths
+from entp_lib.config import config_id, to_dict
+from entp_lib.models import build_model
+from entp_lib.records.store import Store
+from entp_lib.tasks import build_task, generator_for
+from entp_lib.training.loop import accumulate, train
+
+RANK = """\
+import json, sys
+import torch
+from entp_lib.config import config_from
+from entp_lib.models import build_model
+from entp_lib.records import ranks
+from entp_lib.records.execution import run
+from entp_lib.records.store import Store
+from entp_lib.reports.training import train_along
+from entp_lib.tasks import build_task, generator_for
+from entp_lib.training import loop
+
+job, configs = sys.argv[1], [config_from(config) for config in json.loads(sys.argv[2])]
+store = Store(sys.argv[3], read_only=False)
+team = ranks.join()
+if job == "gradients":
+    for config in configs:
+        task, model = build_task(config.task, config.task_params), build_model(config.model, 1)
+        batch = task.batch(generator_for("cpu", "ranks"), 5)
+        loss = loop.accumulate(model, task, team.own(batch), len(batch.targets_N), "fp32")
+        loss = team.add_up(model, loss)
+        if team.rank == 0:
+            found = [loss, *(p.grad for p in model.parameters())]
+            torch.save(found, f"{sys.argv[3]}/{config.model.architecture}.pt")
+elif team.rank == 0:
+    steps = iter([False] * 5)
+    cut = run(configs[0], 1, store=store, stop=lambda: next(steps, True))
+    print(json.dumps([cut.status, cut.provenance["steps"]]), flush=True)
+    torch.distributed.barrier()  # between two commands
+    print(json.dumps([run(config, 1, store=store).status for config in configs]), flush=True)
+else:
+    def optimise(*arguments, real=loop.optimise):
+        if job == "fail" and arguments[5] == 7:
+            raise RuntimeError("out of memory")
+        return real(*arguments)
+
+    loop.optimise = optimise
+    train_along(team, configs[:1], 1, store, False)
+    torch.distributed.barrier()
+    train_along(team, configs, 1, store, False)
+"""
+
+
+def two_ranks(folder, job, configs, timeout=300):
+    """Start two processes as ``torchrun`` does: exit status, output and errors of each."""
+    script = folder / "rank.py"
+    script.write_text(RANK)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "PYTHONPATH": str(paths.root()), "OMP_NUM_THREADS": "1"}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    command = [sys.executable, str(script), job, json.dumps([to_dict(config) for config in configs]), str(folder)]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = [
+        subprocess.Popen(command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes)
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=timeout) for process in started]
+    return [process.returncode for process in started], *zip(*said, strict=True)
+
+
+def test_gradients_of_two_ranks_are_those_of_one_process(small_run, tmp_path):
+    configs = [small_run("decoder"), small_run("entp")]
+    status, _, errors = two_ranks(tmp_path, "gradients", configs)
+    assert status == [0, 0], errors
+    for config in configs:
+        task, model = build_task(config.task, config.task_params), build_model(config.model, 1)
+        batch = task.batch(generator_for("cpu", "ranks"), 5)
+        loss = accumulate(model, task, batch, len(batch.targets_N), "fp32")
+        found = torch.load(tmp_path / f"{config.model.architecture}.pt", weights_only=True)
+        for ours, theirs in zip([loss, *(p.grad for p in model.parameters())], found, strict=True):
+            assert torch.allclose(ours, theirs, rtol=0, atol=1e-6 * float(ours.abs().max().clamp_min(1)))
+
+
+def test_two_ranks_stop_together_continue_and_leave_one_record(small_run, tmp_path):
+    configs = [small_run("entp"), small_run("decoder")]
+    status, out, errors = two_ranks(tmp_path, "train", configs)
+    assert status == [0, 0], errors
+    assert [json.loads(line) for line in out[0].splitlines()] == [["partial", 5], ["complete"] * 2]
+    store = Store(tmp_path, read_only=True)
+    for config in configs:
+        record, alone = store.find(config, 1), train(config).state.curves
+        assert record.provenance["ranks"] == 2 and record.id == config_id(config, 1)
+        for name in alone.keys() - {"seconds"}:
+            assert record.curves[name] == pytest.approx(alone[name], rel=1e-3)
+
+
+def test_a_rank_that_fails_ends_all_and_says_why(small_run, tmp_path):
+    status, _, errors = two_ranks(tmp_path, "fail", [small_run("decoder")])
+    assert status == [1, 1]
+    assert "rank 1 of 2: RuntimeError: out of memory; all ranks end" in errors[1]
+    assert "rank 0 of 2: " in errors[0] and "all ranks end" in errors[0]
