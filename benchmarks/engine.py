@@ -1,19 +1,23 @@
 """The ENTP engine against what it replaces, as ratios measured in turn in one run: ``python -m benchmarks.engine``.
 
-    python -m benchmarks.engine                    # every case, several minutes on two cores
+    python -m benchmarks.engine                    # every case, an hour on two cores
     python -m benchmarks.engine --quick            # small batches, within 50 seconds on two cores
+    python -m benchmarks.engine --paper count3-medium decoder --batch 8     # some of the paper's settings, in minutes
     python -m benchmarks.engine --json rows.json   # the table as rows too
-    python -m benchmarks.engine --device cuda --dtype bf16   # batch 64, and the loop's blocks compiled
+    python -m benchmarks.engine --device cuda --dtype bf16   # without the paper's settings, which are for a CPU
 
 A ratio above 1 says how many times faster than ``against`` the engine is; against a decoder, which does less, it is
-below 1. A training step has also the ratio that the operations alone would give (every matrix product at one
-rate) and the share that the engine reaches of the rate of large square matrix products in the same run.
+below 1. At the paper's settings a training step is set against plain modules, for ENTP in a loop over prefix lengths,
+under autocast in bf16: by processor time (``ratio_median`` and its extremes) and by the clock (``ratio_by_clock``).
+``share_of_limit`` is the processor time of the step's matrix products alone over that of the step.
 ``peak_memory_ratio`` is the growth of resident memory over the step, that of ``against`` as 1; it is empty where the
 kernel does not let it be measured. Lengths, sizes and batches are in the name of the case.
 """
 
 import functools
 import importlib.util
+import os
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,16 +27,20 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
-from entp_lib import heap
-from entp_lib.arithmetic import multiplies_bf16
+from entp_lib import arithmetic, heap
 from entp_lib.config import SIZES, ModelConfig
-from entp_lib.models import build_model
+from entp_lib.models import build_model, kernels
 from entp_lib.models.decoding import generate
 from entp_lib.models.entp import micro_batch_tokens, token_forwards
 from entp_lib.records.provenance import available_cores, device_name
-from entp_lib.tasks import Addition, LongAddition, generator_for
+from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
+from entp_lib.tasks.counting import Counting
+from entp_lib.training.evaluation import autocast
+from entp_lib.training.shards import accumulate
 
-VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()
+VOCAB = 64
+COLUMNS = "case size dtype device against ratio_median ratio_min ratio_max ratio_by_clock".split()
+COLUMNS += "share_of_limit operation_bound peak_memory_ratio".split()
 
 
 def model_of(size: str, length: int, device: str, architecture: str = "entp"):
@@ -46,24 +54,30 @@ def data(batch: int, length: int, device: str):
     return draw[0], draw[1]
 
 
-def engine_step(model, inputs_BT, targets_BT, wanted_BT, method: str = "fast") -> None:
-    """Forward and backward of the mean loss over the wanted positions, as training does it."""
+def engine_step(model, inputs_BT, targets_BT, wanted_BT, method: str = "fast", precision: str = "fp32") -> None:
+    """Gradients of the mean loss over the wanted positions, as training computes them."""
     model.entp_method = method
     model.zero_grad(set_to_none=True)
-    for part in model.plan(wanted_BT):
-        losses = F.cross_entropy(model(inputs_BT, part), targets_BT[part.wanted_BT], reduction="sum")
-        (losses / inputs_BT.numel()).backward()
+    batch = Batch(inputs_BT, targets_BT, wanted_BT)
+    accumulate(model, Counting(), batch, int(wanted_BT.sum()), precision)
 
 
-def loop_step(model, inputs_BT, targets_BT) -> None:
-    """The definition, batched over rows: one prefix length after the other, its gradient taken at once."""
+def loop_step(model, inputs_BT, targets_BT, wanted_BT, precision: str = "fp32") -> None:
+    """The definition, batched over rows: one wanted prefix length after the other, its gradient taken at once."""
     model.zero_grad(set_to_none=True)
-    for t in range(1, inputs_BT.shape[1] + 1):
-        x = model.embed(inputs_BT[:, :t])
-        for block in model.blocks:
-            x = block(x)
-        losses = F.cross_entropy(model.head(model.ln_f(x[:, -1])), targets_BT[:, t - 1], reduction="sum")
-        (losses / inputs_BT.numel()).backward()
+    for t in wanted_BT[0].nonzero().flatten().tolist():
+        with autocast(inputs_BT.device, precision):
+            x = model.embed(inputs_BT[:, : t + 1])
+            for block in model.blocks:
+                x = block(x)
+            logits_BV = model.head(model.ln_f(x[:, -1]))
+        (F.cross_entropy(logits_BV.float(), targets_BT[:, t], reduction="sum") / wanted_BT.sum()).backward()
+
+
+def plain_step(model, inputs_BT, targets_BT, wanted_BT, precision: str = "fp32") -> None:
+    """A decoder's step by PyTorch's own modules."""
+    with kernels.left_out():
+        engine_step(model, inputs_BT, targets_BT, wanted_BT, precision=precision)
 
 
 def padded_step(model, inputs_BT, targets_BT, tokens: int) -> None:
@@ -79,7 +93,7 @@ def padded_step(model, inputs_BT, targets_BT, tokens: int) -> None:
         for block in model.blocks:
             x = block(x, mask)
         x = x[torch.arange(len(some), device=x.device), ends_P]
-        losses = F.cross_entropy(model.head(model.ln_f(x)), targets_BT[rows_P, ends_P], reduction="sum")
+        losses = F.cross_entropy(model.head(model.ln_f(x)).float(), targets_BT[rows_P, ends_P], reduction="sum")
         (losses / inputs_BT.numel()).backward()
 
 
@@ -136,56 +150,102 @@ def compare(step: Callable[[], None], other: Callable[[], None], device: str, re
     return found | {"peak_memory_ratio": growths[0] / growths[1] if known else None}
 
 
-def matmul_rate(device: str) -> float:
-    """Multiply-adds per second of large square matrix products, in the dtype of the run."""
-    n = 8192 if device == "cuda" else 1024
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    a, b = torch.randn(2, n, n, device=device, dtype=dtype)
-    a @ b
-    return n**3 / min(seconds(lambda: a @ b, device) for _ in range(9))
-
-
 def units(layers: int, fast: bool) -> int:
     """Matrix work of one (prefix, position) pair in units of D²: 12 a layer, or what the engine leaves of it."""
     return 9 + 12 * (layers - 2) if fast else 12 * layers
 
 
-def training_cases(size: str, device: str, quick: bool) -> list[dict]:
-    """A training step on all prefixes against the loop, packed rows against groups, and a padded batch."""
-    length, repeat = 64, (2 if size == "small" else 1) if quick else 5
-    candidates = {"small": [8], "medium": [2]} if quick else {"small": [4, 8, 16, 32], "medium": [4, 8, 16]}
-    batches = [64] if device == "cuda" else candidates[size]
-    model, layers, width = model_of(size, length, device), SIZES[size]["n_layers"], SIZES[size]["width"]
-    if device == "cuda":  # the loop is bound by launches there: compiled, it is the stronger opponent
-        for block in model.blocks:
-            block.compile(dynamic=True)
+# The paper's settings: architecture, size, vocabulary, length, batch, first scored prefix.
+PAPER = {
+    "count3-medium": ("entp", "medium", 64, 64, 64, 17),
+    "count3-small": ("entp", "small", 64, 64, 64, 17),
+    "match3": ("entp", "medium", 66, 64, 64, 1),
+    "text": ("entp", "medium", 50304, 128, 32, 1),
+    "decoder": ("decoder", "medium", 64, 64, 64, 17),
+}
 
-    def step_of(step: Callable, batch: int, *rest) -> Callable[[], None]:
-        inputs, targets = data(batch, length, device)
-        wanted = [torch.ones_like(inputs, dtype=torch.bool)] if step is engine_step else []
-        return functools.partial(step, model, inputs, targets, *wanted, *rest)
 
-    times = {}
-    for batch in batches if len(batches) > 1 else ():
-        loop = step_of(loop_step, batch)
-        loop()
-        times[batch] = seconds(loop, device) / batch
-    batch = min(times, key=times.get) if times else batches[0]
+def products(model, tokens: int, outputs: int, precision: str) -> tuple[Callable[[], None], float]:
+    """Part of the matrix products of a step with ``tokens`` in the stack, and how many such parts a step has."""
+    cfg, dtype = model.cfg, torch.bfloat16 if precision == "bf16" else torch.float32
+    entp = cfg.recomputed_layers > 1
+    some = min(tokens, micro_batch_tokens("cpu", cfg.width, cfg.max_length))
+    heads = max(1, outputs * some // tokens)
+    block = [(some, cfg.width, n * cfg.width) for n in (3, 1, 4, 4)]
+    done = [(torch.randn(m, k, dtype=dtype), torch.randn(n, k, dtype=dtype), torch.randn(m, n, dtype=dtype))
+            for m, k, n in block]  # fmt: skip
+    head = torch.randn(heads, cfg.width, dtype=dtype), torch.randn(cfg.vocab_size, cfg.width, dtype=dtype)
+    blocks = units(cfg.n_layers, entp) / 12
+
+    def step() -> None:
+        for x, w, g in done:
+            x @ w.t(), g @ w, g.t() @ x
+
+    def all_of_a_part() -> None:
+        for _ in range(round(blocks)):
+            step()
+        logits = head[0] @ head[1].t()
+        logits @ head[1], logits.t() @ head[0]
+
+    return all_of_a_part, tokens / some * blocks / round(blocks)
+
+
+def times(step: Callable[[], None]) -> tuple[float, float]:
+    """Seconds of the processor and of the clock."""
+    processor, clock = time.process_time(), time.perf_counter()
+    step()
+    return time.process_time() - processor, time.perf_counter() - clock
+
+
+def at_paper_setting(name: str, precision: str, batch: int | None, repeat: int) -> dict:
+    """A training step at a setting of the paper against plain modules and against its products alone."""
+    architecture, size, vocab, length, rows, first = PAPER[name]
+    rows = batch or rows
+    model = build_model(ModelConfig.from_size(size, architecture=architecture, vocab_size=vocab, max_length=length))
+    inputs_BT, targets_BT = (x % vocab for x in data(rows, length, "cpu"))
+    wanted_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
+    wanted_BT[:, : first - 1] = False
+    arguments = (model, inputs_BT, targets_BT, wanted_BT)
+    ours = functools.partial(engine_step, *arguments, precision=precision)
+    other = loop_step if architecture == "entp" else plain_step
+    theirs = functools.partial(other, *arguments, precision=precision)
+    limit, scale = products(model, token_forwards(model.cfg, wanted_BT), int(wanted_BT.sum()), precision)
+    if precision == "bf16":
+        kernels.names()  # compiles, where that is done, before memory and time count
+    growths = [growth(f, "cpu") for f in (ours, theirs)]  # warms both up
+    limit()
+    rounds = [[times(f) for f in (ours, theirs, limit)] for _ in range(repeat)]
+    ratios = [b[0] / a[0] for a, b, _ in rounds]
+    layers, fast = model.cfg.n_layers, architecture == "entp"
+    return {
+        "case": f"the paper's {name}, T = {length}, batch {rows}",
+        "size": size,
+        "dtype": precision,
+        "against": "loop over lengths" if fast else "PyTorch's modules",
+        "ratio_median": statistics.median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "ratio_by_clock": statistics.median(b[1] / a[1] for a, b, _ in rounds),
+        "share_of_limit": statistics.median(c[0] * scale / a[0] for a, _, c in rounds),
+        "operation_bound": units(layers, False) / units(layers, True) if fast else 1.0,
+        "peak_memory_ratio": growths[0] / growths[1] if None not in growths else None,
+        "cores_had": statistics.median(a[0] / a[1] for a, _, _ in rounds) / torch.get_num_threads(),
+    }
+
+
+def other_layouts(size: str, device: str, quick: bool) -> list[dict]:
+    """A step on all prefixes: packed rows against groups, and groups against a padded batch of prefixes."""
+    length, batch = 64, 64 if device == "cuda" else 1 if quick else 4
+    model, (inputs, targets) = model_of(size, length, device), data(batch, length, device)
+    wanted = torch.ones_like(inputs, dtype=torch.bool)
+    groups, packed = (functools.partial(engine_step, model, inputs, targets, wanted, m) for m in ("grouped", "packed"))
+    tokens = micro_batch_tokens(device, SIZES[size]["width"], length)
+    padded = functools.partial(padded_step, model, inputs, targets, tokens)
     case = f"train, T = {length}, all prefixes, batch {batch}"
-    row = compare(step_of(engine_step, batch), step_of(loop_step, batch), device, repeat)
-    done = 3 * batch * length * (length + 1) / 2 * units(layers, True) * width**2
-    row["share_of_matmul_rate"] = done / row["seconds"] / matmul_rate(device)
-    bound = units(layers, False) / units(layers, True)
-    rows = [row | {"case": case, "against": "loop at its best batch", "operation_bound": bound}]
+    rows = [compare(groups, padded, device, 3) | {"case": case, "against": "padded batch of prefixes"}]
     if not quick:
-        row = compare(step_of(engine_step, batch, "packed"), step_of(engine_step, batch, "grouped"), device, 3)
+        row = compare(packed, groups, device, 3)
         rows.append(row | {"case": f"{case}, packed rows", "against": "groups of one length"})
-    if not (quick and size == "medium"):
-        batch = 1 if quick else 4
-        padded = step_of(padded_step, batch, micro_batch_tokens(device, width, length))
-        row = compare(step_of(engine_step, batch), padded, device, 1 if quick else repeat)
-        case = f"train, T = {length}, all prefixes, batch {batch}"
-        rows.append(row | {"case": case, "against": "padded batch of prefixes"})
     return [row | {"size": size} for row in rows]
 
 
@@ -236,26 +296,6 @@ def against_decoder(task: Addition | LongAddition, size: str, device: str, quick
     }
 
 
-def bf16_case(width: int, layers: int, heads: int, architecture: str, quick: bool) -> dict:
-    """A training step in bf16 on a CPU against the same step in fp32, one thread."""
-    cfg = ModelConfig(architecture, layers, heads, width, VOCAB, 64)
-    rows = 4 if quick else 16
-    model, (inputs_BT, targets_BT) = build_model(cfg), data(rows, 64, "cpu")
-    arguments = (model, inputs_BT, targets_BT, torch.ones_like(inputs_BT, dtype=torch.bool))
-
-    def step(enabled: bool) -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            engine_step(*arguments)
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    row = compare(functools.partial(step, True), functools.partial(step, False), "cpu", 3 if quick else 7)
-    torch.set_num_threads(before)
-    how = "instructions of the processor" if multiplies_bf16() else "operands rounded, products in fp32"
-    case = f"train in bf16 ({how}), {architecture}, T = 64, batch {rows}, one thread"
-    return row | {"case": case, "size": f"{layers} x {width}", "against": "fp32"}
-
-
 def generation(size: str, device: str, quick: bool) -> dict:
     model, length = model_of(size, 256, device, "decoder"), 256
     prompt = data(4, 8, device)[0]
@@ -290,48 +330,63 @@ def pretrained_encoder(device: str, quick: bool) -> list[dict]:
             (losses / inputs.numel()).backward()
 
     row = compare(functools.partial(step, "grouped"), functools.partial(step, "reference"), device, 1 if quick else 5)
-    done = 3 * token_forwards("entp", wanted) * units(layers, False) * width**2
-    return [
-        row
-        | {
-            "case": f"BERT as ENTP, {layers} layers of {width}, T = {length}, batch {batch}",
-            "size": "bert",
-            "against": "loop over single prefixes",
-            "share_of_matmul_rate": done / row["seconds"] / matmul_rate(device),
-        }
-    ]
+    case = f"BERT as ENTP, {layers} layers of {width}, T = {length}, batch {batch}"
+    return [row | {"case": case, "size": "bert", "against": "loop over single prefixes"}]
 
 
-def measure(device: str, quick: bool) -> pd.DataFrame:
-    """One row per case; columns as in the module's head, and what a training step adds."""
+def measure(device: str, quick: bool, dtype: str) -> list[dict]:
+    """Everything but the paper's settings, one row a case."""
     rows = []
-    for size in ("small", "medium"):
-        rows += training_cases(size, device, quick)
+    for size in ("small",) if quick else ("small", "medium"):
+        rows += other_layouts(size, device, quick)
     rows += [answer_only("small", device, quick), generation("small", device, quick)]
     for task in (Addition(), LongAddition(n_train=2000, n_validation=20, n_test=20)):
         rows.append(against_decoder(task, "small", device, quick))
     if importlib.util.find_spec("transformers"):  # a bare machine goes without this comparison
         rows += [loop_honesty(size, device, quick) for size in (("small",) if quick else ("small", "medium"))]
     rows += pretrained_encoder(device, quick)
-    if device == "cpu":
-        shapes = [(96, 3, 3), (192, 3, 3)] if quick else [(96, 3, 3), (192, 3, 3), (384, 6, 6)]
-        rows += [bf16_case(*shape, name, quick) for shape in shapes for name in ("entp", "decoder")]
-    dtype = "bf16" if torch.is_autocast_enabled(device) else "fp32"
-    table = pd.DataFrame(rows).assign(dtype=dtype, device=device)
-    return table[[*COLUMNS, "operation_bound", "share_of_matmul_rate"]]
+    return [row | {"dtype": dtype} for row in rows]
+
+
+def busy(rows: list[dict]) -> str:
+    """A line that says that the machine had other work, as a ratio by the clock then means little; empty if idle."""
+    cores = min((row["cores_had"] for row in rows if "cores_had" in row), default=1.0)
+    load = os.getloadavg()[0]
+    if cores > 0.8 and load < torch.get_num_threads() + 1:
+        return ""
+    return f"the machine was busy: load {load:.1f}, and a step had {cores:.2f} of the cores; trust processor time alone"
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="small batches, few repetitions")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32", help="bf16: matrix products by autocast")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], help="both at the paper's settings, elsewhere fp32")
+    parser.add_argument(
+        "--paper", nargs="+", choices=PAPER, metavar="ROW", help=f"these rows alone: {', '.join(PAPER)}"
+    )
+    parser.add_argument("--batch", type=int, help="of the paper's settings, in place of the paper's")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds of the paper's settings")
+    parser.add_argument("--threads", type=int, default=available_cores())
     options = parser.parse_args()
-    torch.set_num_threads(available_cores())
+    torch.set_num_threads(options.threads)
     heap.keep_freed()  # as training does
-    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.dtype == "bf16"):
-        table = measure(options.device, options.quick)
-    print(f"{device_name(options.device)}, {available_cores()} cores, torch {torch.__version__}, {options.dtype}")
+    rows = []
+    if options.device == "cpu":
+        names, batch = options.paper or list(PAPER), options.batch
+        if options.quick:
+            names, batch = options.paper or ["count3-small", "decoder"], batch or 4
+        for name in names:
+            for precision in [options.dtype] if options.dtype else ["fp32", "bf16"]:
+                rows.append(at_paper_setting(name, precision, batch, 1 if options.quick else options.repeat))
+    if not options.paper:
+        dtype = options.dtype or "fp32"
+        with torch.autocast(options.device, dtype=torch.bfloat16, enabled=dtype == "bf16"):
+            rows += measure(options.device, options.quick, dtype)
+    table = pd.DataFrame(rows).assign(device=options.device).reindex(columns=COLUMNS)
+    how = f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arithmetic.in_force()}, {kernels.names()}"
+    print(f"{device_name(options.device)}, {how}")
+    print(busy(rows), end="\n" if busy(rows) else "")
     show(table, 2, options.json)
 
 

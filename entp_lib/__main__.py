@@ -1,4 +1,4 @@
-"""``python -m entp_lib …``: what the shell scripts and a bare GPU machine need.
+"""``python -m entp_lib …``: what the shell scripts and a machine without notebooks need.
 
 Commands are declared here, without anything slow; the module of the one that is asked for is loaded when it runs.
 """
@@ -153,8 +153,8 @@ def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT, cluster: 
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help=jobs)
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     if cluster:
-        where = "compute on a Dask cluster: tls://HOST:PORT, or slurm:8 for eight jobs (docs/scale.md)"
-        parser.add_argument("--cluster", default="", metavar="WHERE", help=where)
+        where = "compute on the workers of a Dask scheduler, such as tcp://127.0.0.1:8786 (docs/scale.md)"
+        parser.add_argument("--cluster", default="", metavar="ADDRESS", help=where)
 
 
 def add_run(commands) -> None:
@@ -202,15 +202,6 @@ def add_train(commands) -> None:
     tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 40 hours in all")
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
     add_computing(tier)
-
-    words = "the first half hour on a GPU: checks, measurements, runs in order of value, one archive"
-    more = "It works on a bare machine, and the same command continues what was cut."
-    campaign = declare(commands, "campaign", "campaign:campaign_command", words, more)
-    campaign.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    campaign.add_argument("--tier", choices=TIERS, default="gpu")
-    campaign.add_argument("--budget", default="30m", metavar="T", help="for all of it: 900, 900s, 30m or 2h")
-    campaign.add_argument("--seeds", type=int, default=0, help="number of seeds (default: the tier's own)")
-    campaign.add_argument("--out", default="campaign", metavar="DIR", help="where records, logs and the archive go")
 
 
 def add_own(commands) -> None:

@@ -27,7 +27,7 @@ def test_opponents_compute_the_same_gradients(tiny, other):
     x, y = engine.data(4, 10, "cpu")
     wanted = torch.ones_like(x, dtype=torch.bool)
     step = {
-        "loop": functools.partial(engine.loop_step, tiny, x, y),
+        "loop": functools.partial(engine.loop_step, tiny, x, y, wanted),
         "padded": functools.partial(engine.padded_step, tiny, x, y, 35),
         "packed": functools.partial(engine.engine_step, tiny, x, y, wanted, "packed"),
     }[other]

@@ -124,8 +124,8 @@ WIDTHS = {"decoder": ("o", 2.6), "prefix_decoder": ("D", 2.0), "entp": ("s", 1.6
 ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for name, a in ARCHITECTURES.items()} | {
     arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
     for arm, budget, dashes, marker in (
-        (budgets.EQUAL_OPERATIONS, "equal multiply-adds", (0, (5, 1.5)), "P"),
-        (budgets.SAME_PREFIXES, "same prefixes", ":", "d"),
+        (budgets.EQUAL_OPERATIONS, "same compute", (0, (5, 1.5)), "P"),
+        (budgets.SAME_PREFIXES, "same answers", ":", "d"),
         (budgets.MORE_STEPS, "more steps", "-.", "X"),
     )
 }

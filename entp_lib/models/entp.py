@@ -16,11 +16,14 @@ from torch import Tensor, nn
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
-from entp_lib.models import grouping, packing
+from entp_lib.models import grouping, kernels, packing
+from entp_lib.models.grouping import Projected
 from entp_lib.models.kernels import Groups
 from entp_lib.models.packing import Rows
 from entp_lib.models.relations import NOTHING, Relations
 from entp_lib.validation import one_of
+
+RECORDED_WIDTH = 192  # committed records in fp32 are no wider: up to it, the order of all sums stays as it is
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,12 @@ class Part:
     places_P: Tensor | None = None
 
 
-def plan(wanted_BT: Tensor, token_budget: int, pack: bool) -> list[Part]:
+def plan(wanted_BT: Tensor, token_budget: int, pack: bool, even: bool = False) -> list[Part]:
     """Parts of at most ``token_budget`` tokens each that hold every wanted prefix once.
 
-    ``pack``: in rows under a block mask, in place of groups of one length, short ones first. Losses of the parts add
-    up to that of the whole, which bounds memory. A budget below the longest wanted prefix is raised to it.
+    ``pack``: in rows under a block mask, in place of groups of one length, short ones first. ``even``: groups are cut
+    into parts of equal work, by a prefix more at most. Losses of the parts add up to that of the whole, which bounds
+    memory. A budget below the longest wanted prefix is raised to it.
     """
     rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
     if not len(rows_N):
@@ -52,7 +56,8 @@ def plan(wanted_BT: Tensor, token_budget: int, pack: bool) -> list[Part]:
         places = [layout.prefix_N for layout in layouts]
     else:
         order_N = ends_N.argsort(stable=True)
-        layouts = grouping.micro_batches(rows_N[order_N], ends_N[order_N] + 1, len(wanted_BT), token_budget)
+        cut = grouping.even_micro_batches if even else grouping.micro_batches
+        layouts = cut(rows_N[order_N], ends_N[order_N] + 1, len(wanted_BT), token_budget)
         places = order_N.split([sum(rows for _, rows, _ in layout) for layout in layouts])
     parts = []
     for layout, places_P in zip(layouts, places, strict=True):
@@ -81,14 +86,38 @@ def reference(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, rel
     return torch.stack(rows) if rows else x_BTD.new_zeros(0, x_BTD.shape[-1])
 
 
-def fast(blocks: Sequence[nn.Module], x_BTD: Tensor, parts: Sequence[Part], relations: Relations = NOTHING) -> Tensor:
-    """Hidden states (N, D) of the parts together, in row-major order of what they want; two layers or more."""
+def shared(blocks: Sequence[nn.Module], x_BTD: Tensor, relations: Relations = NOTHING) -> Projected | None:
+    """Make the first layer's projections once for all parts of a step; None where each part makes its own.
+
+    A training step does so in fp32 up to ``RECORDED_WIDTH``, whose records have gradients added up in that order.
+    """
+    free = not torch.is_grad_enabled() or kernels.in_bf16() or x_BTD.shape[-1] > RECORDED_WIDTH
+    if not (free and relations.empty and grouping.fused(blocks[0], x_BTD)):
+        return None
+    return kernels.project(blocks[0], x_BTD)
+
+
+def fast(
+    blocks: Sequence[nn.Module],
+    x_BTD: Tensor,
+    parts: Sequence[Part],
+    relations: Relations = NOTHING,
+    projected: Projected | None = None,
+) -> Tensor:
+    """Hidden states (N, D) of the parts together, in row-major order of what they want; two layers or more.
+
+    ``projected``: what ``shared`` made, if anything.
+    """
     if not parts:
         return x_BTD.new_zeros(0, x_BTD.shape[-1])
+    if projected is None and len(parts) > 1 and not isinstance(parts[0].layout, Rows):
+        projected = shared(blocks, x_BTD, relations)
     outputs = []
     for part in parts:
-        stack = packing.stack if isinstance(part.layout, Rows) else grouping.stack
-        outputs.append(stack(blocks, x_BTD, part.layout, relations))
+        if isinstance(part.layout, Rows):
+            outputs.append(packing.stack(blocks, x_BTD, part.layout, relations))
+        else:
+            outputs.append(grouping.stack(blocks, x_BTD, part.layout, relations, projected))
     return torch.cat(outputs)[torch.cat([part.places_P for part in parts]).argsort()]
 
 

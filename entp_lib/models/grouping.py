@@ -14,27 +14,41 @@ from entp_lib.models import kernels
 from entp_lib.models.kernels import Group, Groups, offsets
 from entp_lib.models.relations import NOTHING, Relations, attention_weights, read_last
 
+Projected = tuple[Tensor, Tensor]  # inputs (B, T, D) of the first layer, and their queries, keys and values (B, T, 3D)
 
-def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations: Relations = NOTHING) -> Tensor:
+
+def fused(block: nn.Module, x: Tensor) -> bool:
+    """Whether the fused kernels compute the same as ``block``."""
+    return block.fusible and kernels.usable(x, block.attention.dropout if block.training else 0.0)
+
+
+def stack(
+    blocks: Sequence[nn.Module],
+    x_BTD: Tensor,
+    groups: Groups,
+    relations: Relations = NOTHING,
+    projected: Projected | None = None,
+) -> Tensor:
     """Hidden states (P, D) after the stack for the prefixes of ``groups``, in their order.
 
     The fused kernels attend without positional turns, biases or masks; with any of these they compute the MLPs alone.
+    ``projected``: the first layer's projections of ``x_BTD``, where they are shared.
     """
     first, *middle, last = blocks
-    fused = first.fusible and kernels.usable(x_BTD, first.attention.dropout if first.training else 0.0)
+    fast = fused(first, x_BTD)
 
     def finish(block: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return kernels.feed_forward(block, x + y) if fused else block.residual(x, y)
+        return kernels.feed_forward(block, x + y) if fast else block.residual(x, y)
 
-    if fused and relations.empty:
-        x_MD = kernels.feed_forward(first, kernels.attend(first, x_BTD, groups, prefixes=True))
+    if fast and relations.empty:
+        x_MD = kernels.feed_forward(first, kernels.attend(first, projected or kernels.project(first, x_BTD), groups))
         for block in middle:
-            x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
+            x_MD = kernels.feed_forward(block, kernels.attend(block, kernels.project(block, x_MD), groups))
     else:
         x_MD = finish(first, *prefixes_attended(first, x_BTD, groups, relations))
         for block in middle:
             x_MD = finish(block, x_MD, attended(block, x_MD, groups, relations))
-    with torch.autocast("cpu", enabled=False) if fused else contextlib.nullcontext():
+    with torch.autocast("cpu", enabled=False) if fast else contextlib.nullcontext():
         ends = read_ends(last, x_MD, groups, relations)  # many small products, which are no faster in bf16
     return finish(last, *ends)
 
@@ -117,4 +131,19 @@ def micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: i
             taken, rows = rows[:room], rows[room:]
             parts[-1].append((None if len(taken) == batch else taken, len(taken), length))
             held += len(taken) * length
+    return [part for part in parts if part]
+
+
+def even_micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: int) -> list[Groups]:
+    """Cut as ``micro_batches`` does, into micro-batches of equal work to a prefix, about ``token_budget`` tokens each.
+
+    None is left with a rest of few tokens, for which all weights would be read.
+    """
+    ends_N = lengths_N.cumsum(0)
+    count = -(-int(ends_N[-1]) // token_budget)
+    part_N = (ends_N - lengths_N) * count // ends_N[-1]
+    found, counts = torch.unique_consecutive(torch.stack([part_N, lengths_N]), dim=1, return_counts=True)
+    parts: list[Groups] = [[] for _ in range(count)]
+    for part, length, rows in zip(*found.tolist(), rows_N.split(counts.tolist()), strict=True):
+        parts[part].append((None if len(rows) == batch else rows, len(rows), length))
     return [part for part in parts if part]

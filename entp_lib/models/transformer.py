@@ -14,6 +14,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import entp, kernels
 from entp_lib.models.arguments import after_prompts, check_inputs
 from entp_lib.models.entp import Part
+from entp_lib.models.grouping import Projected
 from entp_lib.models.positions import SCHEMES
 from entp_lib.models.relations import NOTHING, Relations, Rotation, masked, relations_of, rotate
 from entp_lib.validation import ConfigError
@@ -75,7 +76,8 @@ class Block(nn.Module):
         plain = causal and rotation is None and self.fusible
         if plain and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
             batch, length, _ = x_BTD.shape
-            x_MD = kernels.attend(self, x_BTD.flatten(0, 1), [(None, batch, length)], causal=True)
+            projected = kernels.project(self, x_BTD.flatten(0, 1))
+            x_MD = kernels.attend(self, projected, [(None, batch, length)], causal=True)
             return kernels.feed_forward(self, x_MD).view_as(x_BTD)
         q, k, v = self.attention.project(self.ln_1(x_BTD), rotation)
         return self.residual(x_BTD, self.attention(q, k, v, mask, causal))
@@ -147,7 +149,21 @@ class Transformer(nn.Module):
             # T² / 3 masked scores a row, T / 18 D of the work of its linear maps. Not measured on a GPU yet:
             # ``benchmarks.engine`` does.
             pack = device == "cuda" and tokens <= 2 * width
-        return entp.plan(wanted_BT, entp.micro_batch_tokens(device, width, tokens), pack)
+        even = width > entp.RECORDED_WIDTH
+        return entp.plan(wanted_BT, entp.micro_batch_tokens(device, width, tokens), pack, even)
+
+    def shared(
+        self, inputs: Tensor, positions_BT: Tensor | None = None, mask_BTT: Tensor | None = None
+    ) -> Projected | None:
+        """Compute once what all parts of a step have in common, for ``forward``: embedded tokens, first projections.
+
+        None where each part computes it for itself.
+        """
+        full = self.cfg.recomputed_layers
+        if full < 2 or self.entp_method not in ("fast", "grouped"):
+            return None
+        x_BTD, relations = self.embedded(inputs, positions_BT, mask_BTT)
+        return entp.shared(self.full_blocks, causal_pass(self.blocks[:-full], x_BTD, relations), relations)
 
     def forward(
         self,
@@ -156,6 +172,7 @@ class Transformer(nn.Module):
         prompt_lengths_B: Tensor | None = None,
         positions_BT: Tensor | None = None,
         mask_BTT: Tensor | None = None,
+        projected: Projected | None = None,
     ) -> Tensor:
         """Logits after each wanted position, (N, V) in row-major order.
 
@@ -164,7 +181,8 @@ class Transformer(nn.Module):
         ``fullgraph=True`` takes None or a part, ``torch.export`` and the meta device None. ``prompt_lengths_B`` is the
         prefix decoder's, whose wanted positions start at the prompt's last token: before, they would see what they
         predict. ``positions_BT``: position ids, 0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see
-        another (column), itself always, apart from what the architecture hides.
+        another (column), itself always, apart from what the architecture hides. ``projected``: what ``shared`` made of
+        the same inputs.
         Raises ValueError for shapes, lengths and ids that do not fit.
         """
         wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
@@ -174,18 +192,17 @@ class Transformer(nn.Module):
         everywhere = wanted_BT is None
         if everywhere:
             wanted_BT = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
-        x_BTD = self.embed(inputs, positions_BT)
-        if positions_BT is None:
-            positions_BT = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        relations = relations_of(self.positions, positions_BT, mask_BTT, x_BTD.dtype)
+        if projected is not None:
+            return self.head(self.ln_f(entp.fast(self.full_blocks, projected[0], [wanted], NOTHING, projected)))
+        x_BTD, relations = self.embedded(inputs, positions_BT, mask_BTT)
         full = self.cfg.recomputed_layers
         slow = self.entp_method == "reference" and full > 0
         if full < 2 and not slow:  # with one layer ENTP is the decoder (appendix A.3)
             x_BTD = self.one_pass(x_BTD, prompt_lengths_B, relations)
             x_ND = x_BTD.flatten(0, 1) if everywhere else x_BTD[wanted_BT]
         else:
-            causal, blocks = self.blocks[: len(self.blocks) - full], self.blocks[len(self.blocks) - full :]
-            x_BTD = causal_pass(causal, x_BTD, relations)
+            blocks = self.full_blocks
+            x_BTD = causal_pass(self.blocks[:-full], x_BTD, relations)
             shapes_alone = inputs.device.type == "meta" or torch.compiler.is_compiling()  # no entries to plan by
             if slow:
                 x_ND = entp.reference(blocks, x_BTD, wanted_BT, relations)
@@ -203,6 +220,20 @@ class Transformer(nn.Module):
         for block in self.blocks:
             x_BTD = block(x_BTD, bias, rotation=relations.rotation)
         return x_BTD
+
+    @property
+    def full_blocks(self) -> nn.ModuleList:
+        """The blocks that run on each prefix."""
+        return self.blocks[len(self.blocks) - self.cfg.recomputed_layers :]
+
+    def embedded(
+        self, inputs: Tensor, positions_BT: Tensor | None, mask_BTT: Tensor | None
+    ) -> tuple[Tensor, Relations]:
+        """Input of the first block, (B, T, D), and how its tokens see each other."""
+        x_BTD = self.embed(inputs, positions_BT)
+        if positions_BT is None:
+            positions_BT = torch.arange(inputs.shape[1], device=inputs.device)[None]
+        return x_BTD, relations_of(self.positions, positions_BT, mask_BTT, x_BTD.dtype)
 
     def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:
         """Input of the first block, (B, T, D)."""

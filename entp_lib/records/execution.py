@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from entp_lib.config import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
+from entp_lib.models import kernels
 from entp_lib.records import ranks, stopping
 from entp_lib.records.loading import weights_of
 from entp_lib.records.provenance import peak_memory, provenance, reset_peak_memory
@@ -60,6 +61,8 @@ def run(
         checkpoint = StudyCheckpoint(path, text, store.set_aside, where, deadline, stop, on_step)
         token = CURRENT.set(checkpoint)
         torch.set_num_threads(threads)
+        if not study and config.train.precision == "bf16" and device == "cpu":
+            where["kernels"] = kernels.names()
         try:
             # a loop that was asked to end leaves its record, too; what a study does behind its loop ends at once
             with checkpoint.deferred, contextlib.nullcontext() if study else stopping.defer_signals():

@@ -18,6 +18,7 @@ import torch
 from entp_lib import arithmetic, heap, paths
 from entp_lib.config import RunConfig
 from entp_lib.files import PACKAGES, sources
+from entp_lib.models.kernels import UNNAMED
 
 if TYPE_CHECKING:
     from entp_lib.records.store import Record
@@ -28,7 +29,8 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
 
     ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
     says whether the process was started with all libraries held to AVX2 (``entp_lib.arithmetic``), ``multiplies_bf16``
-    whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands.
+    whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands. Such
+    a run adds ``kernels``, the names of what computes it.
     """
     libraries = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return {
@@ -88,16 +90,26 @@ def arithmetic_of(record: "Record") -> str:
     return where.get("arithmetic", arithmetic.AVX2 if portable else arithmetic.NATIVE)
 
 
+def kernels_of(record: "Record") -> str:
+    """The kernels that a run in bf16 ended with, ``UNNAMED`` for one without the field; empty for all other records."""
+    half = isinstance(record.config, RunConfig) and record.config.train.precision == "bf16"
+    return record.provenance.get("kernels", UNNAMED if half else "")
+
+
 def pairs_apart(records: Iterable["Record"]) -> str:
     """Note on twins among ``records`` that were made apart, for a paired comparison; empty where none were.
 
-    Twins share both seeds. Apart means another processor, another instruction set, other sources or another precision;
-    what an older record does not say counts as alike.
+    Twins share both seeds. Apart means another processor, another instruction set, other sources, another precision or
+    other kernels; what an older record does not say counts as alike.
     """
     pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
     for record in records:
-        precision = {"precision": record.config.train.precision} if isinstance(record.config, RunConfig) else {}
-        made = [where | precision for where in processes(record)]
+        kind: dict[str, Any] = {}
+        if isinstance(record.config, RunConfig):
+            kind["precision"] = record.config.train.precision
+        if kind.get("precision") == "bf16":
+            kind["kernels"] = UNNAMED
+        made = [kind | where for where in processes(record)]
         pairs.setdefault((record.config.model_seed, record.config.data_seed), []).append(made)
     said = []
     for name, words in (
@@ -105,6 +117,7 @@ def pairs_apart(records: Iterable["Record"]) -> str:
         ("cpu_capability", "instruction sets"),
         ("sources", "sources"),
         ("precision", "precisions"),
+        ("kernels", "kernels"),
     ):
         made = [[{p[name] for p in of_run if p.get(name)} for of_run in found] for found in pairs.values()]
         apart = sum(len(found) > 1 and len(set().union(*found)) > 1 for found in made)

@@ -109,7 +109,7 @@ class Record:
 
 # Types of what a record says of its making, where it says it; and of what a training run finds at its end.
 PROVENANCE = {
-    **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic", "cuda"), str),
+    **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic", "kernels", "cuda"), str),
     **dict.fromkeys(("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step", "ranks"), int),
     **dict.fromkeys(("wall_seconds", "cpu_seconds", "train_seconds"), float),
     **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
@@ -125,14 +125,17 @@ LARGEST = 1e30  # of all numbers
 def check_content(record: "Record") -> None:
     """ConfigError unless metrics, curves and provenance are of the types and sizes that its kind of run writes."""
     metrics, curves, where = record.metrics, record.curves, record.provenance
-    one_of("status", record.status, STATUSES)
+    if record.status not in STATUSES:
+        one_of("status", record.status, STATUSES)
     trained, complete = isinstance(record.config, RunConfig), record.status == "complete"
     parts = [("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained or not complete else ALWAYS)]
-    earlier = where.get("earlier_processes", [])
-    require(isinstance(earlier, list), f"provenance.earlier_processes = {earlier!r:.40}: must be a list")
-    parts += [("provenance.earlier_processes", process, PROVENANCE, ()) for process in earlier]
-    parts += [("curves", curves, dict.fromkeys(curves, list), CURVES if trained and complete else ())]
-    parts += [("metrics", metrics, TRAINED, TRAINED)] if trained and complete else []
+    if "earlier_processes" in where:
+        earlier = where["earlier_processes"]
+        require(isinstance(earlier, list), f"provenance.earlier_processes = {earlier!r:.40}: must be a list")
+        parts += [("provenance.earlier_processes", process, PROVENANCE, ()) for process in earlier]
+    parts.append(("curves", curves, dict.fromkeys(curves, list), CURVES if trained and complete else ()))
+    if trained and complete:
+        parts.append(("metrics", metrics, TRAINED, TRAINED))
     for place, values, types, needed in parts:
         if not isinstance(values, dict):
             raise ConfigError(f"{place} = {values!r:.40}: must be dictionaries")
@@ -144,19 +147,22 @@ def check_content(record: "Record") -> None:
                 raise ConfigError(f"{place}.{name} = {value!r:.40}: must be {describe(types[name])}")
     if trained and complete:
         lengths = {name: len(curve) for name, curve in curves.items()}
-        require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
+        if len(set(lengths.values())) != 1:
+            raise ConfigError(f"curves differ in their lengths: {lengths}")
         positions = len(metrics["position"])
-        for name in (name for name in metrics if name.endswith("_by_position")):
-            value, right = metrics[name], f"must have a value for each of {positions} positions"
-            require(isinstance(value, list) and len(value) == positions, f"metrics.{name} = {value!r:.40}: {right}")
-    require(bool(metrics or curves) or not complete, "metrics and curves are both empty")
-    for part in ("metrics", "curves", "provenance"):
-        check_numbers(part, getattr(record, part))
+        for name, value in metrics.items():
+            if name.endswith("_by_position") and not (isinstance(value, list) and len(value) == positions):
+                raise ConfigError(
+                    f"metrics.{name} = {value!r:.40}: must have a value for each of {positions} positions"
+                )
+    if complete and not (metrics or curves):
+        raise ConfigError("metrics and curves are both empty")
+    check_numbers(metrics=metrics, curves=curves, provenance=where)
 
 
-def check_numbers(name: str, value: Any) -> None:
+def check_numbers(**parts: Any) -> None:
     """ConfigError for a number beyond ``LARGEST``, and for what is called an accuracy unless it is from 0 to 1."""
-    left = [(name, value, False)]  # with whether it is an accuracy
+    left = [(name, value, False) for name, value in parts.items()]  # with whether it is an accuracy
     while left:
         name, value, score = left.pop()
         if isinstance(value, dict):

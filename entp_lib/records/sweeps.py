@@ -189,38 +189,34 @@ class Pool:
         return [i for i in self.todo if i not in self.found and i not in self.failed]
 
     def watch(self, executor: cf.Executor) -> list[str]:
-        """Have ``executor`` compute what is left, as many runs at a time as it has room for; what it did not compute.
+        """Have ``executor`` compute what is left; returns what it did not compute.
 
         A process that was killed takes the others of its pool along.
         """
-        waiting, futures, broken = self.left(), {}, False
+        futures = {}
         try:
-            while futures or (waiting and not broken):
-                room = executor.room() if hasattr(executor, "room") else len(self.todo)
-                while waiting and not broken and len(futures) < room:
-                    # An interrupt reaches all processes of a terminal, but not one that begins here, which inherits
-                    # what is blocked: the SIGTERM that follows ends it with a checkpoint and without a traceback.
-                    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-                    try:
-                        futures[executor.submit(execute, *self.calls[waiting[0]])] = waiting[0]
-                        waiting.pop(0)
-                    except cf.BrokenExecutor:
-                        broken = True
-                    finally:
-                        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                if not futures and not broken:  # a cluster whose workers are yet to come
-                    time.sleep(POLL_SECONDS)
+            for i in self.left():
+                # An interrupt reaches all processes of a terminal, but not one that begins here, which inherits
+                # what is blocked: the SIGTERM that follows ends it with a checkpoint and without a traceback.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                try:
+                    futures[executor.submit(execute, *self.calls[i])] = i
+                except cf.BrokenExecutor:
+                    break
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            while futures:
                 done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
                 for future in done:  # a future holds its result: let go of it when that is taken
-                    broken = not self.take(futures.pop(future), future.result) or broken
+                    self.take(futures.pop(future), future.result)
                 self.meter.update()
         finally:
             for future in futures:
                 future.cancel()
         return self.left()
 
-    def take(self, i: str, result: Callable[[], Record] | None = None, reason: str = "") -> bool:
-        """Take a run's record, or the ``reason`` of its failure; False, and neither, if the worker was killed."""
+    def take(self, i: str, result: Callable[[], Record] | None = None, reason: str = "") -> None:
+        """Take a run's record, or the ``reason`` of its failure; neither if a local process was killed."""
         try:
             if result is not None:
                 self.found[i] = result()
@@ -228,15 +224,15 @@ class Pool:
             where = f" ({error.filename})" if error.filename else ""
             reason = f"{error.strerror or error}{where}; what was saved before is kept"
         except cf.BrokenExecutor:
-            return False
+            return
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            if not isinstance(error, OneLine):
+            lost = type(error).__module__.startswith("distributed.")  # a worker or scheduler is gone
+            if not (lost or isinstance(error, OneLine)):
                 self.tracebacks[reason] = "".join(traceback.format_exception(error))
         if reason:
             self.failed[i] = (self.todo[i], reason)
         self.meter.update(ended=self.calls[i][3])
-        return True
 
 
 def execute(config: Config, version: int, root: str, place: int, deadline: float | None, how: dict[str, Any]) -> Record:

@@ -4,6 +4,7 @@ It is computed in the record's own arithmetic (``entp_lib.arithmetic``): AVX2 in
 was made so. Another processor may round otherwise all the same, and training carries that on: a model at its plateau
 ends within a bound, one in mid-course somewhere else, as another seed would. Of 24 records computed again on an Intel
 with AVX-512, 14 were identical, 7 within the bound and 3 not; of trained ones made with AVX2 on AMD none was identical.
+A run in bf16 that other kernels made is held to its scores at the end, within a wider bound.
 """
 
 import copy
@@ -20,12 +21,14 @@ from entp_lib import arithmetic
 from entp_lib.config import ON_CPU, StudyConfig
 from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
-from entp_lib.records.provenance import arithmetic_of
+from entp_lib.records.provenance import arithmetic_of, kernels_of
 from entp_lib.records.store import Record, Store, is_complete
 from entp_lib.records.sweeps import local_processes
 from entp_lib.validation import require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
+KERNELS_BOUND = 0.1  # of the scores at the end, where other kernels made the record
+OTHER_KERNELS = f"made by other kernels: within {KERNELS_BOUND}"
 TIMES = ("seconds", "_per_second", "_bytes")  # how names of what no two computations have in common end
 
 
@@ -40,7 +43,12 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """``identical`` in every number and text, ``within the bound`` in every number, or ``differs``."""
+        """``identical`` in every number and text, ``within the bound`` in every number, or ``differs``.
+
+        ``OTHER_KERNELS`` where other kernels made the record and its last scores are as near as that says.
+        """
+        if kernels_of(self.stored) != kernels_of(self.computed):
+            return OTHER_KERNELS if self.largest <= KERNELS_BOUND else "differs"
         if self.largest == 0 and not self.where:
             return "identical"
         return "within the bound" if self.largest <= BOUND else "differs"
@@ -91,8 +99,10 @@ def report(found: Sequence[Comparison]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     outcomes = [f.outcome for f in found]
-    same, close, other = map(outcomes.count, ("identical", "within the bound", "differs"))
+    same, close, other, apart = map(outcomes.count, ("identical", "within the bound", "differs", OTHER_KERNELS))
     lines.append(f"{same} of {len(found)} records are identical, {close} within {BOUND} in every number, {other} not")
+    if apart:
+        lines.append(f"{apart} of {len(found)} records are {OTHER_KERNELS} in every score at the end")
     if any(f.outcome == "differs" and machine(f.stored)[:3] != machine(f.computed)[:3] for f in found):
         lines.append("on another processor or torch a model in mid-course may end as another seed would")
     return "\n".join(lines)
@@ -108,10 +118,14 @@ def machine(record: Record) -> tuple[str, ...]:
 def compare(stored: Record, computed: Record) -> Comparison:
     """The largest difference between the numbers of two records, times aside, and where it is.
 
+    Of records that different kernels made, between their metrics alone: curves part on the way, as between seeds.
+
     Two numbers are as far apart as they are up to 1, as a share of the larger one above; None, or a text where a number
     is, as far as can be.
     """
-    mine, theirs = (dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
+    alike = kernels_of(stored) == kernels_of(computed)
+    found = [{"metrics": r.metrics} | ({"curves": r.curves} if alike else {}) for r in (stored, computed)]
+    mine, theirs = (dict(leaves(x)) for x in found)
     largest, where, texts = 0.0, "", ""
     for name in sorted(mine.keys() | theirs.keys()):
         a, b = mine.get(name, ""), theirs.get(name, "")

@@ -5,6 +5,7 @@ sums, so that a killed run ends, bit for bit on one machine, where an uninterrup
 """
 
 import itertools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from entp_lib import heap
 from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
+from entp_lib.models.kernels import UNNAMED
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
 from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.training.shards import gradients
@@ -27,6 +29,7 @@ from entp_lib.validation import OneLine, require
 
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
 CHECKPOINT_SECONDS = 60.0
+log = logging.getLogger(__name__)
 
 
 class TrainingError(OneLine, RuntimeError):
@@ -116,6 +119,7 @@ def train(
     kept: dict[str, Weights] = {}
     if checkpoint is not None and checkpoint.exists():
         state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum, kept)
+        warn_of_other_kernels(state, process or {})
     elif config.start_from and leads:
         require(start is not None, f"start_from = {config.start_from!r}: its file of weights was not given")
         start_from(start, config, task, model)
@@ -167,6 +171,14 @@ def train(
             metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
     save(None)  # the times of the final scores, too
     return Outcome(model, state, metrics, ended)
+
+
+def warn_of_other_kernels(state: State, process: dict[str, Any]) -> None:
+    """Say where a run in bf16 goes on with other kernels than before; its list of processes keeps which, from where."""
+    now = process.get("kernels")
+    before = state.processes[-1].get("kernels", UNNAMED) if state.processes else now
+    if now and now != before:
+        log.warning("steps from %d on are computed by other kernels (%s) than before (%s)", state.step + 1, now, before)
 
 
 def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor, team=None):

@@ -39,13 +39,23 @@ def cut(batch: Batch, cfg: ModelConfig, shards: int) -> list[Batch]:
 
 def accumulate(model: nn.Module, task: Task, batch: Batch, count: int, precision: str) -> Tensor:
     """Add to the gradients those of the batch's summed losses over ``count``; returns that share of the mean loss."""
-    loss = torch.zeros((), device=batch.inputs_BT.device)
-    for part in model.plan(batch.wanted_BT):
-        with autocast(batch.inputs_BT.device, precision):
-            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **batch.relations())
+    device, relations = batch.inputs_BT.device, batch.relations()
+    loss = torch.zeros((), device=device)
+    parts = model.plan(batch.wanted_BT)
+    shared = None
+    if len(parts) > 1 and hasattr(model, "shared"):
+        with autocast(device, precision):
+            shared = model.shared(batch.inputs_BT, **relations)
+    if shared is not None:  # the parts' gradients are added up at it, and go on from there once
+        relations |= {"projected": tuple(x.detach().requires_grad_() for x in shared)}
+    for part in parts:
+        with autocast(device, precision):
+            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **relations)
         part_loss = task.losses(logits_NV, batch.targets_BT[part.wanted_BT]).sum() / count
         part_loss.backward()
         loss += part_loss.detach()
+    if shared is not None:
+        torch.autograd.backward(shared, [x.grad for x in relations["projected"]])
     return loss
 
 

@@ -137,6 +137,12 @@ def at_equal_parameters(records: Sequence[Record]) -> list[float]:
     return found
 
 
+def by_length(records: Sequence[Record]) -> list[float]:
+    """Slope of ln capacity over ln length, a value for each width and number of heads of the sweep."""
+    shapes = table(records, "sweep").groupby(["width", "n_heads"])
+    return [float(np.polyfit(np.log(part["length"]), np.log(part["best"]), 1)[0]) for _, part in shapes]
+
+
 def two_measures(records: Sequence[Record]) -> pd.DataFrame:
     """By width: MAC and MAC less chance, and the largest library recalled whole (two heads, shortest sequences)."""
     rows = table(records, "sweep")

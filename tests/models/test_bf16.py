@@ -1,12 +1,25 @@
 """Half-blocks with products in bf16 against the definition in fp32, with and without bf16 instructions."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model, kernels
-from entp_lib.models.kernels import attention, mlp
+from entp_lib.models import build_model, entp, kernels
+from entp_lib.models.kernels import bf16, gelu
 
+CHOOSE = """
+import torch
+from entp_lib.models import kernels
+from entp_lib.models.kernels import bf16, gelu
+print(kernels.names())
+active, slope = gelu.with_slope()[1](torch.ones(3, 5).bfloat16())
+print(active.shape == slope.shape == (3, 5))
+"""
 ARCHITECTURES = ("decoder", "entp", "hybrid", "prefix_decoder")
 
 
@@ -34,16 +47,15 @@ def distances(found, right):
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_values_and_gradients_are_those_of_the_definition(architecture, native, monkeypatch):
-    monkeypatch.setattr(mlp, "multiplies_bf16", lambda: native)
+    monkeypatch.setattr(bf16, "multiplies_bf16", lambda: native)
     right = logits_and_gradients(architecture, "reference", half=False)
     assert max(distances(logits_and_gradients(architecture, "fast", half=True), right)) < 3e-2
 
 
 def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
     passes = []
-    real = mlp.product
-    for module in (attention, mlp):
-        monkeypatch.setattr(module, "product", lambda a, b: passes.append(a.dtype) or real(a, b))
+    real = bf16.product
+    monkeypatch.setattr(bf16, "product", lambda a, b: passes.append(a.dtype) or real(a, b))
     logits_and_gradients("entp", "fast", half=True)
     assert passes and set(passes) == {torch.bfloat16}
     passes.clear()
@@ -55,7 +67,7 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
 def test_a_processor_without_bf16_computes_the_same_up_to_the_order_of_sums(monkeypatch):
     found = {}
     for native in (True, False):
-        monkeypatch.setattr(mlp, "multiplies_bf16", lambda native=native: native)
+        monkeypatch.setattr(bf16, "multiplies_bf16", lambda native=native: native)
         found[native] = logits_and_gradients("entp", "fast", half=True)
     assert max(distances(found[False], found[True])) < 1e-2  # an entry that falls to the other side when rounded
 
@@ -63,4 +75,74 @@ def test_a_processor_without_bf16_computes_the_same_up_to_the_order_of_sums(monk
 def test_products_round_their_result_once():
     a, b = (torch.randn(s, generator=torch.Generator().manual_seed(2)).bfloat16() for s in ((7, 64), (64, 5)))
     right = (a.double() @ b.double()).float().bfloat16()
-    assert torch.equal(mlp.product(a, b), right)
+    assert torch.equal(bf16.product(a, b), right)
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    """Compile nothing, which takes seconds, but where a test says so."""
+    monkeypatch.setattr(bf16, "with_slope", lambda: (gelu.EAGER, gelu.in_pieces))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("longest", [0, 64])
+def test_attention_by_products_and_above_their_length_is_that_of_the_definition(causal, longest, monkeypatch):
+    monkeypatch.setattr(bf16, "EXPLICIT", longest)
+    generator = torch.Generator().manual_seed(4)
+    q, k, v, d_y = (torch.randn(3, 2, 11, 8, generator=generator).bfloat16() for _ in range(4))
+    inputs = [z.double().requires_grad_() for z in (q, k, v)]
+    right = F.scaled_dot_product_attention(*inputs, is_causal=causal, scale=1.0)
+    right.backward(d_y.double())
+    y, kept = bf16.attention(q, k, v, causal)
+    found = [y, *bf16.attention_backward(d_y, q, k, v, y, kept, causal)]
+    assert max(distances(found, [right.detach(), *(z.grad for z in inputs)])) < 2e-2
+
+
+def test_gelu_and_slope_are_those_of_the_definition():
+    up = torch.linspace(-8, 8, 999).view(27, 37).bfloat16()
+    exact = up.double().requires_grad_()
+    right = F.gelu(exact, approximate="tanh")
+    right.sum().backward()
+    assert max(distances(gelu.in_pieces(up), [right.detach(), exact.grad])) < 4e-3
+
+
+def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(monkeypatch):
+    """As in training: parts of their own against one part, in bf16 and in fp32 above the width of committed records."""
+    model = build_model(ModelConfig("hybrid", 4, 2, 32, 11, 9, full_layers=3), seed=3)
+    tokens_BT = torch.randint(11, (5, 9), generator=torch.Generator().manual_seed(1))
+    for half, width, bound in ((True, 192, 2e-2), (False, 16, 1e-5), (False, 192, None)):
+        monkeypatch.setattr(entp, "RECORDED_WIDTH", width)
+        found = []
+        for budget in (1000, 20):
+            monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_, budget=budget: budget)
+            model.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+                shared = model.shared(tokens_BT)
+            assert (shared is None) == (bound is None)
+            if shared is None:
+                break
+            leaves = [x.detach().requires_grad_() for x in shared]
+            parts = model.plan(torch.ones_like(tokens_BT, dtype=torch.bool))
+            assert (len(parts) > 1) == (budget == 20)
+            for part in parts:
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+                    logits_NV = model(tokens_BT, part, projected=leaves)
+                logits_NV.float().square().sum().backward()
+            torch.autograd.backward(shared, [x.grad for x in leaves])
+            found.append([p.grad.clone() for p in model.parameters()])
+        assert bound is None or max(distances(*found)) < bound
+
+
+BROKEN = {
+    "a compiler that fails": {"CXX": "false"},
+    "a folder that is none": {"TORCHINDUCTOR_CACHE_DIR": "/proc/none", "TMPDIR": "/proc/none"},
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_without_a_compiler_that_works_one_line_says_so_and_the_pieces_compute(how, tmp_path):
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)} | BROKEN[how]
+    run = subprocess.run([sys.executable, "-c", CHOOSE], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == [f"{bf16.VERSION}, GELU eager", "True"]
+    ours = [line for line in run.stderr.splitlines() if "GELU in bf16" in line]
+    assert len(ours) == 1 and "Traceback" not in run.stderr

@@ -7,7 +7,7 @@ import pytest
 from entp_lib import __main__ as cli
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
-from entp_lib.records.verification import BOUND, compare, report, verify
+from entp_lib.records.verification import BOUND, OTHER_KERNELS, compare, report, verify
 from entp_lib.registry import EXPERIMENTS
 from entp_papers.encoder_decoder.computing import costs_study
 from entp_papers.entp.count3 import COUNT3
@@ -35,6 +35,17 @@ def test_a_true_record_is_identical_and_its_store_unchanged(record, store):
 def test_a_record_that_is_not_what_its_configuration_gives_is_found(record, store, factor, outcome):
     found = verify(with_loss(record, factor), store)
     assert (found.outcome, found.where) == (outcome, "metrics.loss")
+
+
+def test_a_run_in_bf16_by_other_kernels_is_judged_by_its_scores_at_the_end(record):
+    half = dataclasses.replace(record.config, train=dataclasses.replace(record.config.train, precision="bf16"))
+    now = dataclasses.replace(record, config=half, provenance=record.provenance | {"kernels": "new"})
+    before = dataclasses.replace(record, config=half, curves={name: [9.0] for name in record.curves})
+    assert compare(before, now).outcome == OTHER_KERNELS and "1 of 1 records are made by other" in report(
+        [compare(before, now)]
+    )
+    assert compare(with_loss(before, 1.5), now).outcome == "differs"
+    assert compare(dataclasses.replace(before, provenance=now.provenance), now).outcome == "differs"
 
 
 def test_what_is_missing_or_told_otherwise_counts(record):

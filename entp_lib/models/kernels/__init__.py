@@ -12,12 +12,26 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from entp_lib.models.kernels.attention import Attend, Group, Groups, offsets
-from entp_lib.models.kernels.mlp import FeedForward, HalfFeedForward
+from entp_lib.models.kernels.attention import Attend, Group, Groups, Project, offsets
+from entp_lib.models.kernels.bf16 import VERSION, HalfAttend, HalfFeedForward, HalfProject
+from entp_lib.models.kernels.gelu import with_slope
+from entp_lib.models.kernels.mlp import FeedForward
 
-__all__ = ["Group", "Groups", "attend", "feed_forward", "left_out", "offsets", "usable"]
+__all__ = [
+    "UNNAMED",
+    "Group",
+    "Groups",
+    "attend",
+    "feed_forward",
+    "left_out",
+    "names",
+    "offsets",
+    "project",
+    "usable",
+]
 
 ALLOWED = [True]
+UNNAMED = "bf16-1"  # the kernels of runs in bf16 whose provenance names none
 
 
 @contextlib.contextmanager
@@ -50,18 +64,30 @@ def in_bf16() -> bool:
 def feed_forward(block: nn.Module, x_MD: Tensor) -> Tensor:
     """x + MLP(LN(x)) of ``block``."""
     norm, up, down = block.ln_2, block.fc_in, block.fc_out
-    kind = HalfFeedForward if in_bf16() else FeedForward
     weights = norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias
-    return kind.apply(x_MD, *weights, torch.is_grad_enabled())
+    if in_bf16():
+        return HalfFeedForward.apply(x_MD, *weights)
+    return FeedForward.apply(x_MD, *weights, torch.is_grad_enabled())
 
 
-def attend(block: nn.Module, x: Tensor, groups: Groups, causal: bool = False, prefixes: bool = False) -> Tensor:
-    """x + attention(LN(x)) of ``block``, each sequence of each group by itself, one group after the other, (M, D).
+def project(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens (…, D) and their queries, keys and values (…, 3D), which ``attend`` takes; inputs (B, T, D) are shared."""
+    norm, qkv = block.ln_1, block.attention.qkv
+    weights = norm.weight, norm.bias, qkv.weight, qkv.bias
+    if in_bf16():
+        return HalfProject.apply(x, *weights, block.attention.n_heads)
+    return Project.apply(x, *weights)
 
-    ``prefixes``: the groups are prefixes x[rows, :T] of shared inputs (B, T, D), whose projections are made once per
-    token; else x has the sequences themselves, (M, D).
+
+def attend(block: nn.Module, projected: tuple[Tensor, Tensor], groups: Groups, causal: bool = False) -> Tensor:
+    """x + attention of ``block``, each sequence of each group by itself, one group after the other, (M, D).
+
+    The groups are runs of flat tokens (M, D), or prefixes x[rows, :T] of shared inputs (B, T, D).
     """
-    norm, qkv, out = block.ln_1, block.attention.qkv, block.attention.out
-    weights = norm.weight, norm.bias, qkv.weight, qkv.bias, out.weight, out.bias
-    kind = torch.bfloat16 if in_bf16() else x.dtype
-    return Attend.apply(x, *weights, groups, block.attention.n_heads, causal, prefixes, kind)
+    kind, out = HalfAttend if in_bf16() else Attend, block.attention.out
+    return kind.apply(*projected, out.weight, out.bias, groups, block.attention.n_heads, causal)
+
+
+def names() -> str:
+    """Which kernels compute bf16 in this process, for a run's provenance: other names, other bits."""
+    return f"{VERSION}, GELU {with_slope()[0]}"

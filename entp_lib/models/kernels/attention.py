@@ -1,7 +1,7 @@
-"""Attention's half-block for a CPU, in fp32 and fp64 or with products in bf16, and its gradient written out.
+"""Attention's half-block for a CPU in fp32 and fp64, and its gradient written out, in two steps.
 
-In bf16 attention itself takes rounded queries, keys and values and computes in fp32, which is the faster on short
-sequences.
+``Project`` makes queries, keys and values of tokens; ``Attend`` the rest. Between them lies what prefixes share: ENTP's
+first layer projects every token once, however many prefixes hold it.
 
 Letters as in the package.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from entp_lib.models.kernels.mlp import affine, back_in_fp32, in_fp32, normalise, normalise_backward, product
+from entp_lib.models.kernels.mlp import normalise, normalise_backward
 
 Group = tuple[Tensor | None, int, int]  # (row numbers or None for the first R, R, T)
 Groups = Sequence[Group]
@@ -29,66 +29,83 @@ def offsets(groups: Groups) -> list[int]:
 
 
 def heads(flat: Tensor, rows: int, length: int, n_heads: int) -> Tensor:
-    """A slice (R·T, D) of flat tokens as (R, H, T, K), without a copy."""
+    """View a slice (R·T, D) of flat tokens as (R, H, T, K)."""
     return flat.view(rows, length, n_heads, -1).transpose(1, 2)
 
 
-class Attend(torch.autograd.Function):
-    """x + W_O attention(LN(x)) + b_O over groups of equally long sequences, or of prefixes of shared inputs (B, T, D).
+def tokens_of(x: Tensor, group: Group, start: int) -> Tensor:
+    """Tokens (R, T, …) of a group, from its prefixes' inputs (B, T, …) or from flat tokens (M, …)."""
+    chosen, rows, length = group
+    if x.dim() == 3:
+        return x[slice(rows) if chosen is None else chosen, :length]
+    return x[start : start + rows * length].unflatten(0, (rows, length))
 
-    Prefixes are projected once per token, however many hold it. ``kind``: the type of products.
+
+class Project(torch.autograd.Function):
+    """Tokens (…, D), and their queries, keys and values W LN(x) + b, (…, 3D).
+
+    The tokens pass through, so that their two gradients are added in one place.
     """
 
     @staticmethod
-    @in_fp32
-    def forward(ctx, x, scale, shift, w, b, w_out, b_out, groups, n_heads, causal, prefixes, kind):
-        width, starts, sums = x.shape[-1], offsets(groups), []
-        x_MD = x.reshape(-1, width)
+    def forward(ctx, x, scale, shift, w, b):
+        x_MD = x.reshape(-1, x.shape[-1])
         normed, mean, inverse = normalise(x_MD, scale, shift)
-        normed, w, w_out = normed.to(kind), w.to(kind), w_out.to(kind)
-        qkv = affine(normed, w, b).to(x.dtype).view(*x.shape[:-1], 3, n_heads, -1)
-        y, out = x.new_empty(starts[-1], width), x.new_empty(starts[-1], width)
-        for i, (chosen, rows, length) in zip(starts, groups, strict=False):
-            part, pick = slice(i, i + rows * length), slice(rows) if chosen is None else chosen
-            z = qkv[pick, :length] if prefixes else qkv[part].unflatten(0, (rows, length))
-            attended, log_sums = flash(*z.permute(2, 0, 3, 1, 4), 0.0, causal)
-            heads(y[part], rows, length, n_heads).copy_(attended)
-            inputs = x[pick, :length] if prefixes else x[part].view(rows, length, width)
-            torch.add(inputs, b_out, out=out[part].view(rows, length, width))
-            sums.append(log_sums)
-        rounded = y.to(kind)
-        ctx.save_for_backward(x_MD, normed, mean, inverse, qkv, rounded, scale, shift, w, w_out, *sums)
-        ctx.layout = x.shape, groups, n_heads, causal, prefixes
-        return out.addmm_(y, w_out.t()) if kind == x.dtype else out.add_(product(rounded, w_out.t()))
+        ctx.save_for_backward(x_MD, normed, mean, inverse, scale, shift, w)
+        return x.view_as(x), torch.addmm(b, normed, w.t()).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
-    @back_in_fp32
+    def backward(ctx, d_x, d_qkv):
+        x_MD, normed, mean, inverse, scale, shift, w = ctx.saved_tensors
+        d_ME = d_qkv.reshape(len(x_MD), -1)
+        through, d_scale, d_shift = normalise_backward(d_ME @ w, x_MD, mean, inverse, scale, shift)
+        return d_x + through.view(d_x.shape), d_scale, d_shift, d_ME.t() @ normed, d_ME.sum(0)
+
+
+class Attend(torch.autograd.Function):
+    """x + W_O attention + b_O, (M, D), over groups of equally long sequences (M, D) or of prefixes of (B, T, D)."""
+
+    @staticmethod
+    def forward(ctx, x, qkv, w_out, b_out, groups, n_heads, causal):
+        width, starts, sums = x.shape[-1], offsets(groups), []
+        y, out = x.new_empty(starts[-1], width), x.new_empty(starts[-1], width)
+        for i, group in zip(starts, groups, strict=False):
+            _, rows, length = group
+            part = slice(i, i + rows * length)
+            z = tokens_of(qkv, group, i).unflatten(-1, (3, n_heads, -1))
+            attended, log_sums = flash(*z.permute(2, 0, 3, 1, 4), 0.0, causal)
+            heads(y[part], rows, length, n_heads).copy_(attended)
+            torch.add(tokens_of(x, group, i), b_out, out=out[part].view(rows, length, width))
+            sums.append(log_sums)
+        ctx.save_for_backward(qkv, y, w_out, *sums)
+        ctx.layout = groups, n_heads, causal
+        return out.addmm_(y, w_out.t())
+
+    @staticmethod
+    @once_differentiable
     def backward(ctx, grad_MD):
-        x_MD, normed, mean, inverse, qkv, y, scale, shift, w, w_out, *sums = ctx.saved_tensors
-        shape, groups, n_heads, causal, prefixes = ctx.layout
-        grad_MD, kind = grad_MD.contiguous(), y.dtype
-        rounded, starts = grad_MD.to(kind), offsets(groups)
-        d_y, y_MD = product(rounded, w_out).to(x_MD.dtype), y.to(x_MD.dtype)
+        qkv, y, w_out, *sums = ctx.saved_tensors
+        groups, n_heads, causal = ctx.layout
+        grad_MD = grad_MD.contiguous()
+        prefixes = qkv.dim() == 3
+        d_y = grad_MD @ w_out
         d_qkv = torch.zeros_like(qkv) if prefixes else torch.empty_like(qkv)
-        d_x = x_MD.new_zeros(shape) if prefixes else grad_MD
-        for i, (chosen, rows, length), log_sums in zip(starts, groups, sums, strict=False):
-            part, pick = slice(i, i + rows * length), slice(rows) if chosen is None else chosen
-            z = (qkv[pick, :length] if prefixes else qkv[part].unflatten(0, (rows, length))).permute(2, 0, 3, 1, 4)
-            d_out, out = (heads(u[part], rows, length, n_heads) for u in (d_y, y_MD))
+        d_x = qkv.new_zeros(*qkv.shape[:-1], y.shape[-1]) if prefixes else grad_MD
+        for i, group, log_sums in zip(offsets(groups), groups, sums, strict=False):
+            chosen, rows, length = group
+            part = slice(i, i + rows * length)
+            z = tokens_of(qkv, group, i).unflatten(-1, (3, n_heads, -1)).permute(2, 0, 3, 1, 4)
+            d_out, out = (heads(u[part], rows, length, n_heads) for u in (d_y, y))
             grads = flash_backward(d_out, *z, out, log_sums, 0.0, causal)
             if prefixes:  # the rows of a group differ: nothing is lost
+                pick = slice(rows) if chosen is None else chosen
+                target = d_qkv.unflatten(-1, (3, n_heads, -1))
                 for which, grad in enumerate(grads):
-                    d_qkv[pick, :length, which] += grad.transpose(1, 2)
+                    target[pick, :length, which] += grad.transpose(1, 2)
                 d_x[pick, :length] += grad_MD[part].view(rows, length, -1)
             else:
-                targets = d_qkv[part].unflatten(0, (rows, length)).permute(2, 0, 3, 1, 4)
+                targets = d_qkv[part].view(rows, length, 3, n_heads, -1).permute(2, 0, 3, 1, 4)
                 for target, grad in zip(targets, grads, strict=True):
                     target.copy_(grad)
-        d_flat = d_qkv.view(len(x_MD), -1)
-        d_rounded = d_flat.to(kind)
-        through = product(d_rounded, w).to(x_MD.dtype)
-        through, d_scale, d_shift = normalise_backward(through, x_MD, mean, inverse, scale, shift)
-        d_w, d_wout = (product(d.t(), z).to(x_MD.dtype) for d, z in ((d_rounded, normed), (rounded, y)))
-        d_b, d_bout = d_flat.sum(0), grad_MD.sum(0)
-        return d_x + through.view(shape), d_scale, d_shift, d_w, d_b, d_wout, d_bout, *(None,) * 5
+        return d_x, d_qkv, grad_MD.t() @ y, grad_MD.sum(0), None, None, None
