@@ -11,11 +11,13 @@ import pytest
 from PIL import Image
 
 from entp_lib import paths
+from entp_lib.experiments import figures
 from entp_lib.experiments.claims import reference_claims
 from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
-from entp_lib.reports import site, vega
+from entp_lib.reports import site
 from entp_lib.reports.execution import Job, execute
 from entp_lib.reports.notebooks import defaults, notebook_paths
+from entp_papers.entp import playground
 
 NOTEBOOKS = notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -106,7 +108,7 @@ def test_what_it_shows_has_at_most_four_figures(path):
     """More would be compared with what another processor computes, and last digits differ."""
     outputs = [o for c in code_cells(path) for o in c.outputs]
     shown = [str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", "")) for o in outputs]
-    shown += [json.dumps(o.data[vega.MIME]) for o in outputs if vega.MIME in o.get("data", {})]
+    shown += [json.dumps(o.data[playground.CHART]) for o in outputs if playground.CHART in o.get("data", {})]
     numbers = {number.replace(",", "") for text in shown for number in FRACTION.findall(text)}
     figures = {number: re.sub(r"e.*|\D", "", number).strip("0") for number in numbers if float(number) % 1}
     assert not [number for number, digits in figures.items() if len(digits) > 4]
@@ -142,7 +144,7 @@ def test_every_figure_it_saves_is_there(path):
 def test_every_figure_belongs_to_a_notebook_and_names_its_records():
     numbers = {path.stem[:2] for path in NOTEBOOKS}
     shown = site.gallery()
-    assert shown
+    assert {path.stem for path, _ in shown} == figures.committed_digests().keys()
     for path, about in shown:
         assert path.stem[:2] in numbers
         assert re.search(

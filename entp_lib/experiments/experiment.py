@@ -13,7 +13,7 @@ from entp_lib.experiments.changes import changed, texts
 from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, strongest
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun
-from entp_lib.records.store import OWN, DividedStore, Record, Store, is_complete
+from entp_lib.records.store import Record, Store, is_complete
 from entp_lib.records.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
 
@@ -121,9 +121,10 @@ class Experiment:
         """The store and the runs that a notebook's parameters ask for.
 
         ``best``: those of the best whole tier, else of ``quick``, which also stands for a higher tier that the
-        experiment does not have. ``changes`` are made to the runs of ``quick`` where no tier is named. Smoke runs,
-        changed ones, and those beyond the tier's own number of seeds have stores of their own. No runs where changes
-        are not for the experiment. Raises NoRuns where the tier has none, ConfigError for changes that do not fit.
+        experiment does not have. ``changes`` are made to the runs of ``quick`` where no tier is named. Smoke runs have
+        a store of their own; where some runs are changed, or beyond the tier's own number of seeds, what has no record
+        goes to ``Store.own``. No runs where changes are not for the experiment. Raises NoRuns where the tier has none,
+        ConfigError for changes that do not fit.
         """
         tier, changes = parameters.tier, parameters.changes
         store = Store(paths.results() / "smoke", read_only=False) if tier == "smoke" else store or Store()
@@ -142,13 +143,9 @@ class Experiment:
             asked = tier if parameters.tier == "best" else parameters.tier
             raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
         own = changed(runs, changes)
-        if tier == "smoke":
-            return store, own
-        if own != runs:
-            return Store(store.root / OWN, store.read_only), own
         planned = {config_id(config, self.version) for config in self.configs(tier, counted)}
-        whole = all(config_id(run.config, self.version) in planned for run in runs)
-        return (store if whole else DividedStore(store, planned)), runs
+        wanted = {config_id(run.config, self.version) for run in own}
+        return (store if tier == "smoke" or wanted <= planned else store.own()), own
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing.

@@ -1,11 +1,12 @@
 """Figures: one table of colours and names, what seaborn draws with it, and files that say what they show.
 
-Files are byte-equal when they are made again from the same records: no dates, fixed ids, and as provenance the
-commits of the records, not of the moment.
+Files hold no dates, and as provenance the commits of the records, not of the moment.
 """
 
+import hashlib
 import io
 import itertools
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,20 +20,21 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from IPython import get_ipython
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib_inline.config import InlineBackend
-from PIL import Image, ImageChops
+from PIL import Image
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments import budgets, changes
 from entp_lib.experiments.frames import check_costs, paired_within
-from entp_lib.files import write_atomically
+from entp_lib.files import locked, read_text, write_atomically
 from entp_lib.records.progress import event
-from entp_lib.records.store import Record
-from entp_lib.statistics import mean_interval, to_figures
+from entp_lib.records.store import Record, RecordError, Store
+from entp_lib.statistics import SHOWN, mean_interval, to_figures
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
@@ -239,9 +241,10 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
     They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
-    What is drawn is rounded first (``round_drawn``). Where the PNG would change by nothing that can be seen, both files
-    are left alone. A figure of changed runs says below what was changed. ValueError for a name that is not
-    notebook_figure, in lower case.
+    What is drawn is rounded first (``round_drawn``). ``data.json`` beside the project's figures holds a digest of what
+    each draws and of its words: files of the same are left alone (delete one to have it drawn in another style), and
+    where records are read-only another one is a RecordError. A figure of changed runs says below what was changed.
+    ValueError for a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
@@ -256,17 +259,27 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
         figure.set_figheight(figure.get_figheight() + LINE * len(lines))
         figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=PALETTE["entp"])
     round_drawn(figure)
+    digest = hashlib.sha256(f"{drawn(figure)} {about}".encode()).hexdigest()[:16]
+    in_place = folder == paths.figures()
+    same = committed_digests().get(name, "" if in_place else digest) == digest
+    if not (same or smoke or in_place) and Store().read_only:
+        raise RecordError(f"figure {name} draws other data than the committed one: ./run_all.sh --update, if meant")
     undated = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "entp_lib"}}
-    png, svg = written = [folder / f"{name}.{suffix}" for suffix in undated]
-    for path, metadata in zip(written, undated.values(), strict=True):
-        buffer = io.BytesIO()
-        with matplotlib.rc_context(STYLE):
-            figure.savefig(buffer, format=path.suffix[1:], metadata={"Title": name, "Description": about, **metadata})
-        if path == png:
-            figure.saved = buffer.getvalue()
-            if svg.exists() and looks_equal(png, figure.saved):
-                break
-        write_atomically(path, buffer.getvalue())
+    written = [folder / f"{name}.{suffix}" for suffix in undated]
+    if in_place and same and all(path.exists() for path in written):
+        figure.saved = written[0].read_bytes()
+    else:
+        for path, metadata in zip(written, undated.values(), strict=True):
+            buffer = io.BytesIO()
+            with matplotlib.rc_context(STYLE):
+                texts = {"Title": name, "Description": about, **metadata}
+                figure.savefig(buffer, format=path.suffix[1:], metadata=texts)
+            write_atomically(path, buffer.getvalue())
+            figure.saved = figure.saved if path.suffix == ".svg" else buffer.getvalue()
+    if in_place and not same:
+        with locked(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
+            digests = dict(sorted({**committed_digests(), name: digest}.items()))
+            write_atomically(folder / "data.json", (json.dumps(digests, indent=0) + "\n").encode())
     figure.stale = False  # until it is changed
     shell = get_ipython()
     printers = shell.display_formatter.formatters["image/png"].type_printers if shell else {}
@@ -306,24 +319,38 @@ def round_drawn(figure: Figure) -> None:
         ax.set_position(to_figures(np.array(ax.get_position(original=True).bounds), DRAWN))
 
 
-def looks_equal(path: Path, data: bytes) -> bool:
-    """Whether a PNG differs from ``data``, another one, in nothing but rounding.
+def drawn(figure: Figure) -> str:
+    """Digest of a figure's curves, bars, areas and colours, to four significant digits, and of its words.
 
-    Their texts are the same, and less than 0.1 % of the pixels differ, by at most 3 of 255 levels. A cut or damaged
-    file looks like none.
+    Fonts, ticks and places are no part of it, nor what differs between processors and versions of matplotlib.
     """
-    if path.exists() and path.read_bytes() == data:
-        return True
-    try:
-        with Image.open(path) as image:
-            old, about = image.convert("RGBA"), (image.mode, image.text)
-    except (OSError, SyntaxError, ValueError):  # what Pillow has for files that are cut, empty or no pictures
-        return False
-    with Image.open(io.BytesIO(data)) as image:
-        if old.size != image.size or about != (image.mode, image.text):
-            return False
-        apart = np.asarray(ImageChops.difference(old, image.convert("RGBA"))).max(axis=-1)
-    return apart.max() <= 3 and (apart > 0).mean() < 0.001
+    words = [figure.get_suptitle(), figure.get_supxlabel(), figure.get_supylabel()]
+    legends, values = list(figure.legends), []
+    for ax in figure.axes:
+        words += [ax.get_title(loc=place) for place in ("left", "center", "right")]
+        words += [ax.get_xlabel(), ax.get_ylabel(), *(text.get_text() for text in ax.texts)]
+        legends += [ax.get_legend()] if ax.get_legend() else []
+        for line in ax.lines:
+            words.append(to_hex(line.get_color()))
+            values.append(line.get_xydata())
+        for patch in (patch for patch in ax.patches if isinstance(patch, Rectangle)):
+            words.append(to_hex(patch.get_facecolor()))
+            values.append(patch.get_bbox().bounds)
+        for area in (*ax.images, *ax.collections):
+            if area.get_array() is not None:
+                values.append(np.ma.filled(np.ma.asarray(area.get_array(), dtype=float), np.nan))
+            else:
+                values += [area.get_offsets(), *(path.vertices for path in area.get_paths())]
+    words += [text.get_text() for legend in legends for text in legend.get_texts()]
+    rounded = [to_figures(np.asarray(value, dtype=float), SHOWN, decimals=12) + 0.0 for value in values]
+    content = json.dumps([words, [value.tolist() for value in rounded]])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def committed_digests() -> dict[str, str]:
+    """What ``drawn`` says of the project's figures, with the records behind them, by name."""
+    path = paths.figures() / "data.json"
+    return json.loads(read_text(path)) if path.exists() else {}
 
 
 def describe_records(records: Sequence[Record]) -> str:

@@ -13,7 +13,6 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -187,31 +186,33 @@ class Store:
     """Records below ``root`` (default: the project's ``results``). Safe for several processes at once.
 
     ``read_only`` (default: as ``ENTP_RECORDS`` says): a missing or damaged record is a RecordError. Looking changes
-    nothing, and an unchanged record is read once by a process; callers must not change it.
+    nothing, and an unchanged record is read once by a process; callers must not change it. ``committed``: a store whose
+    complete records are found here, too; nothing is written to it.
     """
 
     seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str]]] = {}  # or what is wrong with it
 
-    def __init__(self, root: Path | str | None = None, read_only: bool | None = None):
+    def __init__(self, root: Path | str | None = None, read_only: bool | None = None, committed: "Store | None" = None):
         self.root = Path(root).absolute() if root is not None else paths.results()  # workers start elsewhere
         if read_only is None:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
         self.read_only = read_only
+        self.committed = committed
         self.said: set[str] = set()
 
-    def place(self, experiment: str, record_id: str) -> Path:
-        """The folder that a run's record, checkpoints, weights and lock lie below."""
-        return self.root
+    def own(self) -> "Store":
+        """The store below this one for runs that the project did not plan; what this one has is found there, too."""
+        return Store(self.root / OWN, self.read_only, committed=self)
 
     def path(self, experiment: str, record_id: str) -> Path:
-        return self.place(experiment, record_id) / "records" / experiment / f"{record_id}.json"
+        return self.root / "records" / experiment / f"{record_id}.json"
 
     def checkpoint_path(self, experiment: str, record_id: str) -> Path:
         """Where a run in progress leaves its state."""
-        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.safetensors"
+        return self.root / "checkpoints" / experiment / f"{record_id}.safetensors"
 
     def weights_path(self, experiment: str, record_id: str) -> Path:
-        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
+        return self.root / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
 
     def load(
         self, experiment: str, record_id: str, strict: bool = False, expected: RunConfig | StudyConfig | None = None
@@ -252,10 +253,15 @@ class Store:
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
         """The record of a configuration, complete or partial, or None."""
+        found = self.committed.find(config, version) if self.committed else None
+        if is_complete(found):
+            return found
         return self.load(config.experiment, config_id(config, version), expected=config)
 
     def has(self, config: RunConfig | StudyConfig, version: int) -> bool:
         """Whether a configuration has a record that does not call itself partial; ``find`` says whether it is sound."""
+        if self.committed and self.committed.has(config, version):
+            return True
         try:
             text = self.path(config.experiment, config_id(config, version)).read_bytes()
         except FileNotFoundError:
@@ -299,7 +305,7 @@ class Store:
 
     def lock(self, experiment: str, record_id: str) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of a record, so that two processes never compute it twice; nothing where read-only."""
-        path = self.place(experiment, record_id) / "locks" / f"{experiment}-{record_id}.lock"
+        path = self.root / "locks" / f"{experiment}-{record_id}.lock"
         held = locked(path, f"it computes {experiment}/{record_id}")
         return contextlib.nullcontext() if self.read_only else held
 
@@ -312,21 +318,6 @@ class Store:
                 return
         except OSError as error:
             raise RecordError(f"results cannot be written to {folder}: {error.strerror or error}") from error
-
-
-class DividedStore(Store):
-    """The project's store for the runs ``planned`` (ids) and whatever it has; ``own`` below it for all others.
-
-    So runs that nobody planned leave no records among the committed ones. ``all`` lists those in ``own`` alone.
-    """
-
-    def __init__(self, project: Store, planned: Collection[str]):
-        super().__init__(project.root / OWN, project.read_only)
-        self.project, self.planned = project, frozenset(planned)
-
-    def place(self, experiment: str, record_id: str) -> Path:
-        theirs = record_id in self.planned or self.project.path(experiment, record_id).exists()
-        return self.project.root if theirs else self.root
 
 
 def checksum(body: dict[str, Any]) -> str:

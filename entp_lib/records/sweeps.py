@@ -105,8 +105,7 @@ def sweep(
     todo, reused = {i: config for i, config in by_id.items() if i not in found}, len(found)
     deadline, calls = time.time() + time_limit if time_limit else None, {}  # of ``execute``
     for place, (i, config) in enumerate(todo.items()):
-        root = str(store.place(config.experiment, i))
-        calls[i] = (config, version, root, place, deadline, dict(fresh=i in again, device=device))
+        calls[i] = (config, version, str(store.root), place, deadline, dict(fresh=i in again, device=device))
     pool = Pool(todo, calls, device)
     if todo:
         check_can_compute(list(todo.values()), version, store)

@@ -1,7 +1,7 @@
 """``python -m entp_lib new task NAME`` and ``new notebook NAME``: a small working example with its test, to change.
 
-Templates are files that run once their ``$words`` are filled in; tasks and experiments are found by folder, so that no
-other file is edited.
+Templates are files that run once their ``$words`` are filled in. Experiments are found by folder; a task gets its line
+among ``entp_lib.tasks.PLACES``.
 """
 
 import argparse
@@ -27,13 +27,18 @@ SIZES = {  # parameters of small examples, at smoke and at quick
 
 
 def task_command(options: argparse.Namespace) -> int:
-    """``new task NAME``: a task and its test, which are found by folder."""
+    """``new task NAME``: a task, its line among the others, and its test."""
     name, root, cls = options.name, paths.root(), options.name.title().replace("_", "")
     files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
     files |= {path.stem.removeprefix("test_") for path in (root / "tests/tasks").glob("test_*.py")}
     check_name("task", name, {*EXPERIMENTS, *TASKS, *files})
     test = f"tests/tasks/test_{name}.py"
     fill({f"entp_lib/tasks/{name}.py": "task", test: "task_test"}, name=name, cls=cls)
+    registry = root / "entp_lib/tasks/__init__.py"
+    text = registry.read_text(encoding="utf-8")
+    line = f'    "{name}": "{name}:{cls}",\n'
+    write_atomically(registry, text.replace("\n}\n", f"\n{line}}}\n", 1).encode())
+    print(f"added {line.strip()} to entp_lib/tasks/__init__.py")
     print(f"next: ./run_tests.sh {test}, then change what it computes;")
     print(f"{paths.program()} new notebook {name}_runs --task {name} trains both models on it")
     return 0

@@ -7,6 +7,8 @@ claim.
 Letters: B batch, T tokens, V vocabulary, L layers, H heads.
 """
 
+import io
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +18,20 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 import torch
+from PIL import Image
 from torch import Tensor
 
 from entp_lib import paths
 from entp_lib.config import ModelConfig
-from entp_lib.experiments import figures
+from entp_lib.experiments import figures, ledger_figures
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.files import read_text, write_atomically
 from entp_lib.models import Transformer, costs
 from entp_lib.records.loading import load_model, load_run
 from entp_lib.records.store import Record, Store
-from entp_lib.reports import vega
 from entp_lib.reports.generation import codec, codec_of
+from entp_lib.statistics import to_figures
 from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.triplets import Triplets
 from entp_lib.validation import require
@@ -246,12 +249,80 @@ def playground(first: Player, second: Player, text: str):
         except ValueError as error:  # ConfigErrors among them: what was typed will not do
             said.value = str(error)
             return
-        said.value, image.value = "", vega.png(fig)
+        said.value, image.value = "", png(fig)
         plt.close(fig)
 
     typed.observe(show, "value")
     show()
     return ipywidgets.VBox([typed, said, image])
+
+
+# Charts with sliders, which JupyterLab draws itself from Vega-Lite 5, without a network.
+CHART = "application/vnd.vegalite.v5+json"
+
+
+def png(figure) -> bytes:
+    """A figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
+    figures.round_drawn(figure)
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=90)
+    with Image.open(drawn) as image:
+        image.convert("RGB").quantize(64).save(small, format="PNG", optimize=True)
+    return small.getvalue()
+
+
+def show(chart, figure, alt: str) -> None:
+    """Display an Altair chart; where it cannot be drawn, a figure of one of its states, or words."""
+    from IPython.display import display
+
+    shown = {CHART: chart.to_dict(), "image/png": png(figure), "text/plain": alt}
+    display(shown, raw=True, metadata={"image/png": {"alt": alt}})
+    plt.close(figure)
+
+
+def data(rows: pd.DataFrame) -> dict[str, Any]:
+    """Rows as the data of a chart: CSV, which is a tenth as long as objects."""
+    numbers = dict.fromkeys(rows.select_dtypes("number"), "number")
+    return {"values": rows.to_csv(index=False), "format": {"type": "csv", "parse": numbers}}
+
+
+def colours(names: list[str]) -> list[str]:
+    """The colour of each architecture; green for what is none."""
+    return [figures.PALETTE.get(name, "#009E73") for name in names]
+
+
+def attention_rows(table: dict[str, Any]) -> pd.DataFrame:
+    """Attention of every prefix in per cent, mean over heads, a row for each pair of positions where it is not 0.
+
+    ``table``: the stored "attention". Of the constructed model the layer that selects the positions that count is shown
+    as every layer.
+    """
+    rows = []
+    for model in table["models"]:
+        for n, maps in enumerate(model["maps"], 1):
+            layers = [maps[-6]] * 3 if model["name"] == "constructed" else maps
+            for (layer, heads), i, j in itertools.product(enumerate(layers, 1), range(n), range(n)):
+                mean = round(sum(head[i][j] for head in heads) / len(heads))
+                rows += [(model["name"], layer, n, i + 1, j + 1, mean)] if mean else []
+    return pd.DataFrame(rows, columns=["model", "layer", "prefix", "row", "column", "per_cent"])
+
+
+def cost_rows(layers: int = 6) -> pd.DataFrame:
+    """Multiply-adds of sequences of 8 to 16,384 tokens, decoder and ENTP, at widths from 16 to 8,192."""
+    rows = [
+        (kind, log_width, 2**k, sequence_cost(kind, 2**k, 2**log_width, layers))
+        for kind, log_width, k in itertools.product(("decoder", "entp"), range(4, 14), range(3, 15))
+    ]
+    return pd.DataFrame(rows, columns=["kind", "log_width", "tokens", "work"])
+
+
+def interval_rows(ledger: pd.DataFrame) -> pd.DataFrame:
+    """The ledger's measured claims by task and unit, rounded, with a short ``claim`` of each."""
+    names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
+    measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
+    rows = pd.concat(ledger_figures.by_task(measured), names=["task"])[names].reset_index("task")
+    rows["claim"] = [ledger_figures.short(statement, 70, 1) for statement in rows["statement"]]
+    return rows.map(to_figures)
 
 
 STORED = paths.of_repository("results") / "play"  # a part of the project

@@ -103,10 +103,11 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
         missing = [run.config for run in runs if parameters.fresh or not experiment.found(where, [run])]
         names = {c.start_from if isinstance(c, RunConfig) else c.params["weights"] for c in missing}
         texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier, changes={}), store)
+        places = [place for place in (texts, texts.committed) if place]
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config)
-            if name in names and not texts.weights_path(*name.split("/")).exists():
+            if name in names and not any(place.weights_path(*name.split("/")).exists() for place in places):
                 lost[bool(OPENWEBTEXT.found(texts, [run]))].append(run)
         for again, runs in lost.items():
             if runs:

@@ -138,7 +138,7 @@ def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The rehearsal with a provider, at the paper's lengths; ``smoke`` needs no client: files and price alone."""
+    """Files and price at the paper's lengths; ``quick`` is a rehearsal with a provider, of which a record is left."""
     params = {**DRY_RUN, "client": tier != "smoke"}
     return [run("pretrained_provider", tier, params, "pretrained_dry_run")]
 
@@ -232,8 +232,8 @@ PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measu
 MEASURE = Comparisons([Paired("F4-lifted", "token_accuracy", "entp", "decoder")], **COMPARED)
 TITLE = "A causal language model with its mask lifted"
 PRETRAINED_LIFTED = experiment("pretrained_lifted", TITLE, plan_lifted, MEASURE, tiers=LIFTED, **STORED)
-TITLE = "A provider's fine-tuning, tried on the loopback"
-PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims, tiers=("smoke", "quick"))
+TITLE, BOTH_TIERS = "A provider's fine-tuning and its price", dict(tiers=("smoke", "quick"), show_only=True)
+PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims, **BOTH_TIERS)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,5 @@
-"""Fine-tuning over a provider's API with the official ``openai`` client (appendix C.1), and its rehearsal offline.
+"""Fine-tuning over a provider's API with the official ``openai`` client (appendix C.1): files, price and the call."""
 
-Files of requests are written from the task, checked and priced. Every step that costs is stored before the next, so
-that a killed run continues. The key is the client's, from the environment; no file has it.
-"""
-
-import contextlib
-import functools
-import hashlib
 import json
 import re
 import tempfile
@@ -15,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib.experiments.frames import published
-from entp_lib.files import read_json_lines, read_text, write_atomically
+from entp_lib.files import read_json_lines, write_atomically
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 from entp_papers.entp.pretrained.prompts import as_list, judged, question, tally
-from entp_papers.entp.pretrained.weights import optional
 
 HYPERPARAMETERS = {"batch_size": 4, "learning_rate_multiplier": 10, "n_epochs": 3}  # C.1 does not state its epochs
 PIECES = re.compile(r"\d{1,3}|[^\W\d_]{1,8}|\n[ ]*|[^\w\s]|_|[ ](?=[ ])|\s")  # about what a tokenizer makes of a text
@@ -75,113 +67,43 @@ def estimate(files: Files, model: str) -> dict[str, Any]:
     }
 
 
-def fine_tune(folder: Path, files: Files, model: str, seed_length: int, client, wait: float = 30.0, say=print):
+def fine_tune(
+    client, files: Files, model: str, seed_length: int, *, job: str = "", wait: float = 30.0
+) -> dict[str, Any]:
     """Fine-tune ``model`` on the first file and ask it the second: shares of its answers by verdict.
 
-    ``client``: ``openai.OpenAI()``. ``wait``: seconds between two looks at the job. ``folder``/state.json has what is
-    paid for, so that the same call continues a run that was killed. ConfigError for files that a provider would refuse,
-    the state of another run, and a request or a job that failed.
+    ``client``: ``openai.OpenAI()``, which reads its key from the environment and repeats refused requests. The name of
+    the job is printed when it starts: given as ``job``, a later call waits for it and pays for no second one. ``wait``:
+    seconds between two looks. ConfigError for files that a provider would refuse, and for a job that failed.
     """
-    (_, asked), path, data = read_files(files), folder / "state.json", files[0].read_bytes()
-    run = {"model": model, "train": hashlib.sha256(data).hexdigest()}
-    state = {**run, "answers": {}}
-    if path.exists():
-        state["model"] = None
-        with contextlib.suppress(ValueError, TypeError, RecursionError):
-            state |= json.loads(read_text(path))
-        require(run.items() <= state.items(), f"{path} is damaged or of another run; use another folder, or delete it")
-
-    def store(line: str = "", **values: Any) -> None:
-        state.update(values)
-        write_atomically(path, (json.dumps(state, indent=1) + "\n").encode())
-        if line:
-            say(line)
-
-    try:
-        if "file" not in state:
-            name = f"{run['train'][:16]}.jsonl"
-            there = [f.id for f in client.files.list(purpose="fine-tune") if f.filename == name]
-            there = there or [client.files.create(file=(name, data), purpose="fine-tune").id]
-            store(f"sent the training file: {there[0]}", file=there[0])
-        if not state.get("job"):
-            method = {"type": "supervised", "supervised": {"hyperparameters": HYPERPARAMETERS}}
-            job = client.fine_tuning.jobs.create(model=model, training_file=state["file"], method=method)
-            store(f"started the job: {job.id}", job=job.id)
-        seen = ""
-        while "tuned" not in state:
-            job = client.fine_tuning.jobs.retrieve(state["job"])
-            if job.status != seen:
-                say(f"the job is {(seen := job.status)}")
-            if seen == "succeeded":
-                store(tuned=job.fine_tuned_model)
-            elif seen in ("failed", "cancelled"):
-                store(job=None)
-                why = job.error.message if job.error else "no reason"
-                raise ConfigError(f"the job {job.id} {seen}: the provider says {why}; the next run starts anew")
-            else:
-                time.sleep(wait)
-        for i, (prompt, _) in enumerate(asked):
-            if str(i) not in state["answers"]:
-                options = dict(messages=[{"role": "user", "content": prompt}], temperature=0, seed=0)
-                text = client.chat.completions.create(model=state["tuned"], **options).choices[0].message.content
-                store(answers={**state["answers"], str(i): text or ""})
-    except optional("openai", "fine-tuning").OpenAIError as error:
-        why = " ".join(str(error).replace(client.api_key, "[key]").split())
-        raise ConfigError(f"the provider says {why}; nothing is lost, run it again") from None
-    answers = ((state["answers"][str(i)], json.loads(right)) for i, (_, right) in enumerate(asked))
-    scores = tally([judged(text, right, seed_length) for text, right in answers])
-    say(f"{len(asked)} answers: {scores['exact_match']:.2f} right, {scores['invalid']:.2f} invalid")
-    return scores
-
-
-def scripted(replies):
-    """The official client with replies, (status, JSON) in turn, in place of a network, and the list of its requests."""
-    httpx, openai = optional("httpx2", "fine-tuning"), optional("openai", "fine-tuning")
-    requests, left = [], iter(replies)
-
-    def handle(request):
-        requests.append(f"{request.method} {request.url.path}")
-        status, found = next(left)
-        return httpx.Response(status, json=found, headers={"retry-after-ms": "1"})
-
-    network = openai.DefaultHttpxClient(transport=httpx.MockTransport(handle))
-    return openai.OpenAI(api_key="no-key-of-anyone", base_url="http://fake", http_client=network), requests
+    asked = read_files(files)[1]
+    if not job:
+        uploaded = client.files.create(file=files[0], purpose="fine-tune")
+        method = {"type": "supervised", "supervised": {"hyperparameters": HYPERPARAMETERS}}
+        job = client.fine_tuning.jobs.create(model=model, training_file=uploaded.id, method=method).id
+        print(f"started the job {job}")
+    state = client.fine_tuning.jobs.retrieve(job)
+    while state.status not in ("succeeded", "failed", "cancelled"):
+        time.sleep(wait)
+        state = client.fine_tuning.jobs.retrieve(job)
+    if state.status != "succeeded":
+        why = state.error.message if state.error else "no reason"
+        raise ConfigError(f"the job {job} {state.status}: the provider says {why}")
+    verdicts = []
+    for prompt, right in asked:
+        message = {"role": "user", "content": prompt}
+        reply = client.chat.completions.create(model=state.fine_tuned_model, messages=[message], temperature=0, seed=0)
+        verdicts.append(judged(reply.choices[0].message.content or "", json.loads(right), seed_length))
+    return tally(verdicts)
 
 
 def dry_run_study(task: dict[str, Any], train: int, test: int, model: str, client: bool = True):
-    """Rehearse fine-tuning ``model``: (its log, scores, requests and price, {}).
+    """Write the files of a fine-tuning and price them: (log and price, {}).
 
-    In turn: a job that fails after a request was refused for its rate, a run killed once its job is started, and one
-    that continues it. Without ``client`` the files are written and priced alone.
+    A stored record with ``client`` is of a rehearsal that cannot be computed any more: a ConfigError.
     """
-    log: list[str] = []
-
-    def killed(line: str) -> None:
-        log.append(line)
-        if line.startswith("started"):
-            raise KeyboardInterrupt
-
+    require(not client, "the rehearsal of a provider's fine-tuning is only stored: it cannot be computed again")
     with tempfile.TemporaryDirectory() as name:
-        counting = from_dict(Counting, task)
-        files = write_files(Path(name), counting, train, test)
-        metrics: dict[str, Any] = {"estimate": estimate(files, model)}
-        log.append(f"wrote {train} examples to train.jsonl and {test} to test.jsonl, no sequence in both")
-        if client:
-            looks = [(1, "queued"), (1, "queued"), (1, "running"), (1, "failed")]
-            looks += [(2, "queued"), (2, "queued"), (2, "running"), (2, "succeeded")]
-            end = {"error": {"message": "the loopback was told to fail"}, "fine_tuned_model": "it"}
-            right = [[{"message": {"role": "assistant", "content": answer}}] for _, answer in read_files(files)[1]]
-            replies = [{"object": "list", "data": []}, {"id": "file-1"}]
-            replies += [{"id": f"ftjob-{number}", "status": status, **end} for number, status in looks]
-            replies += [{"choices": text} for text in right]
-            fake, requests = scripted([(429, {"error": {"message": "busy"}}), *((200, reply) for reply in replies)])
-            run = functools.partial(fine_tune, Path(name) / "run", files, model, counting.seed_length, fake, 0.0)
-            try:
-                run(say=log.append)
-            except ConfigError as error:
-                log.append(str(error))
-            with contextlib.suppress(KeyboardInterrupt):
-                run(say=killed)
-            log.append("killed here; the same command again:")
-            metrics |= {"scores": run(say=log.append), "requests": requests, "uploads": requests.count("POST /files")}
-    return metrics | {"log": log}, {}
+        files = write_files(Path(name), from_dict(Counting, task), train, test)
+        log = [f"wrote {train} examples to train.jsonl and {test} to test.jsonl, no sequence in both"]
+        return {"estimate": estimate(files, model), "log": log}, {}

@@ -1,4 +1,4 @@
-"""Tables and figures of notebook 05: curves by arm, answers by verdict, the rehearsal, and the bundled models."""
+"""Tables and figures of notebook 05: curves by arm, answers by verdict, a provider's price, and the bundled models."""
 
 from collections.abc import Sequence
 
@@ -95,12 +95,11 @@ def draw_numbers(ax, table: pd.DataFrame) -> None:
     paired_gaps(ax, {f"{t}, {a}": values for (t, a), values in groups}, xlabel="token accuracy − mode baseline")
 
 
-def dry_run(records: Sequence[Record]) -> list[str]:
+def dry_run(record: Record) -> list[str]:
     """The log of the dry run, and what the same files would cost at the provider."""
-    metrics = records[0].metrics
-    e = metrics["estimate"]
+    e = record.metrics["estimate"]
     return [
-        *metrics["log"],
+        *record.metrics["log"],
         f"{e['examples']} examples, {e['training_tokens']:,} tokens ({e['counted']}), {e['epochs']} epochs on "
         f"{e['model']}: {e['training_dollars']:.2f} dollars to train, {e['test_dollars']:.2f} to answer the test "
         f"(prices of {e['prices_of']})",

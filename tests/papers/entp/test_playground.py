@@ -9,7 +9,6 @@ from PIL import Image
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import costs
-from entp_lib.reports import vega
 from entp_lib.tasks.counting import count3
 from entp_lib.tasks.triplets import triplet_label
 from entp_lib.validation import ConfigError
@@ -95,14 +94,13 @@ def test_what_the_models_cannot_do_is_said(trained):
             call()
 
 
-def test_the_costs_of_the_specification_are_the_librarys():
-    """Its expression, read as Python, against the sum over the library's formula."""
-    text = vega.costs()["transform"][0]["calculate"].split("? ", 1)[1]
-    for kind, expression in zip(("entp", "decoder"), text.split(" : "), strict=True):
-        names = {"layers": 3, "logwidth": 5, "pow": pow, "datum": type("Datum", (), {"n": 17})}
-        assert eval(expression, names) == playground.sequence_cost(kind, 17, 2**5, 3)
+def test_what_the_charts_show_is_what_the_library_computes():
     cfg = ModelConfig("entp", n_layers=3, n_heads=1, width=32, vocab_size=1, max_length=1)
     assert playground.sequence_cost("entp", 1, 32, 3) == costs.encoder_token(cfg, 1) - costs.head(cfg)
+    rows = playground.attention_rows(playground.stored("attention"))
+    totals = rows.groupby(["model", "layer", "prefix", "row"])["per_cent"].sum()
+    assert set(rows["layer"]) == {1, 2, 3} and totals.between(94, 106).all()  # of whole per cents
+    assert (rows["row"] >= rows["column"])[rows["model"] == "decoder"].all()
 
 
 # Stored answers and attention maps, which the site and notebook 90 show, against the records.

@@ -3,14 +3,17 @@
 import copy
 import json
 import re
+from unittest import mock
 
 import pytest
 import torch
 
+from entp_lib.records.store import Store
+from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.validation import ConfigError
-from entp_papers.entp.pretrained import provider, studies, weights
+from entp_papers.entp.pretrained import provider, studies, tables, weights
 from entp_papers.entp.pretrained.prompts import (
     CODE,
     Prompted,
@@ -116,7 +119,7 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
     assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
 
 
-# Request files in a provider's format, their price, and fine-tuning with the official client, replies in turn.
+# Request files in a provider's format, their price, and fine-tuning with a client whose replies are written down.
 
 
 TASK = Counting(length=15, seed_length=8, symbols=16)
@@ -166,62 +169,37 @@ def test_the_price_is_tokens_times_the_table(files, monkeypatch):
         provider.estimate(files, "gpt-9")
 
 
-def job(number, status):
-    return 200, {"id": f"job-{number}", "status": status, "error": {"message": "why"}, "fine_tuned_model": "it"}
+def client_of(files, *statuses):
+    """A client whose job goes through ``statuses`` and whose model answers all right."""
+    client = mock.MagicMock()
+    client.fine_tuning.jobs.create.return_value.id = "job-1"
+    states = [mock.Mock(status=status, fine_tuned_model="it") for status in statuses]
+    for state in states:
+        state.error.message = "why"
+    client.fine_tuning.jobs.retrieve.side_effect = states
+    answers = (mock.Mock(message=mock.Mock(content=answer)) for _, answer in provider.read_files(files)[1])
+    client.chat.completions.create.side_effect = [mock.Mock(choices=[choice]) for choice in answers]
+    return client
 
 
-@pytest.fixture
-def tune(files, tmp_path):
-    """A function that fine-tunes in one folder with a client; and the replies of a provider who answers all right."""
-    pytest.importorskip("openai", reason="the provider's client comes with the extra 'pretrained'")
-
-    def run(client):
-        return provider.fine_tune(tmp_path / "run", files, MODEL, 8, client, 0.0, lambda line: None)
-
-    run.state = tmp_path / "run" / "state.json"
-    run.sent = [(200, {"object": "list", "data": []}), (200, {"id": "file-1"})]
-    texts = [{"message": {"role": "assistant", "content": answer}} for _, answer in provider.read_files(files)[1]]
-    run.answers = [(200, {"choices": [text]}) for text in texts]
-    return run
+def test_a_model_is_tuned_and_asked_and_a_started_job_is_not_paid_for_twice(files, capsys):
+    client = client_of(files, "queued", "running", "succeeded")
+    scores = provider.fine_tune(client, files, MODEL, 8, wait=0)
+    assert scores == {"answers": 10, "exact_match": 1.0, "invalid": 0.0, "numbers_right": 1.0}
+    assert {call.kwargs["model"] for call in client.chat.completions.create.mock_calls} == {"it"}
+    assert client.files.create.call_args.kwargs["file"] == files[0] and "job-1" in capsys.readouterr().out
+    client = client_of(files, "succeeded")
+    assert provider.fine_tune(client, files, MODEL, 8, job="job-1") == scores
+    assert not client.files.create.called and not client.fine_tuning.jobs.create.called
 
 
-def test_a_killed_run_goes_on_and_pays_nothing_twice(tune, monkeypatch):
-    """One that is killed right after each step was written down, with a provider who is busy first."""
-    replies = [(429, {"error": {"message": "busy"}}), *tune.sent, job(1, "queued"), job(1, "succeeded"), *tune.answers]
-    (client, requests), write = provider.scripted(replies), provider.write_atomically
-    for stored in ('"file"', '"job"', '"tuned"', '"0"'):
-
-        def killed(path, data, stored=stored):
-            write(path, data)
-            if stored in data.decode():
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(provider, "write_atomically", killed)
-        with pytest.raises(KeyboardInterrupt):
-            tune(client)
-    monkeypatch.setattr(provider, "write_atomically", write)
-    assert tune(client) == {"answers": 10, "exact_match": 1.0, "invalid": 0.0, "numbers_right": 1.0}
-    posts = [r for r in requests if r.startswith("POST")]
-    assert posts == ["POST /files", "POST /fine_tuning/jobs", *["POST /chat/completions"] * 10]
-
-
-def test_a_job_that_fails_says_why_and_the_next_run_starts_another(tune):
-    client, _ = provider.scripted([*tune.sent, job(1, "queued"), job(1, "failed"), (401, {"error": {"message": KEY}})])
+def test_a_job_that_fails_says_why(files):
     with pytest.raises(ConfigError, match="job-1 failed: the provider says why"):
-        tune(client)
-    with pytest.raises(ConfigError, match=r"401.*\[key\]"):  # which a provider may repeat
-        tune(client)
-    client, requests = provider.scripted([job(2, "queued"), job(2, "succeeded"), *tune.answers])
-    assert tune(client)["exact_match"] == 1.0 and "POST /files" not in requests
+        provider.fine_tune(client_of(files, "running", "failed"), files, MODEL, 8, wait=0)
 
 
-KEY = "no-key-of-anyone"
-
-
-@pytest.mark.parametrize("text", ["", "null", "[" * 100_000, '{"answers": {}}'])
-def test_a_state_that_is_damaged_or_of_another_run_is_named(tune, text):
-    tune.state.parent.mkdir()
-    tune.state.write_text(text)
-    with pytest.raises(ConfigError, match=r"state\.json is damaged or of another run") as raised:
-        tune(None)
-    assert "\n" not in str(raised.value)
+def test_the_stored_rehearsal_says_that_it_cannot_be_computed_again():
+    (stored,) = EXPERIMENTS["pretrained_provider"].stored(Store(read_only=True), "quick")
+    assert tables.dry_run(stored)[-1].endswith("not the provider's own page)")
+    with pytest.raises(ConfigError, match="only stored: it cannot be computed again"):
+        provider.dry_run_study(**stored.config.params)
