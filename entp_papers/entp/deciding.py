@@ -113,22 +113,29 @@ def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
-    """The rate that the pilot chooses for each decoder: most whole sequences, of equals within 0.005 the lowest."""
+    """The rate that the pilot chooses for each decoder: most whole sequences, of equals within 0.005 the lowest.
+
+    Without the pilot's runs it is the lowest rate of the pairs that are there.
+    """
     found = {}
-    pilot = summary(select(records, seed=SEED))
-    for arm, part in pilot.groupby("arm"):
-        scores = part.set_index("rate")["sequence_accuracy"]
-        found[arm] = float(min(scores[scores >= scores.max() - 0.005].index))
+    for arm in ("decoder", EQUAL_OPERATIONS):
+        runs = select(records, arm=arm)
+        if pilot := select(runs, seed=SEED):
+            scores = summary(pilot).set_index("rate")["sequence_accuracy"]
+            found[arm] = float(min(scores[scores >= scores.max() - 0.005].index))
+        elif runs:
+            found[arm] = min(run.labels["rate"] for run in runs)
     return found
 
 
 def measure_own_rates(records: Sequence[Record]) -> list[Measurement]:
     """T2-sequences, T2-operations-sequences: ENTP less the decoder with the rate of its pilot, in whole sequences."""
     rates, entp, found = chosen_rates(records), select(records, arm="entp"), []
-    for claim, arm in (("T2-sequences", "decoder"), ("T2-operations-sequences", EQUAL_OPERATIONS)):
-        nearest = min(OWN_RATES["pairs"], key=lambda rate, arm=arm: abs(math.log(rate / rates[arm])))
+    claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
+    for arm, rate in rates.items():
+        nearest = min(OWN_RATES["pairs"], key=lambda tried, rate=rate: abs(math.log(tried / rate)))
         decoders = [run for run in select(records, arm=arm, rate=nearest) if run.labels["seed"] != SEED]
-        row = Paired(claim, "sequence_accuracy", "entp", arm)
+        row = Paired(claims[arm], "sequence_accuracy", "entp", arm)
         found += Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)([*decoders, *entp])
     return found
 
