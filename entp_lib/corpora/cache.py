@@ -117,6 +117,8 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
             parts[name] = write(temporary / f"{name}.bin", texts, tokenizer, dtype, source.whole)
             right = f"no document for {name}; use another held_out than {recipe.held_out} or split='tail'"
             require(parts[name]["tokens"] > 0, f"corpus = {recipe.corpus!r}: {right}")
+        now = source_of(recipe.corpus).checksum
+        require(now == source.checksum, f"corpus = {recipe.corpus!r} changed while its tokens were made; start again")
         meta = dict(corpus_checksum=source.checksum, dtype=dtype.name, parts=parts, tokenizer_state=tokenizer.state)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)  # damaged

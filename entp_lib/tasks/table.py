@@ -143,8 +143,14 @@ def opened(file: str) -> tuple[Contents, str]:
 
 @functools.lru_cache(maxsize=8)
 def contents_of(file: str, changed_ns: int, size: int) -> tuple[Contents, str]:
-    """Examples and checksum of a file of this time and size."""
-    return read(Path(file)), hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    """Examples and checksum of a file of this time and size. ConfigError where it changes while it is read."""
+
+    def checksum() -> str:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+
+    before, contents = checksum(), read(Path(file))
+    require(checksum() == before, f"{file} changed while it was read; start again")
+    return contents, before
 
 
 @functools.lru_cache(maxsize=8)

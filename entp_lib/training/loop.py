@@ -209,16 +209,21 @@ def accumulate(model: nn.Module, task: Task, batch: Batch, count: int, precision
     return loss
 
 
+def check_finite(kind: str, loss: float, step: int, max_lr: float) -> None:
+    """Raise TrainingError where a loss is not finite."""
+    if not math.isfinite(loss):
+        raise TrainingError(f"the {kind} loss is {loss} at step {step}; a lower max_lr than {max_lr:g} may help")
+
+
 def record_point(
     model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], train_loss: float, device: str
 ) -> bool:
     """Evaluate, append a point to the curves, and keep the weights that are best so far; whether the run has ended."""
-    if not math.isfinite(train_loss):
-        lower = f"a lower max_lr than {config.train.max_lr:g} may help"
-        raise TrainingError(f"the training loss is {train_loss} at step {state.step}; {lower}")
     train = config.train
+    check_finite("training", train_loss, state.step, train.max_lr)
     options = dict(device=device, precision=train.precision)
     scores = evaluate(model, task, train.eval_sequences, config.data_seed, state.step, **options)
+    check_finite("held-out", scores["loss"], state.step, train.max_lr)  # the last update may have ruined the weights
     for name, other in task.watched().items():
         found = evaluate(model, other, train.eval_sequences, config.data_seed, name, state.step, **options)
         scores[loss_curve(name)] = found["loss"]

@@ -266,6 +266,24 @@ def test_damaged_tokens_are_made_again_with_a_line_in_the_log(file, damage, capl
     assert not caplog.text
 
 
+def test_a_text_that_grows_while_its_tokens_are_made_is_refused(file, monkeypatch):
+    """Else the tokens of the longer text would stand under the checksum of the shorter one."""
+    name = file(SPEECHES)
+    write = cache.write
+
+    def grow(*arguments):
+        with open(name, "a", encoding="utf-8") as text:
+            text.write("One speech more.\n\n")
+        return write(*arguments)
+
+    monkeypatch.setattr(cache, "write", grow)
+    with pytest.raises(ConfigError, match="changed while its tokens were made"):
+        open_tokens(recipe(name, "bytes", 0, split="tail"))
+    monkeypatch.setattr(cache, "write", write)
+    tokens = open_tokens(recipe(name, "bytes", 0, split="tail"))
+    assert sum(len(tokens.part(part)) for part in cache.PARTS) == os.stat(name).st_size
+
+
 def test_an_interrupted_encoding_leaves_nothing_behind(file, monkeypatch):
     wanted = recipe(file(SPEECHES))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.records.execution import run
-from entp_lib.tasks import Table
+from entp_lib.tasks import Table, table
 from entp_lib.tasks.base import PARTS
 from entp_lib.training.evaluation import constant_baseline
 from entp_lib.validation import ConfigError
@@ -125,6 +125,21 @@ def test_the_constant_guess_of_real_numbers_is_their_mean(tmp_path):
     np.savez(tmp_path / "own.npz", sequences=targets[:, :, None], targets=targets, wanted=wanted)
     baseline = constant_baseline(Table(str(tmp_path / "own.npz")), 100, 0)
     assert baseline["loss_by_position"] == pytest.approx([1, 1], abs=0.6)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "grows.csv"
+    path.write_text(SUMS)
+    read = table.read
+
+    def grow(name):
+        contents = read(name)
+        path.write_text(SUMS + "9 + 9 = 1 8,5-6\n")
+        return contents
+
+    monkeypatch.setattr(table, "read", grow)
+    with pytest.raises(ConfigError, match=r"grows\.csv changed while it was read"):
+        table.opened(str(path))
 
 
 def test_another_file_under_the_same_name_is_refused(tmp_path):

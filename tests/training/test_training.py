@@ -146,6 +146,13 @@ def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
         train(small_run(max_lr=1e30, warmup_steps=0))
 
 
+def test_a_last_update_that_ruins_the_weights_is_an_error_and_no_complete_run(small_run, monkeypatch):
+    """The training loss comes before the update, so that the held-out loss is what tells."""
+    monkeypatch.setattr("entp_lib.training.loop.evaluate", lambda *_, **__: {"loss": math.nan, "token_accuracy": 0.0})
+    with pytest.raises(TrainingError, match=r"the held-out loss is nan at step 4; a lower max_lr than"):
+        train(small_run())
+
+
 def test_patience_ends_a_run_that_no_longer_improves(small_run):
     """After the wait has begun anew twice."""
     config = small_run(seed=8, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
@@ -224,10 +231,10 @@ def test_every_checkpoint_rule_is_tested(addition_run):
     assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
 
 
-def test_a_first_score_that_is_no_number_is_not_the_best(addition_run, monkeypatch):
+def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(addition_run, monkeypatch):
     model, state, kept = build_model(addition_run.model, 0), State(), {}
     task = build_task("addition", {"n_train": 200})
-    for step, loss in enumerate((math.nan, 1.0, 2.0, 0.5)):
+    for step, loss in enumerate((3.0, 1.0, 2.0, 0.5)):
         state.step, scores = step, {"loss": loss, "sequence_accuracy": 0.0}
         monkeypatch.setattr("entp_lib.training.loop.evaluate", lambda *_, found=scores, **__: found)
         record_point(model, task, addition_run, state, kept, 1.0, "cpu")
