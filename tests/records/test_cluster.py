@@ -42,7 +42,9 @@ def workers(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("workers")
     (folder / "preload.py").write_text("from entp_lib.training import loop\nloop.CHECKPOINT_SECONDS = 0.0\n")
-    own = dict(host="127.0.0.1", dashboard_address=None, memory_limit=0, silence_logs=50, local_directory=str(folder))
+    own = dict(
+        host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50, local_directory=str(folder)
+    )
     own |= dict(preload=[str(folder / "preload.py")], scheduler_kwargs={"allowed_failures": 1})
     with distributed.LocalCluster(2, threads_per_worker=1, **own) as started:
         started.wait_for_workers(2, timeout=240)
