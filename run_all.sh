@@ -10,6 +10,6 @@
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 . tools/venv.sh
-case " $* " in *' -h '* | *' --help '*) is_ready || { find_python && exec "$python" -m entp_lib run --help; } ;; esac
+case " $* " in *' -h '* | *' --help '*) is_ready || { find_python && exec "$python" -m entp_lab run --help; } ;; esac
 ensure_venv
-exec .venv/bin/python -m entp_lib run "$@"
+exec .venv/bin/python -m entp_lab run "$@"

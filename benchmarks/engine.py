@@ -27,16 +27,17 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
-from entp_lib import arithmetic, heap
+from entp_lab import heap
+from entp_lab.provenance import available_cores, device_name
+from entp_lib import arithmetic, kernels
 from entp_lib.config import SIZES, ModelConfig
-from entp_lib.models import build_model, kernels
-from entp_lib.models.decoding import generate
-from entp_lib.models.entp import micro_batch_tokens, token_forwards
-from entp_lib.records.provenance import available_cores, device_name
+from entp_lib.decoding import generate
+from entp_lib.entp import micro_batch_tokens, token_forwards
+from entp_lib.evaluation import autocast
+from entp_lib.model import build_model
 from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
 from entp_lib.tasks.counting import Counting
-from entp_lib.training.evaluation import autocast
-from entp_lib.training.loop import accumulate
+from entp_lib.training import accumulate_gradients
 
 VOCAB = 64
 COLUMNS = "case size dtype device against ratio_median ratio_min ratio_max ratio_by_clock".split()
@@ -54,30 +55,30 @@ def data(batch: int, length: int, device: str):
     return draw[0], draw[1]
 
 
-def engine_step(model, inputs_BT, targets_BT, wanted_BT, method: str = "fast", precision: str = "fp32") -> None:
-    """Gradients of the mean loss over the wanted positions, as training computes them."""
+def engine_step(model, inputs_BT, targets_BT, scored_BT, method: str = "fast", precision: str = "fp32") -> None:
+    """Gradients of the mean loss over the scored positions, as training computes them."""
     model.entp_method = method
     model.zero_grad(set_to_none=True)
-    batch = Batch(inputs_BT, targets_BT, wanted_BT)
-    accumulate(model, Counting(), batch, int(wanted_BT.sum()), precision)
+    batch = Batch(inputs_BT, targets_BT, scored_BT)
+    accumulate_gradients(model, Counting(), batch, int(scored_BT.sum()), precision)
 
 
-def loop_step(model, inputs_BT, targets_BT, wanted_BT, precision: str = "fp32") -> None:
-    """The definition, batched over rows: one wanted prefix length after the other, its gradient taken at once."""
+def loop_step(model, inputs_BT, targets_BT, scored_BT, precision: str = "fp32") -> None:
+    """The definition, batched over rows: one scored prefix length after the other, its gradient taken at once."""
     model.zero_grad(set_to_none=True)
-    for t in wanted_BT[0].nonzero().flatten().tolist():
+    for t in scored_BT[0].nonzero().flatten().tolist():
         with autocast(inputs_BT.device, precision):
             x = model.embed(inputs_BT[:, : t + 1])
             for block in model.blocks:
                 x = block(x)
             logits_BV = model.head(model.ln_f(x[:, -1]))
-        (F.cross_entropy(logits_BV.float(), targets_BT[:, t], reduction="sum") / wanted_BT.sum()).backward()
+        (F.cross_entropy(logits_BV.float(), targets_BT[:, t], reduction="sum") / scored_BT.sum()).backward()
 
 
-def plain_step(model, inputs_BT, targets_BT, wanted_BT, precision: str = "fp32") -> None:
+def plain_step(model, inputs_BT, targets_BT, scored_BT, precision: str = "fp32") -> None:
     """A decoder's step by PyTorch's own modules."""
     with kernels.left_out():
-        engine_step(model, inputs_BT, targets_BT, wanted_BT, precision=precision)
+        engine_step(model, inputs_BT, targets_BT, scored_BT, precision=precision)
 
 
 def padded_step(model, inputs_BT, targets_BT, tokens: int) -> None:
@@ -203,13 +204,13 @@ def at_paper_setting(name: str, precision: str, batch: int | None, repeat: int) 
     rows = batch or rows
     model = build_model(ModelConfig.from_size(size, architecture=architecture, vocab_size=vocab, max_length=length))
     inputs_BT, targets_BT = (x % vocab for x in data(rows, length, "cpu"))
-    wanted_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
-    wanted_BT[:, : first - 1] = False
-    arguments = (model, inputs_BT, targets_BT, wanted_BT)
+    scored_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
+    scored_BT[:, : first - 1] = False
+    arguments = (model, inputs_BT, targets_BT, scored_BT)
     ours = functools.partial(engine_step, *arguments, precision=precision)
     other = loop_step if architecture == "entp" else plain_step
     theirs = functools.partial(other, *arguments, precision=precision)
-    limit, scale = products(model, token_forwards(model.cfg, wanted_BT), int(wanted_BT.sum()), precision)
+    limit, scale = products(model, token_forwards(model.cfg, scored_BT), int(scored_BT.sum()), precision)
     if precision == "bf16":
         kernels.names()  # compiles, where that is done, before memory and time count
     growths = [growth(f, "cpu") for f in (ours, theirs)]  # warms both up
@@ -237,8 +238,8 @@ def other_layouts(size: str, device: str, quick: bool) -> list[dict]:
     """A step on all prefixes: packed rows against groups, and groups against a padded batch of prefixes."""
     length, batch = 64, 64 if device == "cuda" else 1 if quick else 4
     model, (inputs, targets) = model_of(size, length, device), data(batch, length, device)
-    wanted = torch.ones_like(inputs, dtype=torch.bool)
-    groups, packed = (functools.partial(engine_step, model, inputs, targets, wanted, m) for m in ("grouped", "packed"))
+    scored = torch.ones_like(inputs, dtype=torch.bool)
+    groups, packed = (functools.partial(engine_step, model, inputs, targets, scored, m) for m in ("grouped", "packed"))
     tokens = micro_batch_tokens(device, SIZES[size]["width"], length)
     padded = functools.partial(padded_step, model, inputs, targets, tokens)
     case = f"train, T = {length}, all prefixes, batch {batch}"
@@ -282,12 +283,12 @@ def against_decoder(task: Addition | LongAddition, size: str, device: str, quick
     batch = task.batch(generator_for(device, "benchmark"), rows)
     length, layers = batch.inputs_BT.shape[1], SIZES[size]["n_layers"]
     models = [model_of(size, length, device, architecture) for architecture in ("entp", "decoder")]
-    arguments = (batch.inputs_BT, batch.targets_BT, batch.wanted_BT)
+    arguments = (batch.inputs_BT, batch.targets_BT, batch.scored_BT)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     row = compare(*(functools.partial(engine_step, m, *arguments) for m in models), device, 3 if quick else 9)
     torch.set_num_threads(before)
-    entp, decoder = (token_forwards(name, batch.wanted_BT) for name in ("entp", "decoder"))
+    entp, decoder = (token_forwards(name, batch.scored_BT) for name in ("entp", "decoder"))
     return row | {
         "case": f"train, sums of {task.most_digits('train')} digits, T = {length}, answer only, batch {rows}",
         "size": size,
@@ -320,13 +321,13 @@ def pretrained_encoder(device: str, quick: bool) -> list[dict]:
     config = BertConfig(vocab_size=VOCAB, max_position_embeddings=64, **shape)
     model = Adapted(BertModel(config, add_pooling_layer=False), "entp", VOCAB).to(device).eval()
     inputs, targets = data(batch, length, device)
-    wanted = torch.ones_like(inputs, dtype=torch.bool)
+    scored = torch.ones_like(inputs, dtype=torch.bool)
 
     def step(method: str) -> None:
         model.method = method
         model.zero_grad(set_to_none=True)
-        for part in model.plan(wanted):
-            losses = F.cross_entropy(model(inputs, part), targets[part.wanted_BT], reduction="sum")
+        for part in model.plan(scored):
+            losses = F.cross_entropy(model(inputs, part), targets[part.scored_BT], reduction="sum")
             (losses / inputs.numel()).backward()
 
     row = compare(functools.partial(step, "grouped"), functools.partial(step, "reference"), device, 1 if quick else 5)

@@ -16,9 +16,9 @@ import time
 
 import pandas as pd
 
-from entp_lib import paths
-from entp_lib.records.provenance import available_cores, device_name, git_environment
-from entp_lib.reports.notebooks import notebook_paths
+from entp_lab import paths
+from entp_lab.notebooks import notebook_paths
+from entp_lab.provenance import available_cores, device_name, git_environment
 
 
 def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:
@@ -49,11 +49,11 @@ def tracked_megabytes() -> float:
 
 def measure(tests: bool) -> pd.DataFrame:
     """One row per promise: what, measured, unit, limit."""
-    imports = {"import entp_lib.records": "import entp_lib.records", "import all a notebook needs": IMPORT_ALL}
+    imports = {"import entp_lab.store": "import entp_lab.store", "import all a notebook needs": IMPORT_ALL}
     rows = [(name, seconds([sys.executable, "-c", code], repeat=5), "s", 3) for name, code in imports.items()]
     for path in notebook_paths():
         with tempfile.TemporaryDirectory() as folder:
-            smoke = [sys.executable, "-m", "entp_lib", "run", "--tier", "smoke", "--only", paths.number_of(path.stem)]
+            smoke = [sys.executable, "-m", "entp_lab", "run", "--tier", "smoke", "--only", paths.number_of(path.stem)]
             rows.append((f"smoke {path.stem}", seconds(smoke, ENTP_RESULTS=folder, ENTP_FIGURES=folder), "s", 20))
     rows.append(("./run_all.sh from records", seconds(["./run_all.sh"]), "s", 180))
     if tests:
@@ -64,7 +64,7 @@ def measure(tests: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["what", "measured", "unit", "limit"])
 
 
-IMPORT_ALL = "import entp_papers, entp_lib.experiments.figures, entp_lib.experiments.claims, entp_lib.training"
+IMPORT_ALL = "import entp_papers, entp_lab.figures, entp_lab.claims, entp_lib.training"
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ import torch
 
 from benchmarks import in_turn, parser_of, show
 from benchmarks.engine import seconds
-from entp_lib.config import RunConfig
-from entp_lib.models import build_model
-from entp_lib.records.provenance import device_name
+from entp_lab.configs import RunConfig
+from entp_lab.provenance import device_name
+from entp_lib.model import build_model
 from entp_lib.tasks import Text, generator_for
-from entp_lib.training.loop import STEPS_PER_DRAW, make_optimizer, optimise
+from entp_lib.training import STEPS_PER_DRAW, TrainingState, make_optimizer, update
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 
 GOAL = 20
@@ -30,7 +30,8 @@ def compare(config: RunConfig, device: str, repeat: int) -> dict:
     task, size = Text(**config.task_params), config.train.batch_size
     task.facts()
     model = build_model(config.model, device=device).train()
-    optimizer, loss_sum = make_optimizer(model, config.train), torch.zeros((), dtype=torch.float64, device=device)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+    state = TrainingState(model, make_optimizer(model, config.train), config.train, loss_sum)
     generator = generator_for(device, "loader")
     batch = task.batch(generator, size)
 
@@ -38,8 +39,8 @@ def compare(config: RunConfig, device: str, repeat: int) -> dict:
         task.batch(generator, size * STEPS_PER_DRAW)
 
     def steps() -> None:
-        for step in range(1, STEPS_PER_DRAW + 1):
-            optimise(model, optimizer, task, batch, config, step, loss_sum)
+        for _ in range(STEPS_PER_DRAW):
+            update(state, task, batch)
 
     load(), steps()  # warm both up
     found = in_turn(load, steps, repeat, functools.partial(seconds, device=device))

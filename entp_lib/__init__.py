@@ -1,7 +1,41 @@
-"""ENTP, encoder-only next token prediction: models, tasks, training, and the records behind every figure.
+"""ENTP: encoder-only next token prediction.
 
-Import the submodules you need; importing the package itself costs nothing, changes nothing of the process and never
-pulls in Jupyter.
+    from entp_lib import ModelConfig, TrainConfig, Transformer, evaluate, generate, tasks, train
+
+    task = tasks.Counting(length=10, seed_length=4, symbols=10)
+    model = Transformer(ModelConfig("entp", 3, 4, 64, vocab_size=task.vocab_size, max_length=task.length))
+    state = train(model, task, TrainConfig(steps=1000, max_lr=3e-3))  # state.curves: loss and accuracy by step
+    evaluate(model, task, 1000)  # next-token loss and accuracy on new sequences
+
+Each name is loaded when it is first used, so that a command's help does not wait for torch.
 """
 
-__version__ = "0.1.0"
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from entp_lib import tasks
+    from entp_lib.config import ModelConfig, TrainConfig
+    from entp_lib.decoding import generate
+    from entp_lib.evaluation import evaluate
+    from entp_lib.model import Transformer
+    from entp_lib.training import train
+
+PLACES = {
+    "ModelConfig": "config",
+    "TrainConfig": "config",
+    "Transformer": "model",
+    "evaluate": "evaluation",
+    "generate": "decoding",
+    "train": "training",
+}
+
+__all__ = ["ModelConfig", "TrainConfig", "Transformer", "evaluate", "generate", "tasks", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "tasks":
+        return importlib.import_module("entp_lib.tasks")
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"entp_lib.{PLACES[name]}"), name)

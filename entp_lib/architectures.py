@@ -7,7 +7,7 @@ kind of stack starts with an entry here.
 
 from dataclasses import dataclass
 
-POSITIONS = ("alibi", "learned", "none", "rotary")  # names of ``entp_lib.models.positions``, which imports this
+POSITIONS = ("alibi", "learned", "none", "rotary")  # names of ``entp_lib.positions``, which imports this
 
 
 @dataclass(frozen=True)

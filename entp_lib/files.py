@@ -1,8 +1,6 @@
 """Files written whole or not at all, and read with errors of one line that name the file."""
 
 import contextlib
-import functools
-import hashlib
 import json
 import logging
 import os
@@ -19,7 +17,6 @@ from entp_lib.validation import ConfigError, require
 if TYPE_CHECKING:
     import pandas as pd
 
-ROOT, PACKAGES = Path(__file__).resolve().parent.parent, ("entp_lib", "entp_papers")
 PATIENCE_SECONDS = 5.0  # waiting longer for a lock is logged
 STALE_SECONDS = 86_400.0  # nothing that is still being written was last touched longer ago
 log = logging.getLogger(__name__)
@@ -61,17 +58,6 @@ def remove_stale(folder: Path, pattern: str) -> None:
             touched = max(p.lstat().st_mtime for p in (path, *(path.rglob("*") if is_folder else ())))
             if time.time() - touched >= STALE_SECONDS:
                 shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink()
-
-
-@functools.cache
-def sources(root: Path = ROOT) -> str:
-    """Sixteen hexadecimal digits that change with any source file of both packages, as this process first saw them."""
-    digest = hashlib.sha256()
-    found = (path for package in PACKAGES for path in (root / package).rglob("*"))
-    for path in sorted(path for path in found if path.suffix in (".py", ".csv")):
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager

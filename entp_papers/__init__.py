@@ -1,4 +1,4 @@
-"""Experiments and studies of the papers, a folder each; ``entp_lib.registry`` finds them by name."""
+"""Experiments and studies of the papers, a folder each; ``entp_lab.registry`` finds them by name."""
 
 # The order in which reports tell of them; folders of one's own follow.
 ORDER = ("entp", "looped", "scratchpad", "compact", "encoder_decoder")

@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.models import build_model
-from entp_lib.records.store import Store
+from entp_lab.configs import RunConfig
+from entp_lab.store import Store
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.model import build_model
 
 settings.register_profile("any machine", deadline=None)  # a first call or a busy core may be slow
 settings.load_profile("any machine")

@@ -18,8 +18,8 @@ def digest(data: bytes) -> str:
 
 
 def plans() -> dict[str, str]:
-    from entp_lib.config import TIERS, config_id
-    from entp_lib.registry import EXPERIMENTS
+    from entp_lab.configs import TIERS, config_id
+    from entp_lab.registry import EXPERIMENTS
 
     found = {}
     for name, experiment in EXPERIMENTS.items():

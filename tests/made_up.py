@@ -4,9 +4,9 @@ import json
 import time
 from dataclasses import replace
 
-from entp_lib.config import RunConfig
-from entp_lib.records.store import CURVES, Record
-from entp_lib.training.weights import read_tensors
+from entp_lab.configs import RunConfig
+from entp_lab.store import CURVES, Record
+from entp_lib.checkpoint import read_tensors
 
 PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={}, wall_seconds=1.0)
 

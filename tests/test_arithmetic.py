@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from entp_lab.provenance import arithmetic_of
+from entp_lab.runs import run
+from entp_lab.verify import verify
 from entp_lib import arithmetic
-from entp_lib.records.execution import run
-from entp_lib.records.provenance import arithmetic_of
-from entp_lib.records.verification import verify
 
 needs_avx2 = pytest.mark.skipif(not arithmetic.has_avx2(), reason="no AVX2 here")
 ASK = "import entp_lib.arithmetic as a, torch; print(a.in_force(), torch.backends.cpu.get_cpu_capability())"
@@ -22,9 +22,7 @@ def told(code=ASK, environment=None):
     return found.stdout.split()
 
 
-@pytest.mark.parametrize(
-    "modules", ["entp_lib", "entp_lib.records.sweeps", "torch entp_lib", "entp_lib.registry torch"]
-)
+@pytest.mark.parametrize("modules", ["entp_lib", "entp_lab.sweeps", "torch entp_lib", "entp_lab.registry torch"])
 def test_importing_changes_nothing_of_the_process(modules):
     code = "import os, threading; before = dict(os.environ)"
     for module in modules.split():

@@ -8,7 +8,7 @@ import torch
 from benchmarks import engine
 from benchmarks.hammer import inputs
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model
+from entp_lib.model import build_model
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def gradients(model, step):
 def test_opponents_compute_the_same_gradients(tiny, other):
     """The loop and the padded batch are honest: same loss, same gradients as the engine's step."""
     x, y = engine.data(4, 10, "cpu")
-    wanted = torch.ones_like(x, dtype=torch.bool)
+    scored = torch.ones_like(x, dtype=torch.bool)
     step = {
-        "loop": functools.partial(engine.loop_step, tiny, x, y, wanted),
+        "loop": functools.partial(engine.loop_step, tiny, x, y, scored),
         "padded": functools.partial(engine.padded_step, tiny, x, y, 35),
-        "packed": functools.partial(engine.engine_step, tiny, x, y, wanted, "packed"),
+        "packed": functools.partial(engine.engine_step, tiny, x, y, scored, "packed"),
     }[other]
-    expected = gradients(tiny, functools.partial(engine.engine_step, tiny, x, y, wanted))
+    expected = gradients(tiny, functools.partial(engine.engine_step, tiny, x, y, scored))
     for found, grad in zip(gradients(tiny, step), expected, strict=True):
         torch.testing.assert_close(found, grad, rtol=1e-9, atol=1e-12)
 

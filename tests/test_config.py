@@ -11,18 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_lib.config import (
-    ARCHITECTURES,
-    TIERS,
-    ModelConfig,
-    RunConfig,
-    StudyConfig,
-    TrainConfig,
-    config_from,
-    config_id,
-    to_dict,
-)
-from entp_lib.experiments.parameters import notebook_parameters
+from entp_lab.configs import TIERS, RunConfig, StudyConfig, config_from, config_id
+from entp_lab.parameters import notebook_parameters
+from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig, to_dict
 from entp_lib.validation import from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)

@@ -9,7 +9,7 @@ import pytest
 
 MEASURE = """
 import resource, torch
-from entp_lib import heap
+from entp_lab import heap
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

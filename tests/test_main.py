@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from entp_lib import __main__ as cli
-from entp_lib import paths
-from entp_lib.records.store import checksum
-from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import ledger
+from entp_lab import cli, ledger, paths
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import checksum
 
 
 @pytest.fixture

@@ -10,13 +10,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from entp_lib import paths
-from entp_lib.experiments import figures
-from entp_lib.experiments.claims import reference_claims
-from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
-from entp_lib.reports import site
-from entp_lib.reports.execution import Job, execute
-from entp_lib.reports.notebooks import defaults, notebook_paths
+from entp_lab import figures, paths, site
+from entp_lab.claims import reference_claims
+from entp_lab.notebook_runs import Job, execute
+from entp_lab.notebooks import defaults, notebook_paths
+from entp_lab.parameters import OPTIONAL, NotebookParameters
 from entp_papers.entp import playground
 
 NOTEBOOKS = notebook_paths()
@@ -157,8 +155,8 @@ def test_the_python_of_the_page_on_the_library_runs(capsys):
     (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     scope = {}
     exec(compile(block, page.name, "exec"), scope)
-    wanted = scope["wanted"]
-    assert scope["logits"].shape == (int(wanted.sum()), 64) and scope["text"].shape == (2, 24)
+    scored = scope["scored"]
+    assert scope["logits"].shape == (int(scored.sum()), 64) and scope["text"].shape == (2, 24)
     assert "Refutation" in capsys.readouterr().out
 
 

@@ -11,17 +11,18 @@ import tomllib
 
 import pytest
 
-from entp_lib import paths
+from entp_lab import paths
 
 LIBRARY = """\
 import sys
 import torch
 import entp_lib
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.models import build_model
-from entp_lib.models.decoding import generate
-from entp_lib.records.store import Store
-from entp_lib.records.sweeps import sweep
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lab.configs import RunConfig
+from entp_lib.model import build_model
+from entp_lib.decoding import generate
+from entp_lab.store import Store
+from entp_lab.sweeps import sweep
 
 assert entp_lib.__file__.startswith(sys.argv[1]), entp_lib.__file__
 shape = ModelConfig("entp", 2, 2, 16, 8, 8)
@@ -38,10 +39,11 @@ print(Store().root)
 @pytest.fixture
 def installed(tmp_path):
     """The package alone, as an installation has it."""
-    copy = tmp_path / "site" / "entp_lib"
-    shutil.copytree(paths.root() / "entp_lib", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = tmp_path / "site"
+    for package in ("entp_lib", "entp_lab"):
+        shutil.copytree(paths.root() / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ENTP_")}
-    return tmp_path, environment | {"PYTHONPATH": str(copy.parent), "TQDM_DISABLE": "1"}
+    return tmp_path, environment | {"PYTHONPATH": str(copy), "TQDM_DISABLE": "1"}
 
 
 def test_the_package_trains_and_generates_without_its_repository(installed):
@@ -58,7 +60,7 @@ def test_commands_that_need_the_repository_say_so(installed):
     folder, environment = installed
     for command in ("claims", "run --only 03"):
         done = subprocess.run(
-            [sys.executable, "-m", "entp_lib", *command.split()],
+            [sys.executable, "-m", "entp_lab", *command.split()],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -109,7 +111,7 @@ def third_party(folder: str) -> set[str]:
     installed = metadata.packages_distributions()
     named = {normal(d) for m in modules - sys.stdlib_module_names for d in installed.get(m, [m])}
     own = {normal(path.stem) for path in (paths.root() / "tests").glob("*.py")}
-    return named - own - {"entp-lib", "entp-papers", "benchmarks"}
+    return named - own - {"entp-lib", "entp-lab", "entp-papers", "benchmarks"}
 
 
 def installed_with(names) -> dict[str, str]:
@@ -154,11 +156,11 @@ def test_records_are_computed_without_jupyter_or_figures():
         installed_with(required(PROJECT["dependencies"]))
     )
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
-    others = ("figures", "pictures", "entp_lib.reports.forked", "entp_papers.entp.playground")
+    others = ("figures", "pictures", "entp_lab.forked", "entp_papers.entp.playground")
     code = f"""if True:
         import importlib, pkgutil, sys
         sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails
-        for package in (importlib.import_module(name) for name in ("entp_lib", "entp_papers")):
+        for package in (importlib.import_module(name) for name in ("entp_lib", "entp_lab", "entp_papers")):
             for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
                 if not module.name.endswith({others!r}):
                     importlib.import_module(module.name)"""

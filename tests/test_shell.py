@@ -35,13 +35,13 @@ esac"""
 
 
 class Project:
-    """A directory with the scripts, an empty requirements.txt and an entp_lib that prints its arguments."""
+    """A directory with the scripts, an empty requirements.txt and an entp_lab that prints its arguments."""
 
     def __init__(self, root: Path):
         self.root = root
         self.python = PYTHON
-        (root / "entp_lib").mkdir(parents=True)
-        (root / "entp_lib" / "__main__.py").write_text(STUB)
+        (root / "entp_lab").mkdir(parents=True)
+        (root / "entp_lab" / "__main__.py").write_text(STUB)
         self.require("# nothing")
         shutil.copytree(ROOT / "tools", root / "tools")
         for name in ("run_all.sh", "run_tests.sh"):
@@ -283,7 +283,7 @@ def test_help_needs_no_environment(bare):
 
 def test_help_needs_no_packages():
     """The command line's help is Python's own library and this one."""
-    command = [PYTHON, "-ISc", "import sys; sys.path.insert(0, '.'); from entp_lib.__main__ import main; main()"]
+    command = [PYTHON, "-ISc", "import sys; sys.path.insert(0, '.'); from entp_lab.cli import main; main()"]
     done = subprocess.run([*command, "run", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--time-limit" in done.stdout

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from entp_lib.statistics import (
+from entp_lab.statistics import (
     exceeds,
     first_at,
     holm,

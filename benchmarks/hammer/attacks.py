@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.hammer.victim import KINDS, POINTS
-from entp_lib import __main__ as cli
-from entp_lib import files, paths
-from entp_lib.config import RunConfig
-from entp_lib.corpora.cache import open_tokens
-from entp_lib.records.store import Store
-from entp_lib.training.weights import trained_model
+from entp_lab import cli, paths
+from entp_lab.configs import RunConfig
+from entp_lab.store import Store
+from entp_lab.weights import trained_model
+from entp_lib import files
+from entp_lib.data.cache import open_tokens
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TEXT = "".join(f"Line {i} of a text that says {i * i % 97} and nothing else.\n\n" for i in range(400))

@@ -11,20 +11,21 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.hammer.attacks import TEXT, Tally, environment_of
-from entp_lib import paths
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
-from entp_lib.corpora.cache import Recipe, open_tokens
-from entp_lib.corpora.sources import source_of
-from entp_lib.experiments.claims import judge
+from entp_lab import paths
+from entp_lab.claims import judge
+from entp_lab.configs import RunConfig, config_id
+from entp_lab.loading import weights_of
+from entp_lab.notebooks import defaults
+from entp_lab.progress import read_events
+from entp_lab.runs import run
+from entp_lab.store import RecordError, Store
+from entp_lab.training_runs import train_run
+from entp_lab.weights import trained_model
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.data.cache import Recipe, open_tokens
+from entp_lib.data.sources import source_of
 from entp_lib.files import read_table
-from entp_lib.records.execution import run
-from entp_lib.records.loading import weights_of
-from entp_lib.records.progress import read_events
-from entp_lib.records.store import RecordError, Store
-from entp_lib.reports.notebooks import defaults
 from entp_lib.tasks.clutrr import COLUMNS, from_frame
-from entp_lib.training.loop import train
-from entp_lib.training.weights import trained_model
 from entp_lib.validation import ConfigError
 
 
@@ -116,7 +117,7 @@ def made_weights(at: Path) -> Path:
 
 def made_checkpoint(at: Path) -> Path:
     path = store_of(at).checkpoint_path(*NAME)
-    train(small(), checkpoint=path, stop=lambda: True)
+    train_run(small(), checkpoint=path, stop=lambda: True)
     return path
 
 

@@ -10,8 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from entp_lib import __main__ as cli
-from entp_lib.training import loop
+from entp_lab import cli
+from entp_lib import training as loop
 
 KINDS = ("record", "checkpoint", "weights", "tokens")
 POINTS = ("written", "in place")

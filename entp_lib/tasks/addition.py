@@ -149,7 +149,7 @@ class Sums(FixedData):
             return super().batch(generator, size, evaluating)
         found = self.windows(generator, size, "validation" if self.part == "text" else "train")
         if self.drawn and self.part == "train":  # after the windows, so that twins with another number share them
-            found = replace(found, wanted_BT=some_positions(generator, found.wanted_BT, self.drawn))
+            found = replace(found, scored_BT=some_positions(generator, found.scored_BT, self.drawn))
         return found
 
     def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
@@ -214,8 +214,8 @@ def encoded(task: Sums, part: str) -> Batch:
     text_PS = ids[np.frombuffer("".join(line.ljust(longest, "\n") for line in lines).encode(), dtype=np.uint8)]
     prompts_P, lengths_P = (torch.tensor(x) for x in zip(*((x.index("=") + 1, len(x)) for x in lines), strict=True))
     places_T = torch.arange(longest - 1)
-    wanted_PT = (places_T >= prompts_P[:, None] - 1) & (places_T < lengths_P[:, None] - 1)
-    return Batch.of_text(torch.from_numpy(text_PS.reshape(len(lines), longest)), wanted_PT, prompts_P)
+    scored_PT = (places_T >= prompts_P[:, None] - 1) & (places_T < lengths_P[:, None] - 1)
+    return Batch.of_text(torch.from_numpy(text_PS.reshape(len(lines), longest)), scored_PT, prompts_P)
 
 
 @functools.lru_cache(maxsize=4)
@@ -226,5 +226,5 @@ def running_text(task: Sums, part: str) -> Tensor:
     text_PS = torch.cat([rows.inputs_BT[:, :1], rows.targets_BT], 1)[order_P]
     # a line end after every row: its own, or the one more that the longest lack
     text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=CHARACTERS.index("\n"))
-    ends_P = rows.wanted_BT.shape[1] - rows.wanted_BT.flip(1).int().argmax(1)  # place of the $ that ends an example
+    ends_P = rows.scored_BT.shape[1] - rows.scored_BT.flip(1).int().argmax(1)  # place of the $ that ends an example
     return text_PS[torch.arange(text_PS.shape[1]) <= ends_P[order_P][:, None] + 1]

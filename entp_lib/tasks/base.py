@@ -1,6 +1,6 @@
 """The interface of a task: batches from a seed, how they are scored, and data sets of fixed examples.
 
-Letters: B batch, T tokens, N wanted positions, P examples of a part, S symbols of a prompt, V vocabulary.
+Letters: B batch, T tokens, N scored positions, P examples of a part, S symbols of a prompt, V vocabulary.
 """
 
 import hashlib
@@ -17,32 +17,32 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch. ``targets_BT`` matters where ``wanted_BT`` is True; ``prompt_lengths_B`` for prefix decoders.
+    """One batch. ``targets_BT`` matters where ``scored_BT`` is True; ``prompt_lengths_B`` for prefix decoders.
 
     Continuous inputs are (B, T, input_dim), their targets real. ``positions_BT``, ``mask_BTT``: as in the model's call.
     """
 
     inputs_BT: Tensor
     targets_BT: Tensor
-    wanted_BT: Tensor
+    scored_BT: Tensor
     prompt_lengths_B: Tensor | None = None
     positions_BT: Tensor | None = None
     mask_BTT: Tensor | None = None
 
     @classmethod
     def of_text(
-        cls, text_BT: Tensor, wanted_BT: Tensor | None = None, prompt_lengths_B: Tensor | None = None
+        cls, text_BT: Tensor, scored_BT: Tensor | None = None, prompt_lengths_B: Tensor | None = None
     ) -> "Batch":
         """Predict each next token of texts (B, T + 1): everywhere, after prompts of one token, unless given."""
-        if wanted_BT is None:
-            wanted_BT = torch.ones_like(text_BT[:, 1:], dtype=torch.bool)
+        if scored_BT is None:
+            scored_BT = torch.ones_like(text_BT[:, 1:], dtype=torch.bool)
         if prompt_lengths_B is None:
             prompt_lengths_B = torch.ones_like(text_BT[:, 0])
-        return cls(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, prompt_lengths_B)
+        return cls(text_BT[:, :-1], text_BT[:, 1:], scored_BT, prompt_lengths_B)
 
     @property
     def targets_N(self) -> Tensor:
-        return self.targets_BT[self.wanted_BT]
+        return self.targets_BT[self.scored_BT]
 
     def relations(self) -> dict[str, Tensor]:
         """The position ids and the mask that the task brings, by the names of the model's arguments."""
@@ -85,7 +85,7 @@ class Task:
         raise NotImplementedError
 
     def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-        """Loss of each wanted position, (N,), in nats; for real targets the squared error of the only output."""
+        """Loss of each scored position, (N,), in nats; for real targets the squared error of the only output."""
         if self.continuous:
             return (logits_NV[:, 0].float() - targets_N).square()
         return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
@@ -128,9 +128,9 @@ class Task:
         """Best constant guess of real targets at each position, without a look at the input, (T,)."""
         return torch.zeros(self.length)
 
-    def wanted_sample(self) -> Tensor:
-        """``wanted_BT`` of a few training sequences: enough to count the operations of a run."""
-        return self.batch(generator_for("cpu", "wanted"), 8).wanted_BT
+    def scored_sample(self) -> Tensor:
+        """``scored_BT`` of a few training sequences: enough to count the operations of a run."""
+        return self.batch(generator_for("cpu", "wanted"), 8).scored_BT
 
     def groups(self, batch: Batch) -> list[str] | None:
         """A name for each sequence of a batch, by which its accuracy is reported apart; None for no groups."""
@@ -151,7 +151,7 @@ class FixedData(Task):
         raise NotImplementedError
 
     def count(self, part: str) -> int:
-        return len(self.examples(part).wanted_BT)
+        return len(self.examples(part).scored_BT)
 
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
         """The examples of a part with these numbers, on the device of the choice."""
@@ -180,11 +180,11 @@ class FixedData(Task):
         return replace(self, part="test") if self.part == "train" else None
 
 
-def some_positions(generator: torch.Generator, wanted_BT: Tensor, count: int, lowest: bool = False) -> Tensor:
-    """``count`` of the wanted positions of each row, drawn at random, (B, T): those of largest (or lowest) rank."""
-    ranks_BT = torch.rand(wanted_BT.shape, generator=generator, device=wanted_BT.device)
-    ranks_BT = ranks_BT.masked_fill(~wanted_BT, 2.0 if lowest else -1.0)
-    return torch.zeros_like(wanted_BT).scatter(1, ranks_BT.topk(count, largest=not lowest).indices, True)
+def some_positions(generator: torch.Generator, scored_BT: Tensor, count: int, lowest: bool = False) -> Tensor:
+    """``count`` of the scored positions of each row, drawn at random, (B, T): those of largest (or lowest) rank."""
+    ranks_BT = torch.rand(scored_BT.shape, generator=generator, device=scored_BT.device)
+    ranks_BT = ranks_BT.masked_fill(~scored_BT, 2.0 if lowest else -1.0)
+    return torch.zeros_like(scored_BT).scatter(1, ranks_BT.topk(count, largest=not lowest).indices, True)
 
 
 def is_held_out(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:

@@ -77,7 +77,7 @@ class Chain(Task):
         device = generator.device
         n_B = torch.randint(2, self.longest + 1, (size,), generator=generator, device=device)
         text_BT = torch.full((size, self.length + 1), self.eos, device=device)
-        wanted_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
+        scored_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
         for n in range(2, self.longest + 1):
             rows = (n_B == n).nonzero()[:, 0]
 
@@ -89,9 +89,9 @@ class Chain(Task):
             text_BT[rows, :n] = x_Rn
             if self.scored == "direct":
                 text_BT[rows, n + 1] = answer_R
-                wanted_BT[rows, n] = True
+                scored_BT[rows, n] = True
                 continue
             text_BT[rows, n + 1 : 3 * n + 1] = torch.cat([residues_Rn, counts_Rn], 1)
             text_BT[rows, 3 * n + 1] = answer_R
-            wanted_BT[rows, 3 * n if self.scored == "last" else slice(n, 3 * n + 2)] = True
-        return Batch.of_text(text_BT, wanted_BT, n_B + 1)
+            scored_BT[rows, 3 * n if self.scored == "last" else slice(n, 3 * n + 2)] = True
+        return Batch.of_text(text_BT, scored_BT, n_B + 1)

@@ -26,10 +26,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lib import paths
 from entp_lib.config import canonical_json
-from entp_lib.corpora.sources import library
-from entp_lib.corpora.tokenizers import Tokenizer, restore
+from entp_lib.data.folders import FOLDERS
+from entp_lib.data.sources import library
+from entp_lib.data.tokenizers import Tokenizer, restore
 from entp_lib.files import read_table
 from entp_lib.tasks import kinship
 from entp_lib.tasks.base import PARTS, Batch, FixedData, generator_for
@@ -126,10 +126,10 @@ class Clutrr(FixedData):
         longest = int(found.prompt_lengths_B.max())
         return found.map(lambda x: x[:, :longest] if x.dim() == 2 else x)
 
-    def wanted_sample(self) -> Tensor:
+    def scored_sample(self) -> Tensor:
         """As for any task, from a few stories; of published ones the longest that fits, so that none is loaded."""
         if self.source == "embedded":
-            return replace(self, n_train=8).batch(generator_for("cpu", "wanted"), 8).wanted_BT
+            return replace(self, n_train=8).batch(generator_for("cpu", "wanted"), 8).scored_BT
         return torch.arange(self.max_tokens)[None] == self.max_tokens - 1
 
     def groups(self, batch: Batch) -> list[str]:
@@ -179,9 +179,9 @@ def encoded(parameters: str, part: str) -> Encoded:
     for row_T, (ids, _) in zip(ids_PT, kept, strict=True):
         row_T[: len(ids)] = torch.tensor(ids)
     answers_P = torch.tensor([answers[example.answer] for _, example in kept], dtype=torch.int32)
-    wanted_PT = torch.arange(ids_PT.shape[1]) == lengths_P[:, None] - 1
+    scored_PT = torch.arange(ids_PT.shape[1]) == lengths_P[:, None] - 1
     facts = {"checksum": checksum([example for _, example in kept])[:16], "examples": len(kept), "left out": left_out}
-    examples = Batch(ids_PT, torch.where(wanted_PT, answers_P[:, None], 0), wanted_PT, lengths_P)
+    examples = Batch(ids_PT, torch.where(scored_PT, answers_P[:, None], 0), scored_PT, lengths_P)
     return Encoded(examples, {tuple(ids): example.chain for ids, example in kept}, facts)
 
 
@@ -203,7 +203,7 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
         if task.source == "hub":
             examples = published(part)
         else:
-            path = paths.root() / task.source.replace("{part}", part)
+            path = FOLDERS.root() / task.source.replace("{part}", part)
             right = f"source = {task.source!r}: there is no {path}; source = 'embedded' needs no files"
             require(path.is_file(), right)
             examples = from_frame(read_table(path, COLUMNS), str(path))

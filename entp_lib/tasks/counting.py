@@ -131,8 +131,8 @@ class Counting(Task):
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         x = self.sequences(generator, size, evaluating)
-        wanted_T = torch.arange(1, self.length + 1, device=x.device) >= self.first_scored
-        wanted_BT = wanted_T.expand(size, -1)
+        scored_T = torch.arange(1, self.length + 1, device=x.device) >= self.first_scored
+        scored_BT = scored_T.expand(size, -1)
         if self.drawn and not evaluating:  # after the sequences, so that twins with another number share them
-            wanted_BT = some_positions(generator, wanted_BT, self.drawn, lowest=True)
-        return Batch.of_text(x, wanted_BT, torch.full_like(x[:, 0], self.seed_length))
+            scored_BT = some_positions(generator, scored_BT, self.drawn, lowest=True)
+        return Batch.of_text(x, scored_BT, torch.full_like(x[:, 0], self.seed_length))

@@ -178,9 +178,9 @@ class InContext(Task):
         inputs_BTd[:, 1::2, 0] = y_BN
         targets_BT = torch.zeros(size, self.length, device=device)
         targets_BT[:, ::2] = y_BN
-        wanted_BT = (torch.arange(self.length, device=device) % 2 == 0).expand(size, -1)
+        scored_BT = (torch.arange(self.length, device=device) % 2 == 0).expand(size, -1)
         prompt_lengths_B = torch.ones(size, dtype=torch.long, device=device)
-        return Batch(inputs_BTd[:, :-1], targets_BT, wanted_BT, prompt_lengths_B)
+        return Batch(inputs_BTd[:, :-1], targets_BT, scored_BT, prompt_lengths_B)
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:

@@ -1,15 +1,15 @@
-"""Data of one's own: sequences and wanted positions from a file, as a task with training, validation and test parts.
+"""Data of one's own: sequences and scored positions from a file, as a task with training, validation and test parts.
 
 A CSV file has a line for each sequence, tokens separated by spaces (numbers, or words of any kind)::
 
-    sequence,wanted
+    sequence,scored
     1 2 + 3 4 = 4 6,7-8
     7 + 5 = 1 2,5-6
 
-``wanted`` names the tokens to be predicted from those before them, counted from 1; without it all but the first. With a
-column ``targets`` (as many tokens as wanted positions) the answer is another token, given after each wanted position.
+``scored`` names the tokens to be predicted from those before them, counted from 1; without it all but the first. With a
+column ``targets`` (as many tokens as scored positions) the answer is another token, given after each scored position.
 
-An ``.npz`` file has the same as arrays: ``sequences`` (P, T) of whole numbers, padded with -1 at the end, ``wanted``
+An ``.npz`` file has the same as arrays: ``sequences`` (P, T) of whole numbers, padded with -1 at the end, ``scored``
 (P, T) of truth values, and ``targets`` (P, T). ``sequences`` of real numbers (P, T, d) with real ``targets`` make a
 continuous task, as in-context learning is. A column or array ``part`` of train, validation and test decides the parts.
 
@@ -29,15 +29,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.corpora.sources import check_checksum
+from entp_lib.data.sources import check_checksum
 from entp_lib.files import read_table
 from entp_lib.tasks.base import PARTS, Batch, FixedData
 from entp_lib.validation import ConfigError, check_intervals, check_types, one_of, require
 
-COLUMNS = ("sequence", "wanted", "targets", "part")
-ARRAYS = ("sequences", "wanted", "targets", "part")
+COLUMNS = ("sequence", "scored", "targets", "part")
+ARRAYS = ("sequences", "scored", "targets", "part")
 FORMAT = (
-    "write tokens with spaces between them and say which to predict, as in a first line 'sequence,wanted' above "
+    "write tokens with spaces between them and say which to predict, as in a first line 'sequence,scored' above "
     "'1 2 + 3 4 = 4 6,7-8'; real numbers go into an .npz file (docs/starting.md has both)"
 )
 LARGEST = 2**20  # of a symbol: a model has an embedding for every number up to it
@@ -118,8 +118,8 @@ class Table(FixedData):
     def constants_T(self) -> Tensor:
         """The mean target of each position in training."""
         train = self.examples("train")
-        targets_PT, wanted_PT = train.targets_BT.numpy(), train.wanted_BT.numpy()
-        return torch.from_numpy(np.sum(targets_PT, 0, where=wanted_PT) / np.maximum(1, wanted_PT.sum(0)))
+        targets_PT, scored_PT = train.targets_BT.numpy(), train.scored_BT.numpy()
+        return torch.from_numpy(np.sum(targets_PT, 0, where=scored_PT) / np.maximum(1, scored_PT.sum(0)))
 
     def facts(self) -> dict[str, Any]:
         """Under ``data``: the file's name and checksum, the examples of each part, and a small vocabulary's words."""
@@ -158,9 +158,9 @@ def examples_of(found: Contents, held_out: float, seed: int) -> dict[str, Batch]
     """The examples of each part: as the file names them, else drawn by groups of equal inputs."""
     part_P = found.part
     if part_P is None:
-        wanted_PT, inputs = found.examples.wanted_BT.numpy(), found.examples.inputs_BT.numpy().copy()
-        length = wanted_PT.shape[1]
-        seen_P = length - np.argmax(wanted_PT[:, ::-1], axis=1)  # tokens up to the last wanted position
+        scored_PT, inputs = found.examples.scored_BT.numpy(), found.examples.inputs_BT.numpy().copy()
+        length = scored_PT.shape[1]
+        seen_P = length - np.argmax(scored_PT[:, ::-1], axis=1)  # tokens up to the last scored position
         inputs[np.arange(length) >= seen_P[:, None]] = 0
         flat = np.column_stack([inputs.reshape(len(inputs), -1), seen_P])  # 0 and 0 0 are two inputs
         group_P = np.unique(flat, axis=0, return_inverse=True)[1].reshape(-1)
@@ -195,28 +195,28 @@ def read_csv(path: Path) -> Contents:
     table = table[table.apply(lambda column: column.str.strip() != "").any(axis=1)]
     require(len(table) > 0, f"{path}: has no sequences below its first line")
     answered = "targets" in table
-    sequences, wanted, targets = [], [], []
+    sequences, scored, targets = [], [], []
     for line, row in zip(table.index + 2, table.to_dict("records"), strict=True):
         where, tokens = f"{path}, line {line}", row["sequence"].split()
         require(len(tokens) >= 1, f"{where}: the sequence is empty")
-        places = places_of(row.get("wanted", ""), len(tokens), 1 if answered else 2, where)
+        places = places_of(row.get("scored", ""), len(tokens), 1 if answered else 2, where)
         if answered:
-            right = f"{where}: wanted {row.get('wanted')!r}: positions must ascend, each target belongs to one"
+            right = f"{where}: scored {row.get('scored')!r}: positions must ascend, each target belongs to one"
             require(places == sorted(set(places)), right)
             targets.append(row["targets"].split())
-            right = f"{where}: {len(targets[-1])} targets for {len(places)} wanted positions"
+            right = f"{where}: {len(targets[-1])} targets for {len(places)} scored positions"
             require(len(targets[-1]) == len(places), right)
         sequences.append(tokens)
-        wanted.append(np.array(places) - 1)
+        scored.append(np.array(places) - 1)
     ids, words = numbered([*sequences, *targets], path)
     tokens_PT = np.full((len(sequences), max(map(len, sequences))), -1, dtype=np.int64)
-    answers_PT, wanted_PT = np.zeros_like(tokens_PT), np.zeros(tokens_PT.shape, dtype=bool)
-    for i, places in enumerate(wanted):
+    answers_PT, scored_PT = np.zeros_like(tokens_PT), np.zeros(tokens_PT.shape, dtype=bool)
+    for i, places in enumerate(scored):
         tokens_PT[i, : len(sequences[i])] = ids[i]
-        wanted_PT[i, places] = True
+        scored_PT[i, places] = True
         if answered:
             answers_PT[i, places] = ids[len(sequences) + i]
-    return of_tokens(tokens_PT, wanted_PT, answers_PT if answered else None, words, table.get("part"), path)
+    return of_tokens(tokens_PT, scored_PT, answers_PT if answered else None, words, table.get("part"), path)
 
 
 def places_of(text: str, length: int, first: int, where: str) -> list[int]:
@@ -227,10 +227,10 @@ def places_of(text: str, length: int, first: int, where: str) -> list[int]:
     for piece in text.replace(",", " ").split():
         written = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", piece)
         low, high = (int(written[1]), int(written[2] or written[1])) if written else (1, 0)
-        require(low <= high, f"{where}: wanted {piece[:40]!r}: write 5, or 5-8")
+        require(low <= high, f"{where}: scored {piece[:40]!r}: write 5, or 5-8")
         wrong, right = low if low < first else high, f"a sequence of {length}: {first} to {length}"
         right += " (nothing stands before the first, to predict it from)" if wrong < first else ""
-        require(first <= low and high <= length, f"{where}: wanted position {wrong} of {right}")
+        require(first <= low and high <= length, f"{where}: scored position {wrong} of {right}")
         found += range(low, high + 1)
     return found
 
@@ -258,64 +258,64 @@ def read_npz(path: Path) -> Contents:
     for name, array in arrays.items():
         require(name in ARRAYS, f"{path}: unknown array {name!r}; known: {', '.join(ARRAYS)}")
         require(isinstance(array, np.ndarray), f"{path}: {name} is no array")
-    found, wanted, targets, part = map(arrays.get, ARRAYS)
+    found, scored, targets, part = map(arrays.get, ARRAYS)
     real = found.dtype.kind == "f" and found.ndim == 3
     fits = found.size > 0 and (real or (found.dtype.kind in "iu" and found.ndim == 2))
     right = "must be whole numbers (P, T), or real numbers (P, T, d), and at least one"
     require(fits, f"{path}: sequences is {found.dtype} of shape {found.shape}: {right}")
     kinds, right = ("iuf", "real numbers") if real else ("iu", "whole numbers, as sequences are")
-    for name, array in (("wanted", wanted), ("targets", targets)):
+    for name, array in (("scored", scored), ("targets", targets)):
         if array is not None:
             same = array.shape == found.shape[:2]
             require(same, f"{path}: {name} has shape {array.shape}, must be {found.shape[:2]}, as sequences")
-    require(wanted is None or set(np.unique(wanted)) <= {0, 1}, f"{path}: wanted must hold truth values (or 0 and 1)")
+    require(scored is None or set(np.unique(scored)) <= {0, 1}, f"{path}: scored must hold truth values (or 0 and 1)")
     require(targets is not None or not real, f"{path}: sequences of real numbers need an array 'targets' of (P, T)")
     if targets is not None:
         require(targets.dtype.kind in kinds, f"{path}: targets is {targets.dtype}: must be {right}")
-    if wanted is None:
-        wanted = np.full(found.shape[:2], True) if real else found >= 0
+    if scored is None:
+        scored = np.full(found.shape[:2], True) if real else found >= 0
         if targets is None:
-            wanted[:, 0] = False
-    wanted = wanted.astype(bool)
+            scored[:, 0] = False
+    scored = scored.astype(bool)
     if not real:
         wrong = int(found.min())
         require(wrong >= -1, f"{path}: sequences hold {wrong}; symbols are 0 and more, and -1 is padding")
-        return of_tokens(found.astype(np.int64), wanted, targets, (), part, path)
+        return of_tokens(found.astype(np.int64), scored, targets, (), part, path)
     with np.errstate(over="ignore"):  # what is too large for fp32 is infinite there, and refused
-        targets, found = np.where(wanted, targets, 0.0).astype(np.float32), found.astype(np.float32)
+        targets, found = np.where(scored, targets, 0.0).astype(np.float32), found.astype(np.float32)
     finite = np.isfinite(found).all() and np.isfinite(targets).all()
-    require(bool(finite), f"{path}: sequences and wanted targets must be finite numbers, in fp32 too")
-    return contents(found, targets, wanted, 0, (), part, False, path)
+    require(bool(finite), f"{path}: sequences and scored targets must be finite numbers, in fp32 too")
+    return contents(found, targets, scored, 0, (), part, False, path)
 
 
-def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Contents:
+def of_tokens(tokens_PT, scored_PT, answers_PT, words, part, path: Path) -> Contents:
     """Examples of symbols; -1 is padding, at the end alone. Without answers the next token is the target."""
     padding_PT, answered = tokens_PT < 0, answers_PT is not None
     gap_P = (padding_PT[:, :-1] & ~padding_PT[:, 1:]).any(1) | padding_PT[:, 0]
     require_none(gap_P, path, "has padding (-1) before its end")
-    require_none((padding_PT & wanted_PT).any(1), path, "has a wanted position behind its end")
+    require_none((padding_PT & scored_PT).any(1), path, "has a scored position behind its end")
     inputs_PT = np.where(padding_PT, 0, tokens_PT)
     if not answered:
-        require_none(wanted_PT[:, 0], path, "wants its first token, before which nothing stands")
+        require_none(scored_PT[:, 0], path, "wants its first token, before which nothing stands")
         require(tokens_PT.shape[1] >= 2, f"{path}: sequences of one token have nothing to predict")
-        inputs_PT, answers_PT, wanted_PT = inputs_PT[:, :-1], inputs_PT[:, 1:], wanted_PT[:, 1:]
-    answers_PT = np.where(wanted_PT, answers_PT, 0).astype(np.int64)
-    require(int(answers_PT.min()) >= 0, f"{path}: targets must be 0 or more where they are wanted")
+        inputs_PT, answers_PT, scored_PT = inputs_PT[:, :-1], inputs_PT[:, 1:], scored_PT[:, 1:]
+    answers_PT = np.where(scored_PT, answers_PT, 0).astype(np.int64)
+    require(int(answers_PT.min()) >= 0, f"{path}: targets must be 0 or more where they are scored")
     largest = max(int(inputs_PT.max()), int(answers_PT.max()))
     require(max(largest + 1, len(words)) >= 2, f"{path}: a single symbol leaves nothing to predict; two are needed")
     require(largest < LARGEST, f"{path}: the symbol {largest} is too large; at most {LARGEST - 1}")
-    return contents(inputs_PT, answers_PT, wanted_PT, len(words) or largest + 1, words, part, answered, path)
+    return contents(inputs_PT, answers_PT, scored_PT, len(words) or largest + 1, words, part, answered, path)
 
 
-def contents(inputs_PT, targets_PT, wanted_PT, symbols: int, words, part, answered: bool, path: Path) -> Contents:
+def contents(inputs_PT, targets_PT, scored_PT, symbols: int, words, part, answered: bool, path: Path) -> Contents:
     """All examples as one batch whose prompts end with the first prediction."""
-    require_none(~wanted_PT.any(1), path, "has no wanted position")
+    require_none(~scored_PT.any(1), path, "has no scored position")
     if part is not None:
         part = np.asarray(part).astype(str)
         require(len(part) == len(inputs_PT), f"{path}: part must have {len(inputs_PT)} names, one for each sequence")
         for name in part.tolist():
             one_of(f"{path}: part", name, PARTS)
-    arrays = (inputs_PT, targets_PT, wanted_PT, wanted_PT.argmax(1) + 1)
+    arrays = (inputs_PT, targets_PT, scored_PT, scored_PT.argmax(1) + 1)
     examples = Batch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in arrays))
     return Contents(examples, symbols, words, part, answered)
 

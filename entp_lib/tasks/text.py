@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from entp_lib.corpora.cache import Recipe, Tokens, open_tokens
-from entp_lib.corpora.sources import check_checksum
-from entp_lib.corpora.tokenizers import vocabulary_size
-from entp_lib.models.decoding import generate
+from entp_lib.data.cache import Recipe, Tokens, open_tokens
+from entp_lib.data.sources import check_checksum
+from entp_lib.data.tokenizers import vocabulary_size
+from entp_lib.decoding import generate
 from entp_lib.tasks.base import Batch, Task, generator_for, some_positions
 from entp_lib.validation import check_intervals, check_types, require
 
@@ -30,7 +30,7 @@ class Text(Task):
     ``corpus``: ``embedded``, ``openwebtext``, or a text or Parquet file, its path from the project's root.
     ``checksum``: its first 16 hexadecimal digits, so that a record cannot mean two texts; "" takes what is there.
     ``vocabulary``: the size that ``characters`` and ``bpe`` need. ``split`` and ``held_out``: which documents are
-    validation (``entp_lib.corpora.cache.Recipe``). ``prefixes``: how many positions of a training window are scored,
+    validation (``entp_lib.data.cache.Recipe``). ``prefixes``: how many positions of a training window are scored,
     drawn anew; 0 for all. ``eval_prefixes``: the same for evaluation, evenly spaced and always the same.
     """
 
@@ -99,18 +99,18 @@ class Text(Task):
         starts_B = torch.randint(len(tokens_S) - self.context, (size,), generator=generator, device=device)
         text_BT = tokens_S[starts_B.cpu().numpy()[:, None] + np.arange(self.context + 1)]
         text_BT = torch.from_numpy(text_BT.astype(np.int64)).to(device)
-        return Batch.of_text(text_BT, self.wanted(generator, size, evaluating))
+        return Batch.of_text(text_BT, self.scored(generator, size, evaluating))
 
-    def wanted_sample(self) -> Tensor:
-        return self.wanted(generator_for("cpu", "wanted"), 256, evaluating=False)  # asks for no corpus
+    def scored_sample(self) -> Tensor:
+        return self.scored(generator_for("cpu", "wanted"), 256, evaluating=False)  # asks for no corpus
 
-    def wanted(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
+    def scored(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
         """Scored positions, (B, T)."""
         count, device = self.eval_prefixes if evaluating else self.prefixes, generator.device
-        wanted_BT = torch.ones(size, self.context, dtype=torch.bool, device=device)
+        scored_BT = torch.ones(size, self.context, dtype=torch.bool, device=device)
         if count and not evaluating:
-            return some_positions(generator, wanted_BT, count)
+            return some_positions(generator, scored_BT, count)
         if count:
-            wanted_BT[:] = False
-            wanted_BT[:, torch.arange(1, count + 1, device=device) * self.context // count - 1] = True
-        return wanted_BT
+            scored_BT[:] = False
+            scored_BT[:, torch.arange(1, count + 1, device=device) * self.context // count - 1] = True
+        return scored_BT

@@ -76,5 +76,5 @@ class Triplets(Task):
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         x_BT = torch.randint(self.symbols, (size, self.length), generator=generator, device=generator.device)
-        wanted_BT = torch.ones_like(x_BT, dtype=torch.bool)
-        return Batch(x_BT, self.labels(x_BT) + self.symbols, wanted_BT, torch.ones_like(x_BT[:, 0]))
+        scored_BT = torch.ones_like(x_BT, dtype=torch.bool)
+        return Batch(x_BT, self.labels(x_BT) + self.symbols, scored_BT, torch.ones_like(x_BT[:, 0]))

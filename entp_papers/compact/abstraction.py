@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import paired, select
-from entp_lib.experiments.measurements import Check, Level, Measurement
-from entp_lib.experiments.plans import PlannedRun, by_seed, planned_study
-from entp_lib.experiments.studies import names_of
-from entp_lib.records.store import Record
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import paired, select
+from entp_lab.measurements import Check, Level, Measurement
+from entp_lab.plans import PlannedRun, by_seed, planned_study
+from entp_lab.store import Record
+from entp_lab.studies import names_of
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
 NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"

@@ -22,9 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from entp_lab import resume as resuming
+from entp_lab.studies import Study, descend
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, descend
-from entp_lib.records import resuming
 from entp_lib.tasks.base import seed_from
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
 

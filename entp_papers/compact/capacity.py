@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Check, Measurement, Observation
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import flat, names_of
-from entp_lib.records.store import Record, RecordError
-from entp_lib.statistics import EDGE, exceeds
+from entp_lab.experiment import Experiment
+from entp_lab.frames import select
+from entp_lab.measurements import Check, Measurement, Observation
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.statistics import EDGE, exceeds
+from entp_lab.store import Record, RecordError
+from entp_lab.studies import flat, names_of
 from entp_papers.compact import laws
 
 NAME, TRAININGS_NAME = "compact_capacity", "compact_capacity_trainings"

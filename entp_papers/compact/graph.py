@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from entp_lib.experiments.frames import published
+from entp_lab.frames import published
 from entp_lib.validation import require
 
 PARTS = ("train.txt", "valid.txt", "test.txt")

@@ -20,12 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab import resume as resuming
+from entp_lab.statistics import first_at
+from entp_lab.studies import Study, descend, largest
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, descend, largest
-from entp_lib.models import build_model
-from entp_lib.models.transformer import Block, Transformer
-from entp_lib.records import resuming
-from entp_lib.statistics import first_at
+from entp_lib.model import Block, Transformer, build_model
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_papers.compact import graph
 

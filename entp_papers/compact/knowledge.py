@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Check, Level, Measurement, Observation
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import names_of
-from entp_lib.records.store import Record, Store
-from entp_lib.statistics import exceeds, first_at, mean_interval, to_figures
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import select
+from entp_lab.measurements import Check, Level, Measurement, Observation
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.statistics import exceeds, first_at, mean_interval, to_figures
+from entp_lab.store import Record, Store
+from entp_lab.studies import names_of
 from entp_papers.compact.capacity import NOTEBOOK, table
 
 NAME, REAL_NAME = "compact_graph", "compact_real_graph"

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from entp_lib.experiments.frames import published
+from entp_lab.frames import published
 
 Form = Literal["min", "max"]
 FORMS = {"min": np.minimum, "max": np.maximum}

@@ -16,13 +16,13 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Level, Measurement
-from entp_lib.experiments.plans import TWINS, PlannedRun, by_seed, planned_study
-from entp_lib.experiments.studies import names_of
-from entp_lib.records.store import Record
-from entp_lib.statistics import mean_interval, reaches
+from entp_lab.experiment import Experiment
+from entp_lab.frames import select
+from entp_lab.measurements import Level, Measurement
+from entp_lab.plans import TWINS, PlannedRun, by_seed, planned_study
+from entp_lab.statistics import mean_interval, reaches
+from entp_lab.store import Record
+from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
-from entp_lib.experiments.studies import Study
+from entp_lab.studies import Study
 from entp_lib.tasks.base import generator_for
 from entp_lib.validation import require
 from entp_papers.compact import laws

@@ -8,10 +8,10 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from entp_lib.experiments import figures
-from entp_lib.experiments.figures import OTHERS, PALETTE
-from entp_lib.experiments.frames import published
-from entp_lib.records.store import Record
+from entp_lab import figures
+from entp_lab.figures import OTHERS, PALETTE
+from entp_lab.frames import published
+from entp_lab.store import Record
 from entp_papers.compact import abstraction, capacity, graph, knowledge, laws, lengths
 
 # schemes that tell where a token is, then those that tell how far two tokens are apart

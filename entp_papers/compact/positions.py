@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.models.positions import slopes
-from entp_lib.models.transformer import Transformer
+from entp_lib.model import Transformer
+from entp_lib.positions import slopes
 
 ARCHITECTURES = ("decoder", "entp")
 T5_BUCKETS, T5_FARTHEST = 32, 128
@@ -114,7 +114,7 @@ class T5(Scheme):
 
 
 class Alibi(Scheme):
-    """-m |i - j| with a slope m for each head, as in ``entp_lib.models.positions``; nothing is learned."""
+    """-m |i - j| with a slope m for each head, as in ``entp_lib.positions``; nothing is learned."""
 
     def build(self):
         self.register_buffer("slopes", torch.tensor(slopes(self.n_heads)), persistent=False)

@@ -28,12 +28,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab import resume as resuming
+from entp_lab.studies import Study, descend
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, descend
-from entp_lib.models import build_model
-from entp_lib.records import resuming
+from entp_lib.evaluation import evaluate
+from entp_lib.model import build_model
 from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
-from entp_lib.training.evaluation import evaluate
 
 WARM_UP = 100  # steps
 FINAL = 512  # sequences of the last evaluation
@@ -223,7 +223,7 @@ def trained(
     since = {"loss": 0.0, "steps": 0}
     for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer):
         batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
-        loss = F.cross_entropy(model(batch.inputs_BT, batch.wanted_BT, None), batch.targets_N)
+        loss = F.cross_entropy(model(batch.inputs_BT, batch.scored_BT, None), batch.targets_N)
         since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
         since["steps"] += 1
         if step % every == 0 or step == steps:
@@ -237,7 +237,7 @@ def trained(
 def split(model: nn.Module, source: Templates, count: int, generator: torch.Generator) -> dict[str, float]:
     """The shares of ``PARTS`` over so many sequences of held-out templates; 0 where none is concerned."""
     batch = replace(source, scored="last").batch(generator, count, evaluating=True)
-    predicted_B = model(batch.inputs_BT, batch.wanted_BT, None).argmax(-1)
+    predicted_B = model(batch.inputs_BT, batch.scored_BT, None).argmax(-1)
     before_B = batch.inputs_BT[:, source.last_prefix - 1]
     right_B, repeating_B = predicted_B == batch.targets_N, batch.targets_N == before_B
 

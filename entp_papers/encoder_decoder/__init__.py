@@ -20,5 +20,5 @@ STUDIES = {
     "encoder_decoder_objective": "objectives:objective_study",
 }
 
-# Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).
+# Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 RESUMABLE = ("encoder_decoder_objective",)

@@ -15,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab.studies import Study, columns, largest
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, columns, largest
-from entp_lib.models import build_model
-from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.models.transformer import Attention
+from entp_lib.decoding import Cache, cached_logits
+from entp_lib.model import Attention, build_model
 from entp_papers.encoder_decoder.computing import growth_is_counted, right_costs
 from entp_papers.encoder_decoder.parts import IGNORED, Masking, attention_mask, check_labels, mask_tokens, random_stack
 

@@ -16,10 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from entp_lab.studies import Study, largest, scale_up
+from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, largest, scale_up
-from entp_lib.models import Transformer, build_model, costs
-from entp_lib.models.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
+from entp_lib.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
+from entp_lib.model import Transformer, build_model
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.parts import IGNORED, Masking, causal_loss, entp_loss, mask_tokens, masked_loss
 
@@ -191,7 +192,7 @@ WAYS = {
 
 
 def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
-    """Multiply-adds to write n tokens after one, each by itself, by the formulas of ``entp_lib.models.costs``."""
+    """Multiply-adds to write n tokens after one, each by itself, by the formulas of ``entp_lib.costs``."""
     return sum(WAYS[way][2](cfg, m) for m in range(1, n + 1))
 
 

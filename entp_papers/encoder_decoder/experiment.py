@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.measurements import Check, Level, Measurement
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import by_study, checker, frame, long, names_of, plan_studies
-from entp_lib.experiments.studies import flat as table
-from entp_lib.experiments.studies import of_study as of_study
-from entp_lib.records.store import Record
+from entp_lab.experiment import Experiment
+from entp_lab.measurements import Check, Level, Measurement
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.store import Record
+from entp_lab.studies import by_study, checker, frame, long, names_of, plan_studies
+from entp_lab.studies import flat as table
+from entp_lab.studies import of_study as of_study
 
 NOTEBOOK = "14_encoder_vs_decoder"
 EXACT, PARITY, APART, SIGMAS = 1e-10, 1e-6, 1e-3, 4.0  # equal, equal to a library, different; of a rate
@@ -165,7 +165,7 @@ TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "correcte
 
 def looks() -> dict[str, Any]:
     """How every arm and way of writing is drawn; masked training in the colour that no architecture has."""
-    from entp_lib.experiments.figures import PALETTE, Look
+    from entp_lab.figures import PALETTE, Look
 
     decoder, entp = PALETTE["decoder"], PALETTE["entp"]
     rows = {
@@ -180,7 +180,7 @@ def looks() -> dict[str, Any]:
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
     """Draw which token's change moves which output: a picture per attention, dark where it does."""
-    from entp_lib.experiments.figures import heat
+    from entp_lab.figures import heat
 
     for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
         heat(ax, np.array(influence[name]) > 1e-6, cmap="Greys", vmax=1.4, linewidths=0.5)
@@ -195,7 +195,7 @@ def draw_objectives(axes, records: Sequence[Record]) -> None:
     """
     import seaborn as sns
 
-    from entp_lib.experiments.figures import lines
+    from entp_lab.figures import lines
 
     by_step, by_prefix = long(records, ["step", "next_token_loss"]), long(records, ["prefix", "loss_by_prefix"])
     label = dict(looks=looks(), ylabel="loss of the next token (nats)")
@@ -218,7 +218,7 @@ def draw_objectives(axes, records: Sequence[Record]) -> None:
 
 def draw_costs(axes, records: Sequence[Record]) -> None:
     """Counted multiply-adds (left), and CPU seconds over those of a decoder with its cache (right)."""
-    from entp_lib.experiments.figures import lines, plain_ticks
+    from entp_lab.figures import lines, plain_ticks
 
     found, shared = frame(records, "costs"), dict(by="way", looks=looks(), errorbar=None, xlabel="tokens written")
     lines(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)

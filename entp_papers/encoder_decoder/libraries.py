@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from entp_lab.studies import Study, columns, largest
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, columns, largest
-from entp_lib.models import build_model
-from entp_lib.models.transformer import Transformer
+from entp_lib.model import Transformer, build_model
 from entp_lib.validation import require
 from entp_papers.encoder_decoder.bugs import across_tokens, apart_from_torch, causally, states, torch_attention
 from entp_papers.encoder_decoder.parts import DRAWN, MASKED, MaskedBatch, Masking, mask_tokens, random_stack

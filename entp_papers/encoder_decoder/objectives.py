@@ -18,14 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab import resume as resuming
+from entp_lab.studies import Study, descend
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.experiments.studies import Study, descend
-from entp_lib.models import Transformer, build_model
-from entp_lib.models.entp import token_forwards
-from entp_lib.records import resuming
+from entp_lib.entp import token_forwards
+from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Text
 from entp_lib.tasks.base import draw_on_side, generator_for, seed_from
-from entp_lib.training.loop import learning_rate, make_optimizer
+from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
 from entp_papers.encoder_decoder.parts import Masking, appended_mask, full_states, mask_tokens, masked_loss, prefix_loss
 
@@ -78,18 +78,18 @@ class ObjectiveConfig:
 def windows(task: Text, count: int, *seed: int | str, evaluating: bool = False) -> tuple[Tensor, Tensor]:
     """Windows (B, T + 1), the same for the same seed whatever is scored, and the prefixes to be scored (B, T)."""
     batch = task.batch(generator_for("cpu", *seed), count, evaluating)
-    return torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1), batch.wanted_BT
+    return torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1), batch.scored_BT
 
 
-def step_losses(setting: ObjectiveConfig, model: Transformer, window_BW, wanted_BT, *seed) -> Iterator[Tensor]:
+def step_losses(setting: ObjectiveConfig, model: Transformer, window_BW, scored_BT, *seed) -> Iterator[Tensor]:
     """The loss of one step in parts to be added up, each with its own gradient."""
     if setting.objective == "masked":
         yield masked_loss(model, mask_tokens(window_BW, setting.masking, generator_for("cpu", "mask", *seed)))
         return
     if setting.objective == "causal":  # every position costs a decoder nothing more
-        wanted_BT = torch.ones_like(wanted_BT)
-    for part in model.plan(wanted_BT):
-        share = int(part.wanted_BT.sum()) / int(wanted_BT.sum())
+        scored_BT = torch.ones_like(scored_BT)
+    for part in model.plan(scored_BT):
+        share = int(part.scored_BT.sum()) / int(scored_BT.sum())
         yield prefix_loss(model, window_BW[:, :-1], window_BW[:, 1:], part) * share
 
 
@@ -108,14 +108,14 @@ def train(
     spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}  # the last two since the curves' point
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
-        window_BW, wanted_BT = windows(setting.task, schedule.batch_size, "objectives", data_seed, step)
-        parts = step_losses(setting, model, window_BW, wanted_BT, data_seed, step)
+        window_BW, scored_BT = windows(setting.task, schedule.batch_size, "objectives", data_seed, step)
+        parts = step_losses(setting, model, window_BW, scored_BT, data_seed, step)
         loss = descend(model, optimizer, parts, learning_rate(step, schedule), schedule.grad_clip)
         spent["cpu_seconds"] += time.process_time() - begun
         if setting.objective == "masked":  # which reads a window's last token too
             spent["token_forwards"] += window_BW.numel()
         else:
-            spent["token_forwards"] += token_forwards(model.cfg.architecture, wanted_BT)
+            spent["token_forwards"] += token_forwards(model.cfg.architecture, scored_BT)
         spent["loss"], spent["steps"] = spent["loss"] + loss, spent["steps"] + 1
         if step % schedule.eval_every == 0 or step == schedule.steps:
             curves["step"].append(step)

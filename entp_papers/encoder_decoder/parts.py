@@ -17,10 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import Transformer
-from entp_lib.models.entp import Part
-from entp_lib.models.relations import masked, relations_of
-from entp_lib.models.transformer import Attention, causal_pass
+from entp_lib.entp import Part
+from entp_lib.model import Attention, Transformer, causal_pass
+from entp_lib.relations import masked, relations_of
 from entp_lib.validation import require
 
 IGNORED = -100  # of labels: no loss here
@@ -199,10 +198,10 @@ def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
     return prefix_loss(model, labels_BT.clamp_min(0)[:, :-1], targets_BS, check_labels(targets_BS))
 
 
-def prefix_loss(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, wanted: Tensor | Part) -> Tensor:
-    """Mean loss of the targets after the wanted positions, by any architecture of the library."""
-    wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
-    return F.cross_entropy(model(inputs_BT, wanted), targets_BT[wanted_BT])
+def prefix_loss(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | Part) -> Tensor:
+    """Mean loss of the targets after the scored positions, by any architecture of the library."""
+    scored_BT = scored.scored_BT if isinstance(scored, Part) else scored
+    return F.cross_entropy(model(inputs_BT, scored), targets_BT[scored_BT])
 
 
 def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:

@@ -80,7 +80,7 @@ STUDIES = {
     "pretrained_lifted": "pretrained.studies:lifted_study",
 }
 
-# Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).
+# Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 RESUMABLE = ("counting_probe", "pretrained_encoder", "pretrained_prompts", "pretrained_lifted")
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.

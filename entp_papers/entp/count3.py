@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
+from entp_lab.caveats import FLAT, rise
+from entp_lab.comparisons import Comparisons, Paired, measured
+from entp_lab.experiment import Experiment
+from entp_lab.frames import by_position, gap_table, levels, paired, paired_within, select, summary
+from entp_lab.measurements import Level, Measurement
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
+from entp_lab.statistics import exceeds, first_at
+from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
-from entp_lib.experiments.caveats import FLAT, rise
-from entp_lib.experiments.comparisons import Comparisons, Paired, measured
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, select, summary
-from entp_lib.experiments.measurements import Level, Measurement
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import TWINS, Arm, Plan, Tier, Variant
-from entp_lib.records.store import Record
-from entp_lib.statistics import exceeds, first_at
 from entp_lib.validation import require
 from entp_papers.entp.pairless import lookup, no_pairs_found
 

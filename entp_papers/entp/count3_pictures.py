@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from entp_lib.experiments import figures
-from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_name, select, summary
-from entp_lib.experiments.plans import TWINS
-from entp_lib.records.store import Record
+from entp_lab import figures
+from entp_lab.frames import ACCURACIES, curves, published, seconds_name, select, summary
+from entp_lab.plans import TWINS
+from entp_lab.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
 from entp_papers.entp.count3_steps import authors_log, step_ratios, way_of
 from entp_papers.entp.full_layers import FULL_LAYERS, SAME_STEPS

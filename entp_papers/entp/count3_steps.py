@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from entp_lab.budgets import training_operations
+from entp_lab.comparisons import measured
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import published, select
+from entp_lab.measurements import Measurement
+from entp_lab.plans import TWINS, PlannedRun, planned, run_of, with_seed, with_train
+from entp_lab.store import Record
 from entp_lib.config import TrainConfig
-from entp_lib.experiments.budgets import training_operations
-from entp_lib.experiments.comparisons import measured
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import published, select
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import TWINS, PlannedRun, planned, run_of, with_seed, with_train
-from entp_lib.records.store import Record
 from entp_papers.entp import count3
 from entp_papers.entp.pairless import lookup
 from entp_papers.entp.pilot_runs import SEED

@@ -20,15 +20,16 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import mean_table, summary
-from entp_lib.experiments.plans import TWINS, PlannedRun, planned_study
-from entp_lib.experiments.studies import Study, flat
-from entp_lib.records.resuming import trained
-from entp_lib.records.store import Record
+from entp_lab.configs import RunConfig
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import mean_table, summary
+from entp_lab.plans import TWINS, PlannedRun, planned_study
+from entp_lab.resume import trained
+from entp_lab.store import Record
+from entp_lab.studies import Study, flat
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Batch, Counting, Task, build_task, generator_for, loss_curve
-from entp_lib.training.evaluation import evaluate
 from entp_lib.validation import require
 from entp_papers.entp.count3 import TIERS
 from entp_papers.entp.pairless import every, grown
@@ -132,7 +133,7 @@ class AtEven(Counting):
         batch = super().batch(generator, size, evaluating)
         even_BT = batch.inputs_BT % 2 == 0
         even_BT[:, ::2] = False  # prefixes of 1, 3, ... elements
-        return replace(batch, wanted_BT=batch.wanted_BT & even_BT)
+        return replace(batch, scored_BT=batch.scored_BT & even_BT)
 
     def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
         off_N = logits_NV.argmax(-1) - targets_N
@@ -165,7 +166,7 @@ def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> di
         found |= {"position": scores["position"], score: 1 - scores["loss"]}
         found[f"{score}_by_position"] = [1 - loss for loss in scores["loss_by_position"]]
     batch = scored[PARITY].batch(generator_for("cpu", seed, "commonest"), sequences, evaluating=True)
-    cells = {"n": batch.wanted_BT.nonzero()[:, 1], "last": batch.inputs_BT[batch.wanted_BT], "odd": batch.targets_N % 2}
+    cells = {"n": batch.scored_BT.nonzero()[:, 1], "last": batch.inputs_BT[batch.scored_BT], "odd": batch.targets_N % 2}
     odd = pd.DataFrame(cells).groupby(["n", "last"])["odd"].agg(["mean", "size"])
     commonest = (odd["mean"].clip(lower=1 - odd["mean"]) * odd["size"]).sum() / odd["size"].sum()
     return found | {"commonest": float(commonest)}

@@ -11,14 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.experiments.budgets import EQUAL_OPERATIONS, SAME_PREFIXES, equal_operations
-from entp_lib.experiments.comparisons import Comparisons, Paired, measured
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import levels, paired, select, summary
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, planned, with_train
-from entp_lib.records.store import Record
-from entp_lib.statistics import to_figures
+from entp_lab.budgets import EQUAL_OPERATIONS, SAME_PREFIXES, equal_operations
+from entp_lab.comparisons import Comparisons, Paired, measured
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import levels, paired, select, summary
+from entp_lab.measurements import Measurement
+from entp_lab.plans import TWINS, Arm, PlannedRun, Tier, planned, with_train
+from entp_lab.statistics import to_figures
+from entp_lab.store import Record
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores

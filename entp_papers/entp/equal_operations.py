@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.experiments import budgets as cost
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, EQUAL_OPERATIONS
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import interval_text, select
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import PlannedRun, by_seed
-from entp_lib.records.store import Record
+from entp_lab import budgets as cost
+from entp_lab.budgets import EQUAL_FORWARDS, EQUAL_OPERATIONS
+from entp_lab.experiment import Experiment
+from entp_lab.frames import interval_text, select
+from entp_lab.measurements import Measurement
+from entp_lab.plans import PlannedRun, by_seed
+from entp_lab.store import Record
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_STEPS
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_WIDER

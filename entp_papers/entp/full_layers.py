@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
-from entp_lib.experiments.claims import answer, reference_claims
-from entp_lib.experiments.comparisons import Comparisons, Paired
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.plans import PlannedRun, by_seed, planned, run_of, with_seed
-from entp_lib.records.store import Record
-from entp_lib.statistics import mean_interval, ratio_interval
+from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
+from entp_lab.claims import answer, reference_claims
+from entp_lab.comparisons import Comparisons, Paired
+from entp_lab.experiment import Experiment
+from entp_lab.frames import paired, select, summary
+from entp_lab.plans import PlannedRun, by_seed, planned, run_of, with_seed
+from entp_lab.statistics import mean_interval, ratio_interval
+from entp_lab.store import Record
 from entp_papers.entp.count3 import UNSEEN
 from entp_papers.entp.pairless import no_pairs_found
 

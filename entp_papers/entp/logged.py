@@ -2,7 +2,7 @@
 
 A log tells at which step a model first has a score; what a step costs follows from the model, from the prefixes that
 are scored and from the batch. Steps come from ``results/reference/entp/logged_steps.csv``, multiply-adds from
-``entp_lib.models.costs``, for ENTP as this library computes it (the authors' program runs every prefix by itself and
+``entp_lib.costs``, for ENTP as this library computes it (the authors' program runs every prefix by itself and
 takes a quarter more). PyTorch's operation counter checks them on one sequence.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 import torch
 
+from entp_lab.experiment import Experiment
+from entp_lab.frames import published, select
+from entp_lab.measurements import Check
+from entp_lab.plans import TWINS, PlannedRun, planned_study
+from entp_lab.store import Record
+from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import published, select
-from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.plans import TWINS, PlannedRun, planned_study
-from entp_lib.models import costs
-from entp_lib.models.transformer import build_model
-from entp_lib.records.store import Record
+from entp_lib.model import build_model
 from entp_lib.validation import require
 
 NAME = "logged_steps"
@@ -44,12 +44,12 @@ def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]
     require(len(log) > 0, f"task = {task!r}, model = {model!r}: not among the authors' logged pairs")
     tokens, first, vocabulary, batch = SETTINGS[task]
     lengths, metrics = range(first, tokens + 1), {}
-    wanted_1T = torch.arange(1, tokens + 1)[None] >= first
+    scored_1T = torch.arange(1, tokens + 1)[None] >= first
     for arm in TWINS:
         cfg = ModelConfig.from_size(model, architecture=arm, vocab_size=vocabulary, max_length=tokens)
         network, inputs_1T = build_model(cfg, 0), torch.zeros(1, tokens, dtype=torch.long)
         with torch.no_grad():
-            counted = costs.counted(lambda run=network, x=inputs_1T: run(x, wanted_1T))
+            counted = costs.counted(lambda run=network, x=inputs_1T: run(x, scored_1T))
         forward = costs.training_pass(cfg, lengths, tokens)
         metrics[arm] = {"step": (1 + BACKWARD) * forward * batch, "forward": forward, "counted": counted}
     steps = log.pivot(index="level", columns="architecture", values="step").reindex(log["level"].unique())

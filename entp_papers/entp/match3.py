@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pandas as pd
 
+from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
+from entp_lab.comparisons import Comparisons, Paired, measured
+from entp_lab.experiment import Experiment
+from entp_lab.frames import paired, published, select, summary
+from entp_lab.measurements import Measurement
+from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
+from entp_lab.statistics import exceeds
+from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lib.experiments.comparisons import Comparisons, Paired, measured
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import paired, published, select, summary
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import TWINS, Arm, Plan, Tier, Variant
-from entp_lib.records.store import Record
-from entp_lib.statistics import exceeds
 from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
 from entp_papers.entp.pairless import within
 

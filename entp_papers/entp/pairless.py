@@ -22,11 +22,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import select, summary
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.records.store import Record, Store
+from entp_lab.configs import StudyConfig
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import select, summary
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.store import Record, Store
 from entp_lib.tasks import Chain, Counting, Task, Triplets, build_task, generator_for
 from entp_lib.tasks.chain import traces
 from entp_lib.tasks.counting import next_symbols

@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.experiments.budgets import MORE_STEPS, SAME_PREFIXES, training_operations
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model, with_train
-from entp_lib.records.store import Record
-from entp_lib.statistics import exceeds, reaches
+from entp_lab.budgets import MORE_STEPS, SAME_PREFIXES, training_operations
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model, with_train
+from entp_lab.statistics import exceeds, reaches
+from entp_lab.store import Record
 from entp_papers.entp.addition.experiment import BEST_ANSWERS
 from entp_papers.entp.addition.lengths import TIERS as LENGTHS
 from entp_papers.entp.addition.lengths import by_digits

@@ -21,17 +21,17 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from entp_lib import paths
+from entp_lab import figures, ledger_figures, paths
+from entp_lab.frames import select
+from entp_lab.generate_command import codec, codec_of
+from entp_lab.loading import load_model, load_run
+from entp_lab.parameters import NotebookParameters
+from entp_lab.statistics import to_figures
+from entp_lab.store import Record, Store
+from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.experiments import figures, ledger_figures
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.files import read_text, write_atomically
-from entp_lib.models import Transformer, costs
-from entp_lib.records.loading import load_model, load_run
-from entp_lib.records.store import Record, Store
-from entp_lib.reports.generation import codec, codec_of
-from entp_lib.statistics import to_figures
+from entp_lib.model import Transformer
 from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.triplets import Triplets
 from entp_lib.validation import require
@@ -192,8 +192,8 @@ def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
     """The likeliest next tokens after ``text``: columns ``token`` and ``probability``, at most ``most`` rows."""
     tokens_1T = who.tokens(text)[None]
     length = tokens_1T.shape[1]
-    wanted_1T = torch.arange(1, length + 1)[None] == length
-    p_V = who.model(tokens_1T, wanted_1T, torch.tensor([length]))[0].double().softmax(-1)
+    scored_1T = torch.arange(1, length + 1)[None] == length
+    p_V = who.model(tokens_1T, scored_1T, torch.tensor([length]))[0].double().softmax(-1)
     best = p_V.topk(min(most, len(p_V)))
     names = [who.word(i) or repr(who.decode([i])) for i in best.indices.tolist()]
     return pd.DataFrame({"token": names, "probability": best.values.tolist()})
@@ -380,7 +380,7 @@ def collect() -> dict[str, dict[str, Any]]:
 
 
 def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
-    """Multiply-adds of all next tokens of a sequence, the output layer left out (``entp_lib.models.costs``)."""
+    """Multiply-adds of all next tokens of a sequence, the output layer left out (``entp_lib.costs``)."""
     cfg = ModelConfig(kind, n_layers=layers, n_heads=1, width=width, vocab_size=1, max_length=tokens)
     each = costs.encoder_token if kind == "entp" else costs.decoder_token
     return sum(each(cfg, n) - costs.head(cfg) for n in range(1, tokens + 1))

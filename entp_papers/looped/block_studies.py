@@ -9,7 +9,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from entp_lib.experiments.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, largest
 from entp_papers.looped import blocks
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits
 from entp_papers.looped.fleq_machine import ROLES, Frame, Maker

@@ -7,7 +7,7 @@ import torch
 from numpy import ndarray
 from scipy.special import softmax
 
-from entp_lib.experiments.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, largest
 from entp_papers.looped import algorithms
 from entp_papers.looped.blocks import inverse_sum
 from entp_papers.looped.circuits import add_words, branch, flag_of_word, pointer_bits, to_bits, to_unsigned

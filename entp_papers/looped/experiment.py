@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import published
-from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.studies import by_study, checker, frame, of_study, plan_studies
-from entp_lib.records.store import Record
-from entp_lib.statistics import reaches, to_figures
+from entp_lab.experiment import Experiment
+from entp_lab.frames import published
+from entp_lab.measurements import Check
+from entp_lab.statistics import reaches, to_figures
+from entp_lab.store import Record
+from entp_lab.studies import by_study, checker, frame, of_study, plan_studies
 from entp_papers.looped.block_studies import slope
 
 WIDEST = 8  # of a block, in d + 1: taken as of order d

@@ -14,12 +14,11 @@ from matplotlib.patches import Patch
 from PIL import Image
 from scipy.optimize import isotonic_regression
 
-from entp_lib import paths
-from entp_lib.experiments import figures
-from entp_lib.experiments.figures import OTHERS
-from entp_lib.experiments.studies import frame, of_study
+from entp_lab import figures, paths
+from entp_lab.figures import OTHERS
+from entp_lab.store import Record
+from entp_lab.studies import frame, of_study
 from entp_lib.files import write_atomically
-from entp_lib.records.store import Record
 
 BITS = ListedColormap(["#882255", "#F5F5F5", "#999933"])  # -1, 0, 1
 TARGETS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9")  # by head

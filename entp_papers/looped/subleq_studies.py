@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.experiments.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, largest
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned

@@ -15,7 +15,7 @@ STUDIES = {
     "scratchpad_training": "training:training_study",
 }
 
-# Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).
+# Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 RESUMABLE = ("scratchpad_training",)
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.

@@ -17,10 +17,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from entp_lab.studies import Study, columns, largest, scale_up
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, columns, largest, scale_up
-from entp_lib.models import Transformer, build_model
-from entp_lib.models.decoding import Cache, cached_logits
+from entp_lib.decoding import Cache, cached_logits
+from entp_lib.model import Transformer, build_model
 from entp_lib.tasks.base import Batch
 from entp_papers.scratchpad.format import (
     DELIMITER,
@@ -63,7 +63,7 @@ def random_model(architecture: str, positions: str, seed: int, max_length: int =
 
 def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The sum of losses over the counted tokens, in nats, and its gradient by every parameter (zeros where none)."""
-    logits_NV = model(batch.inputs_BT, batch.wanted_BT, **batch.relations())
+    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.relations())
     loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
     return loss.detach(), torch.autograd.grad(loss, tuple(model.parameters()), materialize_grads=True)
 

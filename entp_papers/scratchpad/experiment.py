@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.experiments.comparisons import Comparisons, Paired
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import by_study, checker, frame, long, of_study, plan_studies
-from entp_lib.records.store import Record
-from entp_lib.statistics import to_figures
+from entp_lab.comparisons import Comparisons, Paired
+from entp_lab.experiment import Experiment
+from entp_lab.measurements import Check
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.statistics import to_figures
+from entp_lab.store import Record
+from entp_lab.studies import by_study, checker, frame, long, of_study, plan_studies
 
 NOTEBOOK = "13_inductive_scratchpad"
 SCHEMES = ["learned", "rotary", "alibi", "none"]

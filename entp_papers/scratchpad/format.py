@@ -141,13 +141,13 @@ def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
     def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
         return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
 
-    wanted_BT = table([row.counted[1:] for row in rows], False)
+    scored_BT = table([row.counted[1:] for row in rows], False)
     inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], END) for part in (slice(-1), slice(1, None)))
     if not any(any(row.groups) or row.positions != tuple(range(len(row.tokens))) for row in rows):
-        return Batch(inputs_BT, targets_BT, wanted_BT)
+        return Batch(inputs_BT, targets_BT, scored_BT)
     positions_BT = table([row.positions[:-1] for row in rows], 0)
     mask_BTT = group_mask(table([row.groups[:-1] for row in rows], -1))
-    return Batch(inputs_BT, targets_BT, wanted_BT, positions_BT=positions_BT, mask_BTT=mask_BTT)
+    return Batch(inputs_BT, targets_BT, scored_BT, positions_BT=positions_BT, mask_BTT=mask_BTT)
 
 
 def group_mask(groups_BT: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from entp_lib.experiments.studies import largest
-from entp_lib.models import Transformer
-from entp_lib.models.decoding import Cache, cached_logits
+from entp_lab.studies import largest
+from entp_lib.decoding import Cache, cached_logits
+from entp_lib.model import Transformer
 from entp_papers.scratchpad.format import DELIMITER, END, START, Tokens, group_mask, memory_of
 
 Limits = tuple[int, int]  # the most tokens of a state, and the most states
@@ -62,8 +62,8 @@ class Reader:
     def run(self, tokens: Sequence[int], **relations: Tensor) -> Tensor:
         """Logits (V,) after the last of some tokens, read from nothing."""
         self.forwards += len(tokens)
-        wanted_BT = torch.arange(len(tokens))[None] == len(tokens) - 1
-        return self.model(torch.tensor([tokens]), wanted_BT, **relations)[0]
+        scored_BT = torch.arange(len(tokens))[None] == len(tokens) - 1
+        return self.model(torch.tensor([tokens]), scored_BT, **relations)[0]
 
     def extend(self, cache: Cache, tokens: Sequence[int]) -> Tensor:
         """Logits (V,) after further tokens, whose keys and values ``cache`` keeps; positions go on counting."""

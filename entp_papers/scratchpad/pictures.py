@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
-from entp_lib.experiments.figures import PALETTE, Look, heat, interval, lines
+from entp_lab.figures import PALETTE, Look, heat, interval, lines
 from entp_papers.scratchpad.format import Row, batch_of
 
 SEEN = ListedColormap(["#F2F2F2", "#56B4E9", "#0072B2"])  # hidden, the memory, the own group

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from entp_lab import resume as resuming
+from entp_lab.studies import Study, columns, descend
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.experiments.studies import Study, columns, descend
-from entp_lib.models import build_model
-from entp_lib.records import resuming
+from entp_lib.model import build_model
 from entp_lib.tasks.base import Batch, seed_from
-from entp_lib.training.loop import learning_rate, make_optimizer
+from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
 from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, ordinary, segments_of
 from entp_papers.scratchpad.generation import EXACT_WAYS, Limits, compare_written, write, write_many
@@ -98,8 +98,8 @@ def train_on(setting: ScratchpadConfig, train: TrainConfig, seed: int) -> tuple[
         batch = setting.batch(setting.draw(train.batch_size, setting.train_sizes, "train", seed, step))
         count = len(batch.targets_N)
         parts = (
-            F.cross_entropy(model(batch.inputs_BT, part), batch.targets_BT[part.wanted_BT], reduction="sum") / count
-            for part in model.plan(batch.wanted_BT)
+            F.cross_entropy(model(batch.inputs_BT, part), batch.targets_BT[part.scored_BT], reduction="sum") / count
+            for part in model.plan(batch.scored_BT)
         )
         losses.append(descend(model, optimizer, parts, learning_rate(step, train), train.grad_clip))
     return model.eval(), losses
@@ -111,7 +111,7 @@ def state_errors(model: nn.Module, setting: ScratchpadConfig, examples: Sequence
     wrong: dict[int, list[bool]] = {}
     for example in examples:
         batch, seen = setting.batch([example]), setting.shown(example)
-        right_N = model(batch.inputs_BT, batch.wanted_BT).argmax(-1) == batch.targets_N
+        right_N = model(batch.inputs_BT, batch.scored_BT).argmax(-1) == batch.targets_N
         lengths = [len(segment) for segment in segments_of(seen)[seen.given :]]
         for number, right in enumerate(right_N.split(lengths)):
             wrong.setdefault(number, []).append(not bool(right.all()))

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entp_lib import paths
-from entp_lib.__main__ import main
-from entp_lib.corpora import cache, sources
-from entp_lib.corpora.cache import Recipe, open_tokens, splitter
-from entp_lib.corpora.sources import TextFile, source_of
-from entp_lib.corpora.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs
+from entp_lab import paths
+from entp_lab.cli import main
+from entp_lib.data import cache, sources
+from entp_lib.data.cache import Recipe, open_tokens, splitter
+from entp_lib.data.sources import TextFile, source_of
+from entp_lib.data.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs
 from entp_lib.validation import ConfigError
 
 SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
@@ -44,10 +44,10 @@ def recipe(corpus, tokenizer="bytes", vocabulary=0, split="hash", held_out=0.2, 
     return Recipe(corpus, checksum, tokenizer, vocabulary, split, held_out)
 
 
-def reopened(wanted):
+def reopened(scored):
     """The tokens as another process would find them."""
     open_tokens.cache_clear()
-    return open_tokens(wanted)
+    return open_tokens(scored)
 
 
 # Sources
@@ -254,15 +254,15 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_tokens_are_made_again_with_a_line_in_the_log(file, damage, caplog):
-    wanted = recipe(file(SPEECHES))
-    before = bytes(reopened(wanted).train)
+    scored = recipe(file(SPEECHES))
+    before = bytes(reopened(scored).train)
     (meta,) = paths.corpora().glob("*/meta.json")
     damage(meta.parent)
-    with caplog.at_level(logging.WARNING, "entp_lib.corpora.cache"):
-        assert bytes(reopened(wanted).train) == before
+    with caplog.at_level(logging.WARNING, "entp_lib.data.cache"):
+        assert bytes(reopened(scored).train) == before
     assert "damaged and made again" in caplog.text
     caplog.clear()
-    reopened(wanted)
+    reopened(scored)
     assert not caplog.text
 
 
@@ -285,16 +285,16 @@ def test_a_text_that_grows_while_its_tokens_are_made_is_refused(file, monkeypatc
 
 
 def test_an_interrupted_encoding_leaves_nothing_behind(file, monkeypatch):
-    wanted = recipe(file(SPEECHES))
+    scored = recipe(file(SPEECHES))
 
     def interrupted(self, texts, ended):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Bytes, "encode", interrupted)
-        reopened(wanted)
+        reopened(scored)
     assert not [p for p in paths.corpora().iterdir() if p.is_dir()]
-    assert len(reopened(wanted).train)
+    assert len(reopened(scored).train)
 
 
 def test_an_empty_part_is_named(file):

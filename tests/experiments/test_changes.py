@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib import paths
-from entp_lib.experiments.compare_with_committed import by_tier, committed, committed_comparison
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.figures import describe_records, tier_note
-from entp_lib.experiments.frames import describe
-from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
-from entp_lib.experiments.plans import twins
-from entp_lib.models.entp import token_forwards
-from entp_lib.records.loading import load_model
-from entp_lib.records.store import Store
-from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import launcher
-from entp_lib.reports.notebooks import checked_for_all, notebook_paths
+from entp_lab import paths
+from entp_lab import run_command as launcher
+from entp_lab.compare_with_committed import by_tier, committed, committed_comparison
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.figures import describe_records, tier_note
+from entp_lab.frames import describe
+from entp_lab.loading import load_model
+from entp_lab.notebooks import checked_for_all, notebook_paths
+from entp_lab.parameters import NotebookParameters, notebook_parameters
+from entp_lab.plans import twins
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import Store
+from entp_lib.entp import token_forwards
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
@@ -30,7 +30,7 @@ from entp_papers.entp.in_context.experiment import IN_CONTEXT
 from entp_papers.entp.in_context.tables import with_quick
 
 
-def wanted(name, tier="quick", **changes):
+def scored(name, tier="quick", **changes):
     """The runs of an experiment with changes, whose names have _ for the first dot."""
     asked = {key.replace("_", ".", 1): value for key, value in changes.items()}
     return EXPERIMENTS[name].runs_for(NotebookParameters(tier=tier, seeds=1, changes=asked))
@@ -66,13 +66,13 @@ def test_names_are_checked_with_the_parameters(changes, message):
 )
 def test_values_are_checked_before_anything_runs(changes, message):
     with pytest.raises(ConfigError, match=f"^changes: .*{message}"):
-        wanted("count3", **changes)
+        scored("count3", **changes)
 
 
 @settings(max_examples=12)
 @given(st.integers(6, 40), st.integers(1, 4).map(lambda n: 16 * n), st.integers(1, 5000))
 def test_every_run_is_changed_alike_and_nothing_else_is(length, width, steps):
-    store, runs = wanted("count3", task_length=length, model_width=width, train_steps=steps)
+    store, runs = scored("count3", task_length=length, model_width=width, train_steps=steps)
     plain = COUNT3.plan("quick", 1)
     assert store.root == paths.results() / "own"
     for before, after in zip(plain, runs, strict=True):
@@ -93,15 +93,15 @@ def test_every_run_is_changed_alike_and_nothing_else_is(length, width, steps):
     ],
 )
 def test_a_decoder_at_equal_compute_keeps_entps_of_the_changed_task(experiment, tier, changes):
-    _, runs = wanted(experiment, tier=tier, **changes)
+    _, runs = scored(experiment, tier=tier, **changes)
     longer = next(run for run in runs if run.labels["arm"] == "longer")
     same = {k: v for k, v in longer.labels.items() if k not in ("arm", "architecture", "changed")}
     entp = next(run for run in runs if run.labels["arm"] == "entp" and same.items() <= run.labels.items())
     spent = {}
     for run in (longer, entp):
         task = build_task(run.config.task, run.config.task_params)
-        wanted_BT = task.wanted_sample()
-        each = token_forwards(run.config.model.architecture, wanted_BT) / len(wanted_BT)
+        scored_BT = task.scored_sample()
+        each = token_forwards(run.config.model.architecture, scored_BT) / len(scored_BT)
         spent[run.labels["arm"]] = run.config.steps * each
     assert spent["longer"] == pytest.approx(spent["entp"], rel=0.05)
 
@@ -204,7 +204,7 @@ def test_a_misspelt_name_is_named(cells):
 
 def test_python_without_checks_is_refused():
     """What a notebook asserts would hold whatever it found."""
-    code = "from entp_lib.experiments.parameters import NotebookParameters; NotebookParameters()"
+    code = "from entp_lab.parameters import NotebookParameters; NotebookParameters()"
     for options, status in ((["-O"], 1), ([], 0)):
         command = [sys.executable, *options, "-c", code]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONOPTIMIZE"}

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib import paths
-from entp_lib.experiments import claims
-from entp_lib.experiments.claims import judge, verdict
-from entp_lib.experiments.measurements import Check, Level, Measurement, Observation, priority
-from entp_lib.statistics import exceeds
+from entp_lab import claims, paths
+from entp_lab.claims import judge, verdict
+from entp_lab.measurements import Check, Level, Measurement, Observation, priority
+from entp_lab.statistics import exceeds
 
 
 @pytest.mark.parametrize(

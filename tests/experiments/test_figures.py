@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from entp_lib.experiments import figures
-from entp_lib.records.store import Record, RecordError
-from entp_lib.reports import site
+from entp_lab import figures, site
+from entp_lab.store import Record, RecordError
 
 
 @pytest.fixture(autouse=True)

@@ -7,23 +7,15 @@ import pandas as pd
 import pytest
 from made_up import record_of
 
+from entp_lab.budgets import equal_forwards, equal_operations, layer_tokens, training_operations
+from entp_lab.caveats import FLAT, still_improving
+from entp_lab.comparisons import Comparisons, Paired
+from entp_lab.figures import COMPUTE, lines, panels
+from entp_lab.frames import at_equal_compute, compared, curves, gap_table, paired, seconds_name, summary
+from entp_lab.measurements import Measurement
+from entp_lab.plans import Arm, Plan, Tier, Variant, planned_study, run_of
+from entp_lab.store import Record
 from entp_lib.config import TrainConfig
-from entp_lib.experiments.budgets import equal_forwards, equal_operations, layer_tokens, training_operations
-from entp_lib.experiments.caveats import FLAT, still_improving
-from entp_lib.experiments.comparisons import Comparisons, Paired
-from entp_lib.experiments.figures import COMPUTE, lines, panels
-from entp_lib.experiments.frames import (
-    at_equal_compute,
-    compared,
-    curves,
-    gap_table,
-    paired,
-    seconds_name,
-    summary,
-)
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import Arm, Plan, Tier, Variant, planned_study, run_of
-from entp_lib.records.store import Record
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 

@@ -4,11 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from entp_lib import paths
-from entp_lib.config import StudyConfig
-from entp_lib.experiments import settings
-from entp_lib.experiments.settings import differing_settings, parsed, stated_settings
-from entp_lib.registry import EXPERIMENTS
+from entp_lab import paths, settings
+from entp_lab.configs import StudyConfig
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.settings import differing_settings, parsed, stated_settings
 from entp_lib.validation import ConfigError
 
 

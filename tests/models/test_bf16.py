@@ -8,14 +8,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from entp_lib import entp, kernels
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model, entp, kernels
-from entp_lib.models.kernels import bf16, gelu
+from entp_lib.kernels import bf16, gelu
+from entp_lib.model import build_model
 
 CHOOSE = """
 import torch
-from entp_lib.models import kernels
-from entp_lib.models.kernels import bf16, gelu
+from entp_lib import kernels
+from entp_lib.kernels import bf16, gelu
 print(kernels.names())
 active, slope = gelu.with_slope()[1](torch.ones(3, 5).bfloat16())
 print(active.shape == slope.shape == (3, 5))
@@ -31,10 +32,10 @@ def logits_and_gradients(architecture, method, half):
         for p in model.parameters():
             p.add_(0.1 * torch.randn(p.shape, generator=generator))
     tokens_BT = torch.randint(11, (5, 9), generator=generator)
-    wanted_BT = torch.rand(5, 9, generator=generator) < 0.6
-    wanted_BT[:, :3] = False  # behind every prompt
+    scored_BT = torch.rand(5, 9, generator=generator) < 0.6
+    scored_BT[:, :3] = False  # behind every prompt
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-        logits_NV = model(tokens_BT, wanted_BT, torch.full((5,), 3))
+        logits_NV = model(tokens_BT, scored_BT, torch.full((5,), 3))
     weights_NV = torch.randn(logits_NV.shape, generator=generator)
     (logits_NV.float() * weights_NV).sum().backward()
     return [logits_NV.detach().float(), *(p.grad for p in model.parameters())]

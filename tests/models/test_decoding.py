@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lib.config import ARCHITECTURES, ModelConfig
-from entp_lib.models import build_model
-from entp_lib.models.decoding import Cache, beam_search, cached_logits, filtered, generate
+from entp_lib.decoding import Cache, beam_search, cached_logits, filtered, generate
+from entp_lib.model import build_model
 
 PROMPT = torch.tensor([[3, 1, 4], [1, 5, 2]])
 
@@ -23,9 +23,9 @@ def model_of(architecture, n_layers=2, dtype=torch.float64, vocab=6, **changes):
 
 
 def last_logits(model, tokens_BT):
-    wanted = torch.zeros_like(tokens_BT, dtype=torch.bool)
-    wanted[:, -1] = True
-    return model(tokens_BT, wanted)
+    scored = torch.zeros_like(tokens_BT, dtype=torch.bool)
+    scored[:, -1] = True
+    return model(tokens_BT, scored)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -82,9 +82,9 @@ def test_greedy_takes_the_largest_logit_at_every_step(architecture):
     assert model.training
     model.entp_method = "reference"
     for t in range(3, 8):
-        wanted = torch.zeros(2, t, dtype=torch.bool)
-        wanted[:, -1] = True
-        assert torch.equal(model(out[:, :t], wanted, torch.tensor([3, 3])).argmax(-1), out[:, t])
+        scored = torch.zeros(2, t, dtype=torch.bool)
+        scored[:, -1] = True
+        assert torch.equal(model(out[:, :t], scored, torch.tensor([3, 3])).argmax(-1), out[:, t])
 
 
 @pytest.mark.parametrize("architecture", ["prefix_decoder", "entp"])
@@ -95,9 +95,9 @@ def test_one_beam_is_greedy_and_enough_beams_are_exhaustive(architecture):
     scores = {}
     for tail in itertools.product(range(4), repeat=3):
         x = torch.tensor([[*prompt.tolist(), *tail]])
-        wanted = torch.zeros_like(x, dtype=torch.bool)
-        wanted[:, 1:4] = True
-        logits = model(x, wanted, torch.tensor([2]))
+        scored = torch.zeros_like(x, dtype=torch.bool)
+        scored[:, 1:4] = True
+        logits = model(x, scored, torch.tensor([2]))
         scores[tail] = float(F.log_softmax(logits, -1)[range(3), list(tail)].sum().detach())
     found, best = beam_search(model, prompt, 3, 16)
     expected = sorted(scores, key=scores.get, reverse=True)[:16]

@@ -1,6 +1,6 @@
 """Defaults, bad arguments, compilation and devices of the model's call.
 
-Letters: B batch, T tokens, N wanted positions.
+Letters: B batch, T tokens, N scored positions.
 """
 
 import pytest
@@ -8,7 +8,7 @@ import torch
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model
+from entp_lib.model import build_model
 from entp_lib.validation import ConfigError
 
 PROMPTS = torch.tensor([1, 3, 6])
@@ -31,11 +31,11 @@ def arguments(model, inputs_BT):
     ("architecture", "method"),
     [("decoder", "fast"), ("prefix_decoder", "fast"), ("entp", "reference"), ("entp", "fast"), ("hybrid", "packed")],
 )
-def test_all_positions_are_wanted_unless_some_are(small_model, inputs_BT, architecture, method):
+def test_all_positions_are_scored_unless_some_are(small_model, inputs_BT, architecture, method):
     model = small_model(architecture, n_layers=3)
     model.entp_method = method
-    prompts, wanted_BT = arguments(model, inputs_BT)
-    torch.testing.assert_close(model(inputs_BT, **prompts), model(inputs_BT, wanted_BT, **prompts), rtol=0, atol=0)
+    prompts, scored_BT = arguments(model, inputs_BT)
+    torch.testing.assert_close(model(inputs_BT, **prompts), model(inputs_BT, scored_BT, **prompts), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_a_compiled_model_is_one_graph_and_the_same_function(small_model, inputs
 
 def test_one_graph_of_full_layers_takes_a_part_and_says_so(small_model, inputs_BT):
     model, inputs_BT = small_model("entp"), inputs_BT[:, :3]
-    wanted_BT = torch.tensor([[1, 0, 1], [0, 0, 1], [0, 1, 0]]).bool()
+    scored_BT = torch.tensor([[1, 0, 1], [0, 0, 1], [0, 1, 0]]).bool()
     whole, broken = (torch.compile(model, fullgraph=full, backend="eager", dynamic=False) for full in (True, False))
-    expected_NV, (part,) = model(inputs_BT, wanted_BT), model.plan(wanted_BT)
+    expected_NV, (part,) = model(inputs_BT, scored_BT), model.plan(scored_BT)
     with pytest.raises(RuntimeError, match="model.plan"):
-        whole(inputs_BT, wanted_BT)
+        whole(inputs_BT, scored_BT)
     with torch.no_grad():
-        for found_NV in (whole(inputs_BT, part), broken(inputs_BT, wanted_BT)):
+        for found_NV in (whole(inputs_BT, part), broken(inputs_BT, scored_BT)):
             torch.testing.assert_close(found_NV, expected_NV)
     torch.compiler.reset()
 
@@ -87,8 +87,8 @@ def test_the_meta_device_computes_shapes(architecture):
         (dict(inputs=torch.ones(3, 13, dtype=torch.long)), "max_length"),
         (dict(inputs=torch.full((3, 6), 11)), "token id 11"),
         (dict(inputs=torch.full((3, 6), -2)), "token id -2"),
-        (dict(wanted=torch.ones(3, 5, dtype=torch.bool)), "wanted"),
-        (dict(wanted=torch.ones(3, 6, dtype=torch.int)), "wanted"),
+        (dict(scored=torch.ones(3, 5, dtype=torch.bool)), "scored"),
+        (dict(scored=torch.ones(3, 6, dtype=torch.int)), "scored"),
         (dict(positions_BT=[[0] * 6] * 3), "positions"),
         (dict(positions_BT=torch.zeros(3, 5, dtype=torch.long)), "positions"),
         (dict(positions_BT=torch.zeros(3, 6, dtype=torch.uint8)), "positions"),  # bytes would wrap in distances

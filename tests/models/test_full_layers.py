@@ -5,8 +5,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from entp_lib import costs, entp, kernels
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model, costs, entp, kernels
+from entp_lib.model import build_model
 
 
 def test_token_forwards_count_every_layer_by_itself():
@@ -26,8 +27,8 @@ def test_counted_costs_are_what_is_computed(full, monkeypatch):
     cfg = ModelConfig("entp", 5, 2, 32, 11, 12).with_full_layers(full)
     model, x_BT = build_model(cfg), torch.zeros(1, 12, dtype=torch.long)
     lengths = (3, 7, 12)
-    wanted_BT = torch.zeros(1, 12, dtype=torch.bool)
-    wanted_BT[0, [n - 1 for n in lengths]] = True
+    scored_BT = torch.zeros(1, 12, dtype=torch.bool)
+    scored_BT[0, [n - 1 for n in lengths]] = True
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(x_BT, wanted_BT)
+        model(x_BT, scored_BT)
     assert counter.get_total_flops() // 2 == costs.training_pass(cfg, lengths, 12)

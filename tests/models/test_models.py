@@ -1,6 +1,6 @@
 """Properties of the three architectures, and parity with GPT-2.
 
-Letters: B batch, T tokens, N wanted positions, V vocabulary.
+Letters: B batch, T tokens, N scored positions, V vocabulary.
 """
 
 import functools
@@ -11,10 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entp_lib import entp
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import SIZES, ModelConfig
-from entp_lib.models import build_model, entp, grouping, packing, parameter_count
-from entp_lib.models.transformer import Transformer
+from entp_lib.kernels import grouping, packing
+from entp_lib.model import Transformer, build_model, parameter_count
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.libraries import copy_gpt2
 
@@ -29,9 +30,9 @@ def everywhere(inputs):
 
 def only(t, inputs):
     """Position ``t`` of every row."""
-    wanted = torch.zeros(inputs.shape[:2], dtype=torch.bool)
-    wanted[:, t] = True
-    return wanted
+    scored = torch.zeros(inputs.shape[:2], dtype=torch.bool)
+    scored[:, t] = True
+    return scored
 
 
 def gradients(model, out):
@@ -53,11 +54,11 @@ def test_output_does_not_depend_on_later_tokens(small_model, architecture, t):
     model, x = small_model(architecture), tokens()
     later = x.clone()
     later[:, t + 1 :] = (later[:, t + 1 :] + 1) % 11
-    wanted = only(t, x)
-    torch.testing.assert_close(model(x, wanted), model(later, wanted), rtol=0, atol=1e-12)
+    scored = only(t, x)
+    torch.testing.assert_close(model(x, scored), model(later, scored), rtol=0, atol=1e-12)
     earlier = x.clone()
     earlier[:, 0] = (earlier[:, 0] + 1) % 11
-    assert not torch.allclose(model(x, wanted), model(earlier, wanted))
+    assert not torch.allclose(model(x, scored), model(earlier, scored))
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
@@ -90,13 +91,13 @@ def test_earlier_hidden_states_are_revised_by_entp_alone(small_model, architectu
     budget=st.integers(6, 60),
 )
 def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
-    wanted = torch.tensor(rows)
-    parts = [part.wanted_BT for part in entp.plan(wanted, budget, pack=False)]
-    assert torch.equal(sum(part.int() for part in parts), wanted.int())
+    scored = torch.tensor(rows)
+    parts = [part.scored_BT for part in entp.plan(scored, budget, pack=False)]
+    assert torch.equal(sum(part.int() for part in parts), scored.int())
     assert all(part.any() and entp.token_forwards("entp", part) <= budget for part in parts)
-    work = entp.token_forwards("entp", wanted)
+    work = entp.token_forwards("entp", scored)
     assert work == sum(t + 1 for row in rows for t in range(6) if row[t])
-    assert entp.token_forwards("decoder", wanted) == 6 * len(rows)
+    assert entp.token_forwards("decoder", scored) == 6 * len(rows)
     assert len(parts) <= 1 + 2 * work // (budget - 5)  # no part but the last is less than about half full
 
 
@@ -110,7 +111,7 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch, metho
     model.entp_method = method
     model(x, everywhere(x)).sum().backward()
     assert max(held) <= 17 and sum(held) == work
-    monkeypatch.setattr("entp_lib.models.arguments.can_look", lambda x: False)  # as on a GPU
+    monkeypatch.setattr("entp_lib.arguments.can_look", lambda x: False)  # as on a GPU
     assert torch.equal(model(x), model(x, everywhere(x)))
 
 
@@ -261,12 +262,12 @@ def test_models_are_gpt2_with_their_own_masks(gpt2):
         unmasked = torch.zeros(2, 1, t + 1, t + 1, dtype=torch.float64)  # added to the scores: nothing is hidden
         torch.testing.assert_close(found[:, t], theirs(x[:, : t + 1], attention_mask=unmasked).logits[:, -1], **near)
     hidden = torch.full((7, 7), torch.finfo(torch.float64).min, dtype=torch.float64).triu(1)
-    added, wanted = hidden.repeat(2, 1, 1, 1), torch.zeros(2, 7, dtype=torch.bool)
+    added, scored = hidden.repeat(2, 1, 1, 1), torch.zeros(2, 7, dtype=torch.bool)
     for row, n in enumerate((5, 2)):
         added[row, :, :n, :n] = 0
-        wanted[row, n - 1 :] = True
-    found = ours["prefix_decoder"](x, wanted, torch.tensor([5, 2]))
-    torch.testing.assert_close(found, theirs(x, attention_mask=added).logits[wanted], **near)
+        scored[row, n - 1 :] = True
+    found = ours["prefix_decoder"](x, scored, torch.tensor([5, 2]))
+    torch.testing.assert_close(found, theirs(x, attention_mask=added).logits[scored], **near)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Position ids, positional schemes and masks by row, in every architecture, against a computation by hand.
 
-Letters: B batch, T tokens, N wanted positions, H heads, K head width.
+Letters: B batch, T tokens, N scored positions, H heads, K head width.
 """
 
 import math
@@ -11,11 +11,12 @@ from conftest import spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from entp_lib import entp, kernels
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model, entp, kernels
-from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.models.positions import SCHEMES
+from entp_lib.decoding import Cache, cached_logits
+from entp_lib.model import build_model
+from entp_lib.positions import SCHEMES
 from entp_lib.validation import ConfigError
 
 LENGTH = 7
@@ -30,11 +31,11 @@ def model_of(architecture, positions, n_layers=3, n_heads=2, full_layers=None, s
     return model.eval()
 
 
-def by_hand(model, inputs_BT, wanted_BT, prompts_B, positions_BT, mask_BTT):
-    """Every wanted position from its prefix alone, one head and one query after the other in spirit."""
+def by_hand(model, inputs_BT, scored_BT, prompts_B, positions_BT, mask_BTT):
+    """Every scored position from its prefix alone, one head and one query after the other in spirit."""
     cfg, rows = model.cfg, []
     causal_layers = cfg.n_layers - cfg.recomputed_layers
-    for b, t in wanted_BT.nonzero().tolist():
+    for b, t in scored_BT.nonzero().tolist():
         n = t + 1
         ids = positions_BT[b, :n]
         x = model.embedding(inputs_BT[b, :n])
@@ -110,7 +111,7 @@ def drawn(seed, batch=3, length=LENGTH):
 def test_every_way_of_computing_equals_the_definition(
     kind, positions, method, layers, own_ids, own_mask, continuous, half, share, seed
 ):
-    """Outputs and every parameter's gradient, in fp64 and in fp32, rows without a wanted position among them."""
+    """Outputs and every parameter's gradient, in fp64 and in fp32, rows without a scored position among them."""
     layers = max(layers, 3 if kind[1] else 1)
     model = model_of(kind[0], positions, layers, 2, kind[1], seed, continuous).to(
         torch.float32 if half else torch.float64
@@ -119,14 +120,14 @@ def test_every_way_of_computing_equals_the_definition(
     generator = torch.Generator().manual_seed(seed)
     if continuous:
         inputs_BT = torch.randn(*inputs_BT.shape, 3, generator=generator).to(model.ln_f.weight)
-    wanted_BT = torch.rand(positions_BT.shape, generator=generator) < share
-    wanted_BT[1, -1] = True
+    scored_BT = torch.rand(positions_BT.shape, generator=generator) < share
+    scored_BT[1, -1] = True
     prompts_B = torch.tensor([1, 3, 6]) if model.cfg.open_prompt else None
     if prompts_B is not None:
-        wanted_BT &= torch.arange(LENGTH) >= prompts_B[:, None] - 1
+        scored_BT &= torch.arange(LENGTH) >= prompts_B[:, None] - 1
     ids_BT = positions_BT if own_ids else torch.arange(LENGTH).expand_as(positions_BT)
     seen_BTT = mask_BTT if own_mask else torch.ones_like(mask_BTT)
-    slow = by_hand(model, inputs_BT, wanted_BT, prompts_B, ids_BT, seen_BTT)
+    slow = by_hand(model, inputs_BT, scored_BT, prompts_B, ids_BT, seen_BTT)
     slow_grads = gradients(model, slow)
     model.entp_method = "packed" if "packed" in method else "reference" if method == "reference" else "fast"
     arguments = (prompts_B, positions_BT if own_ids else None, mask_BTT if own_mask else None)
@@ -138,15 +139,15 @@ def test_every_way_of_computing_equals_the_definition(
             patch.setattr(kernels.mlp, "BLOCK", 2 * 5 * 64 + 1)
         if "parts" in method:
             patch.setattr(entp, "micro_batch_tokens", lambda *_: 9)
-            parts = model.plan(wanted_BT)
-            assert torch.equal(sum(part.wanted_BT.int() for part in parts), wanted_BT.int())
+            parts = model.plan(scored_BT)
+            assert torch.equal(sum(part.scored_BT.int() for part in parts), scored_BT.int())
             assert len(parts) > 1 or model.cfg.recomputed_layers < 2 or share < 1
             found = slow.new_zeros(slow.shape)
             for part in parts:
-                places = part.wanted_BT[wanted_BT].nonzero()[:, 0]
+                places = part.scored_BT[scored_BT].nonzero()[:, 0]
                 found = found.index_copy(0, places, model(inputs_BT, part, *arguments))
         else:
-            found = model(inputs_BT, wanted_BT, *arguments)
+            found = model(inputs_BT, scored_BT, *arguments)
         found_grads = gradients(model, found)
     assert_near(found.detach(), slow.detach(), half=half)
     for name, grad in found_grads.items():
@@ -166,9 +167,9 @@ def test_schemes_without_a_table_share_all_weights(positions):
     model, learned = model_of("entp", positions), model_of("entp", "learned")
     assert {n for n, _ in learned.named_parameters()} - {n for n, _ in model.named_parameters()} == {"positions.weight"}
     inputs_BT, positions_BT, _ = drawn(1)
-    wanted_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
-    moved = model(inputs_BT, wanted_BT, positions_BT=positions_BT + 1000)
-    torch.testing.assert_close(moved, model(inputs_BT, wanted_BT, positions_BT=positions_BT))
+    scored_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
+    moved = model(inputs_BT, scored_BT, positions_BT=positions_BT + 1000)
+    torch.testing.assert_close(moved, model(inputs_BT, scored_BT, positions_BT=positions_BT))
 
 
 @pytest.mark.parametrize(
@@ -180,5 +181,5 @@ def test_a_cache_with_ids_equals_none(positions, sizes):
     for size in sizes:
         new, stop = slice(stop, stop + size), stop + size
         found = cached_logits(model, inputs_BT[:, new], cache, positions_BT=positions_BT[:, new])
-        wanted_BT = torch.arange(stop).expand(3, -1) == stop - 1
-        assert_near(found, model(inputs_BT[:, :stop], wanted_BT, None, positions_BT[:, :stop]))
+        scored_BT = torch.arange(stop).expand(3, -1) == stop - 1
+        assert_near(found, model(inputs_BT[:, :stop], scored_BT, None, positions_BT[:, :stop]))

@@ -7,11 +7,11 @@ import torch
 from mistakes import named
 from torch import nn
 
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.studies import at_least, by_study, checker, descend, largest, of_study, plan_studies, scale_up
-from entp_lib.records.store import Record
-from entp_lib.registry import EXPERIMENTS
-from entp_lib.training.loop import TrainingError
+from entp_lab.parameters import NotebookParameters
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import Record
+from entp_lab.studies import at_least, by_study, checker, descend, largest, of_study, plan_studies, scale_up
+from entp_lib.training import TrainingError
 from entp_papers.entp.downstream.experiment import train_missing
 
 SMOKE = NotebookParameters(tier="smoke", jobs=1)

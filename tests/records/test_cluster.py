@@ -9,10 +9,10 @@ import sys
 import pytest
 from made_up import checkpoint_step, timeless, wait_for
 
-from entp_lib.config import config_id
-from entp_lib.records import cluster
-from entp_lib.records.store import CLUSTER_VARIABLE, Store
-from entp_lib.records.sweeps import SweepError, sweep
+from entp_lab import cluster
+from entp_lab.configs import config_id
+from entp_lab.store import CLUSTER_VARIABLE, Store
+from entp_lab.sweeps import SweepError, sweep
 from entp_lib.validation import ConfigError
 
 dask = pytest.mark.skipif(
@@ -41,7 +41,7 @@ def workers(tmp_path_factory):
     import distributed
 
     folder = tmp_path_factory.mktemp("workers")
-    (folder / "preload.py").write_text("from entp_lib.training import loop\nloop.CHECKPOINT_SECONDS = 0.0\n")
+    (folder / "preload.py").write_text("from entp_lab import training_runs\ntraining_runs.CHECKPOINT_SECONDS = 0.0\n")
     own = dict(
         host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50, local_directory=str(folder)
     )
@@ -101,7 +101,7 @@ def test_an_interrupted_sweep_leaves_nothing_computing(workers, small_run, store
             monkeypatch.undo()
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("entp_lib.records.progress.Meter.update", interrupt)
+    monkeypatch.setattr("entp_lab.progress.Meter.update", interrupt)
     with pytest.raises(KeyboardInterrupt):
         sweep([config], 1, store=store, cluster=workers.scheduler_address)
     wait_for(lambda: store.find(config, 1) is not None)
@@ -112,7 +112,7 @@ def test_an_interrupted_sweep_leaves_nothing_computing(workers, small_run, store
 def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch):
     monkeypatch.setenv(CLUSTER_VARIABLE, "")
     cluster.publish(workers.scheduler_address)
-    monkeypatch.setattr("entp_lib.records.sweeps.local_processes", lambda *_: pytest.fail("computed here"))
+    monkeypatch.setattr("entp_lab.sweeps.local_processes", lambda *_: pytest.fail("computed here"))
     assert sweep([small_run(seed=51)], 1, store=store).computed == 1
 
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from made_up import timeless
 
-from entp_lib import __main__ as cli
-from entp_lib import files, paths
-from entp_lib.config import config_id
-from entp_lib.records.execution import run
-from entp_lib.records.loading import load_model, load_run, weights_of
-from entp_lib.records.store import OWN, Store
-from entp_lib.records.sweeps import sweep
-from entp_lib.reports.generation import continued
-from entp_lib.training.loop import train
-from entp_lib.training.weights import trained_model
+from entp_lab import cli, paths
+from entp_lab.configs import config_id
+from entp_lab.generate_command import continued
+from entp_lab.loading import load_model, load_run, weights_of
+from entp_lab.runs import run
+from entp_lab.store import OWN, Store
+from entp_lab.sweeps import sweep
+from entp_lab.training_runs import train_run
+from entp_lab.weights import trained_model
+from entp_lib import files
 from entp_lib.validation import ConfigError
 
 
@@ -66,7 +66,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_again(small_run, s
     config, other = small_run("entp"), small_run("decoder")
     whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
     path = store.checkpoint_path("test", config_id(config, 1))
-    train(config if how == "turned bit" else other, checkpoint=path)
+    train_run(config if how == "turned bit" else other, checkpoint=path)
     if how == "turned bit":
         data = bytearray(path.read_bytes())
         data[-100] ^= 1

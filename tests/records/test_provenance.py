@@ -11,18 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from entp_lib import paths
-from entp_lib.config import config_id
-from entp_lib.records import provenance as origin
-from entp_lib.records.execution import run
-from entp_lib.records.provenance import (
-    git_state,
-    pairs_apart,
-    processes,
-    provenance,
-)
-from entp_lib.records.store import Record
-from entp_lib.training.loop import train
+from entp_lab import paths
+from entp_lab import provenance as origin
+from entp_lab.configs import config_id
+from entp_lab.provenance import git_state, pairs_apart, processes, provenance
+from entp_lab.runs import run
+from entp_lab.store import Record
+from entp_lab.training_runs import train_run
 
 
 def git(folder, *arguments):
@@ -129,7 +124,7 @@ def test_a_resumed_run_names_every_process(small_run, store):
     for commit, steps in (("first", 7), ("second", 5)):
         made, where = [], provenance("cpu", 1) | {"commit": commit, "dirty": commit == "first"}
         stop = functools.partial(lambda made, steps: len(made) == steps, made, steps)
-        train(config, checkpoint=path, process=where, on_step=made.append, stop=stop)
+        train_run(config, checkpoint=path, process=where, on_step=made.append, stop=stop)
     record = run(config, 1, store=store)
     assert [p["commit"] for p in processes(record)][:2] == ["first", "second"]
     assert [p["from_step"] for p in record.provenance["earlier_processes"]] == [0, 7]

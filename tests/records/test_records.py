@@ -11,9 +11,9 @@ import threading
 import pytest
 from made_up import sound
 
-from entp_lib import paths
+from entp_lab import paths
+from entp_lab.store import Record, RecordError, Store, checksum
 from entp_lib.files import write_atomically
-from entp_lib.records.store import Record, RecordError, Store, checksum
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_nothing_is_unpickled():
     unsafe = (
         rf"^\s*(?:import|from) (?:{modules})\b|read_pickle|allow_pickle=(?!False)|torch\.load\((?!.*weights_only=True)"
     )
-    for folder in ("entp_lib", "entp_papers", "benchmarks"):
+    for folder in ("entp_lib", "entp_lab", "entp_papers", "benchmarks"):
         for path in (root / folder).rglob("*.py"):
             found += [f"{path}: {line}" for line in path.read_text().splitlines() if re.search(unsafe, line)]
     assert found == []

@@ -12,27 +12,28 @@ from types import SimpleNamespace
 import pytest
 from made_up import checkpoint_step, timeless
 
-from entp_lib import paths
-from entp_lib.__main__ import exit_status
-from entp_lib.config import StudyConfig, config_id, to_dict
-from entp_lib.records import resuming, stopping, sweeps
-from entp_lib.records.execution import run
-from entp_lib.records.store import Store
-from entp_lib.records.sweeps import sweep
-from entp_lib.registry import EXPERIMENTS, STUDIES, papers
-from entp_lib.training.weights import read_tensors, save_tensors
+from entp_lab import paths, stopping, sweeps
+from entp_lab import resume as resuming
+from entp_lab.cli import exit_status
+from entp_lab.configs import StudyConfig, config_id
+from entp_lab.registry import EXPERIMENTS, STUDIES, papers
+from entp_lab.runs import run
+from entp_lab.store import Store
+from entp_lab.sweeps import sweep
+from entp_lib.checkpoint import read_tensors, save_tensors
+from entp_lib.config import to_dict
 
 
-def planned(experiment, **wanted):
+def planned(experiment, **scored):
     """The first study of the smoke plan with these parameters; ``setting__name`` is looked for one level down."""
     for found in EXPERIMENTS[experiment].plan("smoke"):
         params = found.config.params
         flat = params | {
             f"{o}__{n}": v for o, held in params.items() if isinstance(held, dict) for n, v in held.items()
         }
-        if wanted.items() <= flat.items():
+        if scored.items() <= flat.items():
             return found.config
-    raise LookupError(f"{experiment} has no study with {wanted}")
+    raise LookupError(f"{experiment} has no study with {scored}")
 
 
 ASKED = {
@@ -47,8 +48,8 @@ ASKED = {
 
 @pytest.fixture(params=ASKED)
 def study(request):
-    experiment, wanted = ASKED[request.param]
-    return planned(experiment, **wanted)
+    experiment, scored = ASKED[request.param]
+    return planned(experiment, **scored)
 
 
 def stop_behind(step):
@@ -181,7 +182,7 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
         time.sleep(5)
         pytest.fail("it went on")
 
-    monkeypatch.setattr("entp_lib.records.execution.STUDIES", SimpleNamespace(named=lambda name: study))
+    monkeypatch.setattr("entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study))
     config = StudyConfig("test", "smoke", "costs", {})
     assert exit_status(lambda: run(config, 1, store=store)) == 143 and store.all("test") == []
 
@@ -191,9 +192,9 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
 
 SCRIPT = """
 import json, sys
-from entp_lib.config import config_from
-from entp_lib.records.sweeps import sweep
-from entp_lib.training import loop
+from entp_lab.configs import config_from
+from entp_lab.sweeps import sweep
+from entp_lab import training_runs as loop
 
 loop.CHECKPOINT_SECONDS = 0.1  # workers load this file too
 if __name__ == "__main__":
@@ -233,9 +234,7 @@ def interrupted(small_run, tmp_path):
 
 def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(interrupted):
     configs, said, store = interrupted
-    assert said.count("Traceback") == 1 and said.strip().splitlines()[-1].startswith(
-        "entp_lib.records.stopping.Stopped:"
-    )
+    assert said.count("Traceback") == 1 and said.strip().splitlines()[-1].startswith("entp_lab.stopping.Stopped:")
     assert "Stopped: 0 of 2 runs are complete and kept; run it again" in said
     for config in configs:
         assert store.checkpoint_path("test", config_id(config, 1)).exists()

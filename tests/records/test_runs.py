@@ -17,13 +17,14 @@ import pytest
 import torch
 from made_up import timeless, wait_for
 
-from entp_lib.config import config_id
-from entp_lib.records import progress, resuming
-from entp_lib.records.execution import device_for, run
-from entp_lib.records.progress import event, read_events
-from entp_lib.records.store import RecordError, Store
-from entp_lib.records.sweeps import SweepError, sweep
-from entp_lib.training import loop
+from entp_lab import progress
+from entp_lab import resume as resuming
+from entp_lab import training_runs as loop
+from entp_lab.configs import config_id
+from entp_lab.progress import event, read_events
+from entp_lab.runs import device_for, run
+from entp_lab.store import RecordError, Store
+from entp_lab.sweeps import SweepError, sweep
 from entp_lib.validation import ConfigError
 
 
@@ -132,7 +133,7 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
     sweep(configs[:1], 1, store=store, jobs=1)
     reading = Store(store.root, read_only=True)
     assert sweep(configs[:1], 1, store=reading).reused == 1
-    monkeypatch.setattr(resuming, "train", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(resuming, "train_run", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"):
         sweep(configs[:2], 1, store=reading)
     with pytest.raises(RecordError, match="missing or partial"):
@@ -150,10 +151,11 @@ def test_tiers_choose_their_device(monkeypatch):
 
 SWEEP = """\
 import sys
-from entp_lib.training import loop
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.records.store import Store
-from entp_lib.records.sweeps import sweep
+from entp_lab import training_runs as loop
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lab.configs import RunConfig
+from entp_lab.store import Store
+from entp_lab.sweeps import sweep
 
 loop.CHECKPOINT_SECONDS = 0.1
 def config(seed):
@@ -257,7 +259,7 @@ class Pools:
 @pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([2, 2], [3, 2, 1])])
 def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatch, caplog, deaths, sizes):
     pools = Pools(*deaths)
-    monkeypatch.setattr("entp_lib.records.sweeps.local_processes", pools)
+    monkeypatch.setattr("entp_lab.sweeps.local_processes", pools)
     done = sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=3)
     assert done.computed == 3 and pools.sizes == sizes
     assert caplog.text.count("a worker process was killed") == len(deaths)
@@ -265,7 +267,7 @@ def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatc
 
 def test_only_the_run_that_kills_its_worker_alone_fails(small_run, store, monkeypatch):
     pools = Pools(1, 1, 1)
-    monkeypatch.setattr("entp_lib.records.sweeps.local_processes", pools)
+    monkeypatch.setattr("entp_lab.sweeps.local_processes", pools)
     with pytest.raises(SweepError, match=r"1 of 3 runs failed:\n  test decoder, seed 1: a worker process was killed"):
         sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=2)
     assert len(store.all("test")) == 2 and pools.sizes == [2, 1, 1]
@@ -287,7 +289,7 @@ def test_events_are_read_as_they_were_told_but_for_lines_that_a_full_disk_cut(tm
 def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, store, tmp_path, monkeypatch):
     monkeypatch.setenv(progress.EVENTS_VARIABLE, str(tmp_path / "events"))
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
-    monkeypatch.setattr("entp_lib.records.sweeps.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("entp_lab.sweeps.POLL_SECONDS", 0.01)
     configs = [small_run(seed=seed, steps=200, eval_every=200) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
     told = [e for e in read_events(tmp_path / "events") if e["event"] == "progress"]

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from entp_lib import __main__ as cli
-from entp_lib.records.execution import run
-from entp_lib.records.store import Store
-from entp_lib.records.verification import BOUND, OTHER_KERNELS, compare, report, verify
-from entp_lib.registry import EXPERIMENTS
+from entp_lab import cli
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.runs import run
+from entp_lab.store import Store
+from entp_lab.verify import BOUND, OTHER_KERNELS, compare, report, verify
 from entp_papers.encoder_decoder.computing import costs_study
 from entp_papers.entp.count3 import COUNT3
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from made_up import sound
 
-from entp_lib.__main__ import main
-from entp_lib.config import StudyConfig
-from entp_lib.experiments.budgets import training_operations
-from entp_lib.models import costs as passes
-from entp_lib.records.store import Record, Store
-from entp_lib.registry import EXPERIMENTS, nightly_order
-from entp_lib.reports import costs, training
+from entp_lab import costs
+from entp_lab import train_command as training
+from entp_lab.budgets import training_operations
+from entp_lab.cli import main
+from entp_lab.configs import StudyConfig
+from entp_lab.registry import EXPERIMENTS, nightly_order
+from entp_lab.store import Record, Store
+from entp_lib import costs as passes
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -46,10 +47,10 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
 
 
 def test_operations_of_a_run_by_hand(small_run):
-    """8 tokens; prefixes of 4 to 8 tokens are wanted; forward and backward are three forwards."""
+    """8 tokens; prefixes of 4 to 8 tokens are scored; forward and backward are three forwards."""
     decoder, entp = small_run("decoder"), small_run("entp")
     sequences = decoder.train.steps * decoder.train.batch_size
-    unread = 3 * passes.head(decoder.model)  # of 8 tokens 5 are wanted, and go through the output layer
+    unread = 3 * passes.head(decoder.model)  # of 8 tokens 5 are scored, and go through the output layer
     once = passes.decoder_pass(decoder.model, 8) - unread
     assert training_operations(decoder) == 3 * sequences * once
     assert training_operations(entp) == 3 * sequences * passes.training_pass(entp.model, range(4, 9), 8)

@@ -11,9 +11,8 @@ from jupyter_server.services.contents.largefilemanager import AsyncLargeFileMana
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from tornado.web import HTTPError
 
-from entp_lib import __main__ as cli
-from entp_lib import paths
-from entp_lib.reports import notebooks as lab
+from entp_lab import cli, paths
+from entp_lab import notebooks as lab
 
 
 def write(path, *sources, outputs=()):
@@ -77,7 +76,7 @@ def test_a_notebook_of_ones_own_is_edited_in_its_place(project):
 def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, folder):
     """JupyterLab's own way to disk: what differs in a copy after opening and saving is nothing."""
     lab.refresh_copies()
-    manager = AsyncLargeFileManager(root_dir=str(project), pre_save_hook="entp_lib.reports.notebooks.before_saving")
+    manager = AsyncLargeFileManager(root_dir=str(project), pre_save_hook="entp_lab.notebooks.before_saving")
     before = (project / "notebooks" / "06_b.ipynb").read_bytes()
     for name in ("06_b", "50_own"):
         path = f"{folder}/{name}.ipynb"

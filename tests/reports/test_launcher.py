@@ -16,14 +16,14 @@ from made_up import wait_for
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from entp_lib import __main__ as cli
-from entp_lib import paths
-from entp_lib.config import RunConfig, config_id
-from entp_lib.records.store import Store
-from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import execution, launcher, notebooks
-from entp_lib.reports.launcher import OWN_WORDS
-from entp_lib.reports.notebooks import clean, defaults, notebook_paths, read_notebook
+from entp_lab import cli, notebooks, paths
+from entp_lab import notebook_runs as execution
+from entp_lab import run_command as launcher
+from entp_lab.configs import RunConfig, config_id
+from entp_lab.notebooks import clean, defaults, notebook_paths, read_notebook
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.run_command import OWN_WORDS
+from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -72,9 +72,7 @@ def test_parameters_are_checked_against_the_notebook(folder, given, message):
 
 
 def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder, tmp_path, capsys):
-    events = (
-        "from entp_lib.records.progress import event\nevent('figure', name='x')\nevent('records', reused=2, computed=1)"
-    )
+    events = "from entp_lab.progress import event\nevent('figure', name='x')\nevent('records', reused=2, computed=1)"
     bad = write_notebook(folder, "03_bad", "raise ValueError('rate is ' + str(rate))")
     good = write_notebook(folder, "04_good", "assert rate == 0.25", events)
     before = [path.read_bytes() for path in (bad, good)]
@@ -137,7 +135,7 @@ def test_only_the_best_records_and_update_touch_the_projects_figures(
 ):
     monkeypatch.setattr(launcher, "planned", lambda *_: [None] * missing)
     monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
-    write_notebook(folder, "03_x", "from entp_lib import paths\nprint(paths.new_figures())")
+    write_notebook(folder, "03_x", "from entp_lab import paths\nprint(paths.new_figures())")
     jobs, found = planned(**call)
     assert found is in_place
     launcher.run_all(jobs)
@@ -151,9 +149,9 @@ def test_an_interrupt_ends_notebooks_side_by_side_and_their_kernels(folder, tmp_
         write_notebook(folder, name, forever)
     code = f"""if True:
         import pathlib, sys
-        from entp_lib import paths
-        from entp_lib import __main__ as cli
-        from entp_lib.reports import launcher
+        from entp_lab import paths
+        from entp_lab import cli
+        from entp_lab import run_command as launcher
         if __name__ == "__main__":
             paths.notebooks = lambda: pathlib.Path({str(folder)!r})
             launcher.available_cores = lambda: 2
@@ -188,7 +186,7 @@ def alive(process: int) -> bool:
 def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tmp_path, monkeypatch):
     """The first execution computes and says so; what is stored is the second one's output."""
     source = (
-        "import pathlib\nfrom entp_lib.records.progress import event\n"
+        "import pathlib\nfrom entp_lab.progress import event\n"
         f"mark = pathlib.Path({str(tmp_path)!r}, 'record')\n"
         "event('records', reused=mark.exists(), computed=not mark.exists())\n"
         "print('read' if mark.exists() else 'computing ...')\nmark.touch()"
@@ -236,12 +234,12 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, m
 
 def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    wanted = [config_id(c, COUNT3.version) for c in COUNT3.configs("smoke")][2]
+    scored = [config_id(c, COUNT3.version) for c in COUNT3.configs("smoke")][2]
     command = ["train", "count3", "--tier", "smoke", "--jobs", "1", "--results", str(tmp_path), "--run"]
-    assert cli.main([*command, f"count3/{wanted[:9]}"]) == 0 and "token_accuracy" in capsys.readouterr().out
-    assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [wanted]
+    assert cli.main([*command, f"count3/{scored[:9]}"]) == 0 and "token_accuracy" in capsys.readouterr().out
+    assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [scored]
     numbers = itertools.count()
-    monkeypatch.setattr("entp_lib.reports.training.config_id", lambda config, version: f"same{next(numbers)}")
+    monkeypatch.setattr("entp_lab.train_command.config_id", lambda config, version: f"same{next(numbers)}")
     assert cli.main([*command, "sam"]) == 2 and "begin so, same0, same1, same2; write more" in capsys.readouterr().err
 
 
@@ -317,7 +315,7 @@ def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_trac
         "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: record count3/",
         "COUNT3.collect(3)": "AttributeError: ",
     }
-    imports = "from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters\n"
+    imports = "from entp_lab.parameters import NotebookParameters, notebook_parameters\n"
     imports += "from entp_papers.entp.count3 import COUNT3"
     cells = [new_code_cell(source) for source in (imports, *mistakes)]
     NotebookClient(new_notebook(cells=cells), kernel_name="python3", allow_errors=True).execute()

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from entp_lib import paths
-from entp_lib.__main__ import main
-from entp_lib.records.loading import load_model
+from entp_lab import paths
+from entp_lab.cli import main
+from entp_lab.loading import load_model
 from entp_lib.tasks.table import read
 
 SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
-ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
+ROWS = "sequence,scored\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_used_is_one_line(own_file, capsys):
     own_file.write_text("a,b,c\n1,2,3\n")
     assert main(["data", str(own_file)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "a, b, c" in line and "'sequence,wanted'" in line and "docs/starting.md" in line
+    assert "a, b, c" in line and "'sequence,scored'" in line and "docs/starting.md" in line
     own_file.write_text("so it goes\n\n" * 2000)
     assert main(["text", str(own_file), "--batch-size", "1000000000000"]) == 2
     assert "batch_size = 1000000000000" in capsys.readouterr().err
@@ -77,7 +77,7 @@ def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_p
     section = text.split("## Sequences of your own")[1].split("\n## ")[0]
     lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
     monkeypatch.chdir(tmp_path)
-    making = "\n".join(lines[3:]).replace(".venv/bin/python -m entp_lib", "echo")
+    making = "\n".join(lines[3:]).replace(".venv/bin/python -m entp_lab", "echo")
     making = making.replace(".venv/bin/python", shlex.quote(sys.executable))
     done = subprocess.run(["bash", "-euc", making], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -104,7 +104,7 @@ def test_the_lines_that_it_ends_with_work(tmp_path, capsys, monkeypatch):
     assert len(names) == 2 and "validation" in said and "picture:" in said
     assert (tmp_path / "own/figures/own_text.png").exists()
     assert {load_model(name).cfg.architecture for name in names} == {"decoder", "entp"}
-    command = shlex.split(re.search(r"python -m entp_lib (generate .+)", said)[1])
+    command = shlex.split(re.search(r"python -m entp_lab (generate .+)", said)[1])
     command[command.index("--prompt") + 1] = "the 7 cats"
     assert main([*command, "--tokens", "5"]) == 0
     assert capsys.readouterr().out.startswith("the 7 cats")

@@ -6,7 +6,7 @@ import browser
 import pytest
 import torch
 
-from entp_lib.reports import site
+from entp_lab import site
 from entp_lib.validation import ConfigError
 from entp_papers.entp import playground
 from entp_papers.looped import assembler, running

@@ -9,17 +9,16 @@ import re
 import pandas as pd
 import pytest
 
-from entp_lib import paths
-from entp_lib.config import TIERS
-from entp_lib.experiments.claims import reference_claims
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.paths import number_of
-from entp_lib.records.store import Store
-from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import deviations, findings
-from entp_lib.reports import ledger as ledgers
-from entp_lib.reports.ledger import ledger
-from entp_lib.reports.notebooks import is_own, notebook_paths, notebooks_html
+from entp_lab import deviations, findings, paths
+from entp_lab import ledger as ledgers
+from entp_lab.claims import reference_claims
+from entp_lab.configs import TIERS
+from entp_lab.ledger import ledger
+from entp_lab.measurements import Measurement
+from entp_lab.notebooks import is_own, notebook_paths, notebooks_html
+from entp_lab.paths import number_of
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 
 
@@ -41,7 +40,7 @@ def test_the_committed_ledger_is_what_the_committed_records_give(table, name, tm
 
 def test_the_readme_says_what_the_records_say(table, monkeypatch):
     monkeypatch.setattr(findings, "ledger", lambda _: table)
-    assert findings.outdated() == [], "run: python -m entp_lib readme"
+    assert findings.outdated() == [], "run: python -m entp_lab readme"
 
 
 def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
@@ -116,7 +115,7 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     for name in ("ledger", "front", "page", "ledger_page", "costs.page", "deviations.page"):
-        monkeypatch.setattr(f"entp_lib.reports.findings.{name}", lambda _: "made")
+        monkeypatch.setattr(f"entp_lab.findings.{name}", lambda _: "made")
     assert findings.outdated() == [
         "README.md",
         "docs/findings.md",

@@ -7,11 +7,11 @@ from urllib.parse import unquote, urlsplit
 import browser
 import pytest
 
+from entp_lab import findings
+from entp_lab import site as site_module
+from entp_lab.notebooks import notebook_paths
+from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.models import costs
-from entp_lib.reports import findings
-from entp_lib.reports import site as site_module
-from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.tasks.counting import count3_pairs
 from entp_papers.entp import playground
 

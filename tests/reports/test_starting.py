@@ -8,8 +8,7 @@ import sys
 import nbformat
 import pytest
 
-from entp_lib import __main__ as cli
-from entp_lib import paths
+from entp_lab import cli, paths
 
 
 @pytest.fixture
@@ -17,7 +16,7 @@ def copy(tmp_path, monkeypatch):
     """A copy of the library and of what the commands write to, as the project's root."""
     root = paths.root()
     ignore = shutil.ignore_patterns("__pycache__")
-    for package in ("entp_lib", "entp_papers"):
+    for package in ("entp_lib", "entp_lab", "entp_papers"):
         shutil.copytree(root / package, tmp_path / package, ignore=ignore)
     for name in ("pyproject.toml", "tests/conftest.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -37,7 +36,7 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     """Their own tests pass, lint and format are content, and a run of the experiment trains on the task."""
     assert cli.main(["new", "task", "my_parity"]) == 0
     assert "tests/tasks/test_my_parity.py" in capsys.readouterr().out
-    done = python(copy, "-m", "entp_lib", "new", "notebook", "my_runs", "--task", "my_parity", "--no-run")
+    done = python(copy, "-m", "entp_lab", "new", "notebook", "my_runs", "--task", "my_parity", "--no-run")
     assert done.returncode == 0, done.stderr
     assert cli.main(["new", "notebook", "two", "--task", "triplets", "--no-run"]) == 0
     assert sorted(p.name for p in (copy / "notebooks").iterdir()) == ["50_my_runs.ipynb", "51_two.ipynb"]
@@ -49,7 +48,7 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     found = python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert found.returncode == 0, found.stdout
     out = copy / "out"
-    found = python(copy, "-m", "entp_lib", "train", "my_runs", "--tier", "smoke", "--results", str(out), "--jobs", "1")
+    found = python(copy, "-m", "entp_lab", "train", "my_runs", "--tier", "smoke", "--results", str(out), "--jobs", "1")
     assert found.returncode == 0 and "token_accuracy" in found.stdout, found.stderr
     assert len(list((out / "records" / "my_runs").glob("*.json"))) == 4
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lab.configs import RunConfig
+from entp_lab.training_runs import train_run
+from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Addition, LongAddition, addition, generator_for
-from entp_lib.training.loop import train
 
 SMALL = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, tested_digits=6)
 
@@ -118,10 +119,10 @@ def test_the_answer_is_scored_to_its_end_and_groups_name_its_operands(task):
     batch = task.batch(generator_for("cpu", "a"), 50, evaluating=True)
     own = keys(task.split()[task.part_of(evaluating=True)])
     rows = zip(
-        batch.inputs_BT, batch.targets_BT, batch.wanted_BT, batch.prompt_lengths_B, task.groups(batch), strict=True
+        batch.inputs_BT, batch.targets_BT, batch.scored_BT, batch.prompt_lengths_B, task.groups(batch), strict=True
     )
-    for x, y, wanted, prompt, name in rows:
-        text = addition.decode(x[:prompt].tolist()) + addition.decode(y[wanted].tolist())
+    for x, y, scored, prompt, name in rows:
+        text = addition.decode(x[:prompt].tolist()) + addition.decode(y[scored].tolist())
         a, b, c = addition.parse(text, task.reversed_answer)
         assert c == a + b and (a, b) in own and text == addition.text(a, b, task.reversed_answer)
         assert name.startswith(f"{max(len(str(a)), len(str(b)))} digits")
@@ -136,7 +137,7 @@ def test_windows_are_the_running_text(part, size):
     assert len(set(lines)) == size and {addition.parse(x, True)[:2] for x in lines} == keys(task.split()[part])
     source = task if part == "train" else task.watched()["text"]
     batch = source.batch(generator_for("cpu", "w"), 20, evaluating=part != "train")
-    assert batch.wanted_BT.all() and batch.inputs_BT.shape == (20, 64)
+    assert batch.scored_BT.all() and batch.inputs_BT.shape == (20, 64)
     for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         assert addition.decode([*x.tolist(), int(y[-1])]) in line
     assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, len("$99+99=891"))
@@ -148,7 +149,7 @@ def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
     model = ModelConfig("decoder", 1, 2, 16, 14, 64)
     short = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
     params = dict(view="windows", n_train=200, largest=99, drawn=5)
-    outcome = train(RunConfig("test", "smoke", "addition", params, model, TrainConfig(**short)))
+    outcome = train_run(RunConfig("test", "smoke", "addition", params, model, TrainConfig(**short)))
     found, curve = outcome.metrics["test"], outcome.state.curves["text_loss"]
     assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"} and len(curve) == 2
     assert found["lowest_text_loss"]["step"] == 2 * (curve.index(min(curve)) + 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from entp_lib.corpora.tokenizers import Bytes
+from entp_lib.data.tokenizers import Bytes
 from entp_lib.tasks import Clutrr, generator_for, kinship
 from entp_lib.tasks import clutrr as module
 from entp_lib.tasks.kinship import COMPOSED, KINDS, TEMPLATES, Family
@@ -115,10 +115,10 @@ def test_training_stories_avoid_those_held_out(monkeypatch):
 def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
     batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
-    assert (batch.wanted_BT.sum(1) == 1).all() and batch.inputs_BT.shape[1] == batch.prompt_lengths_B.max()
-    rows = zip(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B, answers_of(batch), strict=True)
-    for x, wanted, length, answer in rows:
-        assert wanted.nonzero().item() == length - 1 and (x[length:] == 0).all()
+    assert (batch.scored_BT.sum(1) == 1).all() and batch.inputs_BT.shape[1] == batch.prompt_lengths_B.max()
+    rows = zip(batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B, answers_of(batch), strict=True)
+    for x, scored, length, answer in rows:
+        assert scored.nonzero().item() == length - 1 and (x[length:] == 0).all()
         assert known[Bytes().decode(x[:length].tolist())] == answer
 
 

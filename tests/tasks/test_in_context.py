@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
+from entp_lib.evaluation import constant_baseline
 from entp_lib.tasks import InContext, generator_for
 from entp_lib.tasks.in_context import FUNCTIONS
-from entp_lib.training.evaluation import constant_baseline
 
 every_function = pytest.mark.parametrize("function", list(FUNCTIONS))
 SMALL = dict(dims=6, points=9, hidden=8, depth=3)
@@ -27,7 +27,7 @@ def test_a_batch_shows_every_pair_but_the_last_y(function):
     assert InContext(function).points == (40 if function in ("linear", "sparse") else 100)  # the paper's
     assert torch.equal(batch.inputs_BT[:, ::2], x)
     assert torch.equal(batch.inputs_BT[:, 1::2, 0], y[:, :-1]) and not batch.inputs_BT[:, 1::2, 1:].any()
-    assert (batch.wanted_BT[0].nonzero()[:, 0] % 2 == 0).all() and batch.wanted_BT.sum(1).tolist() == [9] * 7
+    assert (batch.scored_BT[0].nonzero()[:, 0] % 2 == 0).all() and batch.scored_BT.sum(1).tolist() == [9] * 7
     assert torch.equal(batch.targets_N, y.flatten()) and batch.prompt_lengths_B.tolist() == [1] * 7
 
 

@@ -8,14 +8,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.records.execution import run
+from entp_lab.configs import RunConfig
+from entp_lab.runs import run
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.evaluation import constant_baseline
 from entp_lib.tasks import Table, table
 from entp_lib.tasks.base import PARTS
-from entp_lib.training.evaluation import constant_baseline
 from entp_lib.validation import ConfigError
 
-SUMS = "sequence,wanted\n" + "".join(
+SUMS = "sequence,scored\n" + "".join(
     f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n" for a in range(8) for b in range(8)
 )
 
@@ -31,26 +32,26 @@ def everything(task):
     return {part: task.rows_of(part, torch.arange(task.count(part))) for part in PARTS}
 
 
-def test_words_become_symbols_and_wanted_tokens_targets(tmp_path):
+def test_words_become_symbols_and_scored_tokens_targets(tmp_path):
     task = Table(csv_of(tmp_path, SUMS))
     assert task.vocab_size == 12 and task.length == 5 and not task.continuous  # ten digits, + and =
     words = task.contents.words
     for batch in everything(task).values():
-        for inputs, targets, wanted in zip(batch.inputs_BT, batch.targets_BT, batch.wanted_BT, strict=True):
+        for inputs, targets, scored in zip(batch.inputs_BT, batch.targets_BT, batch.scored_BT, strict=True):
             text = [words[i] for i in inputs]
-            answer = "".join(words[i] for i in targets[wanted])
-            assert int(text[0]) + int(text[2]) == int(answer) and wanted.tolist()[:3] == [False] * 3
+            answer = "".join(words[i] for i in targets[scored])
+            assert int(text[0]) + int(text[2]) == int(answer) and scored.tolist()[:3] == [False] * 3
         assert batch.prompt_lengths_B.eq(4).all()
 
 
-def test_targets_of_their_own_are_asked_after_each_wanted_position(tmp_path):
+def test_targets_of_their_own_are_asked_after_each_scored_position(tmp_path):
     lines = [[i % 5, (3 * i) % 5, (7 * i + 1) % 5] for i in range(60)]
     rows = "".join(f"{' '.join(map(str, x))},2 3,{sum(x[:2])} {sum(x)}\n" for x in lines)
-    task = Table(csv_of(tmp_path, "sequence,wanted,targets\n" + rows))
+    task = Table(csv_of(tmp_path, "sequence,scored,targets\n" + rows))
     assert task.vocab_size == 1 + max(map(sum, lines)) and task.length == 3
     for batch in everything(task).values():
-        assert batch.wanted_BT.tolist() == [[False, True, True]] * len(batch.wanted_BT)
-        assert torch.equal(batch.inputs_BT.cumsum(1)[batch.wanted_BT], batch.targets_N)
+        assert batch.scored_BT.tolist() == [[False, True, True]] * len(batch.scored_BT)
+        assert torch.equal(batch.inputs_BT.cumsum(1)[batch.scored_BT], batch.targets_N)
 
 
 @given(st.integers(6, 80), st.floats(0.02, 0.45), st.integers(0, 5))
@@ -70,7 +71,7 @@ def test_what_no_prediction_sees_tells_no_two_inputs_apart(tmp_path, answered):
     """The same prompt with two answers is one input, and so is one with two tails behind its last answer."""
     heads, tails = [f"{i} {i % 3}" for i in range(30)], ("7", "8", "7 5", "7 6 6")
     rows = "".join(f"{head} {tail},{'2,1' if answered else '3'}\n" for head in heads for tail in tails)
-    task = Table(csv_of(tmp_path, f"sequence,wanted{',targets' * answered}\n" + rows), held_out=0.3)
+    task = Table(csv_of(tmp_path, f"sequence,scored{',targets' * answered}\n" + rows), held_out=0.3)
     prompts = {part: set(map(tuple, batch.inputs_BT[:, :2].tolist())) for part, batch in everything(task).items()}
     assert sorted(map(len, prompts.values())) == [9, 9, 12] and len(set.union(*prompts.values())) == 30
     assert [task.count(part) for part in PARTS] == [4 * len(prompts[part]) for part in PARTS]
@@ -92,7 +93,7 @@ def test_arrays_say_the_same_as_lines(tmp_path):
     text = "sequence,part\n" + "".join(f"{line},{part}\n" for line, part in zip(lines, parts, strict=True))
     arrays, table = Table(str(tmp_path / "own.npz")), Table(csv_of(tmp_path, text))
     for one, two in zip(everything(arrays).values(), everything(table).values(), strict=True):
-        assert all(torch.equal(vars(one)[n], vars(two)[n]) for n in ("inputs_BT", "targets_BT", "wanted_BT"))
+        assert all(torch.equal(vars(one)[n], vars(two)[n]) for n in ("inputs_BT", "targets_BT", "scored_BT"))
 
 
 def test_a_run_on_it_ends_in_a_record_with_a_test(tmp_path, store):
@@ -121,8 +122,8 @@ def test_real_numbers_are_a_task_of_squared_errors(tmp_path, store):
 
 def test_the_constant_guess_of_real_numbers_is_their_mean(tmp_path):
     targets = 100 + np.random.default_rng(0).normal(size=(400, 3)) + np.array([0, 50, 0])
-    wanted = np.array([[True, True, False]] * 400)
-    np.savez(tmp_path / "own.npz", sequences=targets[:, :, None], targets=targets, wanted=wanted)
+    scored = np.array([[True, True, False]] * 400)
+    np.savez(tmp_path / "own.npz", sequences=targets[:, :, None], targets=targets, scored=scored)
     baseline = constant_baseline(Table(str(tmp_path / "own.npz")), 100, 0)
     assert baseline["loss_by_position"] == pytest.approx([1, 1], abs=0.6)
 
@@ -154,21 +155,21 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
     [
         ("tokens\n1 2\n", "'sequence'"),
         ("sequence\n", "no sequences"),
-        ("sequence,wanted\n1 2,\n,2\n", "line 3"),
-        ("sequence,wanted\n1 2,1\n", "line 2: wanted position 1 "),
-        ("sequence,wanted\n1 2,2\n\r\n\r\n1 2,9\n", "line 5: wanted position 9 "),
-        ("sequence,wanted\n1 2,2-99999999999\n", "wanted position 99999999999 "),
-        ("sequence,wanted\n1 2,x\n", "wanted 'x'"),
-        ("sequence,wanted\n1 2 3 4 5 6 7 8,3 8-5\n", "wanted '8-5'"),
-        (f"sequence,wanted\n1 2,{'9' * 5000}\n", "wanted '9999"),
-        ("sequence,wanted\n1 2 3 4 5 6 7 8,6,8\n", "more cells than columns"),
-        ("sequence,wanted,targets\n1 2,2,1 1\n", "line 2: 2 targets"),
-        ("sequence,wanted,targets\n1 2 3,3 1,5 6\n", "wanted '3 1'"),
+        ("sequence,scored\n1 2,\n,2\n", "line 3"),
+        ("sequence,scored\n1 2,1\n", "line 2: scored position 1 "),
+        ("sequence,scored\n1 2,2\n\r\n\r\n1 2,9\n", "line 5: scored position 9 "),
+        ("sequence,scored\n1 2,2-99999999999\n", "scored position 99999999999 "),
+        ("sequence,scored\n1 2,x\n", "scored 'x'"),
+        ("sequence,scored\n1 2 3 4 5 6 7 8,3 8-5\n", "scored '8-5'"),
+        (f"sequence,scored\n1 2,{'9' * 5000}\n", "scored '9999"),
+        ("sequence,scored\n1 2 3 4 5 6 7 8,6,8\n", "more cells than columns"),
+        ("sequence,scored,targets\n1 2,2,1 1\n", "line 2: 2 targets"),
+        ("sequence,scored,targets\n1 2 3,3 1,5 6\n", "scored '3 1'"),
         ("sequence\n1 9999999\n", "symbol 9999999 "),
         (f"sequence\n1 {'7' * 5000}\n", "symbol 77777777777777777777 "),
         ("sequence,part\n0 0,train\n0 0,validation\n0 0,test\n", "single symbol"),
         ("sequence\n1 2\n1 3\n", "left for"),
-        ('sequence,wanted\n"1 2 3,2\n1 2,2\n', "own.csv"),  # a quote that is never closed swallows no lines
+        ('sequence,scored\n"1 2 3,2\n1 2,2\n', "own.csv"),  # a quote that is never closed swallows no lines
     ],
 )
 def test_mistakes_in_a_csv_file_are_named(tmp_path, text, place):
@@ -183,12 +184,12 @@ def test_mistakes_in_a_csv_file_are_named(tmp_path, text, place):
         ({"sequences": np.ones(3, int)}, "sequences is int64"),
         ({"sequences": np.ones((2, 3, 1))}, "'targets'"),
         ({"sequences": np.full((8, 3, 2), 1e39), "targets": np.ones((8, 3))}, "finite numbers, in fp32"),
-        ({"sequences": np.ones((2, 3), int), "wanted": np.full((2, 3), 2)}, "wanted must"),
-        ({"sequences": np.ones((2, 3), int), "wanted": np.ones((2, 3), bool)}, "sequence 1 wants its first"),
+        ({"sequences": np.ones((2, 3), int), "scored": np.full((2, 3), 2)}, "scored must"),
+        ({"sequences": np.ones((2, 3), int), "scored": np.ones((2, 3), bool)}, "sequence 1 wants its first"),
         ({"sequences": np.array([[1, -1, 2]])}, "sequence 1 has padding"),
         ({"sequences": np.array([[1, 2, -7]])}, "sequences hold -7"),
         ({"sequences": np.ones((2, 3, 1)), "targets": np.full((2, 3), "a")}, "targets is <U1"),
-        ({"sequences": np.array([[1, 2, -1]]), "wanted": np.array([[0, 1, 1]])}, "sequence 1 .* behind its end"),
+        ({"sequences": np.array([[1, 2, -1]]), "scored": np.array([[0, 1, 1]])}, "sequence 1 .* behind its end"),
         ({"sequences": np.array([[1, 2]]), "targets": np.array([["a", "b"]], dtype=object)}, "own.npz"),
     ],
 )

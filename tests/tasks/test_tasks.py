@@ -1,7 +1,5 @@
 """Tasks against brute force, the printed sequences and their own baselines; parts and bad parameters of all."""
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,37 +8,12 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entp_lib import paths
-from entp_lib.tasks import (
-    TASKS,
-    Batch,
-    Chain,
-    Counting,
-    FixedData,
-    Triplets,
-    build_task,
-    generator_for,
-    seed_from,
-)
+from entp_lib.evaluation import constant_baseline
+from entp_lib.tasks import TASKS, Batch, Chain, Counting, FixedData, Triplets, build_task, generator_for, seed_from
 from entp_lib.tasks.counting import count2, count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.tasks.triplets import triplet_label
-from entp_lib.training.evaluation import constant_baseline
 from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp.programs import EOS, generate_chain_of_thought
-
-LOADED = """
-import sys
-from entp_lib.tasks import build_task
-build_task("counting", {})
-print(*sorted(name for name in sys.modules if name.startswith("entp_lib.tasks.")))
-"""
-
-
-def test_a_task_is_imported_when_it_is_asked_for_and_no_other():
-    done = subprocess.run([sys.executable, "-c", LOADED], cwd=paths.root(), capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["entp_lib.tasks.base", "entp_lib.tasks.counting"]
-    assert TASKS["counting"] is Counting and set(TASKS) > {"counting", "text"} and "base" not in TASKS
-
 
 FIGURE_2 = [int(x) for x in (
     "4 41 1 40 44 26 38 34 44 0 58 46 10 10 24 49 6 3 8 10 0 18 12 2 6 1 12 18 4 20 13 2 6 18 1 16 22 33 30 6 2 21 22 "
@@ -81,9 +54,9 @@ def test_sequences_are_continued_by_the_function_and_scored_after_their_seed(ord
     assert torch.equal(batch.inputs_BT[:, 1:], batch.targets_BT[:, :-1]) and batch.prompt_lengths_B.eq(5).all()
     for row, targets in zip(batch.inputs_BT.tolist(), batch.targets_BT.tolist(), strict=True):
         assert all(function(row[:n]) == targets[n - 1] for n in range(5, 21))
-    assert batch.wanted_BT.eq(torch.arange(20) >= 5).all()  # prefixes of 6 to 20: the first generated is left out
+    assert batch.scored_BT.eq(torch.arange(20) >= 5).all()  # prefixes of 6 to 20: the first generated is left out
     apart = task.reported_apart()["first_generated"].batch(generator_for("cpu", 0), 4)
-    assert (apart.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == [5]
+    assert (apart.scored_BT[0].nonzero()[:, 0] + 1).tolist() == [5]
 
 
 # Triplets and chains
@@ -97,7 +70,7 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     task = Triplets(length=9, symbols=12, modulus=modulus, anchor=anchor, output=output)
     batch = task.batch(generator_for("cpu", 2), 30)
     labels = batch.targets_BT - task.symbols
-    assert set(batch.inputs_BT.flatten().tolist()) == set(range(12)) and batch.wanted_BT.all()
+    assert set(batch.inputs_BT.flatten().tolist()) == set(range(12)) and batch.scored_BT.all()
     assert 0 <= labels.min() and labels.max() < task.n_labels and task.vocab_size == 12 + task.n_labels
     for x, row in zip(batch.inputs_BT.tolist(), labels.tolist(), strict=True):
         assert row == [triplet_label(x[:t], modulus, anchor, output) for t in range(1, 10)]
@@ -109,11 +82,11 @@ def test_a_trace_is_that_of_algorithm_6(longest, symbols, seed):
     task = Chain(longest, symbols)
     batch = task.batch(generator_for("cpu", seed), 6)
     text_BT = torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1)
-    for text, n, wanted_T in zip(text_BT.tolist(), (batch.prompt_lengths_B - 1).tolist(), batch.wanted_BT, strict=True):
+    for text, n, scored_T in zip(text_BT.tolist(), (batch.prompt_lengths_B - 1).tolist(), batch.scored_BT, strict=True):
         tokens, answer = generate_chain_of_thought(text[:n])
         assert text[n] == task.eos
         assert text[n + 1 : 3 * n + 3] == [task.eos if token == EOS else token for token in tokens]
-        assert wanted_T.nonzero()[:, 0].tolist() == list(range(n, 3 * n + 2))
+        assert scored_T.nonzero()[:, 0].tolist() == list(range(n, 3 * n + 2))
         assert text[3 * n + 1] == answer == count3(text[:n])
 
 

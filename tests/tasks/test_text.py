@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.records.execution import run
+from entp_lab.configs import RunConfig
+from entp_lab.runs import run
+from entp_lab.training_runs import train_run
+from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Text, generator_for
-from entp_lib.training.loop import train
 from entp_lib.validation import ConfigError
 
 LINES = [f"line {i:03} of a text that nobody wrote\n\n" for i in range(100)]
@@ -42,7 +43,7 @@ def test_windows_are_from_their_part_and_targets_are_what_follows(text, evaluati
     for inputs, targets in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         window = read(inputs) + read(targets[-1:])
         assert window in own and read(targets) == window[1:]
-    assert batch.inputs_BT.shape == (200, 16) and batch.wanted_BT.all()
+    assert batch.inputs_BT.shape == (200, 16) and batch.scored_BT.all()
 
 
 def test_every_window_has_its_chance(text):
@@ -58,17 +59,17 @@ def test_every_window_has_its_chance(text):
 def test_the_same_windows_however_many_prefixes_are_scored(text):
     whole, some = (text(prefixes=k).batch(generator_for("cpu", 3), 64) for k in (0, 4))
     assert torch.equal(whole.inputs_BT, some.inputs_BT)
-    assert whole.wanted_BT.all() and some.wanted_BT.sum(1).eq(4).all()
-    counts_T = text(prefixes=4).batch(generator_for("cpu", 4), 8000).wanted_BT.sum(0)
+    assert whole.scored_BT.all() and some.scored_BT.sum(1).eq(4).all()
+    counts_T = text(prefixes=4).batch(generator_for("cpu", 4), 8000).scored_BT.sum(0)
     assert counts_T.min() > 1800 and counts_T.max() < 2200  # every position alike: 2,000 on average
-    assert not torch.equal(some.wanted_BT[0], some.wanted_BT[1])
+    assert not torch.equal(some.scored_BT[0], some.scored_BT[1])
 
 
 def test_evaluation_scores_the_same_evenly_spaced_positions(text):
     batch = text(eval_prefixes=4, prefixes=2).batch(generator_for("cpu", 3), 8, evaluating=True)
-    assert batch.wanted_BT.eq(batch.wanted_BT[0]).all()
-    assert (batch.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == [4, 8, 12, 16]
-    assert text(prefixes=2).batch(generator_for("cpu", 3), 8, evaluating=True).wanted_BT.all()
+    assert batch.scored_BT.eq(batch.scored_BT[0]).all()
+    assert (batch.scored_BT[0].nonzero()[:, 0] + 1).tolist() == [4, 8, 12, 16]
+    assert text(prefixes=2).batch(generator_for("cpu", 3), 8, evaluating=True).scored_BT.all()
 
 
 def run_config(task: Text, architecture="decoder", seed=0, **schedule) -> RunConfig:
@@ -90,7 +91,7 @@ def run_config(task: Text, architecture="decoder", seed=0, **schedule) -> RunCon
 def test_what_cannot_be_trained_on_is_refused_before_training(text, params, field):
     config = run_config(text(**params))
     with pytest.raises(ConfigError, match=field):
-        train(config, on_step=lambda _: pytest.fail("it trained"))
+        train_run(config, on_step=lambda _: pytest.fail("it trained"))
 
 
 def test_records_name_their_text_and_score_every_position(text, store):

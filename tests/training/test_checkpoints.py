@@ -10,21 +10,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from entp_lib.config import canonical_json, config_id, to_dict
-from entp_lib.models import build_model
-from entp_lib.records.execution import run
-from entp_lib.records.loading import weights_of
-from entp_lib.records.sweeps import SweepError, sweep
-from entp_lib.training import weights as weights_module
-from entp_lib.training.loop import make_optimizer, train
-from entp_lib.training.weights import (
-    DamagedFileError,
-    load_checkpoint,
-    read_tensors,
-    save_tensors,
-    save_weights,
-    trained_model,
-)
+from entp_lab import weights as weights_module
+from entp_lab.configs import config_id
+from entp_lab.loading import weights_of
+from entp_lab.runs import run
+from entp_lab.sweeps import SweepError, sweep
+from entp_lab.training_runs import train_run
+from entp_lab.weights import save_weights, trained_model
+from entp_lib.checkpoint import DamagedFileError, load_checkpoint, read_tensors, save_tensors
+from entp_lib.config import canonical_json, to_dict
+from entp_lib.model import build_model
+from entp_lib.training import TrainingState, make_optimizer
 from entp_lib.validation import ConfigError
 
 
@@ -37,10 +33,13 @@ def config(small_run):
     return small_run(steps=6, eval_every=2)
 
 
+EXTRA = ("processes", "token_forwards", "wall_seconds", "cpu_seconds")
+
+
 @pytest.fixture
 def checkpoint(config, tmp_path):
     """The checkpoint of a run's end."""
-    train(config, checkpoint=tmp_path / "run.safetensors")
+    train_run(config, checkpoint=tmp_path / "run.safetensors")
     return tmp_path / "run.safetensors"
 
 
@@ -54,9 +53,14 @@ def weights(config, tmp_path):
 def loaded(path, config):
     """What loading leaves: the model and its optimiser, seeded apart from any training."""
     model = build_model(config.model, 99)
-    optimizer = make_optimizer(model, config.train)
-    load_checkpoint(path, config, model, optimizer, torch.zeros((), dtype=torch.float64), {})
+    load_checkpoint(path, fresh_state(model, config), canonical_json(to_dict(config)), EXTRA)
     return model
+
+
+def fresh_state(model, config):
+    """The state of a run before its first step."""
+    loss_sum = torch.zeros((), dtype=torch.float64)
+    return TrainingState(model, make_optimizer(model, config.train), config.train, loss_sum)
 
 
 def flips(data, count):
@@ -115,7 +119,7 @@ def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, ho
     model = build_model(config.model, 99)
     before = [p.clone() for p in model.parameters()]
     with pytest.raises(DamagedFileError, match=message):
-        load_checkpoint(checkpoint, config, model, make_optimizer(model, config.train), torch.zeros(()), {})
+        load_checkpoint(checkpoint, fresh_state(model, config), canonical_json(to_dict(config)), EXTRA)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
 
 
@@ -207,7 +211,7 @@ def continued(config, record, **changes):
 
 def unfinished(config, start):
     """The model as it is before the first step."""
-    return train(config, start=start, stop=lambda: True).model
+    return train_run(config, start=start, stop=lambda: True).model
 
 
 def test_a_run_starts_from_the_weights_of_another(small_run, store):
@@ -227,10 +231,10 @@ def test_a_run_starts_from_the_weights_of_another(small_run, store):
 def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
     record = run(small_run("entp"), 1, store=store)
     config, path = continued(small_run("entp"), record), weights_of(store, f"test/{record.id}")
-    whole, checkpoint, made = train(config, start=path), tmp_path / "cut.safetensors", []
-    part = train(config, start=path, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == 5)
+    whole, checkpoint, made = train_run(config, start=path), tmp_path / "cut.safetensors", []
+    part = train_run(config, start=path, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == 5)
     assert not part.complete and part.state.step == 5
-    rest = train(config, checkpoint=checkpoint)  # the weights it started from are no longer needed
+    rest = train_run(config, checkpoint=checkpoint)  # the weights it started from are no longer needed
     assert rest.metrics == whole.metrics
     for p, q in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
         assert torch.equal(p, q)
@@ -255,7 +259,7 @@ def test_weights_that_do_not_fit_are_named(small_run, store, model, task, messag
 def test_missing_weights_name_the_command_that_makes_them(small_run, store):
     config = dataclasses.replace(small_run(), start_from=NAME)
     with pytest.raises(
-        SweepError, match="the weights of test/0123.* are missing .*: \\S*python -m entp_lib train test --tier smoke"
+        SweepError, match="the weights of test/0123.* are missing .*: \\S*python -m entp_lab train test --tier smoke"
     ):
         sweep([config], 1, store=store, jobs=1)
     record = run(small_run("entp"), 1, store=store)
@@ -263,4 +267,4 @@ def test_missing_weights_name_the_command_that_makes_them(small_run, store):
     with pytest.raises(ConfigError, match="train test --tier smoke --seeds 1 --run [0-9a-f]{16} --fresh"):
         weights_of(store, f"test/{record.id}")
     with pytest.raises(ConfigError, match=f"start_from = '{NAME}': its file of weights was not given"):
-        train(config)
+        train_run(config)

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from scipy import stats
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model
+from entp_lib.evaluation import batches, constant_baseline, evaluate
+from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.tasks.counting import count3
-from entp_lib.training.evaluation import batches, constant_baseline, evaluate
 from entp_lib.validation import ConfigError
 
 
@@ -24,8 +24,8 @@ class Weighted(Task):
     def batch(self, generator, size, evaluating=False):
         targets = torch.full((size, 3), 2)
         targets[:, 0] = torch.multinomial(torch.tensor(self.frequencies), size, True, generator=generator)
-        wanted = torch.tensor([True, True, False]).expand(size, -1)
-        return Batch(torch.zeros_like(targets), targets, wanted, torch.ones(size, dtype=torch.long))
+        scored = torch.tensor([True, True, False]).expand(size, -1)
+        return Batch(torch.zeros_like(targets), targets, scored, torch.ones(size, dtype=torch.long))
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
@@ -35,7 +35,7 @@ def test_scores_equal_a_count_by_hand(small_model, architecture):
     scores = evaluate(model, task, 300, "seed", detailed=True)  # two batches of unequal size
     losses, right, whole, margins = [], [], [], []
     for batch in batches(task, 300, "cpu", "evaluate", "seed"):
-        logits = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B).view(-1, 5, 11)
+        logits = model(batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B).view(-1, 5, 11)
         targets = batch.targets_BT[:, 3:]
         losses.append(F.cross_entropy(logits.transpose(1, 2), targets, reduction="none"))
         right.append(logits.argmax(-1) == targets)
@@ -65,9 +65,9 @@ class Oracle(torch.nn.Module):
         super().__init__()
         self.wrong = wrong
 
-    def forward(self, inputs, wanted, prompt_lengths):
+    def forward(self, inputs, scored, prompt_lengths):
         logits = []
-        for b, t in wanted.nonzero().tolist():
+        for b, t in scored.nonzero().tolist():
             x = inputs[b, : t + 1].tolist()
             answer = count3(x) + (t + 1 in self.wrong and x[0] == 0)
             logits.append(F.one_hot(torch.tensor(answer % 8), 8) * 50.0)
@@ -123,14 +123,14 @@ class Line(Task):
 
     def batch(self, generator, size, evaluating=False):
         x = torch.randn(size, 2, 1, generator=generator)
-        wanted = torch.tensor([False, True]).expand(size, -1)
-        return Batch(x, 2 * x[..., 0], wanted, torch.ones(size, dtype=torch.long))
+        scored = torch.tensor([False, True]).expand(size, -1)
+        return Batch(x, 2 * x[..., 0], scored, torch.ones(size, dtype=torch.long))
 
 
 def test_real_targets_are_scored_by_squared_error():
     class Half(torch.nn.Module):
-        def forward(self, inputs, wanted, prompt_lengths):
-            return inputs[wanted] * 0.5
+        def forward(self, inputs, scored, prompt_lengths):
+            return inputs[scored] * 0.5
 
     scores = evaluate(Half(), Line(), 300, "seed", detailed=True)
     x = torch.cat([b.inputs_BT[:, 1, 0] for b in batches(Line(), 300, "cpu", "evaluate", "seed")]).double()

@@ -9,24 +9,26 @@ import sys
 import pytest
 import torch
 
-from entp_lib import paths
-from entp_lib.config import config_id, to_dict
-from entp_lib.models import build_model
-from entp_lib.records.store import Store
+from entp_lab import paths
+from entp_lab.configs import config_id
+from entp_lab.store import Store
+from entp_lab.training_runs import train_run
+from entp_lib.config import to_dict
+from entp_lib.model import build_model
 from entp_lib.tasks import build_task, generator_for
-from entp_lib.training.loop import accumulate, train
+from entp_lib.training import accumulate_gradients
 
 RANK = """\
 import json, sys
 import torch
-from entp_lib.config import config_from
-from entp_lib.models import build_model
-from entp_lib.records import ranks
-from entp_lib.records.execution import run
-from entp_lib.records.store import Store
-from entp_lib.reports.training import train_along
+from entp_lab.configs import config_from
+from entp_lib.model import build_model
+from entp_lab import ranks
+from entp_lab.runs import run
+from entp_lab.store import Store
+from entp_lab.train_command import train_along
 from entp_lib.tasks import build_task, generator_for
-from entp_lib.training import loop
+from entp_lib import training as loop
 
 job, configs = sys.argv[1], [config_from(config) for config in json.loads(sys.argv[2])]
 store = Store(sys.argv[3], read_only=False)
@@ -35,7 +37,7 @@ if job == "gradients":
     for config in configs:
         task, model = build_task(config.task, config.task_params), build_model(config.model, 1)
         batch = task.batch(generator_for("cpu", "ranks"), 5)
-        loss = loop.accumulate(model, task, team.own(batch), len(batch.targets_N), "fp32")
+        loss = loop.accumulate_gradients(model, task, team.own(batch), len(batch.targets_N), "fp32")
         loss = team.add_up(model, loss)
         if team.rank == 0:
             found = [loss, *(p.grad for p in model.parameters())]
@@ -47,12 +49,12 @@ elif team.rank == 0:
     torch.distributed.barrier()  # between two commands
     print(json.dumps([run(config, 1, store=store).status for config in configs]), flush=True)
 else:
-    def optimise(*arguments, real=loop.optimise):
-        if job == "fail" and arguments[5] == 7:
+    def update(state, *arguments, real=loop.update):
+        if job == "fail" and state.step == 6:
             raise RuntimeError("out of memory")
-        return real(*arguments)
+        return real(state, *arguments)
 
-    loop.optimise = optimise
+    loop.update = update
     train_along(team, configs[:1], 1, store, False)
     torch.distributed.barrier()
     train_along(team, configs, 1, store, False)
@@ -85,7 +87,7 @@ def test_gradients_of_two_ranks_are_those_of_one_process(small_run, tmp_path):
     for config in configs:
         task, model = build_task(config.task, config.task_params), build_model(config.model, 1)
         batch = task.batch(generator_for("cpu", "ranks"), 5)
-        loss = accumulate(model, task, batch, len(batch.targets_N), "fp32")
+        loss = accumulate_gradients(model, task, batch, len(batch.targets_N), "fp32")
         found = torch.load(tmp_path / f"{config.model.architecture}.pt", weights_only=True)
         for ours, theirs in zip([loss, *(p.grad for p in model.parameters())], found, strict=True):
             assert torch.allclose(ours, theirs, rtol=0, atol=1e-6 * float(ours.abs().max().clamp_min(1)))
@@ -98,7 +100,7 @@ def test_two_ranks_stop_together_continue_and_leave_one_record(small_run, tmp_pa
     assert [json.loads(line) for line in out[0].splitlines()] == [["partial", 5], ["complete"] * 2]
     store = Store(tmp_path, read_only=True)
     for config in configs:
-        record, alone = store.find(config, 1), train(config).state.curves
+        record, alone = store.find(config, 1), train_run(config).state.curves
         assert record.provenance["ranks"] == 2 and record.id == config_id(config, 1)
         for name in alone.keys() - {"seconds"}:
             assert record.curves[name] == pytest.approx(alone[name], rel=1e-3)

@@ -6,22 +6,23 @@ import math
 import pytest
 import torch
 
-from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
-from entp_lib.models import build_model
-from entp_lib.tasks import Counting, build_task
+from entp_lab.configs import RunConfig
+from entp_lab.training_runs import train_run
+from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
+from entp_lib.evaluation import evaluate
+from entp_lib.model import build_model
+from entp_lib.tasks import TASKS, Counting, build_task
 from entp_lib.tasks.text import Text
-from entp_lib.training.evaluation import evaluate
-from entp_lib.training.loop import (
+from entp_lib.training import (
     STEPS_PER_DRAW,
     TrainingError,
+    TrainingState,
+    add_point,
     check_fit,
     learning_rate,
     make_optimizer,
-    record_point,
-    train,
     training_batches,
 )
-from entp_lib.training.weights import State
 from entp_lib.validation import ConfigError
 
 
@@ -32,7 +33,7 @@ def without_times(curves):
 def cut_after(config, checkpoint, steps):
     """Train for so many steps and no more, from the checkpoint if there is one."""
     made = []
-    return train(config, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == steps)
+    return train_run(config, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == steps)
 
 
 def test_schedule_at_its_corners():
@@ -50,7 +51,7 @@ def test_schedule_at_its_corners():
 def test_initial_weights_depend_on_the_model_seed_alone(small_run):
     base = small_run(seed=1)
     config = dataclasses.replace(small_run("entp", seed=1), data_seed=5)
-    models = [train(c, stop=lambda: True).model for c in (base, config, small_run("entp", seed=2))]
+    models = [train_run(c, stop=lambda: True).model for c in (base, config, small_run("entp", seed=2))]
     ours, twin, other = ([p for p in m.parameters() if p.dim() > 1] for m in models)
     assert all(torch.equal(p, q) for p, q in zip(ours, twin, strict=True))
     assert not any(torch.equal(p, q) for p, q in zip(ours, other, strict=True))
@@ -69,11 +70,11 @@ def test_weight_decay_spares_vectors_only(small_model):
 def test_one_batch_can_be_overfitted(small_run, architecture):
     config = small_run(architecture, model=dict(width=32))
     task = Counting(**config.task_params)
-    batch = next(training_batches(task, config, 1, "cpu"))
+    batch = next(training_batches(task, config.train, 0, 1, "cpu"))
     model = build_model(config.model).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(150):
-        loss = task.losses(model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B), batch.targets_N).mean()
+        loss = task.losses(model(batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B), batch.targets_N).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -83,10 +84,10 @@ def test_one_batch_can_be_overfitted(small_run, architecture):
 def test_batches_do_not_depend_on_where_one_starts(small_run):
     config = small_run()
     task = Counting(**config.task_params)
-    stream = training_batches(task, config, 1, "cpu")
+    stream = training_batches(task, config.train, 0, 1, "cpu")
     whole = [next(stream).inputs_BT for _ in range(2 * STEPS_PER_DRAW)]
     for first in (1, 5, STEPS_PER_DRAW, STEPS_PER_DRAW + 1, 2 * STEPS_PER_DRAW):
-        assert torch.equal(next(training_batches(task, config, first, "cpu")).inputs_BT, whole[first - 1])
+        assert torch.equal(next(training_batches(task, config.train, 0, first, "cpu")).inputs_BT, whole[first - 1])
     assert len({tuple(x.flatten().tolist()) for x in whole}) == len(whole)
 
 
@@ -105,7 +106,7 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
     """Bit for bit: weights, moments, curves and metrics. Cut after every third step, or every ``cut``."""
     cut = changes.pop("cut", 3)
     config = small_run(**changes)
-    whole = train(config)
+    whole = train_run(config)
     checkpoint, cuts = tmp_path / "run.safetensors", 0
     while True:
         part = cut_after(config, checkpoint, cut)
@@ -114,7 +115,7 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
         cuts += 1
         assert part.metrics == {} and part.state.step == cut * cuts
     assert cuts == (config.train.steps - 1) // cut
-    assert part.state.token_forwards == whole.state.token_forwards and part.complete and whole.complete
+    assert part.costs.token_forwards == whole.costs.token_forwards and part.complete and whole.complete
     assert without_times(part.state.curves) == without_times(whole.state.curves)
     assert part.metrics == whole.metrics
     for (name, p), q in zip(part.model.named_parameters(), whole.model.parameters(), strict=True):
@@ -122,7 +123,7 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
 
 
 def test_curves_and_metrics_have_what_notebooks_show(small_run):
-    outcome = train(small_run("entp", steps=10, eval_every=4))
+    outcome = train_run(small_run("entp", steps=10, eval_every=4))
     curves, metrics = outcome.state.curves, outcome.metrics
     assert curves["step"] == [4, 8, 10]
     assert curves["token_forwards"] == [step * 8 * sum(range(4, 9)) for step in (4, 8, 10)]
@@ -134,33 +135,33 @@ def test_curves_and_metrics_have_what_notebooks_show(small_run):
 
 def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
     """Evaluating twice as often must give the same losses on average."""
-    often = train(small_run(eval_every=2)).state.curves["train_loss"]
-    seldom = train(small_run(eval_every=4)).state.curves["train_loss"]
-    last = train(small_run(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)).state.curves["train_loss"]
+    often = train_run(small_run(eval_every=2)).state.curves["train_loss"]
+    seldom = train_run(small_run(eval_every=4)).state.curves["train_loss"]
+    last = train_run(small_run(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)).state.curves["train_loss"]
     assert last == pytest.approx([math.log(8)] * 3, abs=0.3)  # the last point averages over one step only
     assert [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)] == pytest.approx(seldom, rel=1e-6)
 
 
 def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
     with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 4; a lower max_lr than 1e\+30"):
-        train(small_run(max_lr=1e30, warmup_steps=0))
+        train_run(small_run(max_lr=1e30, warmup_steps=0))
 
 
 def test_a_last_update_that_ruins_the_weights_is_an_error_and_no_complete_run(small_run, monkeypatch):
     """The training loss comes before the update, so that the held-out loss is what tells."""
-    monkeypatch.setattr("entp_lib.training.loop.evaluate", lambda *_, **__: {"loss": math.nan, "token_accuracy": 0.0})
+    monkeypatch.setattr("entp_lib.training.evaluate", lambda *_, **__: {"loss": math.nan, "token_accuracy": 0.0})
     with pytest.raises(TrainingError, match=r"the held-out loss is nan at step 4; a lower max_lr than"):
-        train(small_run())
+        train_run(small_run())
 
 
 def test_patience_ends_a_run_that_no_longer_improves(small_run):
     """After the wait has begun anew twice."""
     config = small_run(seed=8, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
-    outcome = train(config)
+    outcome = train_run(config)
     assert outcome.complete and outcome.state.step < 80 and outcome.metrics
     losses = outcome.state.curves["train_loss"]
     assert min(losses[-2:]) >= min(losses[:-2])
-    lasting = train(dataclasses.replace(config, train=dataclasses.replace(config.train, patience=0))).state
+    lasting = train_run(dataclasses.replace(config, train=dataclasses.replace(config.train, patience=0))).state
     assert lasting.step == 80 and lasting.curves["train_loss"][: len(losses)] == losses
     course = lasting.curves["train_loss"]
     waited = [n - course.index(min(course[:n])) - 1 for n in range(1, len(course) + 1)]  # points since the best
@@ -171,12 +172,12 @@ def test_patience_ends_a_run_that_no_longer_improves(small_run):
 def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
     """Also where the run had stopped already and was killed before its record was written."""
     config, checkpoint = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2), tmp_path / "run"
-    whole = train(config)
+    whole = train_run(config)
     if cut is None:
-        train(config, checkpoint=checkpoint)
+        train_run(config, checkpoint=checkpoint)
     else:
         cut_after(config, checkpoint, cut)
-    resumed = train(config, checkpoint=checkpoint)
+    resumed = train_run(config, checkpoint=checkpoint)
     assert resumed.complete and resumed.state.step == whole.state.step and resumed.metrics == whole.metrics
     assert without_times(resumed.state.curves) == without_times(whole.state.curves)
 
@@ -184,7 +185,7 @@ def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
 @pytest.mark.parametrize("model", [dict(vocab_size=9), dict(max_length=7), dict(input_dim=3, output_dim=1)])
 def test_task_and_model_must_fit(small_run, model):
     with pytest.raises(ConfigError, match=f"{next(iter(model))} = "):
-        train(small_run(model=model))
+        train_run(small_run(model=model))
 
 
 def test_a_prefix_decoder_needs_the_prompts_that_it_opens_later(addition_run):
@@ -192,14 +193,14 @@ def test_a_prefix_decoder_needs_the_prompts_that_it_opens_later(addition_run):
     prefix = dataclasses.replace(
         addition_run, model=dataclasses.replace(addition_run.model, architecture="prefix_decoder")
     )
-    check_fit(build_task("addition", {"n_train": 200}), prefix)
+    check_fit(build_task("addition", {"n_train": 200}), prefix.model)
     for task in (build_task("addition", {"n_train": 200, "view": "windows"}), Text(context=13)):
         config = dataclasses.replace(
             prefix, model=dataclasses.replace(prefix.model, vocab_size=task.vocab_size, max_length=task.length)
         )
         with pytest.raises(ConfigError, match="trains without the prompts that it opens later"):
-            check_fit(task, config)
-        check_fit(task, dataclasses.replace(config, model=dataclasses.replace(config.model, architecture="decoder")))
+            check_fit(task, config.model)
+        check_fit(task, dataclasses.replace(config.model, architecture="decoder"))
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def addition_run():
 
 
 def test_every_checkpoint_rule_is_tested(addition_run):
-    outcome = train(addition_run)
+    outcome = train_run(addition_run)
     curves, test = outcome.state.curves, outcome.metrics["test"]
     assert set(test) == {"last", "lowest_loss", "highest_accuracy"}  # the answer view watches no whole texts
     assert test["last"]["step"] == 10
@@ -232,12 +233,13 @@ def test_every_checkpoint_rule_is_tested(addition_run):
 
 
 def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(addition_run, monkeypatch):
-    model, state, kept = build_model(addition_run.model, 0), State(), {}
+    model = build_model(addition_run.model, 0)
+    state = TrainingState(model, make_optimizer(model, addition_run.train), addition_run.train, torch.zeros(()))
     task = build_task("addition", {"n_train": 200})
     for step, loss in enumerate((3.0, 1.0, 2.0, 0.5)):
         state.step, scores = step, {"loss": loss, "sequence_accuracy": 0.0}
-        monkeypatch.setattr("entp_lib.training.loop.evaluate", lambda *_, found=scores, **__: found)
-        record_point(model, task, addition_run, state, kept, 1.0, "cpu")
+        monkeypatch.setattr("entp_lib.training.evaluate", lambda *_, found=scores, **__: found)
+        add_point(state, task, 1.0, 0, "cpu")
     assert state.kept["lowest_loss"] == {"step": 3, "score": 0.5} and state.kept["highest_accuracy"]["step"] == 0
 
 
@@ -255,13 +257,15 @@ class Curriculum(Counting):
 
 
 def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run, monkeypatch):
-    monkeypatch.setattr("entp_lib.tasks.counting.Counting", Curriculum)
+    monkeypatch.setitem(TASKS, "counting", Curriculum)
     config = small_run(steps=20, eval_every=5, patience=2, max_lr=1e-9, min_lr=0.0)
-    outcome = train(config)
+    outcome = train_run(config)
     lengths = [
         b.inputs_BT.shape[1]
         for b, _ in zip(
-            training_batches(build_task("counting", config.task_params), config, 15, "cpu"), range(4), strict=False
+            training_batches(build_task("counting", config.task_params), config.train, 0, 15, "cpu"),
+            range(4),
+            strict=False,
         )
     ]
     assert lengths == [6, 6, 8, 8]
@@ -288,11 +292,11 @@ class Backwards(Counting):
 def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, architecture):
     """A step descends the loss of the model that is told them, and evaluation tells them too."""
     config = small_run(architecture, model=dict(n_layers=3))
-    plain = train(config)
-    monkeypatch.setattr("entp_lib.tasks.counting.Counting", Backwards)
-    told = train(config)
+    plain = train_run(config)
+    monkeypatch.setitem(TASKS, "counting", Backwards)
+    told = train_run(config)
     assert told.state.curves["train_loss"] != plain.state.curves["train_loss"]
-    batch = next(training_batches(build_task("counting", config.task_params), config, 3, "cpu"))
+    batch = next(training_batches(build_task("counting", config.task_params), config.train, 0, 3, "cpu"))
     assert batch.mask_BTT.shape == (8, 8, 8) and batch.positions_BT[0].tolist() == list(range(8))[::-1]
     model = told.model.eval()
     scores = evaluate(model, Backwards(**config.task_params), 64, 0, "x")

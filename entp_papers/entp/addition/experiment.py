@@ -1,7 +1,7 @@
 """Addition (§7.1, appendix C.3, Figures 5 and 11): test error against the number of examples to learn from.
 
 Every run has one of three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is a decoder trained for more,
-which is stored and not shown (``entp_lib.experiments.budgets``). The test error is one minus the share of test sums
+which is stored and not shown (``entp_lab.budgets``). The test error is one minus the share of test sums
 with every character right; each checkpoint rule gives one.
 """
 
@@ -12,16 +12,17 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import ON_CPU, SIZES, TrainConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS
-from entp_lib.experiments.comparisons import measured
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import levels, paired_within, published, select
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model
-from entp_lib.records.store import Record
-from entp_lib.statistics import exceeds
+from entp_lab.budgets import EQUAL_FORWARDS
+from entp_lab.comparisons import measured
+from entp_lab.configs import ON_CPU
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import levels, paired_within, published, select
+from entp_lab.measurements import Measurement
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model
+from entp_lab.statistics import exceeds
+from entp_lab.store import Record
+from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
 from entp_lib.validation import one_of, require

@@ -7,14 +7,15 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import ON_CPU, SIZES, TrainConfig
-from entp_lib.experiments.comparisons import measured
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import levels, paired, select
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import TWINS, Tier
-from entp_lib.records.store import Record
-from entp_lib.statistics import exceeds, reaches
+from entp_lab.comparisons import measured
+from entp_lab.configs import ON_CPU
+from entp_lab.experiment import Experiment
+from entp_lab.frames import levels, paired, select
+from entp_lab.measurements import Measurement
+from entp_lab.plans import TWINS, Tier
+from entp_lab.statistics import exceeds, reaches
+from entp_lab.store import Record
+from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.addition import experiment as sums
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, SMALL_2, TINY, chosen, scores
 from entp_papers.entp.addition.tables import by_group

@@ -10,9 +10,9 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from entp_lib.experiments import figures
-from entp_lib.experiments.frames import published, seconds_name
-from entp_lib.records.store import Record
+from entp_lab import figures
+from entp_lab.frames import published, seconds_name
+from entp_lab.store import Record
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, chosen, paper_model, scores, to_999
 from entp_papers.entp.addition.lengths import by_digits
 from entp_papers.entp.addition.tables import authors_seen_runs, curves_of

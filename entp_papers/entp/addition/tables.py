@@ -5,10 +5,10 @@ from itertools import product
 
 import pandas as pd
 
-from entp_lib.experiments.frames import curves, gap_table, published, select, summary
-from entp_lib.experiments.plans import TWINS, PlannedRun
-from entp_lib.records.store import Record
-from entp_lib.statistics import mean_interval, to_figures, welch_interval
+from entp_lab.frames import curves, gap_table, published, select, summary
+from entp_lab.plans import TWINS, PlannedRun
+from entp_lab.statistics import mean_interval, to_figures, welch_interval
+from entp_lab.store import Record
 from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import carries, digits
 from entp_papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores, to_999

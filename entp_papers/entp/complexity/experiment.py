@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from entp_lab.experiment import Experiment
+from entp_lab.measurements import Check
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.statistics import reaches, to_figures
+from entp_lab.store import Record
+from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.models import costs as complexity
-from entp_lib.records.store import Record
-from entp_lib.statistics import reaches, to_figures
 from entp_papers.entp.complexity.measurements import VOCABULARY, printed_error
 
 BYTES = 4  # of an fp32 entry
@@ -146,7 +146,7 @@ def exponent(table: pd.DataFrame, by: str, column: str) -> float:
 
 
 def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
-    """For each counted quantity, at how many points it equals the formula of ``entp_lib.models.costs``."""
+    """For each counted quantity, at how many points it equals the formula of ``entp_lib.costs``."""
     rows = {}
     for name, length, formula in (
         ("encoder_operations", "length", complexity.encoder_token),

@@ -1,7 +1,7 @@
 """Measured costs of next tokens: seconds, live tensors and counted operations by length (§5, Table 1, appendix D).
 
 Per token: an encoder runs its stack over the whole prefix, a decoder over one position with its cache. Per sequence,
-all next tokens at once: ENTP by the definition's loop and by ``entp_lib.models.entp.fast``, a decoder in one pass.
+all next tokens at once: ENTP by the definition's loop and by ``entp_lib.entp.fast``, a decoder in one pass.
 Memory is counted from tensors, not read from the process: ``persistent`` is what a cache holds between tokens,
 ``transient`` the most that else is live while a token is computed, parameters left out.
 """
@@ -21,11 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
+from entp_lab.studies import Study, at_least, largest
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, at_least, largest
-from entp_lib.models import build_model
-from entp_lib.models.costs import counted
-from entp_lib.models.decoding import Cache, cached_logits
+from entp_lib.costs import counted
+from entp_lib.decoding import Cache, cached_logits
+from entp_lib.model import build_model
 
 VOCABULARY = 64
 SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated within it

@@ -12,14 +12,14 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.store import Record
+from entp_lab.studies import Study, at_least
+from entp_lib import costs as complexity
 from entp_lib.arithmetic import AVX2, NATIVE, for_new_processes, multiplies_bf16
 from entp_lib.config import SIZES, ModelConfig
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import Study, at_least
-from entp_lib.models import build_model
-from entp_lib.models import costs as complexity
-from entp_lib.records.store import Record
+from entp_lib.model import build_model
 from entp_lib.validation import one_of
 from entp_papers.entp.complexity.measurements import VOCABULARY, timings
 
@@ -72,7 +72,7 @@ def time_steps(
             models[name].zero_grad(set_to_none=True)
             for part in models[name].plan(every_BT):
                 with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-                    losses = F.cross_entropy(models[name](inputs_BT, part), targets_BT[part.wanted_BT], reduction="sum")
+                    losses = F.cross_entropy(models[name](inputs_BT, part), targets_BT[part.scored_BT], reduction="sum")
                 losses.backward()
 
         return step

@@ -13,14 +13,15 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import RunConfig, TrainConfig, config_id
-from entp_lib.experiments.comparisons import Comparisons, Paired
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import curves, gap_table, paired, published, select
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import TWINS, PlannedRun, planned, planned_study
-from entp_lib.records.store import Record, Store
-from entp_lib.statistics import mcnemar, mean_interval, proportion_interval
+from entp_lab.comparisons import Comparisons, Paired
+from entp_lab.configs import RunConfig, config_id
+from entp_lab.experiment import Experiment
+from entp_lab.frames import curves, gap_table, paired, published, select
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
+from entp_lab.statistics import mcnemar, mean_interval, proportion_interval
+from entp_lab.store import Record, Store
+from entp_lib.config import TrainConfig
 from entp_lib.tasks import Clutrr
 from entp_papers.entp.downstream.pronouns import PUBLISHED_ITEMS, PUBLISHED_WRONG, compatible_tests
 from entp_papers.entp.language.experiment import OPENWEBTEXT
@@ -222,7 +223,7 @@ PRONOUNS = Experiment("pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEAS
 
 def draw_chains(axes, records: Sequence[Record]) -> None:
     """Validation accuracy by step of the authors' protocol (left), and test accuracy by length of chain of both."""
-    from entp_lib.experiments import figures
+    from entp_lab import figures
 
     course, chains = curves(select(records, protocol="authors")), by_chain(records)
     figures.lines(axes[0], course, "step", "sequence_accuracy", ylabel="accuracy")
@@ -241,7 +242,7 @@ def draw_chains(axes, records: Sequence[Record]) -> None:
 
 def draw_pronouns(axes, records: Sequence[Record]) -> None:
     """Errors on our items and in Table 4 with their Wilson intervals, and McNemar's p of Table 4 by the overlap."""
-    from entp_lib.experiments import figures
+    from entp_lab import figures
 
     wrong = [(name, n, PUBLISHED_ITEMS) for name, ns in PUBLISHED_WRONG.items() for n in ns]
     theirs = pd.DataFrame(wrong, columns=["architecture", "wrong", "items"]).assign(seed=[0, 1, 0, 1])

@@ -21,12 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from entp_lib.corpora.sources import library
-from entp_lib.corpora.tokenizers import Tokenizer
-from entp_lib.statistics import mcnemar, proportion_interval
+from entp_lab.statistics import mcnemar, proportion_interval
+from entp_lab.weights import trained_model
+from entp_lib.data.sources import library
+from entp_lib.data.tokenizers import Tokenizer
 from entp_lib.tasks.clutrr import tokenizer_of
 from entp_lib.tasks.text import Text
-from entp_lib.training.weights import trained_model
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
 HUB, HUB_CONFIG = "tinyBenchmarks/tinyWinogrande", "winogrande_xl"
@@ -144,10 +144,10 @@ def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]]) -> Tens
     ids_BT = pad_sequence([torch.tensor(ids) for ids, _ in rows], batch_first=True)
     lengths_B, starts_B = torch.tensor([(len(ids), start) for ids, start in rows]).T
     places_T = torch.arange(ids_BT.shape[1] - 1)
-    wanted_BT = (places_T >= starts_B[:, None] - 1) & (places_T < lengths_B[:, None] - 1)
-    logits_NV = model(ids_BT[:, :-1], wanted_BT, starts_B)
-    losses_N = F.cross_entropy(logits_NV.float(), ids_BT[:, 1:][wanted_BT], reduction="none")
-    rows_N = wanted_BT.nonzero()[:, 0]
+    scored_BT = (places_T >= starts_B[:, None] - 1) & (places_T < lengths_B[:, None] - 1)
+    logits_NV = model(ids_BT[:, :-1], scored_BT, starts_B)
+    losses_N = F.cross_entropy(logits_NV.float(), ids_BT[:, 1:][scored_BT], reduction="none")
+    rows_N = scored_BT.nonzero()[:, 0]
     return -torch.zeros(len(rows), dtype=torch.float64).index_add_(0, rows_N, losses_N.double())
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lib.experiments.studies import largest
+from entp_lab.studies import largest
 
 
 class AttentionStack(nn.Module):

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import by_study
-from entp_lib.models.transformer import prefix_mask
-from entp_lib.records.store import Record
-from entp_lib.statistics import exceeds, to_figures
+from entp_lab.experiment import Experiment
+from entp_lab.frames import select
+from entp_lab.measurements import Check
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.statistics import exceeds, to_figures
+from entp_lab.store import Record
+from entp_lab.studies import by_study
+from entp_lib.model import prefix_mask
 from entp_papers.entp.expressivity.imitation import forced_at, function_of, line
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from entp_lib.experiments import figures
-from entp_lib.experiments.frames import select
-from entp_lib.records.store import Record
+from entp_lab import figures
+from entp_lab.frames import select
+from entp_lab.store import Record
 from entp_papers.entp.expressivity.experiment import attention_patterns, forced, last_exponent
 
 KINDS = {

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from entp_lib.evaluation import batches
 from entp_lib.tasks import InContext, build_task
-from entp_lib.training.evaluation import batches
 from entp_lib.validation import one_of, require
 
 Rule = Callable[[Tensor, Tensor, Tensor, InContext], Tensor]

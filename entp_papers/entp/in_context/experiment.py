@@ -13,17 +13,18 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import StudyConfig, TrainConfig
-from entp_lib.experiments import plans
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lib.experiments.caveats import after
-from entp_lib.experiments.comparisons import Comparisons, Paired, measured
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import TWINS, Arm, PlannedRun, Tier, by_seed, planned, run_of, twins
-from entp_lib.records.store import Record
-from entp_lib.statistics import reaches
+from entp_lab import plans
+from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
+from entp_lab.caveats import after
+from entp_lab.comparisons import Comparisons, Paired, measured
+from entp_lab.configs import StudyConfig
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import paired, select, summary
+from entp_lab.measurements import Measurement
+from entp_lab.plans import TWINS, Arm, PlannedRun, Tier, by_seed, planned, run_of, twins
+from entp_lab.statistics import reaches
+from entp_lab.store import Record
+from entp_lib.config import TrainConfig
 from entp_lib.tasks import InContext
 from entp_papers.entp.pilot_runs import SEED
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from entp_lib.experiments import figures
-from entp_lib.records.store import Record
+from entp_lab import figures
+from entp_lab.store import Record
 from entp_papers.entp.in_context.experiment import task_of
 from entp_papers.entp.in_context.tables import by_examples, learners_by_examples, least_squares, references
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.compare_with_committed import committed
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import curves, interval_text, select
-from entp_lib.experiments.plans import TWINS
-from entp_lib.records.store import Record, Store
+from entp_lab.compare_with_committed import committed
+from entp_lab.experiment import Experiment
+from entp_lab.frames import curves, interval_text, select
+from entp_lab.plans import TWINS
+from entp_lab.store import Record, Store
 from entp_lib.tasks import InContext
 from entp_papers.entp.in_context.experiment import ALL, AT_LOWER_RATE, IN_EIGHT, flatness, gap, table, task_of
 

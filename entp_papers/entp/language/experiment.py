@@ -3,7 +3,7 @@
 Table 8 has the learning rate fall from 6e-4 to 6e-5. The authors' configuration has the two the other way round, so
 that the rate rose over the whole run behind Table 3: both schedules are run. In them twins learn from the same
 positions of the same windows. A third arm, ``longer``, is a decoder with Table 8's schedule that learns from every
-position; it is stored and not shown (``entp_lib.experiments.budgets``). The trainer itself is checked on
+position; it is stored and not shown (``entp_lab.budgets``). The trainer itself is checked on
 characters of Shakespeare, against the authors' logged runs.
 """
 
@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from entp_lib.config import SIZES, RunConfig, TrainConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, on_budget
-from entp_lib.experiments.comparisons import measured
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import by_position, levels, paired, published, select
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
-from entp_lib.records.store import Record, Store, is_complete
-from entp_lib.statistics import to_figures
+from entp_lab.budgets import EQUAL_FORWARDS, on_budget
+from entp_lab.comparisons import measured
+from entp_lab.configs import RunConfig
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import by_position, levels, paired, published, select
+from entp_lab.measurements import Measurement
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
+from entp_lab.statistics import to_figures
+from entp_lab.store import Record, Store, is_complete
+from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
-from entp_lib.training.loop import learning_rate
+from entp_lib.training import learning_rate
 from entp_lib.validation import require
 from entp_papers.entp.language import tables
 
@@ -128,7 +129,7 @@ OPENWEBTEXT = Experiment("openwebtext", 1, "Language modelling on text", NOTEBOO
 
 #     curl -o results/corpora/shakespeare.txt \
 #         https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
-#     python -m entp_lib train shakespeare --tier paper --architecture decoder
+#     python -m entp_lab train shakespeare --tier paper --architecture decoder
 #
 # What the authors' logs (one seed, no text about them) do not say is inferred: characters, 65 of them, from the loss at
 # the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of their code; a warm-up of 100 steps from the
@@ -200,8 +201,8 @@ def draw_schedules(axes, records: Sequence[Record]) -> list[Record]:
 
     Returns the records that are shown: a tier without the rates swapped has those of quick beside it.
     """
-    from entp_lib.experiments import figures
-    from entp_lib.experiments.compare_with_committed import committed
+    from entp_lab import figures
+    from entp_lab.compare_with_committed import committed
 
     shown = {schedule: select(records, schedule=schedule) for schedule in tables.SCHEDULES}
     for schedule, style in zip((s for s in tables.SCHEDULES if shown[s]), ("-", "--"), strict=False):
@@ -231,7 +232,7 @@ def draw_schedules(axes, records: Sequence[Record]) -> list[Record]:
 
 def draw_counts(ax, records: Sequence[Record]) -> None:
     """What counts of one, two and three tokens predict, as level lines."""
-    from entp_lib.experiments.figures import PALETTE
+    from entp_lab.figures import PALETTE
 
     baseline = tables.trained(records)[0].metrics["baseline"]["loss"]
     losses = {"unigram": baseline, **tables.counted_losses(records).mean()}
@@ -242,7 +243,7 @@ def draw_counts(ax, records: Sequence[Record]) -> None:
 
 def draw_losses(axes, records: Sequence[Record]) -> None:
     """Validation loss by step, perplexity by tokens of text (above); decoder − ENTP of both losses by step (below)."""
-    from entp_lib.experiments import figures
+    from entp_lab import figures
 
     models = select(tables.trained(records), schedule=tables.TABLE_8, arm=TWINS)
     course, of_unit = tables.courses(models), tables.unit(models)
@@ -258,7 +259,7 @@ def draw_losses(axes, records: Sequence[Record]) -> None:
 
 def draw_positions(axes, records: Sequence[Record]) -> None:
     """Final loss by prefix length (left), and the decoder's less ENTP's at equal steps (right)."""
-    from entp_lib.experiments import figures
+    from entp_lab import figures
 
     models = select(tables.trained(records), schedule=tables.TABLE_8, arm=TWINS)
     positions, labels = by_position(models, "loss"), dict(xlabel="prefix length (tokens)")
@@ -270,7 +271,7 @@ def draw_positions(axes, records: Sequence[Record]) -> None:
 
 def draw_shakespeare(axes, records: Sequence[Record]) -> None:
     """Training and validation loss by step: the authors' logs dotted, ours where made."""
-    from entp_lib.experiments import figures
+    from entp_lab import figures
 
     logs, style = shakespeare_courses(records), {"authors": (":", 1.2), "ours": ("-", 2.2)}
     for y, ax in zip(("train_loss", "validation_loss"), axes, strict=True):

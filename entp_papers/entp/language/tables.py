@@ -20,13 +20,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from entp_lib.config import RunConfig
-from entp_lib.experiments.frames import by_position, curves, gap_table, paired, select
-from entp_lib.experiments.plans import TWINS
-from entp_lib.records.store import Record
-from entp_lib.statistics import reaches, to_figures
+from entp_lab.configs import RunConfig
+from entp_lab.frames import by_position, curves, gap_table, paired, select
+from entp_lab.plans import TWINS
+from entp_lab.statistics import reaches, to_figures
+from entp_lab.store import Record
+from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Text
-from entp_lib.training.evaluation import evaluate
 from entp_lib.validation import require
 
 ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
@@ -205,14 +205,14 @@ def best_delta(tokens_S: np.ndarray, order: int, vocabulary: int) -> float:
 
 
 class CountModel(nn.Module):
-    """Counts behind a model's call: (B, T) tokens and wanted positions to (N, V) log-probabilities of the next one."""
+    """Counts behind a model's call: (B, T) tokens and scored positions to (N, V) log-probabilities of the next one."""
 
     def __init__(self, tables: list[Tensor]):
         super().__init__()
         self.tables = tables  # by order, from the unigram's (V,) up
 
-    def forward(self, inputs_BT: Tensor, wanted_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+    def forward(self, inputs_BT: Tensor, scored_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
         longest = len(self.tables) - 1
         found_NV = torch.empty(len(rows_N), len(self.tables[0]))
         for context in range(min(longest, 1), longest + 1):  # by how many tokens a prefix has, the longest for the rest

@@ -1,18 +1,18 @@
-"""Any transformers body as ``model(inputs, wanted) -> logits``: each wanted prefix afresh, or one causal pass.
+"""Any transformers body as ``model(inputs, scored) -> logits``: each scored prefix afresh, or one causal pass.
 
-``entp``: full attention within each wanted prefix, read at its last position. An encoder attends so by itself; a
+``entp``: full attention within each scored prefix, read at its last position. An encoder attends so by itself; a
 decoder is given an explicit mask of zeros, which lifts its own. ``decoder``: one pass of the whole sequence; an encoder
 is given a causal mask. Prefixes go in groups of one length, or one by one (``method`` reference, the definition);
 ``plan`` cuts a step into micro-batches as for the models of this library.
 
-Letters: B batch, T tokens, P prefixes of a group, N wanted positions, D width, V symbols of the task.
+Letters: B batch, T tokens, P prefixes of a group, N scored positions, D width, V symbols of the task.
 """
 
 import torch
 from torch import Tensor, nn
 
-from entp_lib.models import entp
-from entp_lib.models.entp import Part
+from entp_lib import entp
+from entp_lib.entp import Part
 from entp_lib.validation import one_of, require
 
 
@@ -57,16 +57,16 @@ class Adapted(nn.Module):
             other = "as in recurrent models); use one whose layers attend, such as 'llama' or a BERT"
             require(lifted, f"architecture = 'entp': {what}, {other}")
 
-    def forward(self, inputs_BT: Tensor, wanted: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Logits (N, V) after the wanted positions, in row-major order. Prompt lengths are not looked at."""
-        part, x_BTD = wanted if isinstance(wanted, Part) else Part(wanted), self.read_in(inputs_BT)
+    def forward(self, inputs_BT: Tensor, scored: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        """Logits (N, V) after the scored positions, in row-major order. Prompt lengths are not looked at."""
+        part, x_BTD = scored if isinstance(scored, Part) else Part(scored), self.read_in(inputs_BT)
         if self.architecture == "decoder":
             mask = None if self.is_causal else causal_mask(x_BTD)
-            return self.read_out(hidden(self.body, x_BTD, mask)[part.wanted_BT])
+            return self.read_out(hidden(self.body, x_BTD, mask)[part.scored_BT])
         if self.method == "reference":
-            ends = part.wanted_BT.nonzero().tolist()
+            ends = part.scored_BT.nonzero().tolist()
             return self.read_out(torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends]))
-        parts = [part] if part.layout is not None else self.plan(part.wanted_BT)
+        parts = [part] if part.layout is not None else self.plan(part.scored_BT)
         states = [
             self.at_end(x_BTD[slice(rows) if chosen is None else chosen, :length])
             for p in parts
@@ -75,11 +75,11 @@ class Adapted(nn.Module):
         order = torch.cat([p.places_P for p in parts]).argsort()
         return self.read_out(torch.cat(states)[order])
 
-    def plan(self, wanted_BT: Tensor) -> list[Part]:
-        """The wanted positions in micro-batches of about ``token_budget`` tokens whose losses add up to the whole."""
+    def plan(self, scored_BT: Tensor) -> list[Part]:
+        """The scored positions in micro-batches of about ``token_budget`` tokens whose losses add up to the whole."""
         if self.architecture == "decoder":
-            return [Part(wanted_BT)]
-        return entp.plan(wanted_BT, max(self.token_budget, wanted_BT.shape[1]), pack=False)
+            return [Part(scored_BT)]
+        return entp.plan(scored_BT, max(self.token_budget, scored_BT.shape[1]), pack=False)
 
     def at_end(self, x_PTD: Tensor) -> Tensor:
         """States (P, D) at the last token of prefixes of one length, in which every token sees every other."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas as pd
 
+from entp_lab.budgets import compute_ratio
+from entp_lab.comparisons import Comparisons, Paired
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import select
+from entp_lab.measurements import Level, Measurement
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.store import Record
 from entp_lib.config import TrainConfig
-from entp_lib.experiments.budgets import compute_ratio
-from entp_lib.experiments.comparisons import Comparisons, Paired
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Level, Measurement
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
 from entp_lib.validation import require
 from entp_papers.entp.pairless import within
@@ -104,7 +104,7 @@ def plain(train: TrainConfig) -> dict[str, Any]:
 
 
 def by_arm(t: Mapping[str, Any], task: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schedule of each arm of a tier: "longer" is stored and not shown (``entp_lib.experiments.budgets``)."""
+    """The schedule of each arm of a tier: "longer" is stored and not shown (``entp_lab.budgets``)."""
     longer = t["train"].lengthened(compute_ratio(Counting(**task)))
     return {arm: plain(longer if arm == "longer" else t["train"]) for arm in t["arms"]}
 

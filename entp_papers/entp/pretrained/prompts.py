@@ -7,7 +7,7 @@ The loss is on the answer alone (appendix C.1), on all of its tokens; scores are
 generated. The beginning that all prompts of a batch share, Table 5's code, is run once for the whole batch: in a causal
 model its keys and values do not depend on what follows, so that values and gradients are the same (``test_prompts``).
 
-Letters: B batch, T tokens, S shared tokens, R the others, N wanted positions, V vocabulary.
+Letters: B batch, T tokens, S shared tokens, R the others, N scored positions, V vocabulary.
 """
 
 import ast
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lib.models.entp import Part
+from entp_lib.entp import Part
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.validation import one_of, require
 
@@ -139,20 +139,20 @@ class PromptTask(Task):
         return [(question(x[:seed], len(x) - seed, self.counting.order, self.with_code), as_list(x)) for x in sequences]
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        """Whole texts; wanted are the answer's tokens, in evaluation only the numbers that the function generated."""
+        """Whole texts; scored are the answer's tokens, in evaluation only the numbers that the function generated."""
         sequences = self.counting.sequences(generator, size, evaluating).tolist()
         texts, end = self.texts(sequences), self.tokenizer.eos_token_id
         rows = [[*self.ids(prompt), *self.ids(answer), end] for prompt, answer in texts]
         require(len({len(row) for row in rows}) == 1, "prompts differ in their tokens: numbers must have one digit")
         ids_BT = torch.tensor(rows, device=generator.device)
         inputs_BT, targets_BT = ids_BT[:, :-1], ids_BT[:, 1:]
-        wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
-        wanted_BT[:, self.lengths[0] - 1 :] = True
+        scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+        scored_BT[:, self.lengths[0] - 1 :] = True
         if evaluating:
             digits = torch.tensor([self.ids(str(n))[0] for n in range(10)])
-            wanted_BT &= torch.isin(targets_BT, digits.to(targets_BT))
-            wanted_BT &= wanted_BT.cumsum(1) > self.counting.seed_length
-        return Batch(inputs_BT, targets_BT, wanted_BT)
+            scored_BT &= torch.isin(targets_BT, digits.to(targets_BT))
+            scored_BT &= scored_BT.cumsum(1) > self.counting.seed_length
+        return Batch(inputs_BT, targets_BT, scored_BT)
 
     def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
         """Answers as the model writes them: shares by verdict, and a few of each kind."""
@@ -179,30 +179,30 @@ def write(language_model: nn.Module, tokenizer, prompts: list[str], most: int) -
 
 
 class Prompted(nn.Module):
-    """A causal language model as ``model(inputs, wanted) -> logits``, the shared beginning of a batch run once."""
+    """A causal language model as ``model(inputs, scored) -> logits``, the shared beginning of a batch run once."""
 
     def __init__(self, language_model: nn.Module):
         super().__init__()
         self.language_model = language_model
 
-    def plan(self, wanted_BT: Tensor) -> list[Part]:
+    def plan(self, scored_BT: Tensor) -> list[Part]:
         """One part: a causal model runs once."""
-        return [Part(wanted_BT)]
+        return [Part(scored_BT)]
 
-    def forward(self, inputs_BT: Tensor, wanted: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Logits (N, V) after the wanted positions; the vocabulary is looked at there alone."""
-        wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
+    def forward(self, inputs_BT: Tensor, scored: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        """Logits (N, V) after the scored positions; the vocabulary is looked at there alone."""
+        scored_BT = scored.scored_BT if isinstance(scored, Part) else scored
         adapted = hasattr(self.language_model, "peft_config")
         whole = self.language_model.get_base_model() if adapted else self.language_model
         body, head = whole.get_decoder(), whole.get_output_embeddings()
-        shared = min(shared_tokens(inputs_BT), int(wanted_BT.any(0).nonzero()[0]))
+        shared = min(shared_tokens(inputs_BT), int(scored_BT.any(0).nonzero()[0]))
         if shared < 2:
-            return head(body(input_ids=inputs_BT, use_cache=False).last_hidden_state[wanted_BT])
+            return head(body(input_ids=inputs_BT, use_cache=False).last_hidden_state[scored_BT])
         cache = body(input_ids=inputs_BT[:1, :shared], use_cache=True).past_key_values
         for layer in cache.layers:
             layer.keys, layer.values = (x.expand(len(inputs_BT), -1, -1, -1) for x in (layer.keys, layer.values))
         rest_BRD = body(input_ids=inputs_BT[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
-        return head(rest_BRD[wanted_BT[:, shared:]])
+        return head(rest_BRD[scored_BT[:, shared:]])
 
 
 def shared_tokens(inputs_BT: Tensor) -> int:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from entp_lib.experiments.frames import published
+from entp_lab.frames import published
 from entp_lib.files import read_json_lines, write_atomically
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.validation import ConfigError, from_dict, one_of, require

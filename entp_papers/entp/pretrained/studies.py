@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.studies import Study
-from entp_lib.records.resuming import CURRENT, trained
+from entp_lab.configs import RunConfig
+from entp_lab.resume import CURRENT, trained
+from entp_lab.studies import Study
+from entp_lab.training_runs import Outcome
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.tasks import Counting, Task, generator_for, seed_from
-from entp_lib.training.evaluation import constant_baseline, evaluate
-from entp_lib.training.loop import Outcome
 from entp_lib.validation import from_dict, one_of, require
 from entp_papers.entp.pretrained import weights
 from entp_papers.entp.pretrained.adapter import Adapted, symbol_tokens
@@ -118,9 +119,14 @@ def run_config(
 
 def spent(outcome: Outcome) -> dict[str, Any]:
     """Steps, tokens through the layers, seconds and trained parameters of a run."""
-    state, trainable = outcome.state, (p.numel() for p in outcome.model.parameters() if p.requires_grad)
-    found = {"steps": state.step, "token_forwards": state.token_forwards, "train_seconds": state.seconds}
-    return {**found, "cpu_seconds": state.cpu_seconds, "parameters": sum(trainable)}
+    state, costs = outcome.state, outcome.costs
+    return {
+        "steps": state.step,
+        "token_forwards": costs.token_forwards,
+        "train_seconds": state.seconds,
+        "cpu_seconds": costs.cpu_seconds,
+        "parameters": sum(p.numel() for p in outcome.model.parameters() if p.requires_grad),
+    }
 
 
 def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lab.frames import curves, mean_table
+from entp_lab.store import Record
 from entp_lib.config import TrainConfig
-from entp_lib.experiments.frames import curves, mean_table
-from entp_lib.records.store import Record
 from entp_papers.entp.pretrained import weights
 
 LIFTED_LABELS = {"entp": "mask lifted", "decoder": "mask kept"}
@@ -45,7 +45,7 @@ def settings(records: Sequence[Record]) -> str:
 
 def draw_courses(ax, records: Sequence[Record], labels: dict[str, str], baseline: float) -> None:
     """Held-out token accuracy by step: mean over seeds, band from lowest to highest."""
-    from entp_lib.experiments.figures import PALETTE, Look, lines
+    from entp_lab.figures import PALETTE, Look, lines
 
     looks = {arm: Look(PALETTE[name], labels.get(arm, ""), *look) for arm, (name, *look) in ARM_LOOKS.items()}
     lines(ax, curves(records), "step", "token_accuracy", looks=looks, ylabel="token accuracy, held out")
@@ -89,7 +89,7 @@ def draw_answers(ax, table: pd.DataFrame) -> None:
 
 def draw_numbers(ax, table: pd.DataFrame) -> None:
     """Token accuracy above the mode baseline by task and arm: a dot a seed, mean and 95 % interval."""
-    from entp_lib.experiments.figures import paired_gaps
+    from entp_lab.figures import paired_gaps
 
     groups = table.groupby(["task", "arm"], sort=False)["above_baseline"]
     paired_gaps(ax, {f"{t}, {a}": values for (t, a), values in groups}, xlabel="token accuracy − mode baseline")

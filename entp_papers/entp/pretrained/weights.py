@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entp_lib.config import StudyConfig
-from entp_lib.corpora.sources import file_checksum
+from entp_lab.configs import StudyConfig
+from entp_lib.data.sources import file_checksum
 from entp_lib.validation import ConfigError, require
 
 EXTRA = "pip install -e '.[pretrained]'"

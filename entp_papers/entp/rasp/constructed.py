@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from entp_lib.arguments import check_inputs
 from entp_lib.config import ModelConfig
-from entp_lib.models.arguments import check_inputs
-from entp_lib.models.transformer import Attention, Block, Transformer
+from entp_lib.model import Attention, Block, Transformer
 from entp_lib.tasks.counting import next_symbols
 from entp_lib.validation import require
 
@@ -280,13 +280,13 @@ def hard_cases(length: int, max_value: int) -> Tensor:
 
 
 @torch.no_grad()
-def wrong_answers(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> tuple[int, int, float]:
-    """(wrong, asked, smallest margin): the model's most likely token against Count3 at the wanted prefixes.
+def wrong_answers(model: Transformer, tokens_BT: Tensor, scored_BT: Tensor) -> tuple[int, int, float]:
+    """(wrong, asked, smallest margin): the model's most likely token against Count3 at the scored prefixes.
 
     The margin is the logit of the right answer less the largest other; negative where the answer is wrong.
     """
-    logits_NV = model(tokens_BT, wanted_BT).double()
-    rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+    logits_NV = model(tokens_BT, scored_BT).double()
+    rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
     right_N = torch.empty_like(rows_N)
     for end in ends_N.unique().tolist():
         here = ends_N == end

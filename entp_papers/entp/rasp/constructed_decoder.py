@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import SIZES, ModelConfig
-from entp_lib.models.transformer import Block, Transformer
+from entp_lib.model import Block, Transformer
 from entp_lib.validation import require
 from entp_papers.entp.rasp.constructed import GAP, hard_cases
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import pandas as pd
 import torch
 
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import by_study, checker
-from entp_lib.records.store import Record
+from entp_lab.experiment import Experiment
+from entp_lab.measurements import Check
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.store import Record
+from entp_lab.studies import by_study, checker
 from entp_lib.validation import require
 from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.constructed import before_output, constructed_count3, run_by_layer

@@ -7,9 +7,9 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from entp_lib.experiments import figures
-from entp_lib.experiments.frames import curves
-from entp_lib.records.store import Record
+from entp_lab import figures
+from entp_lab.frames import curves
+from entp_lab.store import Record
 from entp_papers.entp.pairless import lookup
 from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.interpreter import traced

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from entp_lab.studies import Study, columns
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, columns
-from entp_lib.models.decoding import generate
-from entp_lib.models.transformer import Transformer, build_model, parameter_count
+from entp_lib.decoding import generate
+from entp_lib.model import Transformer, build_model, parameter_count
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.validation import require
@@ -195,9 +195,9 @@ def both_scores(ours: Mapping[str, Any], hard: Mapping[str, Any]) -> dict[str, i
     return {f"{kind}{name}": of[name] for kind, of in (("", ours), ("hard_", hard)) for name in ("asked", "wrong")}
 
 
-def scored(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> dict[str, Any]:
+def scored(model: Transformer, tokens_BT: Tensor, scored_BT: Tensor) -> dict[str, Any]:
     """``wrong_answers`` by name."""
-    return dict(zip(("wrong", "asked", "margin"), constructed.wrong_answers(model, tokens_BT, wanted_BT), strict=True))
+    return dict(zip(("wrong", "asked", "margin"), constructed.wrong_answers(model, tokens_BT, scored_BT), strict=True))
 
 
 def largest_weight(model: Transformer) -> tuple[str, float]:
@@ -207,12 +207,12 @@ def largest_weight(model: Transformer) -> tuple[str, float]:
 
 
 def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random sequences (B, length) and exactly ``pairs`` wanted prefixes among them, at most 32 to a sequence."""
+    """Random sequences (B, length) and exactly ``pairs`` scored prefixes among them, at most 32 to a sequence."""
     rows = -(-pairs // min(32, length))
     tokens_BT = torch.randint(max_value + 1, (rows, length), generator=generator)
-    wanted = torch.zeros(tokens_BT.numel(), dtype=torch.bool)
-    wanted[torch.randperm(tokens_BT.numel(), generator=generator)[:pairs]] = True
-    return tokens_BT, wanted.view_as(tokens_BT)
+    scored = torch.zeros(tokens_BT.numel(), dtype=torch.bool)
+    scored[torch.randperm(tokens_BT.numel(), generator=generator)[:pairs]] = True
+    return tokens_BT, scored.view_as(tokens_BT)
 
 
 def wrong_generations(model: Transformer, sequences: int, seed_length: int, generator: torch.Generator) -> int:

@@ -10,13 +10,13 @@ from functools import partial
 
 import pandas as pd
 
+from entp_lab.comparisons import Comparisons, Paired, measured
+from entp_lab.experiment import Experiment
+from entp_lab.frames import paired, select, summary
+from entp_lab.measurements import Level, Measurement
+from entp_lab.plans import Arm, Plan, PlannedRun, Tier, Variant, run_of, twins
+from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
-from entp_lib.experiments.comparisons import Comparisons, Paired, measured
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.measurements import Level, Measurement
-from entp_lib.experiments.plans import Arm, Plan, PlannedRun, Tier, Variant, run_of, twins
-from entp_lib.records.store import Record
 from entp_papers.entp.count3 import REDUCED
 from entp_papers.entp.pairless import no_pairs_found, within
 

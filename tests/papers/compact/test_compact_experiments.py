@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from made_up import record_of, sound
 
-from entp_lib.experiments.frames import select
-from entp_lib.records.store import Record, RecordError
-from entp_lib.reports.ledger import ledger
+from entp_lab.frames import select
+from entp_lab.ledger import ledger
+from entp_lab.store import Record, RecordError
 from entp_papers.compact import capacity, knowledge, lengths
 from entp_papers.compact.capacity import CAPACITY
 from entp_papers.compact.lengths import LENGTHS

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model
+from entp_lib.model import build_model
 from entp_lib.tasks.base import generator_for
 from entp_papers.compact import templates
 from entp_papers.compact.templates import Templates, abstraction_study, all_templates, split
@@ -79,7 +79,7 @@ def network(architecture="decoder", n_layers=2):
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_traced_logits_are_the_model_s(architecture, n_layers=3):
     model, batch = network(architecture, n_layers)
-    scored = torch.zeros_like(batch.wanted_BT)
+    scored = torch.zeros_like(batch.scored_BT)
     scored[:, 5] = True
     logits, looked = templates.traced(model, batch.inputs_BT[:, :6])
     torch.testing.assert_close(logits, model(batch.inputs_BT, scored, None), rtol=1e-8, atol=1e-8)
@@ -107,7 +107,7 @@ def test_sequences_are_instantiations_and_their_variables():
     batch = task.batch(torch.Generator().manual_seed(0), 50)
     text = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1).tolist()
     sides = [{tuple(t) for t in side.tolist()} for side in task.sides()]
-    assert len(text[0]) == 44 and batch.wanted_BT.all() and len(sides[0] & sides[1]) == 0
+    assert len(text[0]) == 44 and batch.scored_BT.all() and len(sides[0] & sides[1]) == 0
     for row in text:
         parts = [row[8 * i : 8 * i + 8] for i in range(4)]
         assert len({canonical(p) for p in parts}) == 1 and canonical(parts[0]) in sides[0]
@@ -126,11 +126,11 @@ def test_evaluation_has_templates_of_its_own():
 def test_scored_positions():
     generator = torch.Generator().manual_seed(0)
     for scored, places in (("last", [30]), ("matching", [*range(31, 43)])):
-        assert Templates(scored=scored).batch(generator, 3).wanted_BT[0].nonzero().flatten().tolist() == places
+        assert Templates(scored=scored).batch(generator, 3).scored_BT[0].nonzero().flatten().tolist() == places
     sampled = Templates(scored="sampled", sample=5)
-    assert (sampled.batch(generator, 30).wanted_BT.sum(1) == 5).all()
-    assert sampled.batch(generator, 30).wanted_BT.any(0).sum() > 30
-    assert sampled.batch(generator, 3, evaluating=True).wanted_BT.all()
+    assert (sampled.batch(generator, 30).scored_BT.sum(1) == 5).all()
+    assert sampled.batch(generator, 30).scored_BT.any(0).sum() > 30
+    assert sampled.batch(generator, 3, evaluating=True).scored_BT.all()
     batch = Templates(scored="last").batch(generator, 20)
     assert torch.equal(batch.targets_N, batch.targets_BT[:, 30])
 

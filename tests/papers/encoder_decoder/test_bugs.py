@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model
-from entp_lib.models.costs import counted
-from entp_lib.models.decoding import filtered
+from entp_lib.costs import counted
+from entp_lib.decoding import filtered
+from entp_lib.model import build_model
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.bugs import (
     finding,

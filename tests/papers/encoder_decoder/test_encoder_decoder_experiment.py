@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lib.experiments import claims
-from entp_lib.records.store import Record
-from entp_lib.registry import STUDIES as NAMED
+from entp_lab import claims
+from entp_lab.registry import STUDIES as NAMED
+from entp_lab.store import Record
 from entp_papers.encoder_decoder.experiment import (
     ARMS,
     ENCODER_DECODER,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib.config import TrainConfig
-from entp_lib.models import build_model
+from entp_lib.model import build_model
 from entp_papers.encoder_decoder.objectives import (
     ObjectiveConfig,
     candidate_losses,

@@ -9,8 +9,8 @@ import torch
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
+from entp_lib.evaluation import evaluate
 from entp_lib.tasks import InContext, generator_for
-from entp_lib.training.evaluation import evaluate
 from entp_papers.entp.in_context import baselines
 from entp_papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
 
@@ -101,8 +101,8 @@ def test_a_study_has_the_prompts_that_models_are_scored_on():
     """The zero predictor, which every learner is with no examples, scores the same there."""
 
     class Zero(torch.nn.Module):
-        def forward(self, inputs, wanted, prompt_lengths):
-            return torch.zeros(int(wanted.sum()), 1)
+        def forward(self, inputs, scored, prompt_lengths):
+            return torch.zeros(int(scored.sum()), 1)
 
     params = dict(dims=3, points=4)
     _, curves = baselines_study(params, prompts=300, costly_prompts=1, seed=7)

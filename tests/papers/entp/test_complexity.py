@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from entp_lab.parameters import NotebookParameters
+from entp_lab.store import Store
+from entp_lib import costs as complexity
+from entp_lib import kernels
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.models import build_model, kernels
-from entp_lib.models import costs as complexity
-from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.records.store import Store
+from entp_lib.decoding import Cache, cached_logits
+from entp_lib.model import build_model
 from entp_lib.validation import ConfigError
 from entp_papers.entp.complexity import experiment as study
 from entp_papers.entp.complexity import measurements as costs
@@ -55,13 +56,13 @@ def test_while_counting_no_kernel_hides_a_product():
 def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
     cfg = replace(config(layers=layers, heads=heads), positions=positions)
     model = build_model(cfg)
-    x, wanted = torch.zeros(1, 12, dtype=torch.long), torch.zeros(1, 12, dtype=torch.bool)
-    wanted[0, [n - 1 for n in lengths]] = True
-    assert counted(lambda: model(x, wanted)) == complexity.training_pass(cfg, lengths, 12)
+    x, scored = torch.zeros(1, 12, dtype=torch.long), torch.zeros(1, 12, dtype=torch.bool)
+    scored[0, [n - 1 for n in lengths]] = True
+    assert counted(lambda: model(x, scored)) == complexity.training_pass(cfg, lengths, 12)
     model.entp_method = "reference"
-    assert counted(lambda: model(x, wanted)) == sum(complexity.encoder_token(cfg, n) for n in lengths)
+    assert counted(lambda: model(x, scored)) == sum(complexity.encoder_token(cfg, n) for n in lengths)
     decoder = build_model(config("decoder", layers, heads=heads))
-    everything = torch.ones_like(wanted)
+    everything = torch.ones_like(scored)
     assert counted(lambda: decoder(x, everything)) == complexity.decoder_pass(cfg, 12)
 
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from entp_lab.parameters import NotebookParameters
+from entp_lab.store import Store
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.models.transformer import Block, Transformer, build_model
-from entp_lib.records.store import Store
+from entp_lib.model import Block, Transformer, build_model
 from entp_lib.tasks.counting import count3, count3_quadratic
 from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp import studies
@@ -66,8 +66,8 @@ def test_precisions_fail_where_numbers_do_not_fit():
     exact, coarse = constructed_count3(16, 15), constructed_count3(32, 31)
     for model, fails in ((exact, False), (coarse, True)):
         x = hard_cases(model.cfg.max_length, model.cfg.max_length - 1)
-        wanted = torch.ones_like(x, dtype=torch.bool)
-        wrong = {name: wrong_answers(twin, x, wanted)[0] for name, twin in studies.in_precisions(model).items()}
+        scored = torch.ones_like(x, dtype=torch.bool)
+        wrong = {name: wrong_answers(twin, x, scored)[0] for name, twin in studies.in_precisions(model).items()}
         assert wrong["fp64"] == wrong["fp32"] == 0 and (wrong["bf16"] > 0) is fails
 
 
@@ -124,8 +124,8 @@ def test_values_below_the_length_need_ten_layers_at_any_length():
         generator = torch.Generator().manual_seed(longest)
         for n in range(1, longest + 1):
             x = torch.randint(n, (20, n), generator=generator)
-            wanted = torch.arange(n)[None].expand(20, -1) == n - 1
-            assert wrong_answers(model, x, wanted)[0] == 0
+            scored = torch.arange(n)[None].expand(20, -1) == n - 1
+            assert wrong_answers(model, x, scored)[0] == 0
 
 
 def test_two_relu_layers_take_the_remainder_if_m_is_large_enough():

@@ -8,11 +8,11 @@ import pytest
 import torch
 from made_up import record_of
 
+from entp_lab.claims import judge
+from entp_lab.frames import published, select
+from entp_lab.registry import EXPERIMENTS
+from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.claims import judge
-from entp_lib.experiments.frames import published, select
-from entp_lib.models import costs
-from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count3 as count3_of
 from entp_lib.validation import ConfigError
@@ -141,12 +141,12 @@ def test_what_was_seen_is_counted_as_by_hand(by):
         while len(x) < task.length:
             x.append(count3_of(x))
         sides[bool(task.is_held_out(torch.tensor([seed])))].append(x)
-    wanted = {}
+    scored = {}
     for n in range(task.first_scored, task.length + 1):
         held, trained = ([(tuple(sorted(x[:n])), x[n - 1]) for x in sides[side]] for side in (True, False))
-        wanted[n] = sum(state in set(trained) for state in held) / len(held)
-    assert seen(task)[task.held_out_by].to_dict() == pytest.approx(wanted)
-    assert (wanted[task.first_scored] == 0) == (by == "multiset")
+        scored[n] = sum(state in set(trained) for state in held) / len(held)
+    assert seen(task)[task.held_out_by].to_dict() == pytest.approx(scored)
+    assert (scored[task.first_scored] == 0) == (by == "multiset")
 
 
 def test_what_has_come_up_is_counted_up_to_the_order_that_changes_nothing():

@@ -8,9 +8,9 @@ import pytest
 import torch
 from made_up import record_of
 
-from entp_lib.experiments.budgets import training_operations
-from entp_lib.records.execution import run
-from entp_lib.registry import EXPERIMENTS
+from entp_lab.budgets import training_operations
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.runs import run
 from entp_lib.tasks import Counting, build_task, generator_for
 from entp_lib.tasks.base import Task
 from entp_lib.validation import ConfigError
@@ -164,8 +164,8 @@ def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
     tasks = {arm: build_task("addition", runs[arm].task_params) for arm in ("decoder", "entp")}
     assert runs["decoder"].train == runs["entp"].train and runs["decoder"].train.decay_steps == 5000
     whole, few = (tasks[arm].batch(generator_for("cpu", "t"), 64) for arm in ("decoder", "entp"))
-    assert whole.wanted_BT.all() and (few.wanted_BT.sum(1) == 8).all()
-    assert (whole.inputs_BT == few.inputs_BT).all() and (few.wanted_BT.sum(0) > 0).all()
+    assert whole.scored_BT.all() and (few.scored_BT.sum(1) == 8).all()
+    assert (whole.inputs_BT == few.inputs_BT).all() and (few.scored_BT.sum(0) > 0).all()
     twin = runs[deciding.SAME_PREFIXES]
     assert replace(twin, model=replace(twin.model, architecture="entp")) == runs["entp"]
     with pytest.raises(ConfigError, match="drawn"):
@@ -205,9 +205,9 @@ def test_drawn_prefixes_are_a_few_of_the_scored_ones_and_leave_the_sequences_alo
     few: Task = replace(whole, drawn=4)
     one, other = (task.batch(generator_for("cpu", 7), 500) for task in (whole, few))
     assert torch.equal(one.inputs_BT, other.inputs_BT) and torch.equal(one.targets_BT, other.targets_BT)
-    assert other.wanted_BT.sum(1).eq(4).all() and not (other.wanted_BT & ~one.wanted_BT).any()
-    assert other.wanted_BT[:, 8:].any(0).all() and len({tuple(row) for row in other.wanted_BT.tolist()}) > 100
+    assert other.scored_BT.sum(1).eq(4).all() and not (other.scored_BT & ~one.scored_BT).any()
+    assert other.scored_BT[:, 8:].any(0).all() and len({tuple(row) for row in other.scored_BT.tolist()}) > 100
     assert torch.equal(
-        few.batch(generator_for("cpu", 7), 5, evaluating=True).wanted_BT, one.wanted_BT[:5]
+        few.batch(generator_for("cpu", 7), 5, evaluating=True).scored_BT, one.scored_BT[:5]
     )  # evaluation scores all of them
     assert few.reported_apart()["first_generated"].drawn == 0

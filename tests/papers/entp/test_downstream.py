@@ -6,15 +6,16 @@ import pytest
 import torch
 from scipy import stats
 
-from entp_lib import paths
-from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
-from entp_lib.corpora.tokenizers import Bytes
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import published
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import TWINS, planned
-from entp_lib.records.store import Store
-from entp_lib.statistics import mcnemar
+from entp_lab import paths
+from entp_lab.configs import RunConfig
+from entp_lab.experiment import Experiment
+from entp_lab.frames import published
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import TWINS, planned
+from entp_lab.statistics import mcnemar
+from entp_lab.store import Store
+from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
+from entp_lib.data.tokenizers import Bytes
 from entp_lib.tasks import clutrr
 from entp_papers.entp.downstream import experiment as downstream
 from entp_papers.entp.downstream import pronouns as module
@@ -121,9 +122,9 @@ def by_hand(model, start, rest):
     ids, total = [*start.encode()], 0.0
     for token in rest.encode():
         row = torch.tensor([ids])
-        wanted = torch.zeros_like(row, dtype=torch.bool)
-        wanted[0, -1] = True
-        logits = model(row, wanted, torch.tensor([len(start.encode())]))
+        scored = torch.zeros_like(row, dtype=torch.bool)
+        scored[0, -1] = True
+        logits = model(row, scored, torch.tensor([len(start.encode())]))
         total += float(logits[0].log_softmax(-1)[token])
         ids.append(token)
     return total

@@ -6,18 +6,18 @@ import inspect
 import pytest
 from made_up import record_of, sound
 
-from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
-from entp_lib.experiments.budgets import EQUAL_OPERATIONS, training_operations
-from entp_lib.experiments.experiment import Experiment, no_claims, own
-from entp_lib.experiments.frames import mean_table, paired, select, summary
-from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import planned
-from entp_lib.records.store import Record
-from entp_lib.records.sweeps import sweep
-from entp_lib.registry import EXPERIMENTS, STUDIES
+from entp_lab.budgets import EQUAL_OPERATIONS, training_operations
+from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
+from entp_lab.experiment import Experiment, no_claims, own
+from entp_lab.frames import mean_table, paired, select, summary
+from entp_lab.measurements import Measurement
+from entp_lab.parameters import NotebookParameters
+from entp_lab.plans import planned
+from entp_lab.registry import EXPERIMENTS, STUDIES
+from entp_lab.store import Record
+from entp_lab.sweeps import sweep
 from entp_lib.tasks import build_task
-from entp_lib.training.loop import check_fit
+from entp_lib.training import check_fit
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3, deciding, match3, pilot_runs
 from entp_papers.entp.equal_operations import COMPARISONS
@@ -44,9 +44,9 @@ def assert_its_own_or_planned_by_its_owner(config, experiment):
     """A run that an experiment only compares with is exactly one of those that another experiment plans."""
     if config.experiment != experiment.name:
         owner = EXPERIMENTS[config.experiment]
-        wanted = config_id(config, experiment.version)
+        scored = config_id(config, experiment.version)
         assert experiment in (*OPERATIONS, pilot_runs.COUNT3_LONG_ALL, deciding.MATCH3_OWN_RATES)
-        assert wanted in {config_id(c, owner.version) for c in owner.configs(config.tier)}
+        assert scored in {config_id(c, owner.version) for c in owner.configs(config.tier)}
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -55,7 +55,7 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment):
         groups, fitted = {}, set()
         for c in (configs := planned_configs(experiment, tier, RunConfig)):
             if (key := str((c.task_params, c.model))) not in fitted:  # seeds alike
-                check_fit(build_task(c.task, c.task_params), c)
+                check_fit(build_task(c.task, c.task_params), c.model)
             fitted.add(key)
             assert_its_own_or_planned_by_its_owner(c, experiment)
             assert c.model_seed == c.data_seed

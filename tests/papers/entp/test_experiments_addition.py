@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from entp_lib.experiments import claims
-from entp_lib.experiments.frames import published
-from entp_lib.models.entp import token_forwards
-from entp_lib.records.store import Record
+from entp_lab import claims
+from entp_lab.frames import published
+from entp_lab.store import Record
+from entp_lib.entp import token_forwards
 from entp_lib.tasks import Addition, LongAddition, generator_for
 from entp_papers.entp.addition import experiment as module
 from entp_papers.entp.addition import tables
@@ -53,15 +53,15 @@ def made_up():
 def test_the_ratio_of_answers_is_that_of_the_rows(largest):
     for n_train in (500, 1000, 2000) if largest == 99 else (2500, 20_000):
         task = Addition(n_train=n_train, largest=largest)
-        wanted = task.batch(generator_for("cpu", 0), 4000).wanted_BT
-        ratio = token_forwards("entp", wanted) / token_forwards("decoder", wanted)
+        scored = task.batch(generator_for("cpu", 0), 4000).scored_BT
+        ratio = token_forwards("entp", scored) / token_forwards("decoder", scored)
         assert module.ratio_of(task) == pytest.approx(ratio, rel=0.06)
 
 
 @pytest.mark.parametrize("task", [Addition(view="windows"), LongAddition(view="windows", window=50)])
 def test_the_ratio_of_windows_is_exact(task):
-    wanted = dataclasses.replace(task, part="text").batch(generator_for("cpu", 0), 2).wanted_BT
-    assert module.ratio_of(task) == token_forwards("entp", wanted) / token_forwards("decoder", wanted)
+    scored = dataclasses.replace(task, part="text").batch(generator_for("cpu", 0), 2).scored_BT
+    assert module.ratio_of(task) == token_forwards("entp", scored) / token_forwards("decoder", scored)
 
 
 @pytest.mark.parametrize(

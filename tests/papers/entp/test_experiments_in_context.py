@@ -2,9 +2,9 @@
 
 import pytest
 
-from entp_lib.experiments.budgets import compute_ratio
-from entp_lib.experiments.claims import judge
-from entp_lib.records.store import Record
+from entp_lab.budgets import compute_ratio
+from entp_lab.claims import judge
+from entp_lab.store import Record
 from entp_lib.tasks import InContext
 from entp_papers.entp.in_context import experiment
 from entp_papers.entp.in_context.baselines import baselines_study
@@ -21,8 +21,8 @@ def fake(arm="decoder", seed=0, function="linear", tier="overnight", errors=(0.5
     A point of the course every ``every`` steps, the last where the run ends; 0: at equal distances.
     """
     runs = IN_CONTEXT.plan(tier, 0)
-    wanted = dict(arm=arm, seed=seed, function=function)
-    (run,) = (run for run in runs if wanted.items() <= run.labels.items())
+    scored = dict(arm=arm, seed=seed, function=function)
+    (run,) = (run for run in runs if scored.items() <= run.labels.items())
     record = Record("in_context", 1, run.config, {}, {}, COST, labels=run.labels)
     scale, steps = task_of(record).normaliser, run.config.train.steps
     step = [*((i + 1) * (every or steps // len(course)) for i in range(len(course) - 1)), steps]

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.records.store import Store
+from entp_lab.frames import select
+from entp_lab.parameters import NotebookParameters
+from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp.expressivity import checks, imitation
 from entp_papers.entp.expressivity.attention import (

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from entp_lib.config import RunConfig, config_id
-from entp_lib.experiments.experiment import no_claims
-from entp_lib.records.store import Store
-from entp_lib.registry import EXPERIMENTS
+from entp_lab.configs import RunConfig, config_id
+from entp_lab.experiment import no_claims
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import Store
 from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.tasks.triplets import triplet_label
@@ -91,8 +91,8 @@ def test_the_bound_of_match3_knows_what_one_element_decides(anchor):
 
 def test_a_chain_of_thought_asks_for_count3_of_drawn_prompts():
     prefixes = {n: [(x, count3(x)) for x in itertools.product(range(4), repeat=n)] for n in (2, 3, 4)}
-    wanted = by_hand(prefixes, lambda x: (sum((2 * x_i + x[-1]) % len(x) == 0 for x_i in x), x[-1]))
-    assert bound("chain", dict(longest=4, symbols=4))["token_accuracy"] == pytest.approx(wanted[0])
+    scored = by_hand(prefixes, lambda x: (sum((2 * x_i + x[-1]) % len(x) == 0 for x_i in x), x[-1]))
+    assert bound("chain", dict(longest=4, symbols=4))["token_accuracy"] == pytest.approx(scored[0])
 
 
 def test_a_bound_is_that_of_the_task_without_its_split_and_drawing():
@@ -124,14 +124,14 @@ TASK = Counting(length=10, seed_length=4, symbols=10)
 
 
 class Answering(nn.Module):
-    """A model that answers every wanted prefix by a function of it."""
+    """A model that answers every scored prefix by a function of it."""
 
     def __init__(self, answer):
         super().__init__()
         self.answer = answer
 
-    def forward(self, inputs_BT, wanted_BT, prompt_lengths_B=None):
-        rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+    def forward(self, inputs_BT, scored_BT, prompt_lengths_B=None):
+        rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
         answers = [
             self.answer(inputs_BT[b, : end + 1]) for b, end in zip(rows_N.tolist(), ends_N.tolist(), strict=True)
         ]

@@ -7,8 +7,8 @@ import torch
 from mistakes import named
 from PIL import Image
 
+from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.models import costs
 from entp_lib.tasks.counting import count3
 from entp_lib.tasks.triplets import triplet_label
 from entp_lib.validation import ConfigError

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.__main__ import main
-from entp_lib.config import RunConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS
-from entp_lib.records.store import Record
-from entp_lib.registry import EXPERIMENTS
+from entp_lab.budgets import EQUAL_FORWARDS
+from entp_lab.cli import main
+from entp_lab.configs import RunConfig
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import Record
 from entp_lib.validation import ConfigError
 from entp_papers.entp.language import tables
 
@@ -133,10 +133,10 @@ def test_counts_are_those_of_the_text():
 def test_a_count_model_takes_the_longest_context_that_a_prefix_has():
     tokens = np.random.default_rng(0).integers(0, 3, 200)
     by_order = [torch.from_numpy(tables.log_probabilities(tables.counted(tokens, n, 3), 0.1)) for n in (1, 2, 3)]
-    inputs, wanted = torch.tensor([[2, 0, 1, 1]]), torch.tensor([[True, True, False, True]])
+    inputs, scored = torch.tensor([[2, 0, 1, 1]]), torch.tensor([[True, True, False, True]])
     expected = torch.stack([by_order[1][2], by_order[2][2, 0], by_order[2][1, 1]])
-    assert torch.equal(tables.CountModel(by_order)(inputs, wanted), expected)
-    assert torch.equal(tables.CountModel(by_order[:1])(inputs, wanted), by_order[0].expand(3, -1))
+    assert torch.equal(tables.CountModel(by_order)(inputs, scored), expected)
+    assert torch.equal(tables.CountModel(by_order[:1])(inputs, scored), by_order[0].expand(3, -1))
 
 
 def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path):

@@ -98,8 +98,8 @@ def test_lists(values, key):
     cells = [f"list[{i}]" for i in range(len(values))]
     assert final(library.reverse(values), *cells) == values[::-1]
     assert final(library.sort(values), *cells) == sorted(values)
-    for wanted in (key, values[-1]):
-        assert final(library.search(values, wanted), "place") == [values.index(wanted) if wanted in values else -1]
+    for scored in (key, values[-1]):
+        assert final(library.search(values, scored), "place") == [values.index(scored) if scored in values else -1]
 
 
 @settings(max_examples=12)

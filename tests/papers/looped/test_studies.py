@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from entp_lib.experiments import claims
-from entp_lib.experiments.studies import of_study
-from entp_lib.records.store import Store
-from entp_lib.registry import STUDIES
+from entp_lab import claims
+from entp_lab.registry import STUDIES
+from entp_lab.store import Store
+from entp_lab.studies import of_study
 from entp_papers.looped import experiment
 from entp_papers.looped.block_studies import attention_square, sawtooth_square
 from entp_papers.looped.experiment import LOOPED, TIERS

@@ -143,7 +143,7 @@ def test_filler_is_seen_by_nobody_and_never_counted():
     rows = [duplicate_states(Example((3,), ((4,),))), duplicate_states(Example((3, 5), ((4,), (6, 7))))]
     batch = batch_of(rows, length=12)
     real = len(rows[0].tokens) - 1
-    assert not batch.wanted_BT[0, real:].any() and not batch.mask_BTT[0, :real, real:].any()
+    assert not batch.scored_BT[0, real:].any() and not batch.mask_BTT[0, :real, real:].any()
 
 
 def test_a_given_state_is_read_and_never_learned():

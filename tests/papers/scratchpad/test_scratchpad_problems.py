@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.models import build_model
+from entp_lib.model import build_model
 from entp_papers.scratchpad.format import Example, chunks, duplicate_states, text_of
 from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
 from entp_papers.scratchpad.training import (

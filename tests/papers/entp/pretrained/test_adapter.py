@@ -49,14 +49,14 @@ def adapted(kind: str, architecture: str = "entp", **options) -> Adapted:
 def some_data(batch: int, seed: int):
     generator = torch.Generator().manual_seed(seed)
     inputs_BT = torch.randint(SYMBOLS, (batch, LENGTH), generator=generator)
-    wanted_BT = torch.rand(batch, LENGTH, generator=generator) < 0.5
-    wanted_BT[0, -1] = True
-    return inputs_BT, wanted_BT
+    scored_BT = torch.rand(batch, LENGTH, generator=generator) < 0.5
+    scored_BT[0, -1] = True
+    return inputs_BT, scored_BT
 
 
-def values_and_gradients(model: Adapted, inputs_BT, wanted):
+def values_and_gradients(model: Adapted, inputs_BT, scored):
     model.zero_grad()
-    logits_NV = model(inputs_BT, wanted)
+    logits_NV = model(inputs_BT, scored)
     (logits_NV * torch.linspace(-1, 1, logits_NV.numel()).view_as(logits_NV)).sum().backward()
     return logits_NV.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
@@ -69,10 +69,10 @@ def assert_close(a: torch.Tensor, b: torch.Tensor, most: float = 1e-5):
 def test_values_and_gradients_are_those_of_the_loop(kind):
     fast, loop = adapted(kind), adapted(kind)
     loop.method = "reference"
-    inputs_BT, wanted_BT = some_data(3, 1)
-    ours, our_gradients = values_and_gradients(fast, inputs_BT, wanted_BT)
-    theirs, their_gradients = values_and_gradients(loop, inputs_BT, wanted_BT)
-    assert ours.shape == (int(wanted_BT.sum()), SYMBOLS)
+    inputs_BT, scored_BT = some_data(3, 1)
+    ours, our_gradients = values_and_gradients(fast, inputs_BT, scored_BT)
+    theirs, their_gradients = values_and_gradients(loop, inputs_BT, scored_BT)
+    assert ours.shape == (int(scored_BT.sum()), SYMBOLS)
     assert_close(ours, theirs)
     assert set(our_gradients) == set(their_gradients) and len(our_gradients) > 10
     for name, gradient in their_gradients.items():
@@ -84,13 +84,13 @@ def test_values_and_gradients_are_those_of_the_loop(kind):
 def test_micro_batches_add_up_to_the_whole(seed, batch, budget):
     model = CACHED["bert"]
     model.token_budget = budget
-    inputs_BT, wanted_BT = some_data(batch, seed)
-    whole = model(inputs_BT, wanted_BT)
-    found = torch.zeros(*wanted_BT.shape, SYMBOLS)
-    for part in model.plan(wanted_BT):
+    inputs_BT, scored_BT = some_data(batch, seed)
+    whole = model(inputs_BT, scored_BT)
+    found = torch.zeros(*scored_BT.shape, SYMBOLS)
+    for part in model.plan(scored_BT):
         assert sum(rows * length for _, rows, length in part.layout) <= budget
-        found[part.wanted_BT] = model(inputs_BT, part)
-    assert_close(found[wanted_BT], whole)
+        found[part.scored_BT] = model(inputs_BT, part)
+    assert_close(found[scored_BT], whole)
 
 
 CACHED = {"bert": adapted("bert")}
@@ -101,30 +101,30 @@ CACHED = {"bert": adapted("bert")}
 def test_no_answer_depends_on_what_comes_later(kind, architecture):
     model = adapted(kind, architecture)
     inputs_BT, _ = some_data(2, 2)
-    wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
-    wanted_BT[:, 2] = True
+    scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+    scored_BT[:, 2] = True
     changed = inputs_BT.clone()
     changed[:, 3:] = (changed[:, 3:] + 1) % SYMBOLS
-    assert_close(model(changed, wanted_BT), model(inputs_BT, wanted_BT))
+    assert_close(model(changed, scored_BT), model(inputs_BT, scored_BT))
     changed[:, 0] = (changed[:, 0] + 1) % SYMBOLS
-    assert (model(changed, wanted_BT) - model(inputs_BT, wanted_BT)).abs().max() > 1e-3
+    assert (model(changed, scored_BT) - model(inputs_BT, scored_BT)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
 def test_lifting_the_mask_changes_the_function(kind):
     inputs_BT, _ = some_data(2, 3)
-    wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
-    wanted_BT[:, -1] = True
-    assert (adapted(kind)(inputs_BT, wanted_BT) - adapted(kind, "decoder")(inputs_BT, wanted_BT)).abs().max() > 1e-3
+    scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+    scored_BT[:, -1] = True
+    assert (adapted(kind)(inputs_BT, scored_BT) - adapted(kind, "decoder")(inputs_BT, scored_BT)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", DECODERS)
 def test_a_kept_mask_is_the_models_own(kind):
     body = body_of(kind)
     model = Adapted(copy.deepcopy(body), "decoder", SYMBOLS, tokens=range(SYMBOLS))
-    inputs_BT, wanted_BT = some_data(2, 4)
-    own = body(input_ids=inputs_BT).last_hidden_state[wanted_BT]
-    assert_close(model(inputs_BT, wanted_BT), model.read_out(own))
+    inputs_BT, scored_BT = some_data(2, 4)
+    own = body(input_ids=inputs_BT).last_hidden_state[scored_BT]
+    assert_close(model(inputs_BT, scored_BT), model.read_out(own))
 
 
 test_mistakes_are_named = named(

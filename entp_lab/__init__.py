@@ -1,0 +1,1 @@
+"""The laboratory: from configurations to records, data frames, figures, verdicts and notebooks."""

@@ -1,0 +1,80 @@
+"""Budgets at which a decoder is compared with ENTP: equal steps and equal compute, counted in multiply-adds.
+
+A third arm, ``longer``, is planned and stored, and no figure or table shows it: a decoder that sends as many tokens
+through its layers as ENTP does by its definition. This library computes less than that, so that ``longer`` has more
+multiply-adds than ENTP.
+"""
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from entp_lab.configs import RunConfig, StudyConfig
+from entp_lib import costs
+from entp_lib.entp import token_forwards
+from entp_lib.tasks import Task, build_task
+
+# Arms of decoders, as records' labels call them.
+EQUAL_FORWARDS = "longer"  # with as many tokens through the layers as ENTP; stored and not shown
+EQUAL_OPERATIONS = "operations"  # with the multiply-adds of ENTP
+SAME_PREFIXES = "same prefixes"  # that learns from ENTP's prefixes, where those are few
+MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute
+
+# Of (ENTP's run, another): the factor by which the other's steps are multiplied until it has spent as much.
+Budget = Callable[[RunConfig, RunConfig], float]
+
+
+@functools.lru_cache(maxsize=64)
+def scored_lengths(task: str, params: str) -> tuple[int, tuple[tuple[int, ...], ...]]:
+    """Tokens of a training sequence, and the lengths of the scored prefixes of a few."""
+    scored_BT = build_task(task, json.loads(params)).scored_sample()
+    return scored_BT.shape[1], tuple(tuple((row_T.nonzero()[:, 0] + 1).tolist()) for row_T in scored_BT)
+
+
+def training_operations(config: RunConfig) -> float:
+    """Multiply-adds of a whole run, forward and backward; ENTP as this library computes it, not as it is defined.
+
+    Those of the matrix products (``entp_lib.costs``), twice as many again for the gradient; evaluation is left
+    out.
+    """
+    cfg = config.model
+    tokens, rows = scored_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
+    each = sum(costs.training_pass(cfg, row, tokens) for row in rows) / len(rows)
+    return 3.0 * each * config.train.batch_size * config.train.steps
+
+
+def step_operations(config: RunConfig | StudyConfig) -> float:
+    """Return the multiply-adds of a training step, NaN for a study, whose cost is not known."""
+    if isinstance(config, StudyConfig):
+        return math.nan
+    return training_operations(config) / config.train.steps
+
+
+def compute_ratio(task: Task) -> float:
+    """Count the tokens that an ENTP step sends through the layers, over a decoder's."""
+    scored_BT = task.scored_sample()
+    return token_forwards("entp", scored_BT) / token_forwards("decoder", scored_BT)
+
+
+def layer_tokens(config: RunConfig) -> float:
+    """Tokens that the layers of a model get for each token of a sequence: 1 if causal, else all its scored prefixes."""
+    tokens, rows = scored_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
+    full = config.model.recomputed_layers
+    return (config.model.n_layers - full) + full * (sum(map(sum, rows)) / (tokens * len(rows)))
+
+
+def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
+    """Budget of as many tokens through the layers, for a decoder or a stack of which some layers are full."""
+    return layer_tokens(entp) / layer_tokens(own)
+
+
+def equal_operations(entp: RunConfig, own: RunConfig) -> float:
+    """Budget of as many multiply-adds, as ``training_operations`` counts them."""
+    return training_operations(entp) / training_operations(own)
+
+
+def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
+    """``own`` on a schedule stretched by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
+    return replace(own, train=own.train.lengthened(budget(entp, own)))

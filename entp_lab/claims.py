@@ -1,0 +1,257 @@
+"""Claims and questions: what a paper says, what we measured, and a verdict by rule. It computes nothing of its own.
+
+What each paper says is the table ``results/reference/<paper>/claims.csv``. What we get are the measurements that
+experiments take from their records. No verdict is typed: that of a comparison follows from its paired interval, and an
+experiment decides the others by rules of its own.
+
+A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
+paper claims. ``question``: one of our own (equal multiply-adds, fair checkpoints, one difference), in a table apart.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from entp_lab import paths
+from entp_lab.measurements import MIN_PAIRS, Check, Measurement, Observation
+from entp_lab.statistics import exceeds, mean_interval, reaches
+from entp_lab.store import Record, Store
+from entp_lib.files import read_table
+from entp_lib.validation import ConfigError, require
+
+COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
+EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
+THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
+VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
+# Of questions, beside the two words that each row has of its own.
+EQUAL, OPEN, UNINFORMATIVE = "equal within the margin", "open", "uninformative"
+NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")  # how a row is judged where not by its interval's sides
+CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
+
+
+def verdict(
+    low: float,
+    high: float,
+    *,
+    pairs: int,
+    sign: float,
+    paper_value: float,
+    margin: float,
+    paper_settings: bool,
+    informative: bool = True,
+    no_worse: bool = False,
+) -> str:
+    """The verdict on an empirical claim, from the 95 % interval of its paired differences.
+
+    ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
+    differences below it count as equivalence, also where the interval excludes zero; NaN where none is stated.
+    ``no_worse``: the paper claims no more than that nothing is lost in that direction, so that only a loss above the
+    margin contradicts it. An end of the interval that is on a bar does not exclude it. ConfigError for another sign.
+    """
+    require(sign in (-1, 0, 1), f"sign = {sign}: must be 1, -1 or 0")
+    if not informative:
+        return UNINFORMATIVE
+    if pairs < MIN_PAIRS or not math.isfinite(low):
+        return "inconclusive"
+    worst, best = sorted((sign * low, sign * high))
+    if no_worse:
+        bar = -margin if margin > 0 else 0.0
+        found = "same direction" if exceeds(worst, bar) else "not reproduced" if exceeds(bar, best) else "inconclusive"
+    else:
+        found = {sign: "same direction", None: "inconclusive"}.get(side(low, high, margin), "not reproduced")
+    shown = found == "same direction" or (sign != 0 and exceeds(worst, 0))
+    inside = reaches(paper_value, low) and reaches(high, paper_value)
+    return "reproduced" if shown and paper_settings and inside else found
+
+
+def side(low: float, high: float, margin: float) -> int | None:
+    """Where an interval lies: 0 inside ±``margin`` and off its ends, 1 above zero, -1 below, None on both sides."""
+    if margin > 0 and exceeds(low, -margin) and exceeds(margin, high):
+        return 0
+    return 1 if exceeds(low, 0) else -1 if exceeds(0, high) else None
+
+
+def answer_of_every(values: Sequence[float], positive: str, negative: str) -> str:
+    """The answer where every seed must be on one side of zero, which counts as above; else ``OPEN``."""
+    if len(values) < MIN_PAIRS:
+        return OPEN
+    if all(reaches(v, 0) for v in values):
+        return positive
+    return negative if all(exceeds(0, v) for v in values) else OPEN
+
+
+def answer(
+    low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
+) -> str:
+    """A question's answer: a word for each sign of the interval, ``EQUAL``, ``OPEN`` or ``UNINFORMATIVE``."""
+    if not informative:
+        return UNINFORMATIVE
+    if pairs < MIN_PAIRS or not math.isfinite(low):
+        return OPEN
+    return {0: EQUAL, 1: positive, -1: negative, None: OPEN}[side(low, high, margin)]
+
+
+def reference_claims() -> pd.DataFrame:
+    """The claims of all papers: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
+
+    ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
+    ``positive``, ``negative``: of questions, what a difference above or below zero says. ConfigError where two rows, of
+    whatever papers, share an id. ``rule``, which a table may lack: ``no worse`` where the paper claims no more than
+    that, ``every seed`` of a question that all seeds must answer alike.
+    """
+    files = sorted(paths.reference().glob("*/claims.csv"))
+    return read_claims(*((path, path.stat().st_mtime_ns) for path in files)).copy()
+
+
+@lru_cache(maxsize=4)
+def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
+    """The claims in ``files``, each with the time of its last change, so that a table is read once."""
+    columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
+    needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
+    tables = []
+    for path, _ in files:
+        table = read_table(path, columns, needed=needed, dtype={"id": str, "notebook": str})
+        table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
+        for row in table[~table["rule"].isin(("", *RULES))].itertuples():
+            raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty")
+        for name in ("sign", "paper_value", "margin"):
+            number, what = pd.to_numeric(table[name], errors="coerce"), "a number"
+            if name == "sign":
+                number, what = number.where(number.isin((-1, 0, 1))), "1, -1 or 0"
+            for _, row in table[table[name].notna() & number.isna()].iterrows():
+                raise ConfigError(f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty")
+        table.insert(0, "paper", path.parent.name)
+        tables.append(table)
+    require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
+    claims = pd.concat(tables, ignore_index=True)
+    twice = claims["id"][claims["id"].duplicated()]
+    require(twice.empty, f"results/reference: the id {twice.min()!r} stands in more than one row of claims")
+    return claims
+
+
+def judge(measurements: Sequence[Measurement | Check | Observation], only_measured: bool = False) -> pd.DataFrame:
+    """Verdicts on measurements: all claims and questions, or only those that were measured."""
+    measured = {m.claim: m for m in measurements}
+    claims = reference_claims()
+    unknown = sorted(set(measured) - set(claims["id"]))
+    require(not unknown, f"measured claims that results/reference does not list: {', '.join(unknown)}")
+    if only_measured:
+        claims = claims[claims["id"].isin(measured)]
+    rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def row_of(claim: dict, found: Measurement | Check | Observation | None) -> dict:
+    """One line of the ledger; a correction or a remark goes with the statement that it belongs to."""
+    row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
+    if found is None or (isinstance(found, Measurement) and not len(found.values)):
+        return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
+    row |= {"tier": found.tier, "records": " ".join(found.records), "seeds": 0, "why": ""}
+    if isinstance(found, Check):
+        corrected = found.verdict == "verified with correction"
+        remark = f"corrected: {found.correction}" if corrected else found.remark
+        row["verdict"] = found.verdict
+    elif isinstance(found, Observation):
+        remark = found.seen
+        row |= {"seeds": found.runs, "verdict": found.found, "why": found.why}
+    else:
+        found, remark = replace(found, margin=claim["margin"]), found.remark
+        if found.paper_value is not None:
+            row["paper_value"] = found.paper_value
+        mean, low, high = mean_interval(found.values)
+        common = dict(pairs=len(found.values), margin=claim["margin"], informative=not found.uninformative_because)
+        words = dict(positive=claim["positive"], negative=claim["negative"])
+        if claim["kind"] != "question":
+            common |= dict(sign=claim["sign"], paper_value=row["paper_value"], no_worse=claim["rule"] == NO_WORSE)
+            judged = verdict(low, high, paper_settings=found.paper_settings, **common)
+        elif claim["rule"] == EVERY_SEED:
+            judged = answer_of_every(found.values, **words)
+        else:
+            judged = answer(low, high, **words, **common)
+        row |= {"our_value": mean, "low": low, "high": high, "seeds": len(found.values)}
+        row |= {"verdict": judged, "why": found.undecided}
+    return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
+
+
+def excludes_paper(row: dict) -> str:
+    """Whether a row's 95 % interval excludes the paper's value: "yes", "no", or empty without a value or an interval.
+
+    An end of the interval that is on the value does not exclude it.
+    """
+    low, high, value = row["low"], row["high"], row["paper_value"]
+    if pd.isna(value) or pd.isna(low):
+        return ""
+    return "yes" if exceeds(low, value) or exceeds(value, high) else "no"
+
+
+def tested(judged: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a ledger whose intervals test whether anything differs, which corrections for their number count.
+
+    Left out are rows that compare nothing, for a reason of their own, and those that are judged by a ``rule``: nobody
+    would suppose zero there.
+    """
+    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
+    rules = reference_claims().set_index("id")["rule"]
+    return measured[measured["id"].map(rules) == ""]
+
+
+def multiplicity(judged: pd.DataFrame) -> str:
+    """Sentence on multiplicity: intervals in a table, how many of them exclude zero, and how many would by chance."""
+    measured = tested(judged)
+    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+    return (
+        f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "
+        f"{CHANCE * len(measured):.1f} would by chance if nothing differed"
+    )
+
+
+def link(claim: str) -> str:
+    """Where a claim is looked at, as a Markdown link from the project's root."""
+    row = reference_claims().set_index("id").loc[claim]
+    anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
+    return f"[{paths.number_of(row['notebook'])}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
+
+
+def records_behind(table: pd.DataFrame) -> list[Record]:
+    """The records that the rows of a ledger rest on, each once."""
+    store, names = Store(), dict.fromkeys(name for row in table["records"] for name in str(row).split())
+    found = (store.load(*name.split("/")) for name in names)
+    return [record for record in found if record is not None]
+
+
+def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The ledger as people read it: values and intervals as short text, no ids of records.
+
+    Why a row is open, and its caveats, follow its verdict in brackets. ``margin``: below it a difference counts
+    as none, in the unit of the claim; empty where a claim states none. ``paper excluded``: whether our interval
+    excludes the paper's value.
+    """
+
+    def number(value: float) -> str:
+        if pd.isna(value):
+            return ""
+        return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
+
+    def notes(row: dict) -> str:
+        found = "; ".join(row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name])
+        return f"{row['verdict']} ({found})" if found else row["verdict"]
+
+    known, rows = reference_claims().set_index("id").reindex(table["id"]), table.to_dict("records")
+    out = table.assign(
+        paper=[number(row["paper_value"]) for row in rows],
+        ours=[number(row["our_value"]) for row in rows],
+        tier=table["tier"].fillna(""),
+        verdict=[notes(row) for row in rows],
+        margin=["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]],
+    )
+    ends = [(number(row["low"]), number(row["high"])) for row in rows]
+    out["95 % interval"] = [f"{low} to {high}" if low else "" for low, high in ends]
+    out["paper excluded"] = [excludes_paper(row) for row in rows]
+    sections = known["section"].fillna("")
+    out["where"] = [f"{paths.number_of(row['notebook'])} · {sections[row['id']]}" for row in rows]
+    scored = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]
+    return out[["id", *scored, "verdict"]].set_index("id")

@@ -1,0 +1,122 @@
+"""Configurations of records: training runs and studies, their tiers, and the ids that name their records.
+
+A ``RunConfig`` holds everything that decides the outcome of one training run and nothing else, so that its hash
+can name the record. Time limits, devices and thread counts are not part of it.
+"""
+
+import hashlib
+import re
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from entp_lab.registry import resumable
+from entp_lib.config import ModelConfig, TrainConfig, canonical_json, plain
+from entp_lib.validation import check_plain, check_types, from_dict, require
+
+TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
+TIERS = get_args(TierName)
+BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
+ON_CPU = ("smoke", "quick", "overnight")  # tiers whose runs no GPU computes, so that their records are comparable
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run. ``model_seed`` decides the initial weights, ``data_seed`` the data.
+
+    ``start_from``: the run, as "experiment/id" of its record, whose weights this one starts from; "" for none.
+    """
+
+    experiment: str
+    tier: TierName
+    task: str
+    task_params: dict[str, Any]
+    model: ModelConfig
+    train: TrainConfig
+    model_seed: int = 0
+    data_seed: int = 0
+    start_from: str = ""
+
+    def __post_init__(self):
+        check_types(self)
+        check_plain("task_params", self.task_params)
+        right = "must be experiment/id of a record, or empty for a fresh start"
+        clip = self.train.grad_clip  # which studies with loops of their own may set
+        require(clip is None, f"train.grad_clip = {clip}: only None is supported in training runs")
+        named = re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from) is not None
+        require(named, f"start_from = {self.start_from!r}: {right}")
+
+    @property
+    def steps(self) -> int:
+        return self.train.steps
+
+    @property
+    def label(self) -> str:
+        """Architecture and random seed, which tell a run from its siblings in messages."""
+        full = self.model.full_layers
+        kind = self.model.architecture + ("" if full is None else f" with {full} full layers")
+        return f"{kind}, seed {self.model_seed}"
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """A record that ``train`` does not make: a function of ``entp_lab.registry.STUDIES`` and its JSON arguments."""
+
+    experiment: str
+    tier: TierName
+    study: str
+    params: dict[str, Any]
+    model_seed: int = 0
+    data_seed: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+        check_plain("params", self.params)
+
+    @property
+    def steps(self) -> int:
+        """The parameter ``steps`` or ``epochs`` of a study whose paper names it in ``RESUMABLE``; else 1."""
+        parts = (self.params, self.params.get("train_config"), self.params.get("train"))
+        counts = (part.get(name) for part in parts if isinstance(part, dict) for name in ("steps", "epochs"))
+        first = next((count for count in counts if isinstance(count, int)), 1)
+        return max(1, first) if resumable(self.study) else 1
+
+    @property
+    def label(self) -> str:
+        """The parameters, which tell a study from its siblings in messages."""
+        return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
+
+
+def config_from(values: dict[str, Any], expected: RunConfig | StudyConfig | None = None) -> RunConfig | StudyConfig:
+    """The configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names.
+
+    Where it says the same as ``expected`` it is a copy of that, which was checked when it was made.
+    """
+    if expected is None or canonical_json(values) != canonical_json(plain(expected)):
+        return from_dict(StudyConfig if "study" in values else RunConfig, values)
+    found = copy(expected)
+    own = parameters_of(expected)
+    object.__setattr__(found, own, values[own])  # in the order of ``values``
+    return found
+
+
+def parameters_of(config: RunConfig | StudyConfig) -> str:
+    """The field that holds the parameters of a configuration's task or study."""
+    return "task_params" if isinstance(config, RunConfig) else "params"
+
+
+def config_id(config: RunConfig | StudyConfig, version: int) -> str:
+    """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
+    known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
+    if version not in known:
+        text = canonical_json({"config": plain(config), "version": version})
+        known[version] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return known[version]
+
+
+def family(config: RunConfig | StudyConfig) -> str:
+    """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
+    own = parameters_of(config)
+    fresh = {"start_from": ""} if isinstance(config, RunConfig) else {}
+    params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
+    return canonical_json(plain(replace(config, **{own: params}, **fresh, model_seed=0, data_seed=0)))

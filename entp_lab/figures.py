@@ -1,0 +1,371 @@
+"""Figures: one table of colours and names, what seaborn draws with it, and files that say what they show.
+
+Files hold no dates, and as provenance the commits of the records, not of the moment.
+"""
+
+import hashlib
+import io
+import itertools
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest import mock
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from IPython import get_ipython
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib_inline.config import InlineBackend
+from PIL import Image
+
+from entp_lab import budgets, changes, paths
+from entp_lab.frames import check_costs, paired_within
+from entp_lab.progress import event
+from entp_lab.statistics import SHOWN, mean_interval, to_figures
+from entp_lab.store import Record, RecordError, Store
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.files import locked, read_text, write_atomically
+
+# One colour per architecture everywhere.
+PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
+DRAWN = 6  # significant figures of what is drawn
+# For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
+OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
+SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a step at different places
+COMPUTE = "compute (multiply-adds)"
+WIDEST = 9.6  # inches that a legend may make of a figure
+PER_INCH, LINE = 17, 0.16  # of a note below a figure: characters in an inch, inches of a line
+STYLE = {
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same everywhere
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "entp",
+    "svg.fonttype": "path",
+}
+
+
+def use_style() -> None:
+    """Set matplotlib to the project's style, and notebooks to show figures as they are saved.
+
+    By default a notebook draws each figure once more to crop it, which the layout makes needless.
+    """
+    matplotlib.rcParams.update(STYLE)
+    shell = get_ipython()
+    if shell is not None:
+        InlineBackend.instance(parent=shell).print_figure_kwargs = {"bbox_inches": None}
+
+
+def shown(figure: Figure) -> bytes:
+    """The PNG of a figure for a notebook: its file's, smaller and in 256 colours; or drawn if it has changed."""
+    buffer, saved = io.BytesIO(), getattr(figure, "saved", b"")
+    if figure.stale or not saved:
+        figure.savefig(buffer, format="png", dpi=figure.dpi)
+    else:
+        with Image.open(io.BytesIO(saved)) as image:
+            size = [round(pixels * figure.dpi / STYLE["savefig.dpi"]) for pixels in image.size]
+            small = image.convert("RGB").resize(size, Image.Resampling.HAMMING)
+            small.quantize(256, dither=Image.Dither.NONE).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8, **options):
+    """A figure of equal panels in the project's style: (figure, axes)."""
+    use_style()
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+
+
+def plain_ticks(axis, ticks: Iterable[float]) -> None:
+    """Label a logarithmic axis (``ax.xaxis`` or ``ax.yaxis``) at ``ticks``, in plain numbers, and nowhere else."""
+    axis.set_major_locator(FixedLocator(sorted(set(ticks))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line is drawn: colour, name, dashes, marker and width. A marker on dashes is hollow."""
+
+    colour: str
+    label: str
+    dashes: str | tuple = "-"
+    marker: str = "o"
+    width: float = 1.6
+
+    def style(self, marks: bool = True) -> dict:
+        """The same as matplotlib's keywords for a line, with its marker where ``marks``."""
+        solid = self.dashes == "-"
+        line = {"color": self.colour, "linestyle": self.dashes, "lw": self.width, "label": self.label}
+        edge = {"mfc": self.colour if solid else "white", "mec": "white" if solid else self.colour, "mew": 0.6}
+        return line | ({"marker": self.marker, "ms": self.width + 3, **edge} if marks else {})
+
+
+# The arms of comparisons: the architecture is the colour, the budget is dashes and marker. Where lines lie on each
+# other, the thinner shows on the thicker.
+WIDTHS = {"decoder": ("o", 2.6), "prefix_decoder": ("D", 2.0), "entp": ("s", 1.6), "hybrid": ("^", 1.2)}
+ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for name, a in ARCHITECTURES.items()} | {
+    arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
+    for arm, budget, dashes, marker in (
+        (budgets.EQUAL_OPERATIONS, "same compute", (0, (5, 1.5)), "P"),
+        (budgets.SAME_PREFIXES, "same answers", ":", "d"),
+        (budgets.MORE_STEPS, "more steps", "-.", "X"),
+    )
+}
+
+
+def extent(values: pd.Series) -> tuple[float, float]:
+    """An error bar of seaborn from the lowest to the highest random seed; its ("pi", 100) takes longer."""
+    return values.min(), values.max()
+
+
+def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
+    """95 % t interval of a mean as an error bar of seaborn, cut to the range of the quantity."""
+    return lambda values: np.clip(mean_interval(values)[1:], low, high)
+
+
+def lines(
+    ax, table: pd.DataFrame, x: str, y: str, *, by: str = "arm", looks=ARMS, errorbar=extent, marks: int = 6, **labels
+) -> None:
+    """Draw a line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
+
+    ``table``: a row for each random seed and x. Of a frame of ``curves`` any metric can be ``y``, and ``x`` is "step",
+    "seconds" or "multiply_adds"; ConfigError where these are not known of a run. ``looks``: a ``Look`` for each value.
+    ``errorbar``: ``extent``, ``interval(...)`` or None. ``marks``: about how many markers a line has, at places of its
+    own; 0 for none. Where seeds reach a step at different x (``SPENT``), that is the mean of x. ``labels`` go to the
+    axes: xlabel, ylabel ...
+    """
+    by = by if by in table else "architecture"
+    if x == "multiply_adds":
+        check_costs(table)
+        labels = {"xlabel": COMPUTE, **labels}
+    if x in SPENT:
+        table = table.assign(**{x: table.groupby([by, "step"])[x].transform("mean")})
+    for i, (name, part) in enumerate(table.groupby(by, sort=False)):
+        points = part[x].nunique()
+        step = max(1, points // marks) if marks else 1
+        single = points == 1  # shows its interval as a bar
+        drawn = {"err_style": "bars"} if single else {"err_kws": {"alpha": 0.15, "lw": 0}}
+        drawn |= {} if part.duplicated(x).any() else {"estimator": None}  # nothing to average, which takes long
+        line = looks[name].style(marks=bool(marks)) | ({"markevery": (i * step // 4 % step, step)} if marks else {})
+        sns.lineplot(part, x=x, y=y, errorbar=errorbar, legend=False, ax=ax, **drawn, **line)
+    ax.set(**{"xlabel": x.replace("_", "-"), "ylabel": y.replace("_", " "), **labels})
+
+
+def differences(
+    ax, table: pd.DataFrame, x: str, y: str, others: Iterable[str] = (), *, first: str = "entp", sign: int = 1, **labels
+) -> None:
+    """ENTP less each of ``others``, paired by random seed, at each ``x``: mean and 95 % interval, zero marked.
+
+    For curves that lie on each other. ``others``: arms, all of the table's unless given. ``sign`` -1: the others less
+    ENTP, as for errors, so that above zero ENTP leads.
+    """
+    ax.axhline(0, color="grey", lw=0.8)
+    arms = others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]
+    for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):  # OTHERS[1] is near the decoder's
+        wide = sign * paired_within(table, y, first, arm, x)
+        if wide.size:
+            ends = (ARMS[first].label, ARMS[arm].label)[::sign]
+            look = {arm: replace(ARMS[arm], colour=colour, width=1.3, label=" − ".join(ends))}
+            gaps = wide.melt(var_name=x, value_name="difference").assign(arm=arm)
+            lines(ax, gaps.astype({x: float}), x, "difference", looks=look, errorbar=interval(), **labels)
+
+
+def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
+    """Points with given intervals from ``low`` to ``high`` of y, or of x where ``across``: not of a frame of runs."""
+    middle = np.asarray(x if across else y, dtype=float)
+    ends = np.maximum([middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0)
+    ax.errorbar(x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line})
+
+
+def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
+    """Paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
+    rows = pd.DataFrame([(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"])
+    ax.axvline(0, color="grey", lw=0.8)
+    sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color="0.55", ax=ax)
+    mean = {"linestyle": "none", "marker": "|", "markersize": 12, "color": "black", "err_kws": {"linewidth": 1.2}}
+    sns.pointplot(rows, x="gap", y="row", errorbar=interval(), ax=ax, **mean)
+    ax.set(xlabel=xlabel, ylabel="")
+
+
+def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **options) -> None:
+    """A matrix in colours, its first row above, plain unless ``options`` say so; ``cmap``: a map, or its colour."""
+    if str(cmap).startswith("#"):
+        cmap = sns.light_palette(cmap, as_cmap=True)
+    plain = {"cbar": False, "xticklabels": False, "yticklabels": False, "square": True}
+    with mock.patch("seaborn.matrix._draw_figure"):  # of all panels, to see whether labels of this one overlap
+        sns.heatmap(matrix, ax=ax, cmap=cmap, vmin=vmin, vmax=vmax, **plain | options)
+    ax.grid(False)
+    ax.tick_params(length=0, rotation=0)
+
+
+def title(figure: Figure, text: str) -> None:
+    """A title over all panels, at the left, in as many lines as it needs."""
+    lines = textwrap.wrap(text, int(figure.get_figwidth() * 11))  # characters that an inch holds
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11)
+
+
+def legend(figure: Figure, **options):
+    """One legend of all panels, to the right of them, where it covers nothing; each label once.
+
+    The figure grows by its width, so that panels keep theirs, but not beyond ``WIDEST``.
+    """
+    found = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    defaults = {"loc": "outside right center", "fontsize": 8, "handlelength": 3, "borderpad": 1.2}
+    drawn = figure.legend(found.values(), found.keys(), **defaults | options)
+    width = drawn.get_window_extent().width / figure.dpi
+    figure.set_figwidth(max(figure.get_figwidth(), min(figure.get_figwidth() + round(width, 1), WIDEST)))
+    return drawn
+
+
+def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
+    """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
+
+    They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
+    What is drawn is rounded first (``round_drawn``). ``data.json`` beside the project's figures holds a digest of what
+    each draws and of its words: files of the same are left alone (delete one to have it drawn in another style), and
+    where records are read-only another one is a RecordError. A figure of changed runs says below what was changed.
+    ValueError for a name that is not notebook_figure, in lower case.
+    """
+    if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
+        raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
+    records = list(records)
+    smoke = smoke or any(r.config.tier == "smoke" for r in records)
+    folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
+    about = f"{alt} [{describe_records(records)}]"
+    changed = changes.texts(records)
+    if changed and figure.get_supxlabel() == "":
+        text, room = f"changed: {'; '.join(changed)}", max(20, int(figure.get_figwidth() * PER_INCH))
+        lines = textwrap.wrap(text, room, subsequent_indent="  ")
+        figure.set_figheight(figure.get_figheight() + LINE * len(lines))
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=PALETTE["entp"])
+    round_drawn(figure)
+    digest = hashlib.sha256(f"{drawn(figure)} {about}".encode()).hexdigest()[:16]
+    in_place = folder == paths.figures()
+    same = committed_digests().get(name, "" if in_place else digest) == digest
+    if not (same or smoke or in_place) and Store().read_only:
+        raise RecordError(f"figure {name} draws other data than the committed one: ./run_all.sh --update, if meant")
+    undated = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "entp_lib"}}
+    written = [folder / f"{name}.{suffix}" for suffix in undated]
+    if in_place and same and all(path.exists() for path in written):
+        figure.saved = written[0].read_bytes()
+    else:
+        for path, metadata in zip(written, undated.values(), strict=True):
+            buffer = io.BytesIO()
+            with matplotlib.rc_context(STYLE):
+                texts = {"Title": name, "Description": about, **metadata}
+                figure.savefig(buffer, format=path.suffix[1:], metadata=texts)
+            write_atomically(path, buffer.getvalue())
+            figure.saved = figure.saved if path.suffix == ".svg" else buffer.getvalue()
+    if in_place and not same:
+        with locked(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
+            digests = dict(sorted({**committed_digests(), name: digest}.items()))
+            write_atomically(folder / "data.json", (json.dumps(digests, indent=0) + "\n").encode())
+    figure.stale = False  # until it is changed
+    shell = get_ipython()
+    printers = shell.display_formatter.formatters["image/png"].type_printers if shell else {}
+    if Figure in printers:  # else the notebook shows figures in another format
+        printers[Figure] = shown
+    event("figure", name=name)
+    return written
+
+
+def round_drawn(figure: Figure) -> None:
+    """Round in place what a figure draws, the ends of its axes and their places, to ``DRAWN`` significant figures.
+
+    More cannot be seen, and the last digits of what was computed differ from one processor to the next. The layout is
+    found here, once; it serves every further drawing.
+    """
+    for ax in figure.axes:
+        ends = [to_figures(np.array(end), DRAWN) for end in (ax.get_xlim(), ax.get_ylim())]
+        for line in ax.lines:
+            line.set_data(*(to_figures(np.asarray(values), DRAWN) for values in line.get_data(orig=False)))
+        for drawn in (*ax.images, *ax.collections):
+            if drawn.get_array() is not None:
+                values = np.ma.asarray(drawn.get_array())
+                drawn.set_array(np.ma.array(to_figures(values.data, DRAWN), mask=values.mask))
+        for path in (path for drawn in ax.collections for path in drawn.get_paths()):
+            path.vertices = to_figures(path.vertices, DRAWN)
+        for patch in (patch for patch in ax.patches if isinstance(patch, Rectangle)):
+            patch.set_bounds(*to_figures(np.array(patch.get_bbox().bounds), DRAWN))
+        ax.set(xlim=ends[0], ylim=ends[1])
+    engine, dpi = figure.get_layout_engine(), figure.dpi
+    if engine is not None:
+        figure.dpi = STYLE["savefig.dpi"]  # letters are a little wider or narrower at others
+        engine.execute(figure)
+        figure.dpi = dpi
+        with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)  # "none" leaves an empty engine, for which each drawing is made twice
+    for ax in figure.axes:
+        ax.set_position(to_figures(np.array(ax.get_position(original=True).bounds), DRAWN))
+
+
+def drawn(figure: Figure) -> str:
+    """Digest of a figure's curves, bars, areas and colours, to four significant digits, and of its words.
+
+    Fonts, ticks and places are no part of it, nor what differs between processors and versions of matplotlib.
+    """
+    words = [figure.get_suptitle(), figure.get_supxlabel(), figure.get_supylabel()]
+    legends, values = list(figure.legends), []
+    for ax in figure.axes:
+        words += [ax.get_title(loc=place) for place in ("left", "center", "right")]
+        words += [ax.get_xlabel(), ax.get_ylabel(), *(text.get_text() for text in ax.texts)]
+        legends += [ax.get_legend()] if ax.get_legend() else []
+        for line in ax.lines:
+            words.append(to_hex(line.get_color()))
+            values.append(line.get_xydata())
+        for patch in (patch for patch in ax.patches if isinstance(patch, Rectangle)):
+            words.append(to_hex(patch.get_facecolor()))
+            values.append(patch.get_bbox().bounds)
+        for area in (*ax.images, *ax.collections):
+            if area.get_array() is not None:
+                values.append(np.ma.filled(np.ma.asarray(area.get_array(), dtype=float), np.nan))
+            else:
+                values += [area.get_offsets(), *(path.vertices for path in area.get_paths())]
+    words += [text.get_text() for legend in legends for text in legend.get_texts()]
+    rounded = [to_figures(np.asarray(value, dtype=float), SHOWN, decimals=12) + 0.0 for value in values]
+    content = json.dumps([words, [value.tolist() for value in rounded]])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def committed_digests() -> dict[str, str]:
+    """What ``drawn`` says of the project's figures, with the records behind them, by name."""
+    path = paths.figures() / "data.json"
+    return json.loads(read_text(path)) if path.exists() else {}
+
+
+def describe_records(records: Sequence[Record]) -> str:
+    """Tier, seeds, commits and ids of the records behind a figure, in one line."""
+    if not records:
+        return "no records: computed on the spot"
+    tiers = ", ".join(sorted({r.config.tier for r in records}))
+    changed = "".join(f", changed: {text}" for text in changes.texts(records))
+    seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
+    commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
+    return f"tier {tiers}{changed}; seeds {seeds}; commit {commits}; records {' '.join(r.name for r in records)}"
+
+
+def tier_note(records: Sequence[Record]) -> str:
+    """Tier and random seeds of records, and whether their runs were changed, for a figure's title."""
+    tiers = "/".join(sorted({r.config.tier for r in records}))
+    seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
+    changed = ", changed" if changes.texts(records) else ""
+    return f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}{changed}"

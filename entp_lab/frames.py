@@ -1,0 +1,209 @@
+"""The frames that notebooks show of records: one of runs, one of curves, one of pairs, one at equal compute.
+
+Every row carries the labels of its run (arm, architecture, seed, tier, and whatever its experiment adds).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from entp_lab import paths
+from entp_lab.budgets import EQUAL_FORWARDS, step_operations
+from entp_lab.changes import texts
+from entp_lab.configs import ON_CPU
+from entp_lab.measurements import Level
+from entp_lab.plans import PlannedRun
+from entp_lab.statistics import exceeds, mean_interval, value_at
+from entp_lab.store import Record
+from entp_lib.validation import ConfigError
+
+Labelled = TypeVar("Labelled", Record, PlannedRun)
+ACCURACIES = ("token_accuracy", "sequence_accuracy")
+SCORES = ("loss", *ACCURACIES)
+
+
+def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
+    """The records, or planned runs, that carry all of these labels; a tuple of values means any of them."""
+    scored = {name: value if isinstance(value, tuple) else (value,) for name, value in labels.items()}
+    return [run for run in runs if all(run.labels.get(name) in values for name, values in scored.items())]
+
+
+def compared(records: Sequence[Record]) -> list[Record]:
+    """Leave out the arm ``longer``, which is stored and not shown (``entp_lab.budgets``)."""
+    return [record for record in records if record.labels.get("arm") != EQUAL_FORWARDS]
+
+
+def summary(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per run: labels, final metrics, cost."""
+    return pd.DataFrame(
+        {
+            **r.labels,
+            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float))},
+            **{f"baseline_{k}": r.metrics["baseline"][k] for k in ACCURACIES if k in r.metrics["baseline"]},
+            "steps": r.provenance["steps"],
+            "multiply_adds": step_operations(r.config) * r.provenance["steps"],
+            "train_seconds": r.provenance["train_seconds"] * processor_share(r),
+            "wall_seconds": r.provenance["wall_seconds"],
+            "cpu_seconds": r.provenance.get("cpu_seconds", math.nan),
+            "peak_memory_bytes": r.provenance["peak_memory_bytes"],
+            "device": r.provenance["device"],
+        }
+        for r in records
+    )
+
+
+def curves(records: Sequence[Record]) -> pd.DataFrame:
+    """All curves, long: one row per run and evaluation; ``seconds`` of training as ``seconds_name`` says.
+
+    ``multiply_adds``: those of training up to an evaluation, NaN where the cost of a run is not known.
+    """
+    parts = [pd.DataFrame({**r.labels, **r.curves}) for r in records]
+    for part, r in zip(parts, records, strict=True):
+        part["seconds"] *= processor_share(r)
+        part["multiply_adds"] = step_operations(r.config) * part["step"]
+    return pd.concat(parts, ignore_index=True)
+
+
+def check_costs(course: pd.DataFrame) -> None:
+    """Refuse a frame of ``curves`` that has runs of unknown cost, and name the first of them. ConfigError."""
+    unknown = course[course["multiply_adds"].isna()]
+    if len(unknown):
+        first = unknown.iloc[0]
+        run = ", ".join(f"{name} {first[name]}" for name in ("study", "arm", "tier", "seed") if name in first)
+        raise ConfigError(f"multiply_adds: the compute of the run {run} is not known; its curves can be drawn by step")
+
+
+def processor_share(record: Record) -> float:
+    """Seconds of the processor in one of a run's clock, where its record has both, else 1.
+
+    On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
+    """
+    where = record.provenance
+    told = record.config.tier in ON_CPU and where.get("cpu_seconds") and where.get("wall_seconds")  # else a GPU's
+    return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
+
+
+def seconds_name(records: Sequence[Record]) -> str:
+    """Name of the seconds of ``curves``: of the processor where all records have them, else of the clock."""
+    shared = any(r.config.tier in ON_CPU for r in records)
+    if all(r.config.tier in ON_CPU and r.provenance.get("cpu_seconds") for r in records):
+        return "seconds of the processor"
+    return f"seconds of the clock{', cores shared' * shared}"
+
+
+def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
+    """Final scores by prefix length, long: ``metrics`` are records' lists ..._by_position; NaN where it has none."""
+    names = {"position": "position"} | {metric: f"{metric}_by_position" for metric in metrics}
+    parts = [{**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in names.items()}} for r in records]
+    return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
+
+
+def paired(table: pd.DataFrame, metric: str, first: str, second: str, by: str = "arm") -> pd.Series:
+    """Differences first − second of a metric, paired by seed; seeds that lack a twin are left out.
+
+    NaN where a run has no score, as where it is not finite: such a pair is not passed over, and decides nothing. Empty
+    where no pair has one.
+    """
+    wide = table.pivot(index="seed", columns=by, values=metric)
+    if first not in wide or second not in wide:
+        return pd.Series(dtype=float)
+    both = table[table[by].isin((first, second))].groupby("seed")[by].nunique() == 2
+    found = (wide[first] - wide[second])[both.reindex(wide.index, fill_value=False)]
+    return found if found.notna().any() else pd.Series(dtype=float)
+
+
+def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, within: str) -> pd.DataFrame:
+    """``paired`` for every value of a column: seeds (rows) by the values at which both arms were run."""
+    wide = table.pivot(index=["seed", within], columns="arm", values=metric)
+    if not {first, second} <= set(wide):
+        return pd.DataFrame()
+    return (wide[first] - wide[second]).unstack(within).dropna(axis=1, how="all")
+
+
+def levels(table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float) -> tuple[Level, ...]:
+    """A ``Level`` for each arm of a comparison, of means over seeds; ``scale``: floor, ceiling and distance."""
+    means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
+    return tuple(Level(float(score), **scale) for score in means)
+
+
+def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
+    """A row for each set of paired differences: mean, 95 % interval, pairs without NaN, how many above zero."""
+    rows = {}
+    for name, differences in gaps.items():
+        values = [v for v in differences if v == v]
+        mean, low, high = mean_interval(values)
+        ahead = f"{sum(exceeds(v, 0) for v in values)} of {len(values)}"
+        rows[name] = {"mean": mean, "low": low, "high": high, "pairs": len(values), "above zero": ahead}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def interval_text(values: Sequence[float] | pd.Series, sign: str = "") -> str:
+    """Mean and 95 % interval, the mean alone where one value gives none; ``sign`` "+" for differences."""
+    mean, low, high = (format(x, f"{sign}.3f") for x in mean_interval(values))
+    return mean if "nan" in low else f"{mean} ({low} to {high})"
+
+
+def mean_table(table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = ("architecture",)) -> pd.DataFrame:
+    """Mean and 95 % interval over seeds of each metric, as short text."""
+    rows = {key: {m: interval_text(part[m]) for m in metrics} for key, part in table.groupby(list(by), sort=False)}
+    out = pd.DataFrame.from_dict(rows, orient="index")
+    out.index = [" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index]
+    return out
+
+
+def at_equal_compute(
+    course: pd.DataFrame, metrics: Sequence[str], budget: Mapping[str, str], by: Sequence[str] = ("arm",)
+) -> pd.DataFrame:
+    """Scores of every run where it had spent what the ``budget`` run of its seed spent in all, means over seeds.
+
+    ``course``: a frame of ``curves``. ``budget``: labels of the run that sets the budget, as {"arm": "decoder"}.
+    ``by``: labels that tell runs apart. Once by multiply-adds, once by seconds of training. A run that spent less
+    counts with its last evaluation; one that had not reached its first by then has none, nor has its seeds' mean.
+    ConfigError where the multiply-adds of a run are not known.
+    """
+    check_costs(course)
+    within = [name for name in by if name not in budget and name != "architecture"]
+    of_budget = (course[list(budget)] == pd.Series(budget)).all(axis=1)
+    rows = []
+    for axis, name in {"multiply_adds": "multiply-adds", "seconds": "seconds"}.items():
+        spent = course[of_budget].groupby([*within, "seed"], sort=False)[axis].max()
+        for key, run in course.groupby([*by, "seed"], sort=False):
+            about = dict(zip([*by, "seed"], key, strict=True))
+            place = tuple(about[name] for name in (*within, "seed"))
+            limit = spent.get(place if len(place) > 1 else place[0], 0.0)
+            found = {m: value_at({axis: run[axis], m: run[m]}, m, limit, axis) for m in metrics}
+            rows.append({"compute": name, **about, **found})
+    table = pd.DataFrame(rows).drop(columns="seed")
+    return table.groupby(["compute", *by], sort=False).agg(lambda scores: scores.astype(float).mean(skipna=False))
+
+
+def published(paper: str, table: str) -> pd.DataFrame:
+    """A table of published numbers, ``results/reference/<paper>/<table>.csv``."""
+    return pd.read_csv(paths.reference() / paper / f"{table}.csv")
+
+
+def describe(records: Sequence[Record]) -> str:
+    """Tier, seeds, task, model and schedule of runs that share them, in two lines; ``changes`` of a notebook before."""
+    config, seeds = records[0].config, len({r.config.model_seed for r in records})
+    shape, train, task = config.model, config.train, config.task_params or "with its own defaults"
+    changed = "".join(f"changed: {text}\n" for text in texts(records))
+    rate = f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
+    return (
+        f"{changed}tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n{shape.n_layers} layers, "
+        f"{shape.n_heads} heads, width {shape.width}; {train.steps} steps of {train.batch_size} sequences, {rate}"
+    )
+
+
+def cost_per_run(table: pd.DataFrame, by: str = "architecture") -> pd.DataFrame:
+    """Mean cost of a run by a label, from a ``summary``: seconds of the processor if all runs tell them."""
+    spent, name = ("cpu_seconds", "processor") if table["cpu_seconds"].notna().all() else ("wall_seconds", "wall")
+    means = table.groupby(by, sort=False)[["train_seconds", spent, "multiply_adds", "peak_memory_bytes"]].mean()
+    columns = {
+        "training (s)": means["train_seconds"].round(1),
+        f"{name} (s)": means[spent].round(1),
+        "multiply-adds": means["multiply_adds"].map("{:.2g}".format),
+        "peak memory (MiB)": (means["peak_memory_bytes"] / 2**20).round().astype(int),
+    }
+    return pd.DataFrame(columns)

@@ -1,0 +1,78 @@
+"""One big run over the processes that ``torchrun`` starts: each computes its sequences of a batch, torch adds up."""
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from entp_lab.configs import RunConfig
+from entp_lab.stopping import Cut
+from entp_lib.tasks import Batch
+from entp_lib.validation import require
+
+PATIENCE = datetime.timedelta(hours=24)  # the others wait as long as rank 0 is at a study
+
+
+class Ranks:
+    """The hook of ``train`` by which the ranks of torch's process group compute one run together."""
+
+    def __init__(self):
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def begin(self, config: RunConfig, step: int) -> None:
+        """ConfigError unless this rank is at the same step of the same run as rank 0."""
+        first = [(config, step)]
+        dist.broadcast_object_list(first)
+        where = f"rank {self.rank} begins {config.experiment} {config.label} at step {step}, rank 0 does not"
+        require(first == [(config, step)], f"{where}: all ranks must see the same results")
+
+    def own(self, batch: Batch) -> Batch:
+        """Return this rank's sequences of a batch."""
+        rows = len(batch.scored_BT)
+        return batch.rows(slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size))
+
+    def add_up(self, model: nn.Module, loss: Tensor) -> Tensor:
+        """Sum gradients and losses over the ranks, whose shares are of the means over the whole batch."""
+        learned = [p for p in model.parameters() if p.requires_grad]
+        pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in learned]
+        flat = torch.cat([*pieces, loss[None].to(pieces[0].dtype)])
+        dist.all_reduce(flat)
+        for p, piece in zip(learned, flat[:-1].split([p.numel() for p in learned]), strict=True):
+            p.grad = piece.view_as(p)
+        return flat[-1]
+
+    def any_asks(self, asked: bool) -> bool:
+        """Say whether any rank asks to stop, so that all stop after the same step."""
+        found = torch.tensor(float(asked))
+        dist.all_reduce(found)
+        return bool(found)
+
+    @contextlib.contextmanager
+    def together(self, device: str) -> Iterator[None]:
+        """Compute on this rank's GPU, if on any; a failure within ends this process, and by torchrun the others."""
+        if device == "cuda":
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        try:
+            yield
+        except Cut:  # which comes to all ranks alike
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise SystemExit(f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end") from error
+
+
+def join() -> Ranks | None:
+    """Join the process group that ``torchrun`` describes; None where this process is alone."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or not os.environ.get("MASTER_ADDR"):
+        return None
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    return Ranks()
+
+
+def joined() -> Ranks | None:
+    """Return the ranks that this process has joined, if any."""
+    return Ranks() if dist.is_available() and dist.is_initialized() else None

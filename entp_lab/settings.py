@@ -1,0 +1,144 @@
+"""How our settings differ from a paper's: by runs of its own tier, and by what the paper states of a claim.
+
+``results/reference/<paper>/settings.csv`` has the paper's setting of a claim as ``key: value; key: value``. These are
+facts of the paper alone, and what it does not state is left out. A key is a field of our configurations, ``head_width``
+or ``runs`` (the number of random seeds), and is compared with the records that the claim rests on; a value with slashes
+names alternatives. What no record holds, because code fixes it, has ours beside it: ``key: the paper's | ours``.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, NamedTuple
+
+from entp_lab import paths
+from entp_lab.claims import reference_claims
+from entp_lab.configs import RunConfig, StudyConfig
+from entp_lab.plans import PlannedRun
+from entp_lab.store import Record
+from entp_lib.files import read_table
+from entp_lib.tasks import build_task
+from entp_lib.validation import require
+
+NO_DIFFERENCE = "none"
+TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
+
+
+class Stated(NamedTuple):
+    """A setting that a paper states: its value, ours where no record holds it, and the table and claim that say so."""
+
+    paper: str
+    ours: str
+    place: str
+
+
+def stated_settings() -> dict[str, dict[str, Stated]]:
+    """The settings that the papers state, by claim and key. ConfigError names the table, the claim and the key."""
+    claims, found = reference_claims(), {}
+    for path in sorted(paths.reference().glob("*/settings.csv")):
+        known = set(claims.loc[claims["paper"] == path.parent.name, "id"])
+        for row in read_table(path, ["id", "setting"], needed=("id", "setting"), dtype=str).itertuples():
+            place = f"{paths.relative(path)}: {row.id}"
+            require(row.id in known, f"{place} is not a claim of claims.csv beside it")
+            require(row.id not in found, f"{place} has a setting already; put both into one row")
+            found[row.id] = parsed(row.setting, place)
+    return found
+
+
+def parsed(setting: str, place: str) -> dict[str, Stated]:
+    """A setting of the form ``key: value; key: value | ours`` by key; ``place`` begins the message of an error."""
+    found: dict[str, Stated] = {}
+    for part in setting.split(";"):
+        key, _, values = (text.strip() for text in part.partition(":"))
+        paper, bar, ours = (text.strip() for text in values.partition("|"))
+        right = "must be 'key: the paper's value' or 'key: the paper's value | ours'"
+        require(bool(key and paper) and bool(bar) == bool(ours), f"{place} has the setting {part.strip()!r}: {right}")
+        require(key not in found, f"{place} has {key!r} twice")
+        found[key] = Stated(paper, ours, place)
+    return found
+
+
+def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]) -> str:
+    """Settings of ``records`` that are not the paper's, as "steps 1,200 (150,000)", the paper's in brackets.
+
+    ``of_paper``: runs of the paper's tier; compared are those whose labels are most alike. ``stated`` is what the paper
+    states of the claim and takes the place of a setting of the same name. Where a setting varies, all values are named.
+    ``NO_DIFFERENCE`` where all that could be compared is alike, empty where nothing could. ConfigError for a stated
+    setting that no record holds and that has no value of ours.
+    """
+    differences, ours, compared = {}, held(records), bool(stated)
+    trained = [record for record in records if isinstance(record.config, RunConfig)]
+    planned = [run for run in of_paper if isinstance(run.config, RunConfig)]
+    for record in trained if planned else ():
+        likeness = [len(record.labels.items() & run.labels.items()) for run in planned]
+        alike = [settings_of(run.config) for run, n in zip(planned, likeness, strict=True) if n == max(likeness)]
+        compared = True
+        for name, values in settings_of(record.config).items():
+            papers = dict.fromkeys(value for settings in alike for value in settings.get(name, ()))
+            if papers and not set(values) <= set(papers):
+                mine, theirs = differences.setdefault(name, ({}, {}))
+                mine.update(dict.fromkeys(values))
+                theirs.update(papers)
+    for name, setting in stated.items():
+        missing = f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'"
+        require(bool(setting.ours) or name in ours, missing)
+        mine = [setting.ours] if setting.ours else ours[name]
+        differences.pop(name, None)
+        if not set(mine) <= set(setting.paper.split("/")):
+            differences[name] = mine, [setting.paper]
+    said = ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(theirs)})" for name, (mine, theirs) in differences.items())
+    return said or (NO_DIFFERENCE if compared else "")
+
+
+def held(records: Sequence[Record]) -> dict[str, list[str]]:
+    """All values of each setting of some records, in order; ``runs`` counts random seeds where no study sets them."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        for name, values in settings_of(record.config).items():
+            found.setdefault(name, {}).update(dict.fromkeys(values))
+    seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
+    return {"runs": [str(len(seeds))]} | {name: list(values) for name, values in found.items()}
+
+
+def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
+    """The settings that a reader would compare, as text: a run's task, model and schedule, a study's parameters.
+
+    Nested settings have their innermost name, and the width of a head follows from width and heads where none is set.
+    """
+    if isinstance(config, StudyConfig):
+        found = dict(innermost(config.params))
+    else:
+        found = dict(settings_of_task(config.task, json.dumps(config.task_params)))
+        found |= {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
+        train = asdict(config.train)
+        found |= {name: train[name] for name in TRAINING}
+        if train["max_lr"] != train["min_lr"]:  # else the rate does not decay
+            found["decay_steps"] = train["decay_steps"] or train["steps"]
+        found["betas"] = " and ".join(map(str, train["betas"]))
+    if "n_heads" in found and "width" in found:
+        found.setdefault("head_width", found["width"] // found["n_heads"])
+    return {name: texts(value) for name, value in found.items()}
+
+
+@functools.lru_cache(maxsize=512)
+def settings_of_task(name: str, params: str) -> dict[str, Any]:
+    """All parameters of a task, of which ``params`` are some as JSON."""
+    task = build_task(name, json.loads(params))
+    return dict(innermost({f.name: getattr(task, f.name) for f in fields(task)}))
+
+
+def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values of nested parameters; what only tells one run or file from another is left out."""
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from innermost(value)
+        elif not name.endswith("seed") and name not in ("part", "checksum"):
+            yield name, value
+
+
+def texts(value: Any) -> list[str]:
+    """A value as text, a list as the texts of its entries."""
+    if isinstance(value, list | tuple):
+        return [text for entry in value for text in texts(entry)]
+    return [f"{value:,}" if type(value) is int else str(value)]

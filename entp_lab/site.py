@@ -1,0 +1,218 @@
+"""The site: committed notebooks, generated pages and the API as HTML that reads without a network.
+
+Sphinx does the work (``site_source/conf.py``): myst-nb renders the notebooks, autodoc the docstrings, itables the
+ledger. Nothing is executed. The packages of the extra ``site`` are needed by ``build`` alone.
+"""
+
+import base64
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import webbrowser
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+
+from entp_lab import claims, findings, paths
+from entp_lab.ledger import ledger
+from entp_lab.loading import load_run
+from entp_lab.notebooks import notebook_paths
+from entp_lab.store import Store
+from entp_lib.files import read_text
+from entp_lib.validation import ConfigError, require
+
+NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml", "itables")
+INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
+SOURCE = Path(__file__).parent / "site_source"
+COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
+PLACES = ("docs", "docs/journal", "notebooks", "play")  # of pages
+FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
+UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
+EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
+    (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
+    (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
+    (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    (r"<script[^>]*/fontawesome\.js[^>]*></script>\n?", ""),
+    (r'<summary>(?=<span class="toctree-toggle")', '<summary aria-label="Pages below this one">'),
+)
+
+
+def anchor(heading: str) -> str:
+    """Anchor of a heading as JupyterLab forms it, which Sphinx is told to form alike."""
+    return heading.strip().replace(" ", "-")
+
+
+def missing() -> list[str]:
+    """Modules of the extra ``site`` that are not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+def build(folder: Path) -> Path:
+    """Build the site into ``folder`` and return its first page. ConfigError says what is wrong with it."""
+    source = folder.parent / f"{folder.name}-source"
+    lay_out(source)
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", str(source / ".doctrees")]
+    environment = {**os.environ, "PYTHONPATH": str(paths.root())}
+    done = subprocess.run([*command, str(source), str(folder)], env=environment, capture_output=True, text=True)
+    lines = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line or "rror:" in line]
+    if done.returncode:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        raise ConfigError(f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}")
+    for path in [found for pattern in UNUSED for found in (folder / "_static").glob(pattern)]:
+        path.unlink()
+    for page in folder.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for pattern, instead in EDITS:
+            text = re.sub(pattern, instead, text)
+        page.write_text(text, encoding="utf-8")
+    return folder / "index.html"
+
+
+def site_command(no_browser: bool) -> int:
+    """``./run_all.sh --site``: build the site and open it; missing packages of the extra ``site`` come first."""
+    if lacking := ", ".join(missing()):
+        print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
+        packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
+        done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages])
+        importlib.invalidate_caches()
+        require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
+    print("building the site: two to four minutes", flush=True)
+    begun = time.monotonic()
+    first = build(paths.root() / "build" / "site")
+    files = [path for path in first.parent.rglob("*") if path.is_file()]
+    size, took = sum(path.stat().st_size for path in files) / 2**20, time.monotonic() - begun
+    print(f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}")
+    if not no_browser:
+        webbrowser.open(first.as_uri())
+    return 0
+
+
+def lay_out(folder: Path) -> None:
+    """Write everything that Sphinx reads below ``folder``, which is emptied first."""
+    root, store = paths.root(), Store(read_only=True)
+    table = ledger(store)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(SOURCE, folder)
+    shutil.copytree(root / "docs", folder / "docs")
+    shutil.copytree(paths.figures(), folder / "figures")
+    for name in COPIED:
+        shutil.copy(root / name, folder)
+    pictures = {path.stem: about.partition(" [") for path, about in gallery()}
+    alts = {stem: alt for stem, (alt, _, _) in pictures.items()}
+    (folder / "notebooks").mkdir()
+    for path in notebook_paths():
+        page = json.dumps(notebook_page(json.loads(read_text(path)), alts), ensure_ascii=False)
+        (folder / "notebooks" / path.name).write_text(page, encoding="utf-8")
+    for path in (paths.results() / "play").glob("*.json"):
+        script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
+        (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
+    (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
+    (folder / "docs" / "findings.md").write_text(findings.page(table) + annex(table), encoding="utf-8")
+    stems = {paths.number_of(path.stem): path.stem for path in notebook_paths()}
+    parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
+    for stem, (alt, _, rests) in pictures.items():
+        notebook = stems.get(paths.number_of(stem), "00_overview")
+        options = f":alt: {alt}\n:target: notebooks/{notebook}.html\n\n{alt} ({rests.rstrip(']').split('; commit')[0]})"
+        parts.append(f"```{{figure}} figures/{stem}.png\n{options}\n```\n")
+    (folder / "gallery.md").write_text("\n".join(parts), encoding="utf-8")
+    (folder / "index.md").write_text(read_text(folder / "README.md") + contents(folder), encoding="utf-8")
+    (folder / "README.md").unlink()
+
+
+def gallery() -> list[tuple[Path, str]]:
+    """Every finished PNG with its alt text and provenance, in the order of the notebooks."""
+    from PIL import Image
+
+    found = []
+    for path in sorted(paths.figures().glob("*.png")):
+        with Image.open(path) as image:
+            found.append((path, image.text.get("Description", "")))
+    return found
+
+
+def weights_script(experiment: str) -> str:
+    """JavaScript with the models of an experiment whose weights git keeps, as base64 of half floats, and their task."""
+    weights, records, models = paths.of_repository("results") / "weights", Store(read_only=True), []
+    for path in sorted((weights / "checkpoints" / experiment).glob("*.safetensors")):
+        name = path.name.split(".")[0]
+        config, model = load_run(path)
+        tensors = {
+            key: {"shape": list(p.shape), "data": base64.b64encode(p.numpy().astype("<f2").tobytes()).decode()}
+            for key, p in model.state_dict().items()
+        }
+        about = {"run": f"{experiment}/{name}", "architecture": config.model.architecture}
+        about |= {"heads": config.model.n_heads, "layers": config.model.n_layers}
+        metrics = records.load(experiment, name).metrics
+        models.append(about | {"sequence_accuracy": metrics["sequence_accuracy"], "tensors": tensors})
+    require(bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them")
+    return f"window.{experiment}Data = {json.dumps({'task': config.task_params, 'models': models})};\n"
+
+
+def contents(folder: Path) -> str:
+    """Table of contents at the side, of the pages that lie below ``folder``."""
+    pages, index = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")], "docs/journal/README"
+    within = {place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place) for place in PLACES}
+    rest = [name for name in within["docs"] if name not in (*FIRST, "docs/findings")]
+    groups = {
+        "Found": ["docs/findings", "gallery", *rest, index],
+        "Play": sorted(within["play"], key=lambda n: n != "play/match3"),
+        "Notebooks": within["notebooks"],
+        "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],
+        "Journal": [n for n in within["docs/journal"] if n != index],
+    }
+    head = "```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {}\n\n{}\n```\n"
+    return "\n" + "\n".join(head.format(caption, "\n".join(names)) for caption, names in groups.items())
+
+
+def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
+    """A notebook as JSON for Sphinx: its code folds but for the parameters, its pictures have words, by ``alts``."""
+    cells = []
+    for cell in notebook["cells"]:
+        text, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
+        if cell["cell_type"] == "code":
+            saved = re.search(r'save_figure\(\s*\w+,\s*"(\w+)"', text)
+            alt = alts.get(saved[1]) if saved else None
+            shown = alt or "Picture of this cell's output; its numbers stand in the text and tables around it."
+            tags = tags if "parameters" in tags else [*tags, "hide-input"]
+            cell = cell | {"metadata": {"tags": tags, "mystnb": {"image": {"alt": shown.replace("\n", " ")}}}}
+        cells += [cell] if text.strip() else []
+    return notebook | {"cells": cells}
+
+
+def annex(table: pd.DataFrame) -> str:
+    """Every row of a ledger as a table to filter and search, in Markdown with HTML, for the page on findings."""
+    import itables
+    from itables.javascript import generate_init_offline_itables_html
+
+    of = claims.reference_claims().set_index("id")["paper"]
+    table = table.iloc[(table["id"].map(of) != "entp").argsort(kind="stable")]  # this project's own paper first
+    shown = claims.readable(table, ["statement", "ours", "95 % interval", "paper", "margin", "tier", "seeds", "source"])
+    notes, verdicts = shown.pop("verdict"), table["verdict"].tolist()
+    shown = shown.rename(columns={"paper": "paper's value"}).reset_index().astype(str).map(escape)
+    shown.insert(2, "verdict", verdicts)
+    shown["of"] = table["id"].map(of).tolist()
+    shown["remark"] = [escape(n.removeprefix(v).strip(" ()")) for n, v in zip(notes, verdicts, strict=True)]
+    link = re.compile(r"\[(.+?)\]\(<(.+?)\.ipynb(.*?)>\)")
+    shown["where"] = [link.sub(r'<a href="../\2.html\3">\1</a>', claims.link(claim)) for claim in table["id"]]
+    filters = [shown.columns.get_loc(name) for name in ("of", "verdict", "tier")]
+    look = dict(connected=False, showIndex=False, allow_html=True, maxBytes=0, pageLength=25, table_id="ledger")
+    panes = {"columns": filters, "initCollapsed": True, "layout": "columns-3"}
+    look |= dict(classes="display compact", layout={"top1": "searchPanes"}, searchPanes=panes, scrollX=True)
+    html = itables.to_html_datatable(shown, **look)
+    script = generate_init_offline_itables_html(Path(itables.__file__).parent / "html" / "dt_bundle.js")
+    judged = table[table["kind"] != "question"]
+    counts = judged["verdict"].value_counts()
+    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
+    return (
+        f"\n## Annex: every claim and question\n\n{len(judged)} rows on the claims of all papers: {tally}.\n"
+        f"All tables: {claims.multiplicity(table)}.\n\n"
+        f"```{{raw}} html\n{script}\n{html}\n```\n"
+    )

@@ -1,0 +1,132 @@
+"""Common parts of the papers' studies: their plan, their records as frames, rows as curves, weights that matter."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from entp_lab.frames import select
+from entp_lab.measurements import Check
+from entp_lab.plans import PlannedRun, planned_study
+from entp_lab.store import Record
+from entp_lib.training import TrainingError
+from entp_lib.validation import require
+
+Study = tuple[dict[str, Any], dict[str, list]]  # what a study returns: metrics and curves
+
+
+def at_least(least: int, **values: int) -> None:
+    """ConfigError for a parameter below ``least``, which names it and its value."""
+    for name, value in values.items():
+        require(value >= least, f"{name} = {value}: must be at least {least}")
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
+    """Rows as curves: a list per name."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def largest(x: Any, y: Any = 0.0) -> float:
+    """The largest absolute difference of an entry of two arrays or tensors; of one array, its largest entry."""
+    difference = abs(x - y)
+    return float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
+
+
+@torch.no_grad()
+def scale_up(model: nn.Module, seed: int) -> nn.Module:
+    """The model in double precision, in evaluation, its weights large enough for attention and order to matter."""
+    generator = torch.Generator().manual_seed(seed)
+    for p in model.double().eval().parameters():
+        p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
+    return model
+
+
+def descend(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    parts: Iterable[Tensor],
+    rate: float | None = None,
+    clip: float | None = None,
+) -> float:
+    """One step down the sum of ``parts``, losses with a graph each; returns the sum.
+
+    ``rate``: the learning rate of this step, if another; ``clip``: largest norm of the gradient. TrainingError where
+    the sum is not finite.
+    """
+    for group in optimizer.param_groups if rate is not None else ():
+        group["lr"] = rate
+    total = 0.0
+    for part in parts:
+        part.backward()
+        total += float(part.detach())
+    if not math.isfinite(total):
+        raise TrainingError(f"the loss is {total}; a lower learning rate may help")
+    if clip is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+    optimizer.zero_grad()
+    return total
+
+
+def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Callable[[str, int], list[PlannedRun]]:
+    """The plan of studies that draw their own cases, whatever the seeds; ``tiers``: parameters by tier and study."""
+
+    def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+        found = tiers.get(tier, {}).items()
+        return [planned_study(experiment, tier, f"{experiment}_{name}", params) for name, params in found]
+
+    return plan
+
+
+def by_study(records: Iterable[Record]) -> dict[str, Record]:
+    """Records by the name of their study, without that of their experiment."""
+    return {record.config.study.removeprefix(f"{record.experiment}_"): record for record in records}
+
+
+def of_study(records: Sequence[Record], study: str) -> Record:
+    """The record of a study, named without its experiment. KeyError where it is missing."""
+    found = by_study(records)
+    if study not in found:
+        raise KeyError(f"no record of the study {study!r}")
+    return found[study]
+
+
+def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
+    """A study's curves, a row per case. KeyError where it is missing."""
+    return pd.DataFrame(of_study(records, study).curves)
+
+
+def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
+    """A row per record: its labels but those ``left_out``, and the metrics that are numbers or None."""
+    labels = ({k: v for k, v in r.labels.items() if k not in left_out} for r in records)
+    numbers = ({k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None} for r in records)
+    return pd.DataFrame(a | b for a, b in zip(labels, numbers, strict=True))
+
+
+def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
+    """Curves of equal length under their labels, a row per record and point."""
+    parts = [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records]
+    return pd.concat(parts, ignore_index=True)
+
+
+def checker(records: Sequence[Record]) -> Callable[..., Check]:
+    """A maker of checks from studies of one tier: claim, names of the studies it rests on, whether it holds as printed.
+
+    Where it does not: whether it is ``corrected``, in other ``words``. ``remark`` as in ``Check``.
+    """
+    found, tier = by_study(records), records[0].config.tier
+
+    def check(claim: str, studies: str, holds: Any, corrected: Any = None, words: str = "", remark: str = "") -> Check:
+        holds, corrected = (None if x is None else bool(x) for x in (holds, corrected))
+        ids = tuple(found[study].name for study in studies.split())
+        return Check(claim, holds, tier, corrected, words, ids, remark)
+
+    return check
+
+
+def names_of(records: Iterable[Record], **labels: Any) -> tuple[str, ...]:
+    """How claims name the records they rest on: those that carry all of these labels."""
+    return tuple(r.name for r in select(list(records), **labels))

@@ -1,0 +1,175 @@
+"""Tokens of a corpus on disk, mapped into memory: made once, streamed, verified whenever a process opens them.
+
+A folder holds ``train.bin``, ``validation.bin`` and ``meta.json``, which has lengths, checksums and what the tokenizer
+learned. It appears under its name when all three are whole, so a reader never sees half of it.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entp_lib.data.folders import FOLDERS
+from entp_lib.data.sources import Source, file_checksum, source_of
+from entp_lib.data.tokenizers import Tokenizer, learn, restore, vocabulary_size
+from entp_lib.files import locked, remove_stale
+from entp_lib.validation import require
+
+FORMAT = 2  # raise it when the same corpus would now give other tokens
+PARTS = ("train", "validation")
+NANOGPT_SEED = 2357
+CHARACTERS_AT_ONCE = 2**20
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the tokens of a corpus.
+
+    ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a document's text, so that a
+    document that comes twice is on one side; ``tail`` takes the end of the corpus, from a document's beginning;
+    ``nanogpt`` a permutation of the rows with its seed, as the authors have it. Shares are of what a split looks at,
+    whole documents: where the last of few is long, ``tail`` holds out far more.
+    """
+
+    corpus: str
+    checksum: str
+    tokenizer: str
+    vocabulary: int
+    split: str
+    held_out: float
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of both parts, read from disk where they are looked at, and facts about them."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    meta: dict[str, Any]
+    recipe: Recipe
+
+    def part(self, name: str) -> np.ndarray:
+        return getattr(self, name)
+
+    def tokenizer(self) -> Tokenizer:
+        size = vocabulary_size(self.recipe.tokenizer, self.recipe.vocabulary)
+        return restore(self.recipe.tokenizer, size, self.meta["tokenizer_state"])
+
+
+@functools.lru_cache(maxsize=8)
+def open_tokens(recipe: Recipe) -> Tokens:
+    """The tokens of a recipe, made where they are missing or damaged.
+
+    Several processes may ask at once: one makes them, the others wait. Raises ConfigError for a corpus that is no
+    text or lacks a part.
+    """
+    source = source_of(recipe.corpus, recipe.checksum)
+    size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
+    key = json.dumps([FORMAT, source.checksum, recipe.tokenizer, size, recipe.split, recipe.held_out])
+    folder = FOLDERS.cache() / f"{recipe.tokenizer}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    with locked(folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"):
+        remove_stale(folder.parent, f".*-{'?' * 16}.*")  # tokens and the embedded text, half made
+        meta = read_meta(folder)
+        if meta is None:
+            make(folder, source, recipe, size)
+            meta = read_meta(folder)
+            require(meta is not None, f"tokens in {folder} do not read back as written; check the disk")
+    found = [np.memmap(folder / f"{name}.bin", dtype=meta["dtype"], mode="r") for name in PARTS]
+    return Tokens(*found, meta, recipe)
+
+
+def read_meta(folder: Path) -> dict[str, Any] | None:
+    """The content of ``meta.json``, if the token files are as it says; None, with a line in the log, if not."""
+    if not os.path.lexists(folder):
+        return None
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        for name in PARTS:
+            if file_checksum(folder / f"{name}.bin") != meta["parts"][name]["checksum"]:
+                raise ValueError(f"{name}.bin does not match its checksum")
+        return meta
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        log.warning("tokens in %s are damaged and made again: %s", folder, error)
+        return None
+
+
+def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
+    """Encode a corpus into ``folder``, one part after the other; the folder appears when it is whole."""
+    side = splitter(source, recipe)
+    training = (text for i, text in source.numbered() if not side(i, text))
+    tokenizer = learn(recipe.tokenizer, size, training, source)
+    dtype = np.min_scalar_type(size - 1)
+    temporary, parts = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.")), {}
+    try:
+        for held_out, name in enumerate(PARTS):
+            texts = (text for i, text in source.numbered() if side(i, text) == held_out)
+            parts[name] = write(temporary / f"{name}.bin", texts, tokenizer, dtype, source.whole)
+            right = f"no document for {name}; use another held_out than {recipe.held_out} or split='tail'"
+            require(parts[name]["tokens"] > 0, f"corpus = {recipe.corpus!r}: {right}")
+        now = source_of(recipe.corpus).checksum
+        require(now == source.checksum, f"corpus = {recipe.corpus!r} changed while its tokens were made; start again")
+        meta = dict(corpus_checksum=source.checksum, dtype=dtype.name, parts=parts, tokenizer_state=tokenizer.state)
+        (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)  # damaged
+        os.chmod(temporary, 0o755)  # mkdtemp makes private folders
+        os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write(path: Path, texts: Iterator[str], tokenizer: Tokenizer, dtype: np.dtype, ended: bool) -> dict[str, Any]:
+    """Encode documents into a file, about a million characters at a time; the part's counts and checksum."""
+    counts, digest = {"documents": 0, "bytes": 0, "tokens": 0, "largest": 0}, hashlib.sha256()
+    with open(path, "wb") as file:
+        while some := take(texts):
+            tokens = tokenizer.encode(some, ended)
+            data = tokens.astype(dtype).tobytes()
+            counts["documents"] += len(some)
+            counts["bytes"] += sum(len(text.encode()) for text in some)
+            counts["tokens"] += len(tokens)
+            counts["largest"] = max(counts["largest"], int(tokens.max(initial=0)))
+            digest.update(data)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return counts | {"checksum": digest.hexdigest()}
+
+
+def take(texts: Iterator[str]) -> list[str]:
+    """The next texts, up to the one that makes ``CHARACTERS_AT_ONCE`` full."""
+    some, held = [], 0
+    for text in texts:
+        some.append(text)
+        held += len(text)
+        if held >= CHARACTERS_AT_ONCE:
+            break
+    return some
+
+
+def splitter(source: Source, recipe: Recipe) -> Callable[[int, str], bool]:
+    """A function that tells by number and text whether a document is for validation."""
+    share = recipe.held_out
+    if recipe.split == "hash":
+        return lambda i, text: int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) < share * 2**64
+    if recipe.split == "nanogpt":
+        # that of Hugging Face datasets with nanoGPT's seed: the first of a permutation, rounded up
+        count, chosen = source.count(), np.random.default_rng(NANOGPT_SEED)
+        held_out = set(chosen.permutation(count)[: math.ceil(share * count)].tolist())
+        return lambda i, text: i in held_out
+    cut, before = (1 - share) * sum(map(len, source.documents())), 0
+    for first, text in source.numbered():  # noqa: B007
+        if before >= cut:
+            break
+        before += len(text)
+    return lambda i, text: i >= first

@@ -1,1 +1,0 @@
-"""Experiments as tables, budgets, claims with their verdicts, frames and figures, for every paper."""

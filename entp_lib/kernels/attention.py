@@ -1,0 +1,111 @@
+"""Attention's half-block for a CPU in fp32 and fp64, and its gradient written out, in two steps.
+
+``Project`` makes queries, keys and values of tokens; ``Attend`` the rest. Between them lies what prefixes share: ENTP's
+first layer projects every token once, however many prefixes hold it.
+
+Letters as in the package.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from entp_lib.kernels.mlp import normalise, normalise_backward
+
+Group = tuple[Tensor | None, int, int]  # (row numbers or None for the first R, R, T)
+Groups = Sequence[Group]
+flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def offsets(groups: Groups) -> list[int]:
+    """First flat token of every group, and one past the last."""
+    found = [0]
+    for _, rows, length in groups:
+        found.append(found[-1] + rows * length)
+    return found
+
+
+def heads(flat: Tensor, rows: int, length: int, n_heads: int) -> Tensor:
+    """View a slice (R·T, D) of flat tokens as (R, H, T, K)."""
+    return flat.view(rows, length, n_heads, -1).transpose(1, 2)
+
+
+def tokens_of(x: Tensor, group: Group, start: int) -> Tensor:
+    """Tokens (R, T, …) of a group, from its prefixes' inputs (B, T, …) or from flat tokens (M, …)."""
+    chosen, rows, length = group
+    if x.dim() == 3:
+        return x[slice(rows) if chosen is None else chosen, :length]
+    return x[start : start + rows * length].unflatten(0, (rows, length))
+
+
+class Project(torch.autograd.Function):
+    """Tokens (…, D), and their queries, keys and values W LN(x) + b, (…, 3D).
+
+    The tokens pass through, so that their two gradients are added in one place.
+    """
+
+    @staticmethod
+    def forward(ctx, x, scale, shift, w, b):
+        x_MD = x.reshape(-1, x.shape[-1])
+        normed, mean, inverse = normalise(x_MD, scale, shift)
+        ctx.save_for_backward(x_MD, normed, mean, inverse, scale, shift, w)
+        return x.view_as(x), torch.addmm(b, normed, w.t()).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_x, d_qkv):
+        x_MD, normed, mean, inverse, scale, shift, w = ctx.saved_tensors
+        d_ME = d_qkv.reshape(len(x_MD), -1)
+        through, d_scale, d_shift = normalise_backward(d_ME @ w, x_MD, mean, inverse, scale, shift)
+        return d_x + through.view(d_x.shape), d_scale, d_shift, d_ME.t() @ normed, d_ME.sum(0)
+
+
+class Attend(torch.autograd.Function):
+    """x + W_O attention + b_O, (M, D), over groups of equally long sequences (M, D) or of prefixes of (B, T, D)."""
+
+    @staticmethod
+    def forward(ctx, x, qkv, w_out, b_out, groups, n_heads, causal):
+        width, starts, sums = x.shape[-1], offsets(groups), []
+        y, out = x.new_empty(starts[-1], width), x.new_empty(starts[-1], width)
+        for i, group in zip(starts, groups, strict=False):
+            _, rows, length = group
+            part = slice(i, i + rows * length)
+            z = tokens_of(qkv, group, i).unflatten(-1, (3, n_heads, -1))
+            attended, log_sums = flash(*z.permute(2, 0, 3, 1, 4), 0.0, causal)
+            heads(y[part], rows, length, n_heads).copy_(attended)
+            torch.add(tokens_of(x, group, i), b_out, out=out[part].view(rows, length, width))
+            sums.append(log_sums)
+        ctx.save_for_backward(qkv, y, w_out, *sums)
+        ctx.layout = groups, n_heads, causal
+        return out.addmm_(y, w_out.t())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_MD):
+        qkv, y, w_out, *sums = ctx.saved_tensors
+        groups, n_heads, causal = ctx.layout
+        grad_MD = grad_MD.contiguous()
+        prefixes = qkv.dim() == 3
+        d_y = grad_MD @ w_out
+        d_qkv = torch.zeros_like(qkv) if prefixes else torch.empty_like(qkv)
+        d_x = qkv.new_zeros(*qkv.shape[:-1], y.shape[-1]) if prefixes else grad_MD
+        for i, group, log_sums in zip(offsets(groups), groups, sums, strict=False):
+            chosen, rows, length = group
+            part = slice(i, i + rows * length)
+            z = tokens_of(qkv, group, i).unflatten(-1, (3, n_heads, -1)).permute(2, 0, 3, 1, 4)
+            d_out, out = (heads(u[part], rows, length, n_heads) for u in (d_y, y))
+            grads = flash_backward(d_out, *z, out, log_sums, 0.0, causal)
+            if prefixes:  # the rows of a group differ: nothing is lost
+                pick = slice(rows) if chosen is None else chosen
+                target = d_qkv.unflatten(-1, (3, n_heads, -1))
+                for which, grad in enumerate(grads):
+                    target[pick, :length, which] += grad.transpose(1, 2)
+                d_x[pick, :length] += grad_MD[part].view(rows, length, -1)
+            else:
+                targets = d_qkv[part].view(rows, length, 3, n_heads, -1).permute(2, 0, 3, 1, 4)
+                for target, grad in zip(targets, grads, strict=True):
+                    target.copy_(grad)
+        return d_x, d_qkv, grad_MD.t() @ y, grad_MD.sum(0), None, None, None

@@ -1,1 +1,0 @@
-"""From configurations to records."""

@@ -1,1 +1,0 @@
-"""One training loop for every model and task."""
