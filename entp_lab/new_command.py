@@ -30,9 +30,9 @@ def task_command(options: argparse.Namespace) -> int:
     """``new task NAME``: a task, its line among the others, and its test."""
     name, root, cls = options.name, paths.root(), options.name.title().replace("_", "")
     files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
-    files |= {path.stem.removeprefix("test_") for path in (root / "tests/tasks").glob("test_*.py")}
+    files |= {path.stem.removeprefix("test_") for path in (root / "tests/lib/tasks").glob("test_*.py")}
     check_name("task", name, {*EXPERIMENTS, *TASKS, *files})
-    test = f"tests/tasks/test_{name}.py"
+    test = f"tests/lib/tasks/test_{name}.py"
     fill({f"entp_lib/tasks/{name}.py": "task", test: "task_test"}, name=name, cls=cls)
     registry = root / "entp_lib/tasks/__init__.py"
     text = registry.read_text(encoding="utf-8")

@@ -107,8 +107,8 @@ def train(
     """Train ``model`` in place on ``task``, and return its state; ``state.curves`` is what was measured on the way.
 
     ``seed`` decides all batches and evaluations. ``model`` is a ``Transformer``, or has its ``plan`` and
-    ``forward``; frozen parameters stay. Raises ConfigError where model and task do not fit, and TrainingError where a loss stops
-    being finite.
+    ``forward``; frozen parameters stay. Raises ConfigError where model and task do not fit, and TrainingError where a
+    loss stops being finite.
     """
     model.train()
     state = TrainingState(

@@ -3,7 +3,7 @@
 #   tools/matrix.sh                            3.11 to 3.14 with torch 2.9, 2.11 and 2.13
 #   tools/matrix.sh 3.11/2.13.0 3.12/2.9.1     these pairs alone
 #   PLACE=/folder tools/matrix.sh              where the environments go (default: a temporary folder, removed)
-#   TESTS="tests/models tests/tasks" ...       which tests (default: those that need no notebook and no records)
+#   TESTS="tests/lib/models tests/lib/tasks" ...       which tests (default: those that need no notebook and no records)
 # It takes torch from ENTP_TORCH_INDEX, by default the index of CPU builds, else from pip's own; there Linux wheels want
 # CUDA's libraries, which are gigabytes: with CUDA=yes they are installed too, else torch alone is, and it may not start.
 set -uo pipefail
@@ -43,7 +43,7 @@ for pair in "${pairs[@]}"; do
     row "$python" "$torch" "torch does not start: $(tail -n 1 "$log" | cut -c 1-90)" && continue
   fi
   # shellcheck disable=SC2086
-  "$folder/bin/python" -m pytest -q -p no:cacheprovider ${TESTS:-tests/models tests/tasks tests/training tests/records tests/test_config.py} \
+  "$folder/bin/python" -m pytest -q -p no:cacheprovider ${TESTS:-tests/lib/models tests/lib/tasks tests/lib/training tests/lab/records tests/test_config.py} \
     >>"$log" 2>&1
   row "$python" "$torch" "$(tail -n 1 "$log")"
 done

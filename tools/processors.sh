@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the notebooks step and the statistics' tests as processors of three kinds would, and prints a table:
 #   tools/processors.sh                                        all notebooks, tests of statistics, claims and figures
-#   tools/processors.sh notebooks/12*.ipynb tests/experiments   these alone; options go to pytest (-x, -n2)
+#   tools/processors.sh notebooks/12*.ipynb tests/lab/experiments   these alone; options go to pytest (-x, -n2)
 #   SETS=SSE tools/processors.sh notebooks/                    of the sets native, AVX2 and SSE this one alone
 #   PYTHON=/path/to/python tools/processors.sh                 another environment than .venv
 # native is all that this processor has; AVX2 nothing beyond it; SSE nothing beyond SSE 4.2, without fused
@@ -19,7 +19,7 @@ for argument in "$@"; do
     *) tests+=("$argument") ;;
   esac
 done
-if [ ${#notebooks[@]}${#tests[@]} = 00 ]; then notebooks=(notebooks/) tests=(tests/test_statistics.py tests/experiments); fi
+if [ ${#notebooks[@]}${#tests[@]} = 00 ]; then notebooks=(notebooks/) tests=(tests/lab/test_statistics.py tests/lab/experiments); fi
 case " ${options[*]-} " in *' -n'*) ;; *) options+=(-n logical --maxprocesses 4 --dist loadscope) ;; esac
 
 export ENTP_RECORDS=read-only TQDM_DISABLE=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for kernels, too

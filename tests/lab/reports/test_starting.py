@@ -35,7 +35,7 @@ def python(folder, *arguments):
 def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     """Their own tests pass, lint and format are content, and a run of the experiment trains on the task."""
     assert cli.main(["new", "task", "my_parity"]) == 0
-    assert "tests/tasks/test_my_parity.py" in capsys.readouterr().out
+    assert "tests/lib/tasks/test_my_parity.py" in capsys.readouterr().out
     done = python(copy, "-m", "entp_lab", "new", "notebook", "my_runs", "--task", "my_parity", "--no-run")
     assert done.returncode == 0, done.stderr
     assert cli.main(["new", "notebook", "two", "--task", "triplets", "--no-run"]) == 0
@@ -44,7 +44,7 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     for check in (("check", "."), ("format", "--check", ".")):
         found = python(copy, "-m", "ruff", *check)
         assert found.returncode == 0, found.stdout
-    tests = ["tests/tasks/test_my_parity.py", "tests/papers/own/test_my_runs_experiment.py"]
+    tests = ["tests/lib/tasks/test_my_parity.py", "tests/papers/own/test_my_runs_experiment.py"]
     found = python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert found.returncode == 0, found.stdout
     out = copy / "out"

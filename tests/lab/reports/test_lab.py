@@ -31,7 +31,7 @@ def project(tmp_path, monkeypatch):
         write(tmp_path / "notebooks" / f"{name}.ipynb", "1 + 1")
     (tmp_path / "figures").mkdir()
     shutil.copyfile(
-        Path(__file__).resolve().parents[2] / "figures" / "06_gaps.png", tmp_path / "figures" / "points.png"
+        Path(__file__).resolve().parents[3] / "figures" / "06_gaps.png", tmp_path / "figures" / "points.png"
     )
     return tmp_path
 

@@ -83,7 +83,7 @@ def test_tests_that_a_hook_starts_leave_its_repository_alone(surrounding):
     place, variables = surrounding
     before = contents(place)
     these = ["-k", "repository_of_its_own or leaves_the_index", "-q", "-p", "no:cacheprovider", __file__]
-    command, root = [sys.executable, "-m", "pytest", *these], Path(__file__).parents[2]
+    command, root = [sys.executable, "-m", "pytest", *these], Path(__file__).parents[3]
     done = subprocess.run(command, cwd=root, env=os.environ | variables, capture_output=True, text=True)
     assert "2 passed" in done.stdout, done.stdout
     assert contents(place) == before
