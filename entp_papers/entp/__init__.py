@@ -55,6 +55,9 @@ EXPERIMENTS = {
     "addition_windows": "deciding:ADDITION_WINDOWS",
 }
 
+# Tasks of this folder alone, which records name as they name those of ``entp_lib.tasks``.
+TASKS = {"clutrr": "downstream.clutrr:Clutrr"}
+
 # Functions of JSON arguments that return (metrics, curves).
 STUDIES = {
     "costs": "complexity.measurements:measure",
