@@ -28,7 +28,7 @@ from entp_lib.validation import ConfigError, check_intervals, check_types, requi
 COLUMNS = ("sequence", "scored", "targets", "part")
 FORMAT = (
     "write tokens with spaces between them and say which to predict, as in a first line 'sequence,scored' above "
-    "'1 2 + 3 4 = 4 6,7-8'"
+    "'1 2 + 3 4 = 4 6,7-8' (docs/starting.md)"
 )
 
 
