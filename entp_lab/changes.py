@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lab.configs import RunConfig
+from entp_lab.configs import RunConfig, lengthened
 from entp_lab.parameters import PARTS, check_names
 from entp_lab.registry import build_task
 from entp_lib.validation import ConfigError, from_dict, require
@@ -87,7 +87,7 @@ def changed_run(config: RunConfig, asked: dict[str, dict], fewest: int, twin: Ru
     train = config.train
     if not math.isclose(ratio, 1.0):
         start = replace(train, warmup_steps=round(train.warmup_steps * min(1.0, ratio)))
-        train = start.lengthened(ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))
+        train = lengthened(start, ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))
     train = built(train, schedule)
     warmup = train.warmup_steps
     right = f"train.warmup_steps = {warmup}: {config.label} has {train.steps} steps, all of them before the full rate"

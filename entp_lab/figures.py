@@ -33,7 +33,7 @@ from entp_lab.progress import event
 from entp_lab.statistics import SHOWN, mean_interval, to_figures
 from entp_lab.store import Record, RecordError, Store
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.files import locked, read_text, write_atomically
+from entp_lib.files import file_lock, read_text, write_atomically
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
@@ -276,7 +276,7 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
             write_atomically(path, buffer.getvalue())
             figure.saved = figure.saved if path.suffix == ".svg" else buffer.getvalue()
     if in_place and not same:
-        with locked(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
+        with file_lock(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
             digests = dict(sorted({**committed_digests(), name: digest}.items()))
             write_atomically(folder / "data.json", (json.dumps(digests, indent=0) + "\n").encode())
     figure.stale = False  # until it is changed

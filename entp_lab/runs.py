@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from entp_lab import ranks, stopping
-from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, config_id
+from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lab.loading import weights_of
 from entp_lab.provenance import peak_memory, provenance, reset_peak_memory
 from entp_lab.registry import STUDIES
@@ -21,7 +21,6 @@ from entp_lab.stopping import Cut
 from entp_lab.store import Record, RecordError, Store, is_complete
 from entp_lab.weights import save_weights
 from entp_lib import kernels
-from entp_lib.config import canonical_json, to_dict
 from entp_lib.validation import require
 
 Config = RunConfig | StudyConfig
@@ -64,7 +63,7 @@ def run(
         token = CURRENT.set(checkpoint)
         torch.set_num_threads(threads)
         if not study and config.train.precision == "bf16" and device == "cpu":
-            where["kernels"] = kernels.names()
+            where["kernels"] = kernels.kernel_names()
         try:
             # a loop that was asked to end leaves its record, too; what a study does behind its loop ends at once
             with checkpoint.deferred, contextlib.nullcontext() if study else stopping.defer_signals():

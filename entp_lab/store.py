@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from entp_lab import paths
-from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id
-from entp_lib.config import canonical_json, to_dict
-from entp_lib.files import locked, write_atomically
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
+from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
@@ -307,7 +306,7 @@ class Store:
     def lock(self, experiment: str, record_id: str) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of a record, so that two processes never compute it twice; nothing where read-only."""
         path = self.root / "locks" / f"{experiment}-{record_id}.lock"
-        held = locked(path, f"it computes {experiment}/{record_id}")
+        held = file_lock(path, f"it computes {experiment}/{record_id}")
         return contextlib.nullcontext() if self.read_only else held
 
     def check_writable(self) -> None:

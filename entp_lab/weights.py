@@ -6,9 +6,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from entp_lab.configs import RunConfig, config_from, config_id
+from entp_lab.configs import RunConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.checkpoint import DamagedFileError, check_tensors, read_tensors, save_tensors
-from entp_lib.config import canonical_json, to_dict
 from entp_lib.model import build_model
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, require

@@ -63,7 +63,7 @@ def random_model(architecture: str, positions: str, seed: int, max_length: int =
 
 def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The sum of losses over the counted tokens, in nats, and its gradient by every parameter (zeros where none)."""
-    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.relations())
+    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
     loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
     return loss.detach(), torch.autograd.grad(loss, tuple(model.parameters()), materialize_grads=True)
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS
 from entp_lab.comparisons import measured
-from entp_lab.configs import ON_CPU
+from entp_lab.configs import ON_CPU, lengthened
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import levels, paired_within, published, select
 from entp_lab.measurements import Measurement
@@ -115,7 +115,7 @@ def runs_of(
                 for arm in setting.arms:
                     config = with_model(base, architecture="decoder" if arm == EQUAL_FORWARDS else arm)
                     if arm == EQUAL_FORWARDS:
-                        config = replace(config, train=setting.train.lengthened(ratio_of(task), every))
+                        config = replace(config, train=lengthened(setting.train, ratio_of(task), every))
                     runs.append(planned(config, arm=arm, **labels))
     return runs
 
@@ -171,7 +171,7 @@ class Parameters(NotebookParameters):
         stored = self.tier == "best" and not (self.fresh or self.changes)
         if self.rule == "lowest_text_loss" and not stored:
             runs = ADDITION.runs_for(self)[1]
-            watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
+            watched = any(build_task(run.config.task, run.config.task_params).extra_scorings() for run in runs)
             said = f"the runs of tier {self.tier} train on answers alone and watch no loss of whole texts"
             require(watched, f"checkpoint rule {self.rule!r}: {said}")
 
