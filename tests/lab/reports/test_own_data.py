@@ -9,7 +9,7 @@ import pytest
 
 from entp_lab import paths
 from entp_lab.cli import main
-from entp_lab.loading import load_model
+from entp_lab.weights import load_model
 from entp_lib.tasks.table import read
 
 SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
