@@ -1,8 +1,9 @@
 """Experiments and studies by the names that records carry, each loaded with its own paper's modules when asked for.
 
 A paper is a folder of the package ``entp_papers``. Its ``__init__`` holds literals alone: ``EXPERIMENTS`` and
-``STUDIES``, name to "module:attribute", and where it has them ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder without
-``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds it.
+``STUDIES``, name to "module:attribute", and where it has them ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder
+without ``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds
+it.
 """
 
 import difflib
@@ -10,25 +11,32 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any
 
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, from_dict, one_of, require
+
+if TYPE_CHECKING:
+    from entp_lib.tasks import Task
 
 PAPERS = "entp_papers"
 
 
 class Registry(Mapping[str, Any]):
-    """Objects of all papers by name, imported when one is asked for; iterating over names imports nothing."""
+    """Objects of all papers by name, imported when one is asked for; iterating over names imports nothing.
 
-    def __init__(self, kind: str, table: str):
+    ``more``: places of objects that no paper has.
+    """
+
+    def __init__(self, kind: str, table: str, more: Mapping[str, str] = MappingProxyType({})):
         self.kind = kind
         self.table = table
+        self.more = more
 
     @functools.cached_property
     def places(self) -> dict[str, str]:
         """ "module:attribute" by name; ConfigError for a name that two papers have."""
-        found: dict[str, str] = {}
+        found = dict(self.more)
         for paper in papers().values():
             for name, place in table_of(paper, self.table).items():
                 require(name not in found, f"{paper.__name__}: {name} is a name in {found.get(name)}, too")
@@ -76,6 +84,29 @@ def table_of(paper: ModuleType, table: str) -> dict[str, str]:
 
 EXPERIMENTS = Registry("experiment", "EXPERIMENTS")
 STUDIES = Registry("study", "STUDIES")
+OTHER_TASKS = Registry("task", "TASKS", {"table": "entp_lab.table_file:TableFile"})
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks: those of the method, then those of the laboratory and of single papers."""
+    from entp_lib.tasks import TASKS  # loads torch, which a command's help does without
+
+    return [*TASKS, *OTHER_TASKS]
+
+
+def build_task(name: str, params: dict[str, Any]) -> "Task":
+    """Return the task of this name, of whichever room; ConfigError names what does not fit."""
+    from entp_lib.tasks import TASKS
+
+    one_of("task", name, task_names())
+    return from_dict(TASKS[name] if name in TASKS else OTHER_TASKS[name], params, f"{name}.")
+
+
+def task_module(name: str) -> str:
+    """Return the module of the task of this name."""
+    from entp_lib.tasks import TASKS
+
+    return TASKS[name].__module__ if name in TASKS else OTHER_TASKS.places.get(name, "").partition(":")[0]
 
 
 def nightly_order() -> tuple[str, ...]:

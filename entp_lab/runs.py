@@ -31,7 +31,7 @@ from entp_lab.provenance import (
     provenance,
     reset_peak_memory,
 )
-from entp_lab.registry import STUDIES
+from entp_lab.registry import STUDIES, task_module
 from entp_lab.resume import CURRENT, Checkpoint, train_run
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store, is_complete
@@ -40,7 +40,6 @@ from entp_lib import kernels
 from entp_lib.config import canonical_json, to_dict
 from entp_lib.files import remove_stale
 from entp_lib.model import check_device
-from entp_lib.tasks import TASKS
 from entp_lib.validation import OneLine, require
 
 Config = RunConfig | StudyConfig
@@ -174,7 +173,7 @@ def modules_of(config: Config) -> list[str]:
     """Return the modules that computing ``config`` begins with."""
     if isinstance(config, StudyConfig):
         return [STUDIES.places.get(config.study, "").partition(":")[0]]
-    return ["entp_lab.resume", TASKS[config.task].__module__] if config.task in TASKS else []
+    return ["entp_lab.resume", task_module(config.task)]
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:

@@ -17,6 +17,7 @@ from entp_lab import paths, ranks
 from entp_lab import verify as verification
 from entp_lab.configs import TIERS, RunConfig, config_id
 from entp_lab.costs import announce_runs
+from entp_lab.embedded_corpus import embedded_file
 from entp_lab.experiment import Experiment
 from entp_lab.frames import summary
 from entp_lab.notebook_runs import duration
@@ -28,7 +29,7 @@ from entp_lab.runs import Config, Sweep, SweepError, device_for, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
 from entp_lab.weights import weights_of
-from entp_lib.data.sources import TextFile, embedded_file
+from entp_lib.data.sources import TextFile
 from entp_lib.validation import ConfigError, printable, require
 
 

@@ -1,6 +1,6 @@
 """Compute records again, elsewhere if need be, and say whether they are what their configurations give.
 
-A record is computed in its own arithmetic (``entp_lib.arithmetic``): AVX2 in a process of its own where it was made so.
+A record is computed in its own arithmetic (``entp_lab.arithmetic``): AVX2 in a process of its own where it was made so.
 On the same kind of processor every number and text has to be the same. Another one rounds otherwise in the last bits,
 and training carries that on until a model ends as it would have from another random seed. There a trained run is judged
 by its first evaluation and by whether its last scores are among those of its siblings of other random seeds; whatever
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entp_lab import arithmetic
 from entp_lab.configs import ON_CPU, StudyConfig, family
 from entp_lab.provenance import arithmetic_of, kernels_of
 from entp_lab.runs import run, worker_processes
 from entp_lab.store import Record, RecordError, Store, is_complete
 from entp_lab.weights import weights_of
-from entp_lib import arithmetic
 from entp_lib.validation import printable, require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it

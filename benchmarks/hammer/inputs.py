@@ -21,13 +21,13 @@ from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run
 from entp_lab.stopping import Cut
 from entp_lab.store import RecordError, Store
+from entp_lab.tables import read_table
 from entp_lab.weights import trained_model, weights_of
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.data.cache import Recipe, open_tokens
 from entp_lib.data.sources import source_of
-from entp_lib.files import read_table
-from entp_lib.tasks.clutrr import COLUMNS, from_frame
 from entp_lib.validation import ConfigError
+from entp_papers.entp.downstream.clutrr import COLUMNS, from_frame
 
 
 def turned(path: Path) -> None:

@@ -10,6 +10,7 @@ from entp_lab.measurements import Check
 from entp_lab.statistics import reaches, to_figures
 from entp_lab.store import Record
 from entp_lab.studies import by_study, checker, frame, of_study, plan_studies
+from entp_lab.theory import checks_of
 from entp_papers.looped.block_studies import slope
 
 WIDEST = 8  # of a block, in d + 1: taken as of order d
@@ -143,7 +144,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
     corrected = circuits and units <= 8 and never_fails("corrected", "E9")
     words = f"mod 2^d, or with d + 1 outputs; {units:g}d hidden units, and 2d more that remove the old value"
     check("LT-1", "circuits errata", never_fails("printed", "E9"), corrected, words)
-    check("LT-2", "copying off_target", copies and found["off_target"]["within_bound"])
     corrected = copies and exact and never_fails("corrected", "E2")
     studies, words = "copying errata random_programs library", "the second ReLU is subtracted"
     check("LT-3", studies, never_fails("printed", "E2"), corrected, words)
@@ -155,11 +155,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
     small = small and (widths["width"] - 12 * widths["pointer"]).nunique() == 1  # all but 12 L is the same for all n
     check("LT-4", "random_programs library drift sizes", exact and found["drift"]["wrong"] == 0 and small)
     check("LT-fn2", "random_programs library", exact)
-    fleq = found["fleq"]
-    small = fleq["size"]["layers"] <= 13 and fleq["size"]["heads"] <= 4
-    check("LT-T2", "fleq", fleq["wrong_branches"] == 0 and fleq["largest_error"] < 1e-4 and small)
-    check("LT-C1", "fleq", fleq["apart"] < 1e-4)
-    check("LT-5.2", "restricted", found["restricted"]["wrong"] == 0)
 
     # matrices: blocks that keep their contract, with so many layers, one head and a width of order d
     contract = frame(records, "contract")
@@ -180,7 +175,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
     check("LT-9", "contract", block(3, "A - B"))
     check("LT-C2", "contract", block(2, "A^T B", tolerance=1e-3))
     check("LT-C3", "contract", block(2, "A / 100"))
-    check("LT-8-30", "transpose", found["transpose"]["largest_error"] < 1e-8)
 
     # functions by sums of sigmoids, squares by depth, the calculator
     slopes, depth, bound = found["sigmoids"]["slopes"], found["depth"], errata["E10"]
@@ -221,7 +215,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
         allowed = f"{size['layers']} layers with {size['heads']} heads do, as Theorem 2 allows; one head was not tried"
         remark = allowed if works else "the machine that was built does not"
         check(claim, f"{studies} sizes", True if works and size["heads"] == 1 else None, remark=remark)
-    return checks
+    return [*checks_of("entp_papers.looped.claims")(records), *checks]
 
 
 LOOPED = Experiment(
