@@ -98,7 +98,6 @@ NOT_YET = {
         "08_in_context_learning",
         "09_openwebtext",
         "11_looped_transformers",
-        "12_compact_transformers",
     },
     "tables": {
         "01_expressivity",
@@ -113,9 +112,7 @@ NOT_YET = {
         "09_openwebtext",
         "10_downstream",
         "11_looped_transformers",
-        "12_compact_transformers",
         "13_inductive_scratchpad",
-        "14_encoder_vs_decoder",
     },
     "numbers": {
         "02_complexity",
@@ -126,7 +123,6 @@ NOT_YET = {
         "06_match3",
         "09_openwebtext",
         "10_downstream",
-        "12_compact_transformers",
         "13_inductive_scratchpad",
     },
     "words": {
@@ -140,9 +136,7 @@ NOT_YET = {
         "08_in_context_learning",
         "09_openwebtext",
         "10_downstream",
-        "12_compact_transformers",
         "13_inductive_scratchpad",
-        "14_encoder_vs_decoder",
     },
 }
 
