@@ -20,11 +20,13 @@ from entp_papers.scratchpad.experiment import (
 
 
 def made(runs):
-    """Records of runs, computed in memory."""
+    """Compute records of runs in memory."""
     found = []
     for run in runs:
         metrics, curves = STUDIES.named(run.config.study)(**run.config.params)
-        found.append(Record(run.config.experiment, 1, run.config, metrics, curves, {}, labels=run.labels))
+        found.append(
+            Record(run.config.experiment, 1, run.config, metrics, curves, {}, labels=run.labels)
+        )
     return found
 
 
@@ -34,15 +36,25 @@ def studied():
 
 
 def scored(seeds, answers, known=1.0):
-    """Records of training as if made: ``answers`` has the score beyond the trained sizes, by arm, ``known`` at them."""
+    """Make up records of training: ``answers`` has the score beyond the trained sizes, by arm,
+    ``known`` at them.
+    """
     records = []
     for run in plan_training("overnight", seeds):
         setting = run.config.params["setting"]
-        sizes, longest = setting["test_sizes"], max(setting["train_sizes"])
+        sizes = setting["test_sizes"]
+        longest = max(setting["train_sizes"])
         score = answers[run.labels["arm"]] + 0.001 * run.labels["seed"]
         right = [score if size > longest else known for size in sizes]
-        curves = {"size": sizes, "answers_right": right, "texts_right": right, "state_error": [1 - x for x in right]}
-        records.append(Record("scratchpad_training", 1, run.config, {}, curves, {}, labels=run.labels))
+        curves = {
+            "size": sizes,
+            "answers_right": right,
+            "texts_right": right,
+            "state_error": [1 - x for x in right],
+        }
+        records.append(
+            Record("scratchpad_training", 1, run.config, {}, curves, {}, labels=run.labels)
+        )
     return records
 
 
@@ -52,7 +64,8 @@ def test_every_claim_is_listed_and_every_statement_of_the_studies_verified(studi
     stated = claims.reference_claims()
     stated = stated[stated["paper"] == "scratchpad"]
     assert set(stated["id"]) == {
-        m.claim for m in [*checks, *SCRATCHPAD_TRAINING.measure(scored(1, dict.fromkeys(ARMS, 0.5)))]
+        m.claim
+        for m in [*checks, *SCRATCHPAD_TRAINING.measure(scored(1, dict.fromkeys(ARMS, 0.5)))]
     }
     assert set(stated["notebook"]) == {experiment.NOTEBOOK}
     assert measure(studied[:2]) == [] == SCRATCHPAD_TRAINING.measure([])
@@ -74,21 +87,29 @@ def naive_does_no_harm(curves, metrics):
         ("reuse", naive_does_no_harm, ["IS-naive"]),
         (
             "writing",
-            lambda curves, _: curves.update(differing_texts=[int(way == "doubled") for way in curves["way"]]),
+            lambda curves, _: curves.update(
+                differing_texts=[int(way == "doubled") for way in curves["way"]]
+            ),
             ["IS-caches"],
         ),
     ],
 )
 def test_a_result_against_a_statement_refutes_it_alone(studied, study, change, refuted):
     record = experiment.of_study(studied, study)
-    curves, metrics = dict(record.curves), dict(record.metrics)
+    curves = dict(record.curves)
+    metrics = dict(record.metrics)
     change(curves, metrics)
     broken = [replace(r, curves=curves, metrics=metrics) if r is record else r for r in studied]
     assert [c.claim for c in measure(broken) if c.verdict == "refuted"] == refuted
 
 
 def test_gaps_are_taken_beyond_the_trained_sizes():
-    answers = {"inductive decoder": 0.9, "ordinary decoder": 0.4, "decoder without": 0.5, "inductive ENTP": 0.7}
+    answers = {
+        "inductive decoder": 0.9,
+        "ordinary decoder": 0.4,
+        "decoder without": 0.5,
+        "inductive ENTP": 0.7,
+    }
     records = scored(5, answers)
     found = {m.claim: m for m in SCRATCHPAD_TRAINING.measure(records)}
     values = {claim: m.values for claim, m in found.items()}
