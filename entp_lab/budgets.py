@@ -8,11 +8,12 @@ multiply-adds than ENTP.
 import functools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from entp_lab.configs import RunConfig, StudyConfig
 from entp_lib import costs
+from entp_lib.config import ModelConfig
 from entp_lib.entp import token_forwards
 from entp_lib.tasks import Task, build_task
 
@@ -29,7 +30,12 @@ Budget = Callable[[RunConfig, RunConfig], float]
 @functools.lru_cache(maxsize=64)
 def scored_lengths(task: str, params: str) -> tuple[int, tuple[tuple[int, ...], ...]]:
     """Tokens of a training sequence, and the lengths of the scored prefixes of a few."""
-    scored_BT = build_task(task, json.loads(params)).scored_sample()
+    return prefixes_of(build_task(task, json.loads(params)))
+
+
+def prefixes_of(task: Task) -> tuple[int, tuple[tuple[int, ...], ...]]:
+    """Return the tokens of a training sequence of ``task``, and the lengths of the scored prefixes of a few."""
+    scored_BT = task.scored_sample()
     return scored_BT.shape[1], tuple(tuple((row_T.nonzero()[:, 0] + 1).tolist()) for row_T in scored_BT)
 
 
@@ -39,10 +45,14 @@ def training_operations(config: RunConfig) -> float:
     Those of the matrix products (``entp_lib.costs``), twice as many again for the gradient; evaluation is left
     out.
     """
-    cfg = config.model
-    tokens, rows = scored_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
-    each = sum(costs.training_pass(cfg, row, tokens) for row in rows) / len(rows)
-    return 3.0 * each * config.train.batch_size * config.train.steps
+    lengths = scored_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
+    return sequence_operations(config.model, lengths) * config.train.batch_size * config.train.steps
+
+
+def sequence_operations(model: ModelConfig, lengths: tuple[int, Sequence[Sequence[int]]]) -> float:
+    """Return the multiply-adds of training on one sequence; ``lengths`` as ``prefixes_of`` gives them."""
+    tokens, rows = lengths
+    return 3.0 * sum(costs.training_pass(model, row, tokens) for row in rows) / len(rows)
 
 
 def step_operations(config: RunConfig | StudyConfig) -> float:

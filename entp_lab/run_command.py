@@ -3,6 +3,7 @@
 import argparse
 import concurrent.futures as cf
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab import costs, findings, ledger, paths
+from entp_lab import costs, findings, ledger, live, paths
 from entp_lab import train_command as training
 from entp_lab.configs import BEST_FIRST
 from entp_lab.experiment import NoRuns, own, spent
@@ -153,6 +154,8 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
         failures = training.run_tier("overnight", jobs=options.jobs, time_limit=limit, only=numbers)
         for given in parameters.values() if limit else ():
             given["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
+    if not (options.only or options.update):
+        os.environ.setdefault(live.VARIABLE, "short")
     jobs, in_place = plan(parameters, options.update)
     if not options.cluster:
         missing = [config for job in jobs for config in job.todo]

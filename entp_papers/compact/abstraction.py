@@ -93,22 +93,6 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     )
 
 
-def by_position(records: Sequence[Record]) -> pd.DataFrame:
-    """Long: loss on templates of training by prefix length, and the exact floor."""
-    parts = [
-        pd.DataFrame(
-            {
-                **{k: r.labels[k] for k in ("architecture", "n_layers", "scored", "seed")},
-                "position": r.metrics["seen"]["position"],
-                "loss": r.metrics["seen"]["loss_by_position"],
-                "floor": r.metrics["floor_by_position"],
-            }
-        )
-        for r in records
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
 def stretches(records: Sequence[Record]) -> pd.DataFrame:
     """Means of ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to 0.75."""
     parts = [
@@ -165,4 +149,6 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
 TITLE = "Abstraction from instantiations of a template"
 ABSTRACTION = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "What two thirds of the last tokens are"
-LAST_TOKEN = Experiment(LAST_TOKEN_NAME, 1, TITLE, NOTEBOOK, plan_last_token, no_claims, tiers=LAST_TOKEN_RUNS)
+LAST_TOKEN = Experiment(
+    LAST_TOKEN_NAME, 1, TITLE, "12b_compact_details", plan_last_token, no_claims, tiers=LAST_TOKEN_RUNS
+)

@@ -18,7 +18,7 @@ from entp_lab.studies import flat, names_of
 from entp_papers.compact import laws
 
 NAME, TRAININGS_NAME = "compact_capacity", "compact_capacity_trainings"
-NOTEBOOK = "12_compact_transformers"
+NOTEBOOK = "12b_compact_details"
 ONE_FUNCTION = "one function by construction: at the last token neither mask hides anything"
 SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
 PARTS = {"sweep", "one_layer", "feed_forward", "entp", "batch", "largest", "shatter"}
@@ -135,12 +135,6 @@ def at_equal_parameters(records: Sequence[Record]) -> list[float]:
             a, b = (np.interp(at, c["parameters"], c["best"]) for c in curves)
             found.append(float(np.log2(b / a).mean()))
     return found
-
-
-def by_length(records: Sequence[Record]) -> list[float]:
-    """Slope of ln capacity over ln length, a value for each width and number of heads of the sweep."""
-    shapes = table(records, "sweep").groupby(["width", "n_heads"])
-    return [float(np.polyfit(np.log(part["length"]), np.log(part["best"]), 1)[0]) for _, part in shapes]
 
 
 def two_measures(records: Sequence[Record]) -> pd.DataFrame:

@@ -22,10 +22,11 @@ from entp_lab.frames import select
 from entp_lab.measurements import Check, Level, Measurement, Observation
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import exceeds, first_at, mean_interval, to_figures
-from entp_lab.store import Record, Store
+from entp_lab.store import Record
 from entp_lab.studies import names_of
-from entp_papers.compact.capacity import NOTEBOOK, table
+from entp_papers.compact.capacity import table
 
+NOTEBOOK, DETAILS = "12_compact_transformers", "12b_compact_details"
 NAME, REAL_NAME = "compact_graph", "compact_real_graph"
 ACTIVATIONS_NAME, WALKS_NAME = "compact_activations", "compact_walk_activations"
 WIRINGS = ("described", "published", "concept")
@@ -118,16 +119,6 @@ def planned(
     return found
 
 
-def real_graphs() -> pd.DataFrame | None:
-    """Share recalled of three real graphs in each wiring, from the stored records of ``quick``; None without them."""
-    records = REAL_GRAPH.stored(Store(), "quick")
-    columns = {"triplets": "pairs", "concept_ceiling": "ceiling of the concept"}
-    if not records:
-        return None
-    rows = table(records, "real").round({"concept_ceiling": 4}).rename(columns=columns)
-    return rows.pivot_table(index=["source", *columns.values()], columns="wiring", values="accuracy").round(3)
-
-
 def epochs_needed(records: Sequence[Record]) -> pd.DataFrame:
     """Epochs to 99 % of what can be recalled: as many walks as triplets, in the largest size, one layer."""
     triplets = table(records, "wirings")
@@ -192,17 +183,6 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
         found = dict(reachable=most, end=last.mean(), spread=last.std(), final=counts[-1], epochs=epochs)
         rows.append(r.labels | found)
     return pd.DataFrame(rows).astype({"epochs": float})
-
-
-def overview(records: Sequence[Record]) -> pd.DataFrame:
-    """Means over seeds and sizes by wiring, if there are several, and layers (rows) and activation, by measure."""
-    rows = ends(records)
-    measures = ["epochs", "end", "spread"] if "wiring" in rows else ["epochs", "reachable", "end", "spread"]
-    by = [k for k in ("wiring", "n_layers", "activation") if k in rows]
-    means = rows.groupby(by)[measures].mean(skipna=False).unstack("activation")
-    if "wiring" in rows:
-        return means.reindex(columns=pd.MultiIndex.from_product([measures, ACTIVATIONS]))
-    return means
 
 
 def lead(records: Sequence[Record], measure: str, first: str, *others: str) -> list[float]:
@@ -273,8 +253,8 @@ REAL_GRAPH = Experiment(REAL_NAME, 1, "Three real graphs by heart", NOTEBOOK, pl
 TITLE, ARMS = "Triplets by heart, by activation and depth", (("published", "described"), DEPTHS, ACTIVATIONS)
 plan_triplets = partial(planned, ACTIVATIONS_NAME, ACTIVATION_TIERS, ARMS)
 ACTIVATION_RUNS = Experiment(
-    ACTIVATIONS_NAME, 1, TITLE, NOTEBOOK, plan_triplets, measure_activations, tiers=ACTIVATION_TIERS
+    ACTIVATIONS_NAME, 1, TITLE, DETAILS, plan_triplets, measure_activations, tiers=ACTIVATION_TIERS
 )
 TITLE, ARMS = "Walks by heart, by activation and depth", ((None,), DEPTHS, WALKED)
 plan_walks = partial(planned, WALKS_NAME, WALK_TIERS, ARMS)
-WALK_ACTIVATIONS = Experiment(WALKS_NAME, 1, TITLE, NOTEBOOK, plan_walks, measure_walks, tiers=WALK_TIERS)
+WALK_ACTIVATIONS = Experiment(WALKS_NAME, 1, TITLE, DETAILS, plan_walks, measure_walks, tiers=WALK_TIERS)

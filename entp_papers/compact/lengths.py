@@ -20,7 +20,7 @@ from entp_lab.experiment import Experiment
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement
 from entp_lab.plans import TWINS, PlannedRun, by_seed, planned_study
-from entp_lab.statistics import mean_interval, reaches
+from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
@@ -133,29 +133,6 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         for digits, accuracy in r.metrics["accuracy"].items()
     ]
     return pd.DataFrame(rows, columns=[*LABELS, "digits", "factor", "accuracy", "token_accuracy"])
-
-
-def overview(records: Sequence[Record]) -> pd.DataFrame:
-    """Whole sums right, mean over seeds and 95 % interval as text: formats and schemes by architectures and lengths."""
-
-    def text(values: pd.Series) -> str:
-        mean, low, high = mean_interval(values)
-        return f"{mean:.2f}" if low != low else f"{mean:.2f} ({max(low, 0):.2f} to {min(high, 1):.2f})"
-
-    keys = ["format", "positions", "architecture", "digits"]
-    cells = table(records).groupby(keys, sort=False)["accuracy"].apply(text)
-    # a record's lengths are in the order of their names, 10 before 5; blank: not run
-    wide = cells.unstack(["architecture", "digits"], fill_value="")
-    return wide[sorted(wide.columns, key=lambda column: (ARCHITECTURES.index(column[0]), column[1]))]
-
-
-def heading(records: Sequence[Record]) -> str:
-    """A panel's title: the longest operands of training, the tier, and how many seeds its schemes have."""
-    counts = table(select(records, format="padded")).groupby("positions")["seed"].nunique()
-    most, least = counts.max(), counts.min()
-    config = records[0].config
-    some = f"{least} to {most}" if least < most else f"{most}"
-    return f"to {config.params['trained_digits']} digits\n{config.tier}, {some} seed{'s' * bool(most > 1)}"
 
 
 def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:

@@ -53,6 +53,9 @@ EXPERIMENTS = {
     "count3_end": "count3_steps:COUNT3_END",
     "count3_whole": "count3_steps:COUNT3_WHOLE",
     "addition_windows": "deciding:ADDITION_WINDOWS",
+    "text_own_rates": "own_rates:TEXT_OWN_RATES",
+    "linear_own_rates": "own_rates:LINEAR_OWN_RATES",
+    "sets_own_rates": "own_rates:SETS_OWN_RATES",
 }
 
 # Functions of JSON arguments that return (metrics, curves).
@@ -91,6 +94,6 @@ NIGHTLY_ORDER = tuple(
         "openwebtext_operations count3_operations in_context_operations count3_long_pairs count3_sets "
         "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_own_rates match3_end count3_gate "
         "count3_end count3_whole addition_windows in_context_rates in_context_wider in_context_wider_operations "
-        "in_context_wider_sparse"
+        "in_context_wider_sparse linear_own_rates text_own_rates sets_own_rates"
     ).split()
 )

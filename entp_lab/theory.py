@@ -1,0 +1,88 @@
+"""Claims of theory, a function each: what was studied, and whether the paper's statement holds in it.
+
+    @claim("LT-8-30", section="§8")
+    def one_layer_transposes(transpose):
+        error = transpose.metrics["largest_error"]
+        return Outcome(error < 1e-8, f"largest error {error:.1e}")
+
+Parameters are the studies that a claim rests on, by name; each is the study's record. ``claims_in`` gathers the
+functions of a module as an experiment's ``measure``, so that a verdict, its test and what a notebook shows are one.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from entp_lab.measurements import Check
+from entp_lab.store import Record
+from entp_lab.studies import by_study
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found of a claim.
+
+    ``holds``: whether the statement holds as printed, in everything that was tried; None where that could not be
+    decided. ``evidence``: what was seen, for the notebook. ``correction``: in which other words it holds, if it is
+    ``corrected``. ``remark``: what the ledger says beside the statement.
+    """
+
+    holds: bool | None
+    evidence: str = ""
+    correction: str = ""
+    corrected: bool = True
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A function that decides a claim from the records of studies, which its parameters name."""
+
+    id: str
+    decide: Callable[..., Outcome]
+    section: str = ""
+    studies: tuple[str, ...] = field(default=())
+
+    def __call__(self, *records: Record) -> Outcome:
+        return self.decide(*records)
+
+    def check(self, found: dict[str, Record]) -> Check:
+        """Return the claim's side of the ledger, from records by the name of their study."""
+        used = [found[study] for study in self.studies]
+        outcome = self.decide(*used)
+        corrected = bool(outcome.corrected) if outcome.correction else None
+        holds = None if outcome.holds is None else bool(outcome.holds)
+        names = tuple(record.name for record in used)
+        return Check(self.id, holds, used[0].config.tier, corrected, outcome.correction, names, outcome.remark)
+
+
+def claim(id: str, section: str = "") -> Callable[[Callable[..., Outcome]], Claim]:
+    """Make a function the one that decides a claim; its parameters are names of studies."""
+    return lambda decide: Claim(id, decide, section, tuple(inspect.signature(decide).parameters))
+
+
+def claims_in(module: str) -> list[Claim]:
+    """Return the claims that a module defines, in the order of its text."""
+    return [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Claim)]
+
+
+def checks_of(module: str) -> Callable[[Sequence[Record]], list[Check]]:
+    """Return a ``measure`` for experiments: the checks of the module's claims whose studies all have records."""
+
+    def measure(records: Sequence[Record]) -> list[Check]:
+        found = by_study(records)
+        return [claim.check(found) for claim in claims_in(module) if found.keys() >= set(claim.studies)]
+
+    return measure
+
+
+def show_claim(claim: Claim, records: Sequence[Record]) -> None:
+    """Show in a notebook the function that decides a claim, and its outcome on these records."""
+    from IPython.display import Code, Markdown, display
+
+    found = by_study(records)
+    check = claim.check(found)
+    outcome = claim(*(found[study] for study in claim.studies))
+    display(Code(inspect.getsource(claim.decide), language="python"))
+    display(Markdown(f"**{check.verdict}**. {outcome.correction or outcome.remark} {outcome.evidence}".strip()))
