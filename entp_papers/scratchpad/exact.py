@@ -54,15 +54,20 @@ def random_example(generator: torch.Generator, states: int, longest: int = 4) ->
 
 
 def random_model(
-    architecture: str, positions: str, seed: int, max_length: int = 128, n_layers: int = 2
+    architecture: str,
+    positions: str,
+    seed: int,
+    max_length: int = 128,
+    n_layers: int = 2,
+    vocabulary: int = VOCABULARY,
 ) -> Transformer:
     """Build a small model in double precision whose weights make attention and order matter."""
-    cfg = ModelConfig(architecture, n_layers, 2, 16, VOCABULARY, max_length, positions=positions)
-    return scale_up(build_model(cfg, seed), seed)
+    shape = (n_layers, 2, 16, vocabulary, max_length)
+    config = ModelConfig(architecture, *shape, positions=positions)
+    return scale_up(build_model(config, seed), seed)
 
 
-# --- Two ways of training
-# --------------------------------------------------------------------------------------------
+# Two ways of training
 
 
 def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -130,8 +135,7 @@ def equivalence_study(
     return {**found, "smallest_control": control, "batches": batches}, columns(rows)
 
 
-# --- Ways of writing
-# -------------------------------------------------------------------------------------------------
+# Ways of writing
 
 SHIFTS = {
     DELIMITER: 1.0,
@@ -202,8 +206,7 @@ def writing_study(
     return metrics, rows.to_dict("list")
 
 
-# --- Reuse ----------------------------------------------------------------------------------------
-# -------------------
+# Reuse
 
 # What writes a scratchpad: the architecture, whether a state reads the question and the last state
 # alone, and how it
@@ -315,8 +318,7 @@ def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: in
     )
 
 
-# --- Relative positions
-# ----------------------------------------------------------------------------------------------
+# Relative positions
 # States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the
 # paper.
 

@@ -198,22 +198,3 @@ SCRATCHPAD_TRAINING = Experiment(
     MEASURE_TRAINING,
     tiers=TRAINED,
 )
-
-
-def errors_by_state(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per run and state of the longest questions: how often that state is wrong.
-
-    ``beyond``: the state's number is one that no scratchpad in training had. Runs without a
-    scratchpad are left out.
-    """
-    with_states = [r for r in records if r.labels["scratchpad"] != "none"]
-    table = long(with_states, ["state", "error_by_state"]).rename(
-        columns={"error_by_state": "error"}
-    )
-    sizes = {r.labels["task"]: r.config.params["setting"] for r in with_states}
-    longer = {
-        task: max(setting["test_sizes"]) - max(setting["train_sizes"])
-        for task, setting in sizes.items()
-    }
-    trained = table.groupby("task")["state"].transform("max") - table["task"].map(longer)
-    return table.assign(beyond=table["state"] > trained)

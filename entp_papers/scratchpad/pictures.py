@@ -1,4 +1,4 @@
-"""Pictures of notebook 13: one text's mask and targets, scores by length and by state."""
+"""Pictures of scratchpads: one text's mask and targets, and scores by length."""
 
 from collections.abc import Sequence
 
@@ -57,27 +57,6 @@ def draw_lengths(axes: Sequence[Axes], sizes: pd.DataFrame) -> None:
         lines(ax, part, "size", "texts_right", looks=LOOKS, errorbar=interval(0, 1))
         first = part.loc[part["beyond"], "size"].min()
         ax.axvline(first - 0.5, color="grey", ls=":", lw=1, label="longer than trained")
-        ax.set(
-            xlabel="bits" if task == "parity" else "digits", ylabel="share of scratchpads all right"
-        )
-        ax.set(
-            title=task.replace("_", " "), ylim=(-0.05, 1.05), xticks=sorted(part["size"].unique())
-        )
-
-
-def draw_states(axes: np.ndarray, states: pd.DataFrame) -> None:
-    """Draw the share of wrong states by number and random seed: an arm a row, a task a column."""
-    for column, task in zip(axes.T, states["task"].unique(), strict=True):
-        part = states[states["task"] == task]
-        for ax, arm in zip(column, states["arm"].unique(), strict=True):
-            by_seed = part[part["arm"] == arm].pivot(index="seed", columns="state", values="error")
-            ax.set_visible(len(by_seed) > 0)
-            if len(by_seed):
-                heat(ax, by_seed, cmap=LOOKS[arm].colour, square=False, xticklabels=True)
-                first = part.loc[part["beyond"], "state"].min()
-                ax.axvline((by_seed.columns < first).sum(), color="black", ls=":", lw=1)
-                ax.set(
-                    title=f"{task.replace('_', ' ')}, {arm}",
-                    xlabel="number of the state",
-                    ylabel="random\nseeds",
-                )
+        unit = "bits" if task == "parity" else "digits"
+        ax.set(xlabel=unit, ylabel="share of scratchpads all right", title=task.replace("_", " "))
+        ax.set(ylim=(-0.05, 1.05), xticks=sorted(part["size"].unique()))
