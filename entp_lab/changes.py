@@ -12,7 +12,7 @@ from typing import Any
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lab.configs import RunConfig
 from entp_lab.parameters import PARTS, check_names
-from entp_lib.tasks import build_task
+from entp_lab.registry import build_task
 from entp_lib.validation import ConfigError, from_dict, require
 
 

@@ -20,10 +20,9 @@ from entp_lab.loading import load_model
 from entp_lab.notebooks import checked_for_all, notebook_paths
 from entp_lab.parameters import NotebookParameters, notebook_parameters
 from entp_lab.plans import twins
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lab.store import Store
 from entp_lib.entp import token_forwards
-from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
