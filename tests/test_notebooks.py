@@ -97,7 +97,6 @@ NOT_YET = {
         "07_addition",
         "08_in_context_learning",
         "09_openwebtext",
-        "11_looped_transformers",
         "12_compact_transformers",
     },
     "tables": {
@@ -112,9 +111,7 @@ NOT_YET = {
         "08_in_context_learning",
         "09_openwebtext",
         "10_downstream",
-        "11_looped_transformers",
         "12_compact_transformers",
-        "13_inductive_scratchpad",
         "14_encoder_vs_decoder",
     },
     "numbers": {
@@ -127,7 +124,6 @@ NOT_YET = {
         "09_openwebtext",
         "10_downstream",
         "12_compact_transformers",
-        "13_inductive_scratchpad",
     },
     "words": {
         "00_overview",
@@ -141,7 +137,6 @@ NOT_YET = {
         "09_openwebtext",
         "10_downstream",
         "12_compact_transformers",
-        "13_inductive_scratchpad",
         "14_encoder_vs_decoder",
     },
 }
