@@ -16,12 +16,12 @@ from entp_lab.compare_with_committed import by_tier, committed, committed_compar
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.figures import describe_records, tier_note
 from entp_lab.frames import describe
-from entp_lab.loading import load_model
 from entp_lab.notebooks import checked_for_all, notebook_paths
 from entp_lab.parameters import NotebookParameters, notebook_parameters
 from entp_lab.plans import twins
 from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lab.store import Store
+from entp_lab.weights import load_model
 from entp_lib.entp import token_forwards
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
