@@ -97,7 +97,6 @@ NOT_YET = {
         "07_addition",
         "08_in_context_learning",
         "09_openwebtext",
-        "11_looped_transformers",
     },
     "tables": {
         "01_expressivity",
@@ -106,13 +105,10 @@ NOT_YET = {
         "03b_count3_details",
         "04_rasp",
         "05_pretrained",
-        "06_match3",
         "07_addition",
         "08_in_context_learning",
         "09_openwebtext",
         "10_downstream",
-        "11_looped_transformers",
-        "13_inductive_scratchpad",
     },
     "numbers": {
         "02_complexity",
@@ -120,10 +116,8 @@ NOT_YET = {
         "03b_count3_details",
         "04_rasp",
         "05_pretrained",
-        "06_match3",
         "09_openwebtext",
         "10_downstream",
-        "13_inductive_scratchpad",
     },
     "words": {
         "00_overview",
@@ -131,12 +125,10 @@ NOT_YET = {
         "03b_count3_details",
         "04_rasp",
         "05_pretrained",
-        "06_match3",
         "07_addition",
         "08_in_context_learning",
         "09_openwebtext",
         "10_downstream",
-        "13_inductive_scratchpad",
     },
 }
 
