@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
-from entp_lab import heap
+from entp_lab import arithmetic, heap
 from entp_lab.provenance import available_cores, device_name
-from entp_lib import arithmetic, kernels
+from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
 from entp_lib.entp import micro_batch_tokens, token_forwards

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from entp_lab import heap, paths
+from entp_lab import arithmetic, heap, paths
 from entp_lab.configs import RunConfig
-from entp_lib import arithmetic
 from entp_lib.kernels import UNNAMED
+from entp_lib.kernels.processor import multiplies_bf16
 
 if TYPE_CHECKING:
     from entp_lab.store import Record
@@ -31,7 +31,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
     """Where and with what a run is made, as of its start: code, versions, machine, threads, start time (UTC).
 
     ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
-    says whether the process was started with all libraries held to AVX2 (``entp_lib.arithmetic``), ``multiplies_bf16``
+    says whether the process was started with all libraries held to AVX2 (``entp_lab.arithmetic``), ``multiplies_bf16``
     whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands. Such
     a run adds ``kernels``, the names of what computes it.
     """
@@ -42,7 +42,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
         "device": device_name(device),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "arithmetic": arithmetic.in_force(),
-        "multiplies_bf16": arithmetic.multiplies_bf16(),
+        "multiplies_bf16": multiplies_bf16(),
         "threads": threads,
         "cores": available_cores(),
         "load_at_start": round(os.getloadavg()[0], 2),

@@ -1,8 +1,9 @@
 """Experiments and studies by the names that records carry, each loaded with its own paper's modules when asked for.
 
 A paper is a folder of the package ``entp_papers``. Its ``__init__`` holds literals alone: ``EXPERIMENTS`` and
-``STUDIES``, name to "module:attribute", and where it has them ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder without
-``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds it.
+``STUDIES``, name to "module:attribute", and where it has them ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder
+without ``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds
+it.
 """
 
 import functools
@@ -10,9 +11,12 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from entp_lib.validation import one_of, require
+from entp_lib.validation import from_dict, one_of, require
+
+if TYPE_CHECKING:
+    from entp_lib.tasks import Task
 
 PAPERS = "entp_papers"
 
@@ -68,6 +72,32 @@ def places(table: str) -> dict[str, str]:
 
 EXPERIMENTS = Lazy("experiment", lambda: places("EXPERIMENTS"))
 STUDIES = Lazy("study", lambda: places("STUDIES"))
+OTHER_TASKS = Lazy("task", lambda: {"table": "entp_lab.table_file:TableFile", **places("TASKS")})
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks: those of the method, then those of the laboratory and of single papers."""
+    from entp_lib.tasks import TASKS  # loads torch, which a command's help does without
+
+    return [*TASKS, *OTHER_TASKS]
+
+
+def task_name(task: "Task") -> str | None:
+    """Return the name that records carry for a task's class; None for a class that is no task of the project."""
+    from entp_lib.tasks import TASKS
+
+    kind = type(task)
+    place = f"{kind.__module__}:{kind.__name__}"
+    names = [name for name, known in TASKS.items() if known is kind]
+    return next(iter([*names, *(name for name, known in OTHER_TASKS.places().items() if known == place)]), None)
+
+
+def build_task(name: str, params: dict[str, Any]) -> "Task":
+    """Return the task of this name, of whichever room; ConfigError names what does not fit."""
+    from entp_lib.tasks import TASKS
+
+    one_of("task", name, task_names())
+    return from_dict(TASKS[name] if name in TASKS else OTHER_TASKS[name], params, f"{name}.")
 
 
 def nightly_order() -> tuple[str, ...]:

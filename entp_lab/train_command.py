@@ -16,6 +16,7 @@ from entp_lab import paths, ranks, stopping
 from entp_lab import verify as verification
 from entp_lab.configs import TIERS, RunConfig, config_id
 from entp_lab.costs import announce_runs
+from entp_lab.embedded_corpus import embedded_file
 from entp_lab.experiment import Experiment
 from entp_lab.frames import summary
 from entp_lab.loading import weights_of
@@ -27,7 +28,7 @@ from entp_lab.runs import Config, device_for
 from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
 from entp_lab.sweeps import Sweep, SweepError, sweep
 from entp_lab.training_runs import train_run
-from entp_lib.data.sources import TextFile, embedded_file
+from entp_lib.data.sources import TextFile
 from entp_lib.validation import ConfigError, printable, require
 
 

@@ -12,6 +12,7 @@ from torch import nn
 from entp_lab import heap
 from entp_lab.configs import RunConfig
 from entp_lab.ranks import Ranks
+from entp_lab.registry import build_task
 from entp_lab.weights import start_from
 from entp_lib.checkpoint import load_checkpoint, save_checkpoint
 from entp_lib.config import canonical_json, to_dict
@@ -19,7 +20,7 @@ from entp_lib.entp import token_forwards
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.kernels import UNNAMED
 from entp_lib.model import build_model
-from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
+from entp_lib.tasks import Batch, Task, generator_for, seed_from
 from entp_lib.training import Hook, TrainingState, check_fit, learned, train
 from entp_lib.validation import require
 

@@ -1,6 +1,6 @@
 """Whether a record says what its configuration gives: computed again, elsewhere if need be, and compared.
 
-It is computed in the record's own arithmetic (``entp_lib.arithmetic``): AVX2 in a process of its own where the record
+It is computed in the record's own arithmetic (``entp_lab.arithmetic``): AVX2 in a process of its own where the record
 was made so. Another processor may round otherwise all the same, and training carries that on: a model at its plateau
 ends within a bound, one in mid-course somewhere else, as another seed would. Of 24 records computed again on an Intel
 with AVX-512, 14 were identical, 7 within the bound and 3 not; of trained ones made with AVX2 on AMD none was identical.
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entp_lab import arithmetic
 from entp_lab.configs import ON_CPU, StudyConfig
 from entp_lab.loading import weights_of
 from entp_lab.provenance import arithmetic_of, kernels_of
 from entp_lab.runs import run
 from entp_lab.store import Record, Store, is_complete
 from entp_lab.sweeps import local_processes
-from entp_lib import arithmetic
 from entp_lib.validation import require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it

@@ -48,7 +48,6 @@ def test_form(path):
     assert notebook.metadata.kernelspec.name == "python3"
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
     assert path.stat().st_size <= 500 * 1024
-    assert len(code_cells(path)) <= 20
     assert not any("injected-parameters" in c.metadata.get("tags", []) for c in notebook.cells)
 
 
@@ -74,11 +73,8 @@ def test_every_cell_was_executed_in_order_without_errors(path):
     assert outputs
 
 
-WRITTEN_OUT = ("14_encoder_vs_decoder", "14-whole")  # ENTP in forty lines, which a reader is to see whole
-
-
 @names
-def test_no_paths_and_no_logic(path):
+def test_no_paths_of_this_machine(path):
     texts = [c.source for c in nbformat.read(path, as_version=4).cells]
     texts += [
         str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", ""))
@@ -87,14 +83,146 @@ def test_no_paths_and_no_logic(path):
     ]
     for text in texts:
         assert not re.search(r"(?<![\w.])/(home|root|tmp|work|Users|mnt)/|[A-Z]:\\\\", text), text
+
+
+# Notebooks that do not meet a rule yet, by rule; a list that may only shrink.
+NOT_YET = {
+    "figures": {
+        "00_overview",
+        "02_complexity",
+        "03_count3",
+        "03b_count3_details",
+        "04_rasp",
+        "07_addition",
+        "08_in_context_learning",
+        "09_openwebtext",
+        "11_looped_transformers",
+        "12_compact_transformers",
+    },
+    "tables": {
+        "01_expressivity",
+        "02_complexity",
+        "03_count3",
+        "03b_count3_details",
+        "04_rasp",
+        "05_pretrained",
+        "06_match3",
+        "07_addition",
+        "08_in_context_learning",
+        "09_openwebtext",
+        "10_downstream",
+        "11_looped_transformers",
+        "12_compact_transformers",
+        "13_inductive_scratchpad",
+        "14_encoder_vs_decoder",
+    },
+    "numbers": {
+        "02_complexity",
+        "03_count3",
+        "03b_count3_details",
+        "04_rasp",
+        "05_pretrained",
+        "06_match3",
+        "09_openwebtext",
+        "10_downstream",
+        "12_compact_transformers",
+        "13_inductive_scratchpad",
+    },
+    "words": {
+        "00_overview",
+        "03_count3",
+        "03b_count3_details",
+        "04_rasp",
+        "05_pretrained",
+        "06_match3",
+        "07_addition",
+        "08_in_context_learning",
+        "09_openwebtext",
+        "10_downstream",
+        "12_compact_transformers",
+        "13_inductive_scratchpad",
+        "14_encoder_vs_decoder",
+    },
+}
+
+
+def rule(name):
+    """Run a test for every notebook; those of ``NOT_YET`` may fail it."""
+    late = pytest.mark.xfail(reason=f"has too many {name} yet", strict=False)
+    params = [pytest.param(p, id=p.stem, marks=[late] if p.stem in NOT_YET[name] else []) for p in NOTEBOOKS]
+    return pytest.mark.parametrize("path", params)
+
+
+def folded(cell, what):
+    """Whether a cell's ``what`` ("input" or "output") is out of sight until somebody opens it."""
+    return bool({f"hide-{what}", "hide-cell"} & set(cell.metadata.get("tags", [])))
+
+
+def in_sight(path):
+    """Texts of a notebook's markdown cells, and the data of its outputs, that a reader sees without a click."""
+    cells = nbformat.read(path, as_version=4).cells
+    texts = [c.source for c in cells if c.cell_type == "markdown"]
+    outputs = [o for c in cells if c.cell_type == "code" and not folded(c, "output") for o in c.outputs]
+    return texts, [o.get("data", {}) for o in outputs]
+
+
+@rule("figures")
+def test_at_most_five_figures_are_in_sight(path):
+    texts, shown = in_sight(path)
+    pictures = sum(len(re.findall(r"!\[.*?\]\(", text)) for text in texts)
+    pictures += sum(bool({"image/png", playground.CHART} & data.keys()) for data in shown)
+    assert pictures <= 5
+
+
+@rule("tables")
+def test_at_most_four_tables_are_in_sight(path):
+    texts, shown = in_sight(path)
+    tables = sum(len(re.findall(r"^\|[ :-]*-[ |:-]*$", text, re.MULTILINE)) for text in texts)
+    tables += sum("<table" in data.get("text/html", "") for data in shown)
+    assert tables <= 4
+
+
+@rule("numbers")
+def test_the_answer_has_at_most_three_numbers(path):
+    first = nbformat.read(path, as_version=4).cells[0].source
+    answer = re.search(r"\*\*The answer:\*\*(.*?)(?:\n\n|\Z)", first, re.DOTALL)
+    words = re.sub(r"\]\(.*?\)|\[\d\d\w?\b", "", answer[1] if answer else "")
+    assert len(re.findall(r"(?<![\w.])\d[\d,.]*", words)) <= 3
+
+
+HOUSE_WORDS = re.compile(
+    r"pairless|mode baseline|majority per position|commonest|constant guess|token-forward|mid-course|\bat rest\b"
+    r"|uninformative|inconclusive|share of the way|\barms?\b|\btwins?\b|new in every order|\bwanted\b",
+    re.IGNORECASE,
+)
+
+
+@rule("words")
+def test_readers_see_no_word_of_the_house_s_own(path):
+    """The names that stand on the left in the table of words; each has one plain name."""
+    texts, shown = in_sight(path)
+    texts = [re.sub(r"\]\(.*?\)|`[^`]*`", "", text) for text in texts]
+    texts += [data.get("text/html", "") for data in shown]
+    found = {word.lower() for text in texts for word in HOUSE_WORDS.findall(text)}
+    assert not found
+
+
+def test_the_front_page_has_no_word_of_the_house_s_own_and_fits_two_screens():
+    page = (paths.root() / "README.md").read_text(encoding="utf-8")
+    assert not HOUSE_WORDS.findall(re.sub(r"\]\(.*?\)|`[^`]*`", "", page))
+    assert len(page.splitlines()) <= 90
+
+
+LIVE = "nbval-ignore-output"
+
+
+@names
+def test_cells_that_train_live_are_not_compared_with_what_they_stored(path):
     for cell in code_cells(path):
-        if (path.stem, cell.id) == WRITTEN_OUT:
-            assert len(cell.source.splitlines()) <= 45
-            continue
-        for node in ast.walk(ast.parse(cell.source)):
-            assert not isinstance(node, ast.FunctionDef), f"a function in {path.name}: its place is entp_lib"
-            if isinstance(node, ast.ClassDef):
-                assert [ast.unparse(base) for base in node.bases] == ["NotebookParameters"]
+        trains = any(
+            isinstance(n, ast.Call) and ast.unparse(n.func) == "learn" for n in ast.walk(ast.parse(cell.source))
+        )
+        assert not trains or LIVE in cell.metadata.get("tags", [])
 
 
 FRACTION = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?:e[-+]?\d+)?(?![\w.])")
@@ -103,7 +231,7 @@ FRACTION = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?:e[-+]?\d+)?(?![\w.])")
 @names
 def test_what_it_shows_has_at_most_four_figures(path):
     """More would be compared with what another processor computes, and last digits differ."""
-    outputs = [o for c in code_cells(path) for o in c.outputs]
+    outputs = [o for c in code_cells(path) if LIVE not in c.metadata.get("tags", []) for o in c.outputs]
     shown = [str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", "")) for o in outputs]
     shown += [json.dumps(o.data[playground.CHART]) for o in outputs if playground.CHART in o.get("data", {})]
     numbers = {number.replace(",", "") for text in shown for number in FRACTION.findall(text)}
@@ -114,10 +242,11 @@ def test_what_it_shows_has_at_most_four_figures(path):
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.name < "50"], ids=lambda p: p.stem)
 def test_it_opens_with_an_answer_that_the_ledger_still_gives(path):
     """The first cell is written by hand and names the verdicts that it rests on: one changes, and so must the words."""
-    first, more = nbformat.read(path, as_version=4).cells[:2]
-    assert first.cell_type == more.cell_type == "markdown" and "**The answer:**" in first.source
-    assert "cannot tell" in more.source and re.search(r"!\[.+\]\(", first.source)
-    assert len(first.source.split()) <= 180, f"{path.name}: an answer and a figure; the rest stands below them"
+    cells = nbformat.read(path, as_version=4).cells
+    first = cells[0]
+    assert first.cell_type == "markdown" and "**The answer:**" in first.source
+    assert re.search(r"!\[.+\]\(", first.source)
+    assert any("cannot tell" in cell.source for cell in cells if cell.cell_type == "markdown")
     found = {c.id: (c.verdict, c.our_value) for name in ("claims", "questions") for c in LEDGER[name].itertuples()}
     supposed = {c: v if isinstance(v, list) else [v] for c, v in first.metadata["rests_on"].items()}
     now = {claim: found.get(claim, ("no such claim", math.nan)) for claim in supposed}

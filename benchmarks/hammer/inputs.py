@@ -19,14 +19,14 @@ from entp_lab.notebooks import defaults
 from entp_lab.progress import read_events
 from entp_lab.runs import run
 from entp_lab.store import RecordError, Store
+from entp_lab.tables import read_table
 from entp_lab.training_runs import train_run
 from entp_lab.weights import trained_model
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.data.cache import Recipe, open_tokens
 from entp_lib.data.sources import source_of
-from entp_lib.files import read_table
-from entp_lib.tasks.clutrr import COLUMNS, from_frame
 from entp_lib.validation import ConfigError
+from entp_papers.entp.downstream.clutrr import COLUMNS, from_frame
 
 
 def turned(path: Path) -> None:

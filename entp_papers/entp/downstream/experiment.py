@@ -22,7 +22,7 @@ from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
 from entp_lab.statistics import mcnemar, mean_interval, proportion_interval
 from entp_lab.store import Record, Store
 from entp_lib.config import TrainConfig
-from entp_lib.tasks import Clutrr
+from entp_papers.entp.downstream.clutrr import Clutrr
 from entp_papers.entp.downstream.pronouns import PUBLISHED_ITEMS, PUBLISHED_WRONG, compatible_tests
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
