@@ -14,8 +14,8 @@ from entp_lab.measurements import MIN_PAIRS, Check, Measurement, Observation, st
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun
 from entp_lab.progress import EVENTS_VARIABLE
+from entp_lab.runs import Sweep, sweep
 from entp_lab.store import Record, Store, is_complete
-from entp_lab.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
 
 log = logging.getLogger(__name__)

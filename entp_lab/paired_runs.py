@@ -18,10 +18,10 @@ from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.plans import TWINS, PlannedRun, planned
 from entp_lab.provenance import available_cores, provenance
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
+from entp_lab.resume import Checkpoint, train_run
+from entp_lab.runs import sweep
 from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store, is_complete
-from entp_lab.sweeps import sweep
-from entp_lab.training_runs import train_run
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.model import build_model
@@ -281,7 +281,7 @@ def compare(
 def train_here(config: RunConfig, task: Task, bar: tqdm) -> Record:
     """Train a run on ``task`` in this process and return its record, which is not stored."""
     started = time.monotonic()
-    outcome = train_run(config, task=task, on_step=lambda step: bar.update())
+    outcome = train_run(config, task=task, checkpoint=Checkpoint(on_step=lambda step: bar.update()))
     where = provenance("cpu", 1)
     where |= {"steps": outcome.state.step, "train_seconds": outcome.state.seconds}
     where["wall_seconds"] = time.monotonic() - started

@@ -24,7 +24,7 @@ from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import mean_table, summary
 from entp_lab.plans import TWINS, PlannedRun, planned_study
-from entp_lab.resume import trained
+from entp_lab.resume import train_run
 from entp_lab.store import Record
 from entp_lab.studies import Study, flat
 from entp_lib.config import ModelConfig, TrainConfig
@@ -181,7 +181,7 @@ def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[
     probed = Probed(**task)
     shape = ModelConfig(vocab_size=probed.vocab_size, max_length=probed.length, **model)
     config = RunConfig("count3_probe", "quick", "counting", task, shape, TrainConfig(**train_config), seed, seed)
-    outcome = trained(config, task=probed)
+    outcome = train_run(config, task=probed)
     curves, scores = outcome.state.curves, probe(outcome.model, probed, config.train.final_eval_sequences, seed)
     course = {"step": curves["step"], "loss": curves["loss"], "all_token_accuracy": curves["token_accuracy"]}
     for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):

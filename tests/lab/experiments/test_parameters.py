@@ -10,10 +10,10 @@ import pytest
 
 from entp_lab import paths
 from entp_lab.experiment import Experiment, no_claims
-from entp_lab.loading import load_model
 from entp_lab.parameters import NotebookParameters, notebook_parameters
 from entp_lab.plans import twins
 from entp_lab.registry import EXPERIMENTS
+from entp_lab.weights import load_model
 from entp_lib.validation import ConfigError
 
 CELL = 'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0\nthreshold = 0.8  # a comment'
