@@ -96,7 +96,6 @@ NOT_YET = {
         "07_addition",
         "08_in_context_learning",
         "09_openwebtext",
-        "11_looped_transformers",
         "12_compact_transformers",
     },
     "tables": {
@@ -110,9 +109,7 @@ NOT_YET = {
         "08_in_context_learning",
         "09_openwebtext",
         "10_downstream",
-        "11_looped_transformers",
         "12_compact_transformers",
-        "13_inductive_scratchpad",
         "14_encoder_vs_decoder",
     },
     "numbers": {
@@ -124,7 +121,6 @@ NOT_YET = {
         "09_openwebtext",
         "10_downstream",
         "12_compact_transformers",
-        "13_inductive_scratchpad",
     },
     "words": {
         "00_overview",
@@ -137,7 +133,6 @@ NOT_YET = {
         "09_openwebtext",
         "10_downstream",
         "12_compact_transformers",
-        "13_inductive_scratchpad",
         "14_encoder_vs_decoder",
     },
 }
