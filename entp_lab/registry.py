@@ -100,8 +100,9 @@ def task_name(task: "Task") -> str | None:
 
     kind = type(task)
     place = f"{kind.__module__}:{kind.__name__}"
-    names = [name for name, known in TASKS.items() if known is kind]
-    return next(iter([*names, *(name for name, known in OTHER_TASKS.places().items() if known == place)]), None)
+    names = [name for name in TASKS if TASKS[name] is kind]
+    names += [name for name, known in OTHER_TASKS.places.items() if known == place]
+    return names[0] if names else None
 
 
 def build_task(name: str, params: dict[str, Any]) -> "Task":
