@@ -27,8 +27,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
-from entp_lab import arithmetic, heap
-from entp_lab.provenance import available_cores, device_name
+from entp_lab import arithmetic
+from entp_lab.provenance import available_cores, device_name, keep_freed_memory, trim_memory
 from entp_lab.token_forwards import token_forwards
 from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
@@ -130,7 +130,7 @@ def growth(step: Callable[[], None], device: str) -> float | None:
         step()
         return torch.cuda.max_memory_allocated() - before
     try:
-        heap.give_back()
+        trim_memory()
         Path("/proc/self/clear_refs").write_text("5")
         before = resident("VmRSS")
         step()
@@ -372,7 +372,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=available_cores())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    heap.keep_freed()  # as training does
+    keep_freed_memory()  # as training does
     rows = []
     if options.device == "cpu":
         names, batch = options.paper or list(PAPER), options.batch

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from entp_lab.configs import RunConfig
-from entp_lab.loading import find_weights, load_run
 from entp_lab.registry import build_task
+from entp_lab.weights import find_weights, load_run
 from entp_lib.data.tokenizers import restore
 from entp_lib.decoding import generate
 from entp_lib.model import Transformer

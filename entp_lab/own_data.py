@@ -142,7 +142,7 @@ def how_to_continue(record: Record, store: Store) -> list[str]:
         return ["its weights are gone: the same command with --fresh makes them again"]
     usual = paths.has_repository() and store.root.resolve() == (paths.results() / "own").resolve()
     name = record.name if usual else str(weights.resolve())
-    load = f"load:      from entp_lab.loading import load_model; model = load_model({name!r})"
+    load = f"load:      from entp_lab.weights import load_model; model = load_model({name!r})"
     built = build_task(task, record.config.task_params)
     if task == "text":
         learned = built.tokens().tokenizer().state

@@ -23,7 +23,7 @@ def told(code=ASK, environment=None):
     return found.stdout.split()
 
 
-@pytest.mark.parametrize("modules", ["entp_lib", "entp_lab.sweeps", "torch entp_lib", "entp_lab.registry torch"])
+@pytest.mark.parametrize("modules", ["entp_lib", "entp_lab.runs", "torch entp_lib", "entp_lab.registry torch"])
 def test_importing_changes_nothing_of_the_process(modules):
     code = "import os, threading; before = dict(os.environ)"
     for module in modules.split():

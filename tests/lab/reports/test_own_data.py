@@ -9,8 +9,8 @@ import pytest
 
 from entp_lab import paths
 from entp_lab.cli import main
-from entp_lab.loading import load_model
 from entp_lab.table_file import TableFile
+from entp_lab.weights import load_model
 
 SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
 ROWS = "sequence,scored\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
