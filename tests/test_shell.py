@@ -239,8 +239,8 @@ def test_python_is_searched_past_stubs_and_old_ones(bare, tmp_path):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff, a pytest, an import-linter, other processors that print how they are called."""
-    for name in ("ruff", "pytest"):
+    """The shared project with a ruff, a mypy, a pytest, an import-linter, other processors that print how they are called."""
+    for name in ("ruff", "mypy", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
     (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
@@ -254,20 +254,21 @@ def calls(done: subprocess.CompletedProcess) -> list[str]:
 
 def test_every_check_runs_in_its_environment(checked, tmp_path):
     done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg", GIT_DIR="of a hook")
-    lint, form, tests, notebooks, again = calls(done)
+    lint, types, form, tests, notebooks, again = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
+    assert types == "__main__.py|--no-error-summary"
     assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
     assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
     assert again == "__main__.py|SSE|notebooks/"
-    assert done.stdout.count("\nread-only 1 None 1 None\n") == 5
+    assert done.stdout.count("\nread-only 1 None 1 None\n") == 6
     assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
     assert done.returncode == 0
 
 
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
-    assert len(calls(done)) == 5
-    assert done.stdout.count("\nread-only 1 None 2 None\n") == 6  # what broke the contract is shown
+    assert len(calls(done)) == 6
+    assert done.stdout.count("\nread-only 1 None 2 None\n") == 7  # what broke the contract is shown
     assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
     assert "notebooks     failed (3)" in done.stdout
     assert done.stdout.splitlines()[-1] == "0 passed, 5 failed"
