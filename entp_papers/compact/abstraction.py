@@ -15,7 +15,10 @@ from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
 NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
 NOTEBOOK = "12_compact_transformers"
-GUESS, NEAR = 1 / 3, 0.05  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
+GUESS, NEAR = (
+    1 / 3,
+    0.05,
+)  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
 
 BOTH = ("decoder", "entp")
 # By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all share. ENTP
@@ -40,7 +43,10 @@ TIERS: dict[str, dict[str, Any]] = {
     ),
     # The paper's width and a fifth of its steps, for the question that five pairs can answer in a night.
     "overnight": dict(
-        task=dict(), shapes=ALL_SHAPES[:2], seeds=5, shared=dict(width=128, steps=20_000, evaluations=40)
+        task=dict(),
+        shapes=ALL_SHAPES[:2],
+        seeds=5,
+        shared=dict(width=128, steps=20_000, evaluations=40),
     ),
     "gpu": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=20_000)),
     "paper": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=100_000)),
@@ -116,7 +122,10 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     tier = records[0].config.tier
     task = Templates(held_out=0.0)
     floor = bayes_floor(task, task.sides()[0])
-    decoders, sampled = select(records, architecture="decoder", scored="all"), select(records, scored="sampled")
+    decoders, sampled = (
+        select(records, architecture="decoder", scored="all"),
+        select(records, scored="sampled"),
+    )
     rows, ids = table(decoders), names_of(decoders)
     means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
     depths, above = ", ".join(map(str, means.index)), ", ".join(f"{m:.2f}" for m in means)
@@ -150,5 +159,11 @@ TITLE = "Abstraction from instantiations of a template"
 ABSTRACTION = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "What two thirds of the last tokens are"
 LAST_TOKEN = Experiment(
-    LAST_TOKEN_NAME, 1, TITLE, "12b_compact_details", plan_last_token, no_claims, tiers=LAST_TOKEN_RUNS
+    LAST_TOKEN_NAME,
+    1,
+    TITLE,
+    "12b_compact_details",
+    plan_last_token,
+    no_claims,
+    tiers=LAST_TOKEN_RUNS,
 )

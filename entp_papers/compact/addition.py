@@ -147,7 +147,12 @@ def addition_study(
 
 
 def draw(
-    positions: str, format: str, digits_B2: np.ndarray, longest: int, generator: np.random.Generator, training: bool
+    positions: str,
+    format: str,
+    digits_B2: np.ndarray,
+    longest: int,
+    generator: np.random.Generator,
+    training: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Tokens (B, T + 1), scored (B, T) and ids (B, T) of random sums with operands of these numbers of digits.
 

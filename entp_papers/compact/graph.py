@@ -61,7 +61,11 @@ def zipf(count: int) -> np.ndarray:
 
 
 def synthetic(
-    seed: int = 0, concepts: int = 3600, relations: int = 30, relations_per_concept: float = 3.0, several: float = 0.3
+    seed: int = 0,
+    concepts: int = 3600,
+    relations: int = 30,
+    relations_per_concept: float = 3.0,
+    several: float = 0.3,
 ) -> Graph:
     """A graph drawn from its traits; relations, targets and the relations per concept follow Zipf's law.
 
@@ -93,7 +97,10 @@ def real(name: str) -> Graph:
     Raises ConfigError where the package ``pykeen`` is not installed, which has them.
     """
     package = importlib.util.find_spec("pykeen")  # finds the package without importing it
-    require(package is not None, f"graph = {name!r}: its files come with the package pykeen, which is not installed")
+    require(
+        package is not None,
+        f"graph = {name!r}: its files come with the package pykeen, which is not installed",
+    )
     folder = Path(package.submodule_search_locations[0]) / "datasets" / name
     rows = {tuple(line.split("\t")) for part in PARTS for line in (folder / part).read_text("utf-8").splitlines()}
     concepts = {name: i for i, name in enumerate(sorted({r[0] for r in rows} | {r[2] for r in rows}))}

@@ -29,7 +29,12 @@ from entp_lib.tasks.base import generator_for, seed_from
 from entp_papers.compact import graph
 
 # Between the two maps of a feed-forward layer; softmax runs over the features, RReLU draws its slopes in training.
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "rrelu": nn.RReLU, "softmax": partial(nn.Softmax, dim=-1)}
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "rrelu": nn.RReLU,
+    "softmax": partial(nn.Softmax, dim=-1),
+}
 RATE = 1e-3  # of Adam, §2.2.4
 
 
@@ -51,7 +56,10 @@ class TripletModel(nn.Module):
     ):
         super().__init__()
         self.wiring, self.n_concepts = wiring, n_concepts
-        self.embedding, self.positions = nn.Embedding(n_concepts + n_relations, width), nn.Embedding(2, width)
+        self.embedding, self.positions = (
+            nn.Embedding(n_concepts + n_relations, width),
+            nn.Embedding(2, width),
+        )
         shape = dict(dim_feedforward=4 * width, dropout=0.0, batch_first=wiring != "published")
         self.layers = nn.ModuleList(
             nn.TransformerDecoderLayer(width, n_heads, activation=ACTIVATIONS[activation](), **shape)
@@ -231,7 +239,16 @@ def walks_study(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("slopes", seed))  # of a randomised activation
         walks_in_order = torch.arange(len(tokens_WT)).split(512)
-        curves = fit(network, "walks", len(tokens_WT), predict, lambda epoch: walks_in_order, epochs, batch_size, seed)
+        curves = fit(
+            network,
+            "walks",
+            len(tokens_WT),
+            predict,
+            lambda epoch: walks_in_order,
+            epochs,
+            batch_size,
+            seed,
+        )
     metrics = {
         "walks": walks,
         "predictions": int(scored_WT.sum()),

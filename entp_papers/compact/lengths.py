@@ -39,7 +39,13 @@ COMPARED = (
     ("CT-relative", DECODERS, "positions", "t5", "learned"),
     ("CT-none", DECODERS, "positions", "none", "learned"),
     ("CT-fire", {**DECODERS, "format": "hinted"}, "positions", "fire", "learned"),
-    ("CT-entp-length", dict(format="padded", positions="coupled"), "architecture", "entp", "decoder"),
+    (
+        "CT-entp-length",
+        dict(format="padded", positions="coupled"),
+        "architecture",
+        "entp",
+        "decoder",
+    ),
 )
 
 # By tier: the parameters that all runs share, seeds of every scheme in padded text (of ``more`` apart, where there is
@@ -49,26 +55,65 @@ COMPARED = (
 # steps of their own.
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
-        shared=dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8,
-                    tested=10),
-        seeds=1, other_seeds=1, others=("learned", "fire"),
+        shared=dict(
+            trained_digits=2,
+            tested_digits=[2, 3],
+            n_layers=1,
+            n_heads=2,
+            width=16,
+            steps=4,
+            batch_size=8,
+            tested=10,
+        ),
+        seeds=1,
+        other_seeds=1,
+        others=("learned", "fire"),
     ),
     "quick": dict(
-        shared=dict(trained_digits=2, tested_digits=[2, 3, 4, 6], width=32, steps=2000, batch_size=32, rate=3e-3,
-                    tested=200),
-        seeds=3, more={"learned": 5, "coupled": 5, "t5": 5, "none": 5}, other_seeds=3, others=("learned",),
+        shared=dict(
+            trained_digits=2,
+            tested_digits=[2, 3, 4, 6],
+            width=32,
+            steps=2000,
+            batch_size=32,
+            rate=3e-3,
+            tested=200,
+        ),
+        seeds=3,
+        more={"learned": 5, "coupled": 5, "t5": 5, "none": 5},
+        other_seeds=3,
+        others=("learned",),
     ),
     "overnight": dict(
-        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=64, steps=6000, batch_size=32, rate=3e-3,
-                    tested=500),
-        seeds=1, more={"learned": 5, "coupled": 5, "rope": 5}, other_seeds=3, others=(),
+        shared=dict(
+            trained_digits=5,
+            tested_digits=[5, 7, 10, 15],
+            width=64,
+            steps=6000,
+            batch_size=32,
+            rate=3e-3,
+            tested=500,
+        ),
+        seeds=1,
+        more={"learned": 5, "coupled": 5, "rope": 5},
+        other_seeds=3,
+        others=(),
         decoders=dict(cells=(("hinted", "fire"), ("hinted", "learned")), seeds=5, steps=9000),
     ),
     "gpu": dict(
-        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=128, steps=8000, batch_size=64, tested=500),
-        seeds=5, other_seeds=5, others=tuple(name for name in SCHEMES if name != "coupled"),
+        shared=dict(
+            trained_digits=5,
+            tested_digits=[5, 7, 10, 15],
+            width=128,
+            steps=8000,
+            batch_size=64,
+            tested=500,
+        ),
+        seeds=5,
+        other_seeds=5,
+        others=tuple(name for name in SCHEMES if name != "coupled"),
     ),
-}  # fmt: skip
+}
 
 RELATIVE = ("t5", "alibi", "fire")
 SEEDS = {
@@ -83,7 +128,13 @@ EQUAL_FORWARDS = {
 
 
 def planned(
-    name: str, tier: str, form: str, positions: str, seeds: range, arms=ARCHITECTURES, steps: int = 0
+    name: str,
+    tier: str,
+    form: str,
+    positions: str,
+    seeds: range,
+    arms=ARCHITECTURES,
+    steps: int = 0,
 ) -> list[PlannedRun]:
     """Runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others than the tier's."""
     own, runs = {"steps": steps} if steps else {}, []
@@ -170,7 +221,14 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
         found.append(
-            Measurement(claim, values, records[0].config.tier, names_of(chosen), levels=levels, excluded_because=barred)
+            Measurement(
+                claim,
+                values,
+                records[0].config.tier,
+                names_of(chosen),
+                levels=levels,
+                excluded_because=barred,
+            )
         )
     return found
 

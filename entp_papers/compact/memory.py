@@ -54,7 +54,10 @@ class MemoryConfig:
 
     def __post_init__(self):
         wrong = self.scored == "every" and self.architecture != "decoder"
-        require(not wrong, 'scored = "every" needs architecture = "decoder": ENTP would take a pass per prefix')
+        require(
+            not wrong,
+            'scored = "every" needs architecture = "decoder": ENTP would take a pass per prefix',
+        )
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,11 @@ def capacity_study(model: dict[str, Any], schedule: dict[str, Any], library: int
     """
     cfg, plan = MemoryConfig(**model), Schedule(**schedule)
     outcome = train(cfg, plan, library, range(runs))
-    best, offset, parameters = int(outcome.best_R.max()), library / cfg.symbols, parameter_count(cfg)
+    best, offset, parameters = (
+        int(outcome.best_R.max()),
+        library / cfg.symbols,
+        parameter_count(cfg),
+    )
     metrics = {
         "capacity": outcome.best_R.tolist(),
         "best": best,
@@ -286,7 +293,11 @@ def largest_library_study(model: dict[str, Any], schedule: dict[str, Any], sizes
         tried, right = [*tried, size], [*right, int(best_R.max())]
         if failed == FAILED_SIZES:
             break
-    metrics = {"largest": largest_R.tolist(), "best": int(largest_R.max()), "parameters": parameter_count(cfg)}
+    metrics = {
+        "largest": largest_R.tolist(),
+        "best": int(largest_R.max()),
+        "parameters": parameter_count(cfg),
+    }
     return metrics | {"bounded": failed == FAILED_SIZES}, {"size": tried, "right": right}
 
 

@@ -227,7 +227,10 @@ def trained(
         since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
         since["steps"] += 1
         if step % every == 0 or step == steps:
-            for name, value in {"step": step, **look(source, model, step, since["loss"] / since["steps"])}.items():
+            for name, value in {
+                "step": step,
+                **look(source, model, step, since["loss"] / since["steps"]),
+            }.items():
                 curves[name].append(value)
             since["loss"], since["steps"] = 0.0, 0
     return source, model, curves

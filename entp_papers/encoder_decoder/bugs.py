@@ -20,7 +20,14 @@ from entp_lib.config import ModelConfig
 from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import Attention, build_model
 from entp_papers.encoder_decoder.computing import growth_is_counted, right_costs
-from entp_papers.encoder_decoder.parts import IGNORED, Masking, attention_mask, check_labels, mask_tokens, random_stack
+from entp_papers.encoder_decoder.parts import (
+    IGNORED,
+    Masking,
+    attention_mask,
+    check_labels,
+    mask_tokens,
+    random_stack,
+)
 
 Finding = tuple[bool, str]
 LENGTH, WIDTH, HEADS = 6, 16, 4
@@ -178,7 +185,10 @@ def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
     visible = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
     weights_BHTT = weigh(torch.zeros(3, 2, 3, 3), visible)
     onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
-    return onto == 0, f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)"
+    return (
+        onto == 0,
+        f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)",
+    )
 
 
 def padding_changes_nothing(encode: Callable[[Tensor], Tensor]) -> Finding:
@@ -285,39 +295,135 @@ def cache_equals_no_cache(in_place: bool) -> Finding:
 
 # The bug, the printed fault, a check in words; then the computation as printed, as corrected, and the check of both.
 BUGS = (
-    ("B1", "scores between the heads of one token", "another token's change reaches an output",
-        across_heads, across_tokens, tokens_mix),
-    ("B2", "a mask over tokens on scores over heads", "every length runs",
-        causally(across_heads), causally(across_tokens), every_length_runs),
-    ("B2", "where the shapes fit, heads are hidden", "earlier tokens are seen, later ones are not",
-        causally(across_heads), causally(across_tokens), past_alone_is_seen),
-    ("B3", "heads merged without bringing tokens back to the front", "equals torch.nn.MultiheadAttention",
-        merged_as_printed, across_tokens, equals_torch),
-    ("B4", "-10⁹ in place of hidden scores", "runs in fp16",
-        filled_with_a_number, filled_with_infinity, half_precision_runs),
-    ("B4", "-10⁹ where a row sees nothing", "no weight goes to hidden tokens",
-        filled_with_a_number, filled_with_infinity, nothing_seen_is_refused),
-    ("B5", "replacements from the whole vocabulary", "no special token is drawn",
-        True, False, no_special_token_is_drawn),
-    ("B5", "no mask of padding is returned", "padding changes no state",
-        encoder(12, 12), encoder(12, 12, visible=True), padding_changes_nothing),
-    ("B5", "a batch in which nothing was selected", "a number, or an error in words",
-        partial(F.cross_entropy, ignore_index=IGNORED), loss_of_something, nothing_to_learn_is_refused),
-    ("B6", "the cache takes one token", "a prompt can be stored",
-        one_token_cache, layered_cache, prompt_is_kept),
-    ("B6", "buffers of fp32, whatever the model has", "keys come back as they were",
-        one_token_cache, layered_cache, precision_is_kept),
-    ("B6", "one counter for all that is stored", "two layers are kept apart",
-        one_token_cache, layered_cache, layers_are_apart),
-    ("B6", "nothing says which place a cached step has", "equals no cache",
-        False, True, cache_equals_no_cache),
-    ("B7", "layers without positions", "the order of tokens matters",
-        encoder(places=0), encoder(), order_matters),
-    ("B7", "an encoder mask of no stated shape", "padding gets no weight",
-        filled_with_a_number, shaped_padding_mask, padding_is_unseen),
-    ("B8", "an encoder constant, a decoder linear in time", "the growth that is counted",
-        lambda kind, cfg, n: 1.0 if kind == "classify" else float(n), right_costs, growth_is_counted),
-)  # fmt: skip
+    (
+        "B1",
+        "scores between the heads of one token",
+        "another token's change reaches an output",
+        across_heads,
+        across_tokens,
+        tokens_mix,
+    ),
+    (
+        "B2",
+        "a mask over tokens on scores over heads",
+        "every length runs",
+        causally(across_heads),
+        causally(across_tokens),
+        every_length_runs,
+    ),
+    (
+        "B2",
+        "where the shapes fit, heads are hidden",
+        "earlier tokens are seen, later ones are not",
+        causally(across_heads),
+        causally(across_tokens),
+        past_alone_is_seen,
+    ),
+    (
+        "B3",
+        "heads merged without bringing tokens back to the front",
+        "equals torch.nn.MultiheadAttention",
+        merged_as_printed,
+        across_tokens,
+        equals_torch,
+    ),
+    (
+        "B4",
+        "-10⁹ in place of hidden scores",
+        "runs in fp16",
+        filled_with_a_number,
+        filled_with_infinity,
+        half_precision_runs,
+    ),
+    (
+        "B4",
+        "-10⁹ where a row sees nothing",
+        "no weight goes to hidden tokens",
+        filled_with_a_number,
+        filled_with_infinity,
+        nothing_seen_is_refused,
+    ),
+    (
+        "B5",
+        "replacements from the whole vocabulary",
+        "no special token is drawn",
+        True,
+        False,
+        no_special_token_is_drawn,
+    ),
+    (
+        "B5",
+        "no mask of padding is returned",
+        "padding changes no state",
+        encoder(12, 12),
+        encoder(12, 12, visible=True),
+        padding_changes_nothing,
+    ),
+    (
+        "B5",
+        "a batch in which nothing was selected",
+        "a number, or an error in words",
+        partial(F.cross_entropy, ignore_index=IGNORED),
+        loss_of_something,
+        nothing_to_learn_is_refused,
+    ),
+    (
+        "B6",
+        "the cache takes one token",
+        "a prompt can be stored",
+        one_token_cache,
+        layered_cache,
+        prompt_is_kept,
+    ),
+    (
+        "B6",
+        "buffers of fp32, whatever the model has",
+        "keys come back as they were",
+        one_token_cache,
+        layered_cache,
+        precision_is_kept,
+    ),
+    (
+        "B6",
+        "one counter for all that is stored",
+        "two layers are kept apart",
+        one_token_cache,
+        layered_cache,
+        layers_are_apart,
+    ),
+    (
+        "B6",
+        "nothing says which place a cached step has",
+        "equals no cache",
+        False,
+        True,
+        cache_equals_no_cache,
+    ),
+    (
+        "B7",
+        "layers without positions",
+        "the order of tokens matters",
+        encoder(places=0),
+        encoder(),
+        order_matters,
+    ),
+    (
+        "B7",
+        "an encoder mask of no stated shape",
+        "padding gets no weight",
+        filled_with_a_number,
+        shaped_padding_mask,
+        padding_is_unseen,
+    ),
+    (
+        "B8",
+        "an encoder constant, a decoder linear in time",
+        "the growth that is counted",
+        lambda kind, cfg, n: 1.0 if kind == "classify" else float(n),
+        right_costs,
+        growth_is_counted,
+    ),
+)
 
 
 def finding(check: Callable[[Any], Finding], computation: Any) -> Finding:
@@ -334,9 +440,17 @@ def bugs_study() -> Study:
     rows = []
     for name, printed, words, faulty, right, check in BUGS:
         (failed, as_printed), (passed, corrected) = finding(check, faulty), finding(check, right)
-        seen = {"as_printed": as_printed, "corrected": corrected, "told_apart": passed and not failed}
+        seen = {
+            "as_printed": as_printed,
+            "corrected": corrected,
+            "told_apart": passed and not failed,
+        }
         rows.append({"bug": name, "printed": printed, "check": words, **seen})
-    attentions = {"printed": across_heads, "corrected": across_tokens, "causal": causally(across_tokens)}
+    attentions = {
+        "printed": across_heads,
+        "corrected": across_tokens,
+        "causal": causally(across_tokens),
+    }
     metrics = {
         "bugs": len(BUGS),
         "told_apart": sum(row["told_apart"] for row in rows),

@@ -22,7 +22,14 @@ from entp_lib.config import ModelConfig
 from entp_lib.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import ConfigError
-from entp_papers.encoder_decoder.parts import IGNORED, Masking, causal_loss, entp_loss, mask_tokens, masked_loss
+from entp_papers.encoder_decoder.parts import (
+    IGNORED,
+    Masking,
+    causal_loss,
+    entp_loss,
+    mask_tokens,
+    masked_loss,
+)
 
 
 def model_of(architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any) -> Transformer:
@@ -186,7 +193,11 @@ def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
 # The architecture, whether it has a cache, and the multiply-adds of token m.
 WAYS = {
     "decoder, cache": ("decoder", True, costs.decoder_token),
-    "decoder, no cache": ("decoder", False, lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg)),
+    "decoder, no cache": (
+        "decoder",
+        False,
+        lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg),
+    ),
     "ENTP": ("entp", False, costs.encoder_token),
 }
 
@@ -287,7 +298,10 @@ def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study
         before = last_logits(model, tokens_BT)
         for seed in range(orders):
             order = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))
-            moved = max(moved, largest(last_logits(model, tokens_BT[:, [*order.tolist(), length - 1]]), before))
+            moved = max(
+                moved,
+                largest(last_logits(model, tokens_BT[:, [*order.tolist(), length - 1]]), before),
+            )
         rows.append((architecture, n_layers, positions, moved))
     return {"orders": orders, "length": length}, table("architecture n_layers positions moved", rows)
 

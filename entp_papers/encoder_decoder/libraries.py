@@ -13,8 +13,21 @@ from entp_lab.studies import Study, columns, largest
 from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import require
-from entp_papers.encoder_decoder.bugs import across_tokens, apart_from_torch, causally, states, torch_attention
-from entp_papers.encoder_decoder.parts import DRAWN, MASKED, MaskedBatch, Masking, mask_tokens, random_stack
+from entp_papers.encoder_decoder.bugs import (
+    across_tokens,
+    apart_from_torch,
+    causally,
+    states,
+    torch_attention,
+)
+from entp_papers.encoder_decoder.parts import (
+    DRAWN,
+    MASKED,
+    MaskedBatch,
+    Masking,
+    mask_tokens,
+    random_stack,
+)
 
 VOCABULARY, PLACES = 29, 12
 
@@ -63,7 +76,10 @@ def bert(padded: bool) -> float:
         for linear, (weight, bias) in zip((heads.query, heads.key, heads.value), parts, strict=True):
             linear.weight.copy_(weight)
             linear.bias.copy_(bias)
-        pairs += [(other.attention.output.dense, mine.attention.out), (other.attention.output.LayerNorm, mine.norm_1)]
+        pairs += [
+            (other.attention.output.dense, mine.attention.out),
+            (other.attention.output.LayerNorm, mine.norm_1),
+        ]
         pairs += [(other.intermediate.dense, mine.fc_in), (other.output.dense, mine.fc_out)]
         pairs += [(other.output.LayerNorm, mine.norm_2)]
     for other, mine in pairs:
@@ -82,7 +98,10 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     pairs = {  # what no shape of a weight tells
         "n_heads": (theirs.n_head, model.cfg.n_heads),
         "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
-        "activation_function": ("gelu_new" if kind == "gelu_pytorch_tanh" else kind, "gelu_new"),  # two names of one
+        "activation_function": (
+            "gelu_new" if kind == "gelu_pytorch_tanh" else kind,
+            "gelu_new",
+        ),  # two names of one
     }
     for name, (expected, found) in pairs.items():
         require(expected == found, f"{name}: the GPT-2 has {expected}, this model {found}")
@@ -91,7 +110,10 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     copies = [(source.ln_f, model.ln_f)]
     for theirs, ours in zip(source.h, model.blocks, strict=True):
         copies += [(theirs.ln_1, ours.ln_1), (theirs.ln_2, ours.ln_2)]
-        copies += [(theirs.attn.c_attn, ours.attention.qkv), (theirs.attn.c_proj, ours.attention.out)]
+        copies += [
+            (theirs.attn.c_attn, ours.attention.qkv),
+            (theirs.attn.c_proj, ours.attention.out),
+        ]
         copies += [(theirs.mlp.c_fc, ours.fc_in), (theirs.mlp.c_proj, ours.fc_out)]
     for theirs, ours in copies:
         ours.weight.copy_(theirs.weight.T if isinstance(ours, nn.Linear) else theirs.weight)
@@ -103,7 +125,14 @@ def gpt2() -> float:
     import transformers
 
     tokens_BT, _ = texts()
-    sizes = dict(vocab_size=VOCABULARY, n_positions=PLACES, n_embd=16, n_layer=3, n_head=4, initializer_range=0.3)
+    sizes = dict(
+        vocab_size=VOCABULARY,
+        n_positions=PLACES,
+        n_embd=16,
+        n_layer=3,
+        n_head=4,
+        initializer_range=0.3,
+    )
     config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation="eager")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -147,7 +176,10 @@ def parity_study(libraries: Sequence[str]) -> Study:
     """The largest difference of every part from its library's. ConfigError for a library that is not installed."""
     found = [(library, *part) for library in libraries for part in PARTS[library].items()]
     rows = [{"library": library, "part": part, "difference": compare()} for library, part, compare in found]
-    return {"largest_difference": max(row["difference"] for row in rows), "properties": properties()}, columns(rows)
+    return {
+        "largest_difference": max(row["difference"] for row in rows),
+        "properties": properties(),
+    }, columns(rows)
 
 
 # --- Masked batches --------------------------------------------------------------------------------------------------
@@ -179,7 +211,10 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[
 
     A drawn token equals the old one once in as many as may be drawn, so that kept ones are a little more.
     """
-    ordinary_BT, selected_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special)), batch.selected_BT
+    ordinary_BT, selected_BT = (
+        ~torch.isin(tokens_BT, torch.tensor(masking.special)),
+        batch.selected_BT,
+    )
     masked_BT, same_BT = batch.inputs_BT == masking.mask_token, batch.inputs_BT == tokens_BT
     same = DRAWN / len(masking.ordinary())
     found = []
@@ -192,7 +227,16 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[
         of, count = hits.numel(), int(hits.sum())
         spread = (of * share * (1 - share)) ** 0.5
         sigmas = (count - of * share) / spread if spread else 0.0
-        found.append(dict(rate=rate, count=count, of=of, share=count / max(1, of), nominal=share, sigmas=sigmas))
+        found.append(
+            dict(
+                rate=rate,
+                count=count,
+                of=of,
+                share=count / max(1, of),
+                nominal=share,
+                sigmas=sigmas,
+            )
+        )
     return found
 
 

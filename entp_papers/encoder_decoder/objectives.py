@@ -27,7 +27,14 @@ from entp_lib.tasks import Text
 from entp_lib.tasks.base import draw_on_side, generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
-from entp_papers.encoder_decoder.parts import Masking, appended_mask, full_states, mask_tokens, masked_loss, prefix_loss
+from entp_papers.encoder_decoder.parts import (
+    Masking,
+    appended_mask,
+    full_states,
+    mask_tokens,
+    masked_loss,
+    prefix_loss,
+)
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
@@ -71,7 +78,13 @@ class ObjectiveConfig:
     def model(self) -> ModelConfig:
         """The backbone: a masked model has ENTP's weights and reads a whole window at a time."""
         name = "decoder" if self.objective == "causal" else "entp"
-        shape = (self.n_layers, self.n_heads, self.width, self.masking.vocab_size, self.task.context + 1)
+        shape = (
+            self.n_layers,
+            self.n_heads,
+            self.width,
+            self.masking.vocab_size,
+            self.task.context + 1,
+        )
         return ModelConfig(name, *shape, positions=self.positions)
 
 
@@ -105,7 +118,12 @@ def train(
     optimizer = make_optimizer(model, schedule)
     shown = windows(setting.task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
     curves: dict[str, list] = {"step": [], "train_loss": [], "next_token_loss": []}
-    spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}  # the last two since the curves' point
+    spent = {
+        "token_forwards": 0,
+        "cpu_seconds": 0.0,
+        "loss": 0.0,
+        "steps": 0,
+    }  # the last two since the curves' point
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
         window_BW, scored_BT = windows(setting.task, schedule.batch_size, "objectives", data_seed, step)
@@ -179,7 +197,10 @@ def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
     single /= single.sum()
     pairs = (pairs + 5 * single) / (pairs.sum(1, keepdims=True) + 5)  # pairs that never came as single tokens
     before, after = window_BW[:, :-1].numpy(), window_BW[:, 1:].numpy()
-    return {"unigram": float(-np.log(single[after]).mean()), "bigram": float(-np.log(pairs[before, after]).mean())}
+    return {
+        "unigram": float(-np.log(single[after]).mean()),
+        "bigram": float(-np.log(pairs[before, after]).mean()),
+    }
 
 
 def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
@@ -217,7 +238,14 @@ class Pointer(nn.Module):
 
 
 def fine_tuned(
-    model: Transformer, learned: Labelled, tested: Labelled, *, epochs: int, lr: float, batch_size: int, seed: int
+    model: Transformer,
+    learned: Labelled,
+    tested: Labelled,
+    *,
+    epochs: int,
+    lr: float,
+    batch_size: int,
+    seed: int,
 ) -> float:
     """Share of the tested windows whose misprint has the largest score, after learning all weights; rate falls to 0."""
     pointer = Pointer(model, seed_from("score", seed)).train()
@@ -248,7 +276,10 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     task = chosen.task
     shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]
     by_position_T = next_token_losses(chosen, model, shown_BW).double().mean(0)
-    middle_B, few_BW = middle_losses(chosen, model, shown_BW).double(), shown_BW[: chosen.candidates]
+    middle_B, few_BW = (
+        middle_losses(chosen, model, shown_BW).double(),
+        shown_BW[: chosen.candidates],
+    )
     tried = chosen.objective == "causal" and len(few_BW)
     metrics: dict[str, Any] = {
         "next_token_loss": float(by_position_T.mean()),
@@ -268,5 +299,8 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed)
     for name, start in starts.items():
         metrics[name] = fine_tuned(start, learned, tested, **options)
-    curves |= {"prefix": list(range(1, len(by_position_T) + 1)), "loss_by_prefix": by_position_T.tolist()}
+    curves |= {
+        "prefix": list(range(1, len(by_position_T) + 1)),
+        "loss_by_prefix": by_position_T.tolist(),
+    }
     return metrics, curves

@@ -23,7 +23,10 @@ from entp_lib.relations import masked, relations_of
 from entp_lib.validation import require
 
 IGNORED = -100  # of labels: no loss here
-MASKED, DRAWN = 0.8, 0.1  # of the selected tokens: become the mask token, become another; the others stay
+MASKED, DRAWN = (
+    0.8,
+    0.1,
+)  # of the selected tokens: become the mask token, become another; the others stay
 
 # --- Layers ----------------------------------------------------------------------------------------------------------
 
