@@ -186,7 +186,7 @@ def two_measures(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def same_with_one_layer(records: Sequence[Record]) -> bool | None:
-    """Whether a decoder and ENTP of one layer gave the same counts and losses throughout; None without both."""
+    """Compare all counts and losses of a decoder and ENTP of one layer; None without both."""
     both = [record.metrics | record.curves for record in select(records, part="one_layer")]
     if len(both) < 2:
         return None

@@ -217,11 +217,14 @@ def recall_by_size(triplets: pd.DataFrame, tier: str, names: Sequence[str]) -> O
     sizes = ", ".join(f"{size:,}" for size in shares.index)
     seen = f"{', '.join(f'{share:.3f}' for share in shares)} of {sizes} triplets"
     if exceeds(shares.min(), 0.999):
-        verdict, why = "uninformative", "every set is recalled whole"
+        verdict = "uninformative"
+        why = "every set is recalled whole"
     elif exceeds(0, shares.diff().dropna()).all():
-        verdict, why = "same direction", ""
+        verdict = "same direction"
+        why = ""
     else:
-        verdict, why = "not reproduced", ""
+        verdict = "not reproduced"
+        why = ""
     return Observation("CT-table-3", verdict, tier, why, seen, described["seed"].nunique(), names)
 
 
