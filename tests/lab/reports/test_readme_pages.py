@@ -114,12 +114,14 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     for name in ("ledger", "front", "findings_page", "ledger_page", "costs_page", "deviations_page"):
         monkeypatch.setattr(f"entp_lab.report.{name}", lambda _: "made")
+    monkeypatch.setattr("entp_lab.coverage.page", lambda _: "made")
     assert report.outdated() == [
         "README.md",
         "docs/findings.md",
         "docs/costs.md",
         "docs/ledger.md",
         "docs/deviations.md",
+        "docs/coverage.md",
     ]
     report.write()
     assert report.outdated() == [] and "made" in (tmp_path / "README.md").read_text()
