@@ -30,12 +30,12 @@ A setting that a paper does not state is left out. *Since* is the day on which t
 
 
 def page(table: pd.DataFrame) -> str:
-    """The page as Markdown, for a ledger."""
+    """Return the page as Markdown, for a ledger."""
     return f"{HEAD}{markdown_table(from_papers(table))}\n\n{read_text(DESIGNS)}"
 
 
 def from_papers(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting in which papers' empirical claims were tried: claims, difference, reason, first day.
+    """Return a row for each setting in which papers' empirical claims were tried: claim, difference, reason, day.
 
     ConfigError for an experiment whose reason is missing.
     """
