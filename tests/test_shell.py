@@ -239,7 +239,7 @@ def test_python_is_searched_past_stubs_and_old_ones(bare, tmp_path):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff, a mypy, a pytest, an import-linter, other processors that print how they are called."""
+    """The shared project with a ruff, a mypy, a pytest, an import-linter, other processors: they print their calls."""
     for name in ("ruff", "mypy", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)

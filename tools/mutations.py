@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import matplotlib  # noqa: F401 - loaded here, so that no test has to
@@ -242,15 +243,23 @@ def run_test(folder: Path, test: str) -> int:
     """Return pytest's exit status in a process that has only the method still to import."""
     child = os.fork()
     if not child:
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.chdir(folder)
-        sys.path.insert(0, str(folder))
-        sys.dont_write_bytecode = True
-        settings.register_profile("no shrinking", phases=(Phase.explicit, Phase.generate))
-        settings.load_profile("no shrinking")
-        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *test.split()]))
+        status = 4
+        try:
+            log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.chdir(folder)
+            sys.path.insert(0, str(folder))
+            sys.dont_write_bytecode = True
+            settings.register_profile("no shrinking", phases=(Phase.explicit, Phase.generate))
+            settings.load_profile("no shrinking")
+            status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *test.split(maxsplit=2)])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
