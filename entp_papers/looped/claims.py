@@ -254,7 +254,7 @@ def on_printed_range(ranges: Record, function: str, bound: float) -> Outcome:
     rows = pd.DataFrame(ranges.curves).query("function == @function")
     small = (rows["heads"] <= rows["m"]).all() and rows["layers"].max() <= 3
     worst = rows["scaled"].max()
-    evidence = f"constant of at most {worst:.1f} for x up to {rows['largest_x'].max():.0e}"
+    evidence = f"constant of at most {worst:.1f} for x up to e^{rows['log_of_largest'].max():.0f}"
     return Outcome(small and worst <= bound, evidence)
 
 

@@ -1,5 +1,7 @@
 """Lemmas 12, 13 and 15 on a single head, and Corollary 6: sums of sigmoids in the width."""
 
+import math
+
 import numpy as np
 import torch
 from numpy import ndarray
@@ -149,6 +151,6 @@ def ranges_study(terms: list[int], points: int) -> Study:
             found = stack.apply(a, torch.zeros_like(a))[:, 0, 0].numpy()
             error = largest(found - exact(x))
             row = {"function": name, "m": m, "layers": stack.size()["layers"]}
-            row |= {"heads": stack.size()["heads"], "largest_x": largest(x), "error": error}
-            rows.append(row | {"scaled": error * scale})
+            row |= {"heads": stack.size()["heads"], "log_of_largest": math.log(largest(x))}
+            rows.append(row | {"error": error, "scaled": error * scale})
     return {}, columns(rows)
