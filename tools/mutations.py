@@ -253,7 +253,16 @@ def run_test(folder: Path, test: str) -> int:
             sys.dont_write_bytecode = True
             settings.register_profile("no shrinking", phases=(Phase.explicit, Phase.generate))
             settings.load_profile("no shrinking")
-            status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *test.split(maxsplit=2)])
+            options = [
+                "-qx",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+                "-W",
+                "ignore::pytest.PytestAssertRewriteWarning",
+            ]
+            status = pytest.main([*options, *test.split(maxsplit=2)])
         except BaseException:
             traceback.print_exc()
         finally:

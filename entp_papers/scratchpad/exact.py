@@ -148,7 +148,7 @@ def mixed_batch_study(schemes: Sequence[str], examples: int, batches: int) -> St
             mixed = [*plain, *(duplicate_states(text) for text in texts)]
             model = random_model("decoder", scheme, seed)
             alone_NV, together_NV = (
-                model(batch.inputs_BT, batch.scored_BT, **batch.relations())
+                model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
                 for batch in (batch_of(plain), batch_of(mixed))
             )
             worst = max(worst, largest(alone_NV, together_NV[: len(alone_NV)]))
