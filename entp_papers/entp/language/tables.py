@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import RunConfig
-from entp_lab.frames import by_position, curves, gap_table, paired, select
+from entp_lab.frames import by_position, curves, paired, select
 from entp_lab.plans import TWINS
-from entp_lab.statistics import reaches, to_figures
+from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Text
@@ -137,26 +137,6 @@ def prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
 def mean_by_run(losses: pd.DataFrame) -> pd.DataFrame:
     """Mean loss of each run over the prefix lengths that ``losses`` has."""
     return losses.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
-
-
-def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
-    """Table 8's schedule at shorter and at longer prefixes, a row each, at equal steps.
-
-    Mean final loss of decoder and ENTP, decoder − ENTP with its paired 95 % interval, and what bigrams
-    and trigrams have there, if they were counted. ``records``: with those of counts.
-    """
-    counts, rows = counted_losses(records), {}
-    found = by_position(select(trained(records), schedule=TABLE_8), "loss")
-    for longer, part in found.groupby(found["position"] >= FROM_POSITION):
-        lengths, losses = part["position"], mean_by_run(part)
-        means = losses.groupby("arm")["loss"].mean()
-        values = paired(losses, "loss", *TWINS)
-        row = {"decoder": means["decoder"], "ENTP": means["entp"]}
-        row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
-        row |= {k: counts[f"{k}, {RANGES[longer]}"].mean() for k in ("bigram", "trigram") if len(counts)}
-        rows[f"{lengths.min()} to {lengths.max()}"] = row
-    found = pd.DataFrame.from_dict(rows, orient="index").rename_axis("prefix lengths")
-    return found.map(to_figures, decimals=4)
 
 
 def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
