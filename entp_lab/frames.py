@@ -11,9 +11,7 @@ import pandas as pd
 
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
-from entp_lab.changes import texts
 from entp_lab.configs import ON_CPU
-from entp_lab.measurements import Level
 from entp_lab.plans import PlannedRun
 from entp_lab.statistics import exceeds, mean_interval, value_at
 from entp_lab.store import Record
@@ -122,12 +120,6 @@ def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, wit
     return (wide[first] - wide[second]).unstack(within).dropna(axis=1, how="all")
 
 
-def levels(table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float) -> tuple[Level, ...]:
-    """A ``Level`` for each arm of a comparison, of means over seeds; ``scale``: floor, ceiling and distance."""
-    means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
-    return tuple(Level(float(score), **scale) for score in means)
-
-
 def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
     """A row for each set of paired differences: mean, 95 % interval, pairs without NaN, how many above zero."""
     rows = {}
@@ -185,13 +177,12 @@ def published(paper: str, table: str) -> pd.DataFrame:
 
 
 def describe(records: Sequence[Record]) -> str:
-    """Tier, seeds, task, model and schedule of runs that share them, in two lines; ``changes`` of a notebook before."""
+    """Describe tier, seeds, task, model and schedule of runs that share them, in two lines."""
     config, seeds = records[0].config, len({r.config.model_seed for r in records})
     shape, train, task = config.model, config.train, config.task_params or "with its own defaults"
-    changed = "".join(f"changed: {text}\n" for text in texts(records))
     rate = f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
     return (
-        f"{changed}tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n{shape.n_layers} layers, "
+        f"tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n{shape.n_layers} layers, "
         f"{shape.n_heads} heads, width {shape.width}; {train.steps} steps of {train.batch_size} sequences, {rate}"
     )
 

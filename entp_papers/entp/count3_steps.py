@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import training_operations
-from entp_lab.comparisons import measured
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import published, select
-from entp_lab.measurements import Measurement
+from entp_lab.measurements import Measurement, measured
 from entp_lab.plans import TWINS, PlannedRun, planned, run_of, with_seed, with_train
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig
@@ -274,9 +273,9 @@ def measure_end(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-ALONE, TITLE = dict(changeable=False), "Count3: where ENTP might part from the decoder"
-COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, seeded=False, **ALONE)
+TITLE = "Count3: where ENTP might part from the decoder"
+COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, seeded=False)
 TITLE = "Count3 beyond the pairless bound: who needs fewer steps"
-COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end, **ALONE)
+COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end)
 TITLE = "Count3 of length 16 to its end: even n and whole sequences"
-COUNT3_WHOLE = Experiment("count3_whole", 1, TITLE, "03_count3", plan_whole, no_claims, **ALONE)
+COUNT3_WHOLE = Experiment("count3_whole", 1, TITLE, "03_count3", plan_whole, no_claims)

@@ -263,7 +263,6 @@ CHART = "application/vnd.vegalite.v5+json"
 
 def png(figure) -> bytes:
     """A figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
-    figures.round_drawn(figure)
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=90)
     with Image.open(drawn) as image:

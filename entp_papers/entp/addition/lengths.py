@@ -7,11 +7,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from entp_lab.comparisons import measured
 from entp_lab.configs import ON_CPU
 from entp_lab.experiment import Experiment
-from entp_lab.frames import levels, paired, select
-from entp_lab.measurements import Measurement
+from entp_lab.frames import paired, select
+from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.plans import TWINS, Tier
 from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Record
@@ -93,4 +92,4 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 OF_TIER, EVERY_170 = {tier: (setting,) for tier, setting in TIERS.items()}, dict(longer_eval_every={"overnight": 170})
 PLAN = partial(sums.runs_of, "addition_lengths", "long_addition", OF_TIER, **EVERY_170)
 TITLE = "Addition beyond the trained lengths"
-LENGTHS = Experiment("addition_lengths", 2, TITLE, "07_addition", PLAN, measure, changeable=False)
+LENGTHS = Experiment("addition_lengths", 2, TITLE, "07_addition", PLAN, measure)
