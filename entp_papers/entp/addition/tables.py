@@ -4,22 +4,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lab.frames import curves, gap_table, published, select, summary
+from entp_lab.frames import curves, published, select
 from entp_lab.plans import TWINS
 from entp_lab.statistics import mean_interval, to_figures, welch_interval
 from entp_lab.store import Record
-from entp_papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores, to_999
+from entp_papers.entp.addition.experiment import ARMS, chosen, gaps, scores, to_999
 
 ENDS = ("", ", low", ", high")
-
-
-def paired_tests(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
-    """``gap_table`` of ``gaps`` by size and pooled: above zero is where ENTP is ahead."""
-    found, left = gaps(table, first), gaps(comparable(table, first), first)
-    columns = {f"{n:,}": values.dropna() for n, values in found.items()}
-    name = "all sizes" if len(left.columns) in (0, len(columns)) else "sizes that compare"
-    columns[name] = pooled(left if len(left.columns) else found)
-    return gap_table(columns).rename_axis("n_train").round(4)
 
 
 def authors_seen_runs(model: str = "small") -> pd.DataFrame:
@@ -105,16 +96,3 @@ def curves_of(records: Sequence[Record]) -> pd.DataFrame:
     """``curves`` with the validation error of whole answers."""
     course = curves(records)
     return course.assign(error=1 - course["sequence_accuracy"])
-
-
-def costs(records: Sequence[Record]) -> pd.DataFrame:
-    """Mean multiply-adds and training seconds of a run by model and arm, and both as multiples of the decoder's.
-
-    The multiples are of the decoder on the same format and size, averaged over those that an arm has.
-    """
-    costs, by = ["multiply_adds", "train_seconds"], ["model", "format", "n_train"]
-    alike = summary(records).groupby([*by, "arm"], sort=False)[costs].mean()
-    times = alike / alike.xs("decoder", level="arm").reindex(alike.index.droplevel("arm")).to_numpy()
-    means, times = (found.groupby(["model", "arm"], sort=False).mean() for found in (alike, times))
-    found = means.map(to_figures, decimals=1).join(times.round(2).add_suffix(", times the decoder's"))
-    return found.rename(columns=lambda name: name.replace("multiply_adds", "multiply-adds").replace("_", " "))

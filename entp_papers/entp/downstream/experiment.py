@@ -14,7 +14,7 @@ import pandas as pd
 
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import Experiment
-from entp_lab.frames import gap_table, paired, published, select
+from entp_lab.frames import paired, published, select
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
@@ -137,12 +137,6 @@ def chain_of(group: str) -> int:
 def gaps(table: pd.DataFrame, protocol: str, column: str) -> pd.Series:
     """Decoder − ENTP in a column of ``errors``, paired by seed."""
     return paired(table[table["protocol"] == protocol], column, *TWINS)
-
-
-def paired_tests(table: pd.DataFrame) -> pd.DataFrame:
-    """``gap_table`` of decoder − ENTP by protocol and kind of error, from a table of ``errors``."""
-    columns = (PUBLISHED, "last evaluation", FAIR, f"{FAIR}, trained lengths")
-    return gap_table({(p, c): gaps(table, p, c) for p in table["protocol"].unique() for c in columns})
 
 
 def authors_tests() -> pd.DataFrame:

