@@ -65,7 +65,7 @@ def verify(record: Record, store: Store, on_step: Callable[[int], None] | None =
         if here:
             computed = compute_again(record, store, on_step)
         else:
-            with arithmetic.for_new_processes(asked), worker_processes() as start:
+            with arithmetic.for_new_processes(asked), worker_processes([]) as start:
                 computed = start().submit(compute_again, record, store).result()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
