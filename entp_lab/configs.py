@@ -7,7 +7,7 @@ can name the record. Time limits, devices and thread counts are not part of it.
 import hashlib
 import re
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from entp_lab.registry import resumable
@@ -108,15 +108,16 @@ def parameters_of(config: RunConfig | StudyConfig) -> str:
 def config_id(config: RunConfig | StudyConfig, version: int) -> str:
     """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
     known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
-    if version not in known:
+    key = (version, repr(getattr(config, parameters_of(config))))  # a dictionary, which may have changed since
+    if key not in known:
         text = canonical_json({"config": plain(config), "version": version})
-        known[version] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return known[version]
+        known[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return known[key]
 
 
 def family(config: RunConfig | StudyConfig) -> str:
     """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
+    found = plain(config) | {"model_seed": 0, "data_seed": 0, "start_from": ""}
     own = parameters_of(config)
-    fresh = {"start_from": ""} if isinstance(config, RunConfig) else {}
-    params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
-    return canonical_json(plain(replace(config, **{own: params}, **fresh, model_seed=0, data_seed=0)))
+    found[own] = {name: value for name, value in found[own].items() if not name.endswith("seed")}
+    return canonical_json(found)

@@ -146,7 +146,8 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
     if device.startswith("cuda"):
         del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
     record = Record(config.experiment, version, config, metrics, curves, where, status)
-    if model is not None:  # before the record, so that a complete one never lacks its weights
+    if isinstance(config, RunConfig) and model is not None:
+        # before the record, so that a complete one never lacks its weights
         save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
     return Record.from_json(record.to_json())  # as it is stored, so that new and reused ones are equal
 
@@ -363,7 +364,8 @@ def ended(
                     waiting.append(i)
                     idle = idle or ([] if running else [start()])
             done, _ = cf.wait(running, POLL_SECONDS, cf.FIRST_COMPLETED)
-            for future in done:
+            while done:
+                future = done.pop()
                 i, worker = running.pop(future)
                 killed = isinstance(future.exception(), cf.BrokenExecutor)
                 if killed and (idle or running):
@@ -373,7 +375,7 @@ def ended(
                 idle.append(start() if killed else worker)
                 meter.update(ended=calls[i][PLACE])
                 yield i, future
-            done = future = None  # a future holds its result
+                del future  # which holds a result
             meter.update()
     finally:
         for future in running:
@@ -455,9 +457,12 @@ def worker_processes(steps_made: MutableSequence[float]) -> Iterator[Callable[[]
 def begin_worker(steps_made: MutableSequence[float]) -> None:
     """Have this process write its runs' steps to ``steps_made``, and end with the one that started it."""
 
+    parent = multiprocessing.parent_process()
+
     def leave() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
+        if parent is not None:
+            parent.join()
+            os._exit(1)
 
     progress.ON_STEP[:] = [steps_made.__setitem__] if steps_made else []
     threading.Thread(target=leave, daemon=True).start()

@@ -117,7 +117,7 @@ PROVENANCE = {
     **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
     **{"versions": dict[str, Any], "dirty": bool | None, "multiplies_bf16": bool},
 }
-TRAINED = {"loss": float | None, "sequences": int, "baseline": dict[str, Any]}
+TRAINED: dict[str, Any] = {"loss": float | None, "sequences": int, "baseline": dict[str, Any]}
 TRAINED |= {"position": list, "loss_by_position": list}
 ALWAYS = ("commit", "started", "device", "threads", "versions", "wall_seconds")
 CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
