@@ -94,6 +94,17 @@ def task_names() -> list[str]:
     return [*TASKS, *OTHER_TASKS]
 
 
+def task_name(task: "Task") -> str | None:
+    """Return the name that records carry for a task's class; None for a class that is no task of the project."""
+    from entp_lib.tasks import TASKS
+
+    kind = type(task)
+    place = f"{kind.__module__}:{kind.__name__}"
+    names = [name for name in TASKS if TASKS[name] is kind]
+    names += [name for name, known in OTHER_TASKS.places.items() if known == place]
+    return names[0] if names else None
+
+
 def build_task(name: str, params: dict[str, Any]) -> "Task":
     """Return the task of this name, of whichever room; ConfigError names what does not fit."""
     from entp_lib.tasks import TASKS

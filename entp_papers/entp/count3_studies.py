@@ -209,7 +209,7 @@ def probe_table(records: Sequence[Record]) -> pd.DataFrame:
     return rows.groupby("arm", sort=False)[columns].mean()
 
 
-ALONE, TITLE = dict(changeable=False), "Count3 at length 24: how much of what is scored has come up in training"
-COUNT3_REPEATS = Experiment("count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False, **ALONE)
+TITLE = "Count3 at length 24: how much of what is scored has come up in training"
+COUNT3_REPEATS = Experiment("count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False)
 TITLE = "Do models of Count3 use the shortcut that looks at no pair?"
-COUNT3_PROBE = Experiment("count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED, **ALONE)
+COUNT3_PROBE = Experiment("count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED)
