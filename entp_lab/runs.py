@@ -22,13 +22,7 @@ import torch
 
 from entp_lab import progress, ranks, stopping
 from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, config_id
-from entp_lab.provenance import (
-    available_cores,
-    keep_freed_memory,
-    peak_memory,
-    provenance,
-    reset_peak_memory,
-)
+from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
 from entp_lab.registry import STUDIES, task_module
 from entp_lab.resume import CURRENT, Checkpoint, train_run
 from entp_lab.stopping import Cut
@@ -89,8 +83,7 @@ def run(
             stop,
             on_step,
         )
-        keep_freed_memory()
-        reset_peak_memory(device)
+        prepare_memory(device)
         token = CURRENT.set(checkpoint)
         threads_before = torch.get_num_threads()
         torch.set_num_threads(threads)
