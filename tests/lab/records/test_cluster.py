@@ -119,6 +119,6 @@ def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch)
 @dask
 def test_a_worker_that_does_not_see_the_results_says_so(workers, small_run, store, tmp_path):
     with cluster.connected(workers.scheduler_address) as executor:
-        future = executor.submit(execute, small_run(), 1, str(tmp_path / "elsewhere"), 0, None, False, None)
+        future = executor.submit(execute, small_run(), 1, 0, {"store": Store(tmp_path / "elsewhere", read_only=False)})
         with pytest.raises(ConfigError, match="does not see .*: all need the results on one disk"):
             future.result()
