@@ -30,7 +30,7 @@ EQUAL_STEPS = "equal steps"
 
 
 def short(statement: str, width: int = 52, lines: int = 2) -> str:
-    """A claim's statement without what stands in brackets, on at most ``lines`` of ``width`` characters."""
+    """Return a claim's statement without what stands in brackets, on at most ``lines`` of ``width`` characters."""
     plain = re.sub(r"\s*(\([^()]*\)|\[[^\]]*\])", "", statement)
     return textwrap.fill(plain, width, max_lines=lines, placeholder=" …")
 
@@ -43,7 +43,7 @@ def by_task(ledger: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def forest(ledger: pd.DataFrame) -> Figure:
-    """The ledger's rows with a value, by task: mean and interval coloured by verdict, the paper's value a cross."""
+    """Draw the ledger's rows with a value, by task: mean and interval coloured by verdict, a cross for the paper's."""
     tasks = by_task(ledger)
     heights = [len(part) + 1.2 for part in tasks.values()]
     fig, axes = panels(1, max(len(tasks), 1), width=8.5, height=0.36 * max(sum(heights), 3) / max(len(tasks), 1),

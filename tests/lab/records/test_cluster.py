@@ -38,6 +38,7 @@ def test_an_address_where_nobody_listens_is_a_line(small_run, store, address, mo
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
     """A scheduler and two worker processes, which write a checkpoint after every step."""
+    import dask.config as dask_config
     import distributed
 
     folder = tmp_path_factory.mktemp("workers")
@@ -46,7 +47,8 @@ def workers(tmp_path_factory):
         host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50, local_directory=str(folder)
     )
     own |= dict(preload=[str(folder / "preload.py")], scheduler_kwargs={"allowed_failures": 1})
-    with distributed.LocalCluster(2, threads_per_worker=1, **own) as started:
+    patient = dask_config.set({"distributed.comm.timeouts.connect": "240s"})  # on a busy machine a worker starts slowly
+    with patient, distributed.LocalCluster(2, threads_per_worker=1, **own) as started:
         started.wait_for_workers(2, timeout=240)
         yield started
 
