@@ -23,7 +23,7 @@ import torch
 from entp_lab import progress, ranks, stopping
 from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, config_id
 from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
-from entp_lab.registry import STUDIES, task_module
+from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, train_run
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store, is_complete
@@ -162,7 +162,7 @@ def modules_of(config: Config) -> list[str]:
     """Return the modules that computing ``config`` begins with."""
     if isinstance(config, StudyConfig):
         return [STUDIES.places.get(config.study, "").partition(":")[0]]
-    return ["entp_lab.resume", task_module(config.task)]
+    return ["entp_lab.resume", task_class(config.task).__module__]
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
