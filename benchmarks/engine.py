@@ -28,7 +28,7 @@ import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
 from entp_lab import arithmetic
-from entp_lab.provenance import available_cores, device_name, keep_freed_memory, trim_memory
+from entp_lab.provenance import available_cores, device_name, prepare_memory
 from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
@@ -129,8 +129,7 @@ def growth(step: Callable[[], None], device: str) -> float | None:
         step()
         return torch.cuda.max_memory_allocated() - before
     try:
-        trim_memory()
-        Path("/proc/self/clear_refs").write_text("5")
+        prepare_memory(device)
         before = resident("VmRSS")
         step()
         return resident("VmHWM") - before
@@ -371,7 +370,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=available_cores())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    keep_freed_memory()  # as training does
+    prepare_memory("cpu")  # as training does
     rows = []
     if options.device == "cpu":
         names, batch = options.paper or list(PAPER), options.batch

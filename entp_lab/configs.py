@@ -108,10 +108,11 @@ def parameters_of(config: RunConfig | StudyConfig) -> str:
 def config_id(config: RunConfig | StudyConfig, version: int) -> str:
     """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
     known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
-    if version not in known:
+    key = (version, repr(getattr(config, parameters_of(config))))  # a dictionary, which may have changed since
+    if key not in known:
         text = canonical_json({"config": plain(config), "version": version})
-        known[version] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return known[version]
+        known[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return known[key]
 
 
 def family(config: RunConfig | StudyConfig) -> str:
