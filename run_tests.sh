@@ -18,7 +18,6 @@ trap 'exit 130' INT # without it Ctrl-C would end one step and start the next
 
 export ENTP_RECORDS=read-only ENTP_LIVE=short TQDM_DISABLE=1
 for name in "${!GIT_@}"; do unset "$name"; done # inside of a hook they are of the repository that is committed to
-unset MPLBACKEND # notebooks show their figures inline, and a backend that is set would keep them from it
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the cores are taken by pytest's processes
 
 table='' passed=0 failed=0

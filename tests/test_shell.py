@@ -178,7 +178,7 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
         f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
         f"file:///a mine /x,/y {common} -r requirements.txt",
     ]
-    calls = [call.split("-check ")[1] for call in pretended.pip_calls] if fails else []
+    calls = [call.split("--root ")[1].strip() for call in pretended.pip_calls] if fails else []
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
@@ -193,6 +193,46 @@ def test_no_network(project):
     line = project.refusal(**unreachable)
     assert "no network" in line and "package index" in line and "my project/.venv/install.log" in line
     assert not project.stamp.exists()
+
+
+def test_a_missing_library_of_pips_own_is_named(project):
+    project.require("no-such-package==1")
+    proxy = {"ALL_PROXY": "socks5://127.0.0.1:9", "HTTPS_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
+    line = project.refusal(PIP_INDEX_URL="https://127.0.0.2/simple", PIP_NO_INDEX="", PIP_RETRIES=0, **proxy)
+    assert "Missing dependencies for SOCKS support" in line
+
+
+@pytest.mark.parametrize("place", ["variables", "configuration"])
+def test_pips_own_place_for_packages_is_not_ours(project, tmp_path, place):
+    """``--user`` or another folder would end in an error, or in an environment without packages."""
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[install]\ntarget = {tmp_path}\nuser = true\n" if place == "configuration" else "")
+    variables = {"PIP_USER": "1", "PIP_TARGET": str(tmp_path)} if place == "variables" else {}
+    project.require(f"# another, for {place}")
+    done = project.run(PIP_CONFIG_FILE=config, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "__main__.py|run" in done.stdout and list(tmp_path.iterdir()) == [config]
+
+
+USERS = {
+    "PYTHONPATH": "/elsewhere",
+    "PYTHONHOME": "/elsewhere",
+    "PYTHONWARNINGS": "error",
+    "PYTHONSTARTUP": "/elsewhere.py",
+    "PYTHONOPTIMIZE": "2",
+    "JUPYTER_PATH": "/elsewhere",
+    "MATPLOTLIBRC": "/elsewhere",
+    "IPYTHONDIR": "/elsewhere",
+}
+
+
+def test_a_users_own_settings_do_not_reach_what_the_scripts_start(pretended):
+    """A foreign numpy, another kernel, warnings as errors: each of them broke a cell, or all."""
+    show = f"import os; print(*(os.environ.get(name) for name in {list(USERS)!r}), sep='|')"
+    (pretended.root / "entp_lab" / "__main__.py").write_text(show)
+    *removed, style, profile = pretended.run(**USERS).stdout.strip().splitlines()[-1].split("|")
+    assert removed == ["None"] * 6
+    assert style == os.devnull and profile == str(pretended.root / ".venv" / "ipython")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
@@ -278,13 +318,5 @@ def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
 def test_help_needs_no_environment(bare):
     for flag in ("--help", "-h"):
         done = bare.run("--only", "03", flag)
-        assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("__main__.py|run|--help\n")
+        assert (done.returncode, done.stderr) == (0, "") and "--lab" in done.stdout and "PYTHON=" in done.stdout
     assert not (bare.root / ".venv").exists()
-
-
-def test_help_needs_no_packages():
-    """The command line's help is Python's own library and this one."""
-    command = [PYTHON, "-ISc", "import sys; sys.path.insert(0, '.'); from entp_lab.cli import main; main()"]
-    done = subprocess.run([*command, "run", "--help"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "--time-limit" in done.stdout
