@@ -55,7 +55,8 @@ def spoiled_by_mask(record: Record) -> Figure:
     sns.barplot(x=layers, y=spoiled, color=figures.PALETTE["decoder"], label="the last token", **bars)
     sns.barplot(x=layers, y=spoiled - last, color="#80B8D8", label="earlier tokens", **bars)
     ax.axhline(len(trace["tokens"]), color="grey", lw=0.8, ls=":", label="all tokens")
-    ax.set(xlabel="layer", ylabel="tokens with another state", title="A causal mask spoils earlier tokens at once, the last in layer 10")
+    ax.set(xlabel="layer", ylabel="tokens with another state")
+    ax.set_title("A causal mask spoils earlier tokens at once, the last in layer 10")
     figures.legend(fig)
     return fig
 
