@@ -73,7 +73,7 @@ def random_model(
 
 def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Sum the losses over the counted tokens, in nats, and take the gradient by every parameter."""
-    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.relations())
+    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
     loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
     gradients = torch.autograd.grad(loss, tuple(model.parameters()), materialize_grads=True)
     return loss.detach(), gradients
@@ -153,7 +153,7 @@ def mixed_batch_study(schemes: Sequence[str], examples: int, batches: int) -> St
             mixed = [*plain, *(duplicate_states(text) for text in texts)]
             model = random_model("decoder", scheme, seed)
             alone_NV, together_NV = (
-                model(batch.inputs_BT, batch.scored_BT, **batch.relations())
+                model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
                 for batch in (batch_of(plain), batch_of(mixed))
             )
             worst = max(worst, largest(alone_NV, together_NV[: len(alone_NV)]))
