@@ -19,9 +19,10 @@ from torch import Tensor
 from entp_lab.studies import Study, largest, scale_up
 from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
+from entp_lib.decoding import Cache, IncrementalDecoder, cached_logits, generate, sampling_probabilities
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder.beams import beam_search
 from entp_papers.encoder_decoder.parts import (
     IGNORED,
     Masking,
@@ -46,7 +47,7 @@ def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Ten
 
 def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
     """Compute logits (B, V) after the last token from nothing."""
-    return Stepper(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
+    return IncrementalDecoder(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
 
 
 def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:
@@ -181,16 +182,16 @@ def filter_checks(logits_1V: Tensor, top_k: int) -> dict[str, bool]:
     one_hot_1V = F.one_hot(logits_1V.argmax(-1), logits_1V.shape[-1]).double()
     kth_largest = plain_1V.sort().values[:, -top_k]
     largest_1V = torch.where(plain_1V >= kth_largest, plain_1V, 0.0)
-    few_1V = filtered(logits_1V, top_k=top_k)
-    kept = plain_1V[0][filtered(logits_1V, top_p=0.8)[0] > 0]
+    few_1V = sampling_probabilities(logits_1V, top_k=top_k)
+    kept = plain_1V[0][sampling_probabilities(logits_1V, top_p=0.8)[0] > 0]
     enough = kept.sum() >= 0.8
     fewest = kept.sum() - kept.min() < 0.8
     in_proportion = torch.allclose(few_1V, largest_1V / largest_1V.sum(), atol=1e-12)
     return {
-        "temperature: 1e-9 is greedy": largest(filtered(logits_1V, 1e-9), one_hot_1V) < 1e-9,
-        "top-k: k = V changes nothing": largest(filtered(logits_1V, top_k=5), plain_1V) < 1e-12,
+        "temperature: 1e-9 is greedy": largest(sampling_probabilities(logits_1V, 1e-9), one_hot_1V) < 1e-9,
+        "top-k: k = V changes nothing": largest(sampling_probabilities(logits_1V, top_k=5), plain_1V) < 1e-12,
         f"top-k: the {top_k} largest alone, in their proportions": in_proportion,
-        "top-p: p = 1 changes nothing": largest(filtered(logits_1V, top_p=1.0), plain_1V) < 1e-12,
+        "top-p: p = 1 changes nothing": largest(sampling_probabilities(logits_1V, top_p=1.0), plain_1V) < 1e-12,
         "top-p: the fewest tokens of mass 0.8": bool(enough and fewest),
     }
 
