@@ -164,14 +164,14 @@ def canonical_json(value: Any) -> str:
 
 # Fields that came when there were records already: left out of the plain form at their default, so that these keep
 # their names. By part of the configuration, "" for what is in none.
-LATER_FIELDS = {
+LATER_FIELDS: dict[str, dict[str, Any]] = {
     "": {"start_from": ""},
     "model": {"input_std": 0.02, "full_layers": None},
     "train": {"gradient_shards": 1, "stop_loss": None},
 }
 
 
-def plain(config) -> dict[str, Any]:
+def plain(config: Any) -> dict[str, Any]:
     """Return a configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
     found: dict[str, Any] = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
     for part, defaults in LATER_FIELDS.items():
