@@ -36,7 +36,7 @@ def short(statement: str, width: int = 52, lines: int = 2) -> str:
 
 
 def by_task(ledger: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Measured rows by task and unit, which alone share an axis: "count3 (accuracy)"; in the order of notebooks."""
+    """Return measured rows by task and unit, which alone share an axis, in the order of notebooks."""
     ledger = ledger.sort_values("notebook", kind="stable")
     task = ledger["notebook"].str.partition("_")[2].str.replace("_", " ") + " (" + ledger["unit"].fillna("share") + ")"
     return dict(list(ledger.groupby(task, sort=False)))
