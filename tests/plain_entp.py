@@ -39,7 +39,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(width)
         for matrix in (p for p in self.parameters() if p.dim() == 2):
-            nn.init.normal_(matrix, std=0.02)
+            nn.init.normal_(matrix, std=0.1)
 
     def forward(self, x, causal):
         h = self.embedding(x) + self.positions.weight[: x.shape[1]]
