@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
-from entp_lab import heap
-from entp_lab.provenance import available_cores, device_name
-from entp_lib import arithmetic, kernels
+from entp_lab import arithmetic
+from entp_lab.provenance import available_cores, device_name, keep_freed_memory, trim_memory
+from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
 from entp_lib.entp import micro_batch_tokens, token_forwards
@@ -129,7 +129,7 @@ def growth(step: Callable[[], None], device: str) -> float | None:
         step()
         return torch.cuda.max_memory_allocated() - before
     try:
-        heap.give_back()
+        trim_memory()
         Path("/proc/self/clear_refs").write_text("5")
         before = resident("VmRSS")
         step()
@@ -371,7 +371,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=available_cores())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    heap.keep_freed()  # as training does
+    keep_freed_memory()  # as training does
     rows = []
     if options.device == "cpu":
         names, batch = options.paper or list(PAPER), options.batch

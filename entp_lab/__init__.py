@@ -14,9 +14,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from entp_lab.loading import load_model
     from entp_lab.paired_runs import Runs, committed, compare, pairs, run
     from entp_lab.theory import Outcome, claim, show_claim
+    from entp_lab.weights import load_model
 
 PLACES = {
     "Outcome": "theory",
@@ -24,7 +24,7 @@ PLACES = {
     "claim": "theory",
     "committed": "paired_runs",
     "compare": "paired_runs",
-    "load_model": "loading",
+    "load_model": "weights",
     "pairs": "paired_runs",
     "run": "paired_runs",
     "show_claim": "theory",

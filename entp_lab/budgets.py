@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from entp_lab.configs import RunConfig, StudyConfig
+from entp_lab.registry import build_task
 from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.entp import token_forwards
-from entp_lib.tasks import Task, build_task
+from entp_lib.tasks import Task
 
 # Arms of decoders, as records' labels call them.
 EQUAL_FORWARDS = "longer"  # with as many tokens through the layers as ENTP; stored and not shown

@@ -20,7 +20,7 @@ from entp_lab import paths
 from entp_lab.measurements import MIN_PAIRS, Check, Measurement, Observation
 from entp_lab.statistics import exceeds, mean_interval, reaches
 from entp_lab.store import Record, Store
-from entp_lib.files import read_table
+from entp_lab.tables import read_table
 from entp_lib.validation import ConfigError, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()

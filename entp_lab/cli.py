@@ -211,10 +211,10 @@ def add_own(commands) -> None:
     more = "About its last tenth is held out. ENTP sends half as many tokens as the context is long through its layers "
     more += "for every trained position of a window, so that --prefixes decides what it costs."
     text = declare(commands, "text", "own_data:text_command", words, more, **with_defaults)
-    words = "train decoder and ENTP on sequences of your own, from a CSV or npz file"
+    words = "train decoder and ENTP on sequences of your own, from a CSV file"
     more = "A CSV file has a column 'sequence' (tokens separated by spaces), and may have 'scored' (which tokens are "
     more += "to be predicted, as 5 or 5-8), 'targets' (other answers at those positions) and 'part' (train, "
-    more += "validation, test). An npz file has arrays of these names; real sequences (P, T, d) need real targets."
+    more += "validation, test)."
     data = declare(commands, "data", "own_data:data_command", words, more, **with_defaults)
     for parser, seeds, steps, batch in ((text, 1, 0, 32), (data, 3, 1000, 64)):
         parser.add_argument("file")

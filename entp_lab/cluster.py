@@ -7,20 +7,18 @@ import concurrent.futures as cf
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from entp_lab.runs import Config, run
-from entp_lab.store import CLUSTER_VARIABLE, Record, Store
+from entp_lab.store import CLUSTER_VARIABLE
 from entp_lib.data.sources import library
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError
 
 CONNECT_SECONDS = 10.0
 
 
 def publish(address: str) -> None:
-    """Let sweeps of this process and those it starts use the cluster at ``address``, if any; ConfigError without it."""
+    """Let sweeps of this process and those it starts use the cluster at ``address``; ConfigError where none answers."""
     if address:
         with connected(address):
             os.environ[CLUSTER_VARIABLE] = address
@@ -38,7 +36,8 @@ def connected(address: str) -> Iterator["Workers"]:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"--cluster {address}: no scheduler answers there ({reason})") from error
+        message = f"--cluster {address}: no scheduler answers there ({reason})"
+        raise ConfigError(message) from error
     try:
         yield Workers(client)
     finally:
@@ -47,27 +46,25 @@ def connected(address: str) -> Iterator["Workers"]:
 
 
 class Workers(cf.Executor):
-    """Dask's executor for ``sweeps.execute``, whose runs stop when nobody waits for them any more."""
+    """Dask's executor, whose runs stop when nobody waits for them any more."""
 
     def __init__(self, client: Any):
         self.executor = client.get_executor(pure=False)
 
-    def submit(self, fn, /, config, version, root, place, deadline, how) -> cf.Future:
-        """Have a worker compute the run."""
-        return self.executor.submit(compute, config, version, root, deadline, how)
+    def submit(self, function: Callable, /, *args, **options) -> cf.Future:
+        """Have a worker call ``function``, with ``stop`` to ask whether it is cancelled."""
+        return self.executor.submit(until_cancelled, function, *args, **options)
 
 
-def compute(config: Config, version: int, root: str, deadline: float | None, how: dict[str, Any]) -> Record:
-    """Compute a run's record on a worker, up to its next step where it is cancelled."""
+def until_cancelled(function: Callable, *args, **options) -> Any:
+    """Call ``function`` on a worker with a ``stop`` that says whether this call was cancelled."""
     from distributed import get_worker
 
     worker = get_worker()
     key = worker.get_current_task()
-    hint = "a cluster needs the results on one disk"
-    require(Path(root).is_dir(), f"worker {worker.address} does not see {root}: {hint}")
 
     def cancelled() -> bool:
         task = worker.state.tasks.get(key)
         return task is None or task.state in ("cancelled", "released")
 
-    return run(config, version, store=Store(root, read_only=False), deadline=deadline, stop=cancelled, **how)
+    return function(*args, stop=cancelled, **options)

@@ -10,7 +10,8 @@ import pandas as pd
 
 from entp_lab import claims, paths
 from entp_lab.costs import markdown_table
-from entp_lib.files import read_table, read_text
+from entp_lab.tables import read_table
+from entp_lib.files import read_text
 from entp_lib.validation import require
 
 DESIGNS = Path(__file__).parent / "deviations.md"

@@ -2,22 +2,24 @@
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lab import paths
 from entp_lab.caveats import still_improving
-from entp_lab.changes import changed, texts
 from entp_lab.configs import BEST_FIRST, ON_CPU, TIERS, RunConfig, StudyConfig, config_id
-from entp_lab.measurements import MIN_PAIRS, Check, Measurement, strongest
+from entp_lab.measurements import MIN_PAIRS, Check, Measurement, Observation, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun
+from entp_lab.progress import EVENTS_VARIABLE
+from entp_lab.runs import Sweep, sweep
 from entp_lab.store import Record, Store, is_complete
-from entp_lab.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
 
 log = logging.getLogger(__name__)
+Finding = Measurement | Check | Observation
 
 
 class NoRuns(ConfigError):
@@ -28,25 +30,25 @@ class NoRuns(ConfigError):
 class Experiment:
     """A named set of runs. ``plan(tier, seeds)`` lists those of one of its ``tiers`` (``Plan`` is a table).
 
-    ``measure``: the records of a tier to what they say of claims (``Comparisons`` is a table). ``version``: raised when
-    the same configuration would now give another result, which abandons all earlier records. ``jobs`` = 1 where runs at
-    a time would disturb each other. ``changeable``, ``seeded``: whether a notebook's ``changes`` and number of seeds
-    are for it. Runs of another experiment among those of ``plan`` are what its own, the first among them, are compared
-    with; their records are that experiment's. ``still_improving_note``: a remark on runs that were not at rest at
-    their last step. ``check_prerequisites``: called with the runs to be computed before any starts; ConfigError where
-    what they need is missing. ``figure_labels``: labels of those runs of the paper's tier that its figures show.
-    ``show_only``: its notebook computes it only at tiers that have it and are asked for by name (``collect_if_any``).
+    ``measure`` takes the records of a tier to what they say of claims (``Comparisons`` is a table).
+    ``version`` is raised when the same configuration would now give another result, which abandons all
+    earlier records. ``jobs`` is 1 where runs at a time would disturb each other. ``seeded``: whether a
+    notebook's number of seeds is for it. ``plan`` may end with runs of another experiment as the
+    baseline; its own come first. ``still_improving_note`` remarks on runs that had not converged.
+    ``check_prerequisites`` is called with the runs to be computed before any starts, and raises
+    ConfigError where what they need is missing. ``figure_labels``: labels of those runs of the paper's
+    tier that its figures show. ``show_only``: its notebook computes it only at tiers that are asked for
+    by name (``collect_if_any``).
     """
 
     name: str
     version: int
     title: str
     notebook: str
-    plan: Callable[[str, int], list[PlannedRun]]
-    measure: Callable[[Sequence[Record]], list[Measurement | Check]]
+    plan: Callable[..., list[PlannedRun]]
+    measure: Callable[[Sequence[Record]], Sequence[Finding]]
     tiers: Collection[str] = field(default=TIERS, hash=False)
     jobs: int = 0
-    changeable: bool = True
     seeded: bool = True
     still_improving_note: Callable[[Sequence[Record]], str] = still_improving
     check_prerequisites: Callable[[Sequence[RunConfig | StudyConfig]], None] = lambda configs: None
@@ -61,55 +63,60 @@ class Experiment:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
 
     def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
-        """The configurations of a tier; ``seeds`` 0: as many as the tier has."""
+        """Return the configurations of a tier; ``seeds`` 0: as many as the tier has."""
         return [run.config for run in self.plan(tier, seeds)]
 
     def labelled(self, records: Sequence[Record], runs: Sequence[PlannedRun]) -> list[Record]:
-        """``records`` with the labels of the runs that planned them, found by configuration."""
+        """Give ``records`` the labels of the runs that planned them, found by configuration."""
         labels = {config_id(run.config, self.version): run.labels for run in runs}
         return [replace(record, labels=labels[record.id]) for record in records]
 
     def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
-        """The complete records of a tier, labelled, or None if one is missing or the tier has none.
+        """Return the complete records of a tier, labelled, or None if one is missing or the tier has none.
 
-        ``seeds`` 0: those of its own number; if that is below the pairs that a verdict takes, and the records of so
-        many are there too, of these. More never count, so that nobody adds seeds until a verdict pleases.
+        ``seeds=0``: the tier's own number of seeds, or ``MIN_PAIRS`` if the tier has fewer and those records exist.
+        More never count, so that nobody adds seeds until a verdict pleases.
         """
         found = self.found(store, self.plan(tier, seeds))
         if found and not seeds and self.seeded and seeds_of(found) < MIN_PAIRS:
             return self.found(store, self.plan(tier, MIN_PAIRS)) or found
         return found
 
+    def committed(self, tier: str = "quick") -> list[Record]:
+        """Return the project's records of a whole tier; empty where one is missing."""
+        return self.stored(Store(), tier) or []
+
     def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
-        """The complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
+        """Return the complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
         if not runs or not all(store.has(run.config, self.version) for run in runs):
             return None  # before any is read
         records = [store.find(run.config, self.version) for run in runs]
-        if not all(map(is_complete, records)):
+        complete = [record for record in records if record is not None and is_complete(record)]
+        if len(complete) < len(runs):
             return None
-        return [replace(record, labels=run.labels) for record, run in zip(records, runs, strict=True)]
+        return [replace(record, labels=run.labels) for record, run in zip(complete, runs, strict=True)]
 
     def whole_by(self, label: str, tier: str = "overnight", store: Store | None = None) -> dict[Any, list[Record]]:
-        """The stored records of a tier by the values of a label, of those values whose runs are all complete."""
+        """Return the stored records of a tier by the values of a label, of those values whose runs are all complete."""
         store, runs = store or Store(), self.plan(tier, 0)
         names = dict.fromkeys(run.labels[label] for run in runs)
-        whole = {name: self.found(store, [run for run in runs if run.labels[label] == name]) for name in names}
-        return {name: records for name, records in whole.items() if records}
+        found = {name: self.found(store, [run for run in runs if run.labels[label] == name]) for name in names}
+        return {name: records for name, records in found.items() if records}
 
     def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
-        """The configurations of a tier whose records are not complete, in the order of the plan."""
+        """Return the configurations of a tier whose records are not complete, in the order of the plan."""
         return [config for config in self.configs(tier) if not is_complete(store.find(config, self.version))]
 
     def best_tier(self, store: Store, seeds: int = 0) -> str | None:
-        """The tier of ``best``; None if none is whole."""
+        """Return the tier of ``best``; None if none is whole."""
         return next((record.config.tier for record in self.best(store, seeds)), None)
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
-        """The records of the best tier there is; empty if none is whole.
+        """Return the records of the best tier there is; empty if none is whole.
 
         That is the highest whole tier with the seeds that a verdict takes, as in the ledger; without one the highest.
         """
-        highest = []
+        highest: list[Record] = []
         for tier in BEST_FIRST:
             records = self.stored(store, tier, seeds) or []
             if seeds_of(records) >= MIN_PAIRS:
@@ -118,88 +125,89 @@ class Experiment:
         return highest
 
     def runs_for(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
-        """The store and the runs that a notebook's parameters ask for.
+        """Return the store and the runs that a notebook's parameters ask for.
 
-        ``best``: those of the best whole tier, else of ``quick``, which also stands for a higher tier that the
-        experiment does not have. ``changes`` are made to the runs of ``quick`` where no tier is named. Smoke runs have
-        a store of their own; where some runs are changed, or beyond the tier's own number of seeds, what has no record
-        goes to ``Store.own``. No runs where changes are not for the experiment. Raises NoRuns where the tier has none,
-        ConfigError for changes that do not fit.
+        ``best`` selects the best whole tier and falls back to ``quick``; so does a higher tier that the
+        experiment lacks. Smoke runs have a store of their own; where some runs are beyond the tier's own
+        number of seeds, what has no record goes to ``Store.own``. NoRuns where the tier has none.
         """
-        tier, changes = parameters.tier, parameters.changes
-        store = Store(paths.results() / "smoke", read_only=False) if tier == "smoke" else store or Store()
-        if changes and not self.changeable:
-            return store, []
         seeds = parameters.seeds if self.seeded else 0
+        tier = parameters.tier
+        if tier == "smoke":
+            store = Store(paths.results() / "smoke", read_only=False)
+        store = store or Store()
         if tier == "best":
-            recomputed = parameters.fresh or changes
-            tier = "quick" if recomputed else self.best_tier(store, seeds) or "quick"
+            tier = (None if parameters.fresh else self.best_tier(store, seeds)) or "quick"
         if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        stored = [] if changes else self.stored(store, tier) or []
+        stored = self.stored(store, tier) or []
         counted = MIN_PAIRS if len(stored) > len(self.plan(tier, 0)) else 0  # more seeds than its own number
         runs = self.plan(tier, seeds or counted)
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
             raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
-        own = changed(runs, changes)
         planned = {config_id(config, self.version) for config in self.configs(tier, counted)}
-        scored = {config_id(run.config, self.version) for run in own}
-        return (store if tier == "smoke" or scored <= planned else store.own()), own
+        scored = {config_id(run.config, self.version) for run in runs}
+        return (store if tier == "smoke" or scored <= planned else store.own()), runs
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
-        """The records that a notebook's parameters ask for, labelled, computed where they are missing.
+        """Return the records that a notebook's parameters ask for, labelled, computed where they are missing.
 
-        Where changes are not for the experiment there are none, and a printed line says so. Warns of whole tiers above
-        the best that has the seeds of a verdict.
+        A printed line says what is shown where that is not what the text tells of, or not all of it. Warns of whole
+        tiers above the best that has the seeds of a verdict.
         """
         store, runs = self.runs_for(parameters, store)
-        if not runs:
-            print(self.left_out(parameters, store))
-            return Sweep()
         shown = runs[0].config.tier
         for tier in BEST_FIRST[: BEST_FIRST.index(shown)] if parameters.tier == "best" else ():
             if few := seeds_of(self.stored(store, tier) or []):
                 text = "%s: shown is tier %s; tier %s has %d of the %d seeds that a verdict takes: tier = %r shows it"
                 log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
-        return self.compute(runs, parameters, store, parameters.fresh)
+        done = self.compute(runs, parameters, store, parameters.fresh)
+        if not parameters.as_committed or len(done.complete) < len(runs):
+            print(self.what_is_shown(done.complete, len(runs)))
+        return done
+
+    def what_is_shown(self, records: Sequence[Record], asked: int) -> str:
+        """Say of which tier, size and seeds some records are, of which the text tells, and what a time limit cut."""
+        if not records:
+            return f"Shown of {self.name}: nothing; none of {asked} runs is complete."
+        steps = {r.config.train.steps for r in records if isinstance(r.config, RunConfig)}
+        size = f", {' or '.join(f'{count:,}' for count in sorted(steps))} steps" if steps else ""
+        told = self.best(Store())
+        text = f"; the text tells of tier {told[0].config.tier}, {count_seeds(told)}" if told else ""
+        cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
+        return f"Shown of {self.name}: tier {records[0].config.tier}, {count_seeds(records)}{size}{text}{cut}."
 
     def collect_if_any(self, parameters: NotebookParameters) -> list[Record]:
-        """The complete records of an experiment that only some tiers have, labelled.
+        """As ``collect``, but under ``best`` return stored records only and never compute.
 
-        ``best`` shows what is stored and computes nothing; another tier, and ``quick`` where there are changes, is
-        collected if the experiment has it. Where there are none a printed line says why.
+        Empty where there are none, and for a tier that the experiment lacks; a printed line then says why.
         """
-        tier = "quick" if parameters.changes and parameters.tier == "best" else parameters.tier
-        if tier != "best" and self.plan(tier, parameters.seeds):
+        if parameters.tier != "best" and self.plan(parameters.tier, parameters.seeds):
             return self.collect(parameters).complete
         store = Store()
-        found = self.best(store, parameters.seeds) if tier == "best" else []
+        found = self.best(store, parameters.seeds) if parameters.tier == "best" else []
         if not found:
-            print(self.left_out(parameters, store))
+            print(self.skip_reason(parameters, store))
         return found
 
-    def left_out(self, parameters: NotebookParameters, store: Store) -> str:
-        """Why a notebook with these parameters shows nothing of the experiment, in a line."""
+    def skip_reason(self, parameters: NotebookParameters, store: Store) -> str:
+        """Say in a line why a notebook with these parameters shows nothing of the experiment."""
         stored = self.best_tier(store)
-        if parameters.changes:
-            why = "the changes are not made to its runs"
-        elif stored:
+        if stored:
             why = f"its runs are stored at tier {stored}; tier = 'best' and seeds = 0 show them"
         else:
             tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
             why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {paths.number_of(self.notebook)}"
         return f"left out: {self.title} ({why})"
 
-    def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
-        """Measurements of ``records``, and for claims that they do not touch, of stored ones of their tier or below.
+    def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Finding]:
+        """Measure ``records``; fill claims they do not cover from stored records of the same or a lower tier.
 
         Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
-        less, as in the ledger. No others stand beside those of changed runs.
+        less, as in the ledger.
         """
         mine = self.measure(records)
-        if texts(records):
-            return mine
         tier = records[0].config.tier if records else "smoke"
         ids, touched = {record.id for record in records}, {m.claim for m in mine}
         whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
@@ -209,47 +217,59 @@ class Experiment:
         return [m for m, _ in strongest((m, None) for m in (*mine, *others)).values()]
 
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
-        """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
+        """Return the records of ``runs``, which are of one tier, with a notebook's jobs and time limit.
+
+        What takes minutes says so first, unless a command has said it.
+        """
         tier, configs = runs[0].config.tier, [run.config for run in runs]
-        self.check_prerequisites([c for c in configs if fresh or store.find(c, self.version) is None])
+        missing = [c for c in configs if fresh or store.find(c, self.version) is None]
+        self.check_prerequisites(missing)
         one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
-        how = dict(jobs=parameters.jobs or self.jobs or one, time_limit=parameters.time_limit)
-        done = sweep(configs, self.version, store=store, fresh=fresh, label=f"{self.name} {tier}", **how)
+        jobs = parameters.jobs or self.jobs or one
+        limit = parameters.time_limit
+        if missing and not store.read_only and not os.environ.get(EVENTS_VARIABLE):
+            from entp_lab.costs import announce_runs
+
+            announce_runs(f"{len(missing)} runs of {self.name}", missing, jobs, True, limit, store)
+        label = f"{self.name} {tier}"
+        done = sweep(configs, self.version, store=store, fresh=fresh, label=label, jobs=jobs, time_limit=limit)
         done.records = self.labelled(done.records, runs)
         return done
 
 
-def measured(measure: Callable[[Sequence[Record]], list], records: Sequence[Record]) -> list[Measurement | Check]:
-    """Call ``measure``, and mark what it finds of changed runs. RecordError where a record lacks what it asks for."""
+def measured(measure: Callable[[Sequence[Record]], Sequence[Finding]], records: Sequence[Record]) -> list[Finding]:
+    """Call ``measure``; an error of its code keeps its traceback, with a note that names the experiment."""
     try:
-        found = measure(records) if records else []
+        return list(measure(records)) if records else []
     except Exception as error:
         names = ", ".join(sorted({r.experiment for r in records}))
         error.add_note(f"while measuring {len(records)} records of {names}")
         raise
-    if not texts(records):
-        return found
-    plain = {"paper_settings": False}
-    return [replace(m, tier=f"{m.tier}, changed", **(plain if isinstance(m, Measurement) else {})) for m in found]
 
 
-def no_claims(records: Sequence[Record]) -> list[Measurement]:
-    """``measure`` of an experiment whose records are shown in tables and figures and decide no claim."""
+def no_claims(records: Sequence[Record]) -> list[Finding]:
+    """Measure nothing: the records are shown in tables and figures and decide no claim."""
     return []
 
 
 def seeds_of(records: Sequence[Record]) -> int:
-    """The number of random seeds that records have."""
+    """Count the random seeds that records have."""
     return len({record.config.model_seed for record in records})
 
 
+def count_seeds(records: Sequence[Record]) -> str:
+    """Return the number of random seeds in words, "5 random seeds"."""
+    count = seeds_of(records)
+    return f"{count} random seed{'s' if count != 1 else ''}"
+
+
 def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:
-    """The records that are the experiment's, without those of others that it compares them with."""
+    """Return the records that are the experiment's, without those of others that it compares them with."""
     return [record for record in records if record.experiment == experiment.name]
 
 
 def spent(record: Record) -> float:
-    """Seconds that a run took: of the processor on a CPU, if its record has them, else by the clock.
+    """Return the seconds that a run took: of the processor on a CPU, if its record has them, else by the clock.
 
     The clock of a crowded machine counts several times as many; beside a GPU the processor mostly waits.
     """

@@ -27,7 +27,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib_inline.config import InlineBackend
 from PIL import Image
 
-from entp_lab import budgets, changes, paths
+from entp_lab import budgets, paths
 from entp_lab.frames import check_costs, paired_within
 from entp_lab.progress import event
 from entp_lab.statistics import SHOWN, mean_interval, to_figures
@@ -44,7 +44,6 @@ NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mod
 SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a step at different places
 COMPUTE = "compute (multiply-adds)"
 WIDEST = 9.6  # inches that a legend may make of a figure
-PER_INCH, LINE = 17, 0.16  # of a note below a figure: characters in an inch, inches of a line
 STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -242,7 +241,7 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
     What is drawn is rounded first (``round_drawn``). ``data.json`` beside the project's figures holds a digest of what
     each draws and of its words: files of the same are left alone (delete one to have it drawn in another style), and
-    where records are read-only another one is a RecordError. A figure of changed runs says below what was changed.
+    where records are read-only another one is a RecordError.
     ValueError for a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
@@ -251,12 +250,6 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
-    changed = changes.texts(records)
-    if changed and figure.get_supxlabel() == "":
-        text, room = f"changed: {'; '.join(changed)}", max(20, int(figure.get_figwidth() * PER_INCH))
-        lines = textwrap.wrap(text, room, subsequent_indent="  ")
-        figure.set_figheight(figure.get_figheight() + LINE * len(lines))
-        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=PALETTE["entp"])
     round_drawn(figure)
     digest = hashlib.sha256(f"{drawn(figure)} {about}".encode()).hexdigest()[:16]
     in_place = folder == paths.figures()
@@ -357,15 +350,13 @@ def describe_records(records: Sequence[Record]) -> str:
     if not records:
         return "no records: computed on the spot"
     tiers = ", ".join(sorted({r.config.tier for r in records}))
-    changed = "".join(f", changed: {text}" for text in changes.texts(records))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
     commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
-    return f"tier {tiers}{changed}; seeds {seeds}; commit {commits}; records {' '.join(r.name for r in records)}"
+    return f"tier {tiers}; seeds {seeds}; commit {commits}; records {' '.join(r.name for r in records)}"
 
 
 def tier_note(records: Sequence[Record]) -> str:
-    """Tier and random seeds of records, and whether their runs were changed, for a figure's title."""
+    """Tier and random seeds of records, for a figure's title."""
     tiers = "/".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
-    changed = ", changed" if changes.texts(records) else ""
-    return f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}{changed}"
+    return f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}"

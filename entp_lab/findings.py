@@ -24,7 +24,8 @@ from entp_lab.ledger import ledger
 from entp_lab.notebooks import LEFT, Html, notebook_paths
 from entp_lab.statistics import exceeds, holm, p_value
 from entp_lab.store import Store
-from entp_lib.files import read_table, read_text, write_atomically
+from entp_lab.tables import read_table
+from entp_lib.files import read_text, write_atomically
 from entp_lib.validation import require
 
 BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}

@@ -14,7 +14,7 @@ from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvision
 
 NAME = "forked"
 INLINE = "module://matplotlib_inline.backend_inline"
-SHARED = "entp_lab.compare_with_committed entp_lab.figures ipykernel.kernelapp scipy.stats"
+SHARED = "entp_lab.experiment entp_lab.figures ipykernel.kernelapp scipy.stats"
 
 
 @contextlib.contextmanager

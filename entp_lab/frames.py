@@ -11,7 +11,6 @@ import pandas as pd
 
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
-from entp_lab.changes import texts
 from entp_lab.configs import ON_CPU
 from entp_lab.measurements import Level
 from entp_lab.plans import PlannedRun
@@ -185,13 +184,12 @@ def published(paper: str, table: str) -> pd.DataFrame:
 
 
 def describe(records: Sequence[Record]) -> str:
-    """Tier, seeds, task, model and schedule of runs that share them, in two lines; ``changes`` of a notebook before."""
+    """Describe tier, seeds, task, model and schedule of runs that share them, in two lines."""
     config, seeds = records[0].config, len({r.config.model_seed for r in records})
     shape, train, task = config.model, config.train, config.task_params or "with its own defaults"
-    changed = "".join(f"changed: {text}\n" for text in texts(records))
     rate = f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
     return (
-        f"{changed}tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n{shape.n_layers} layers, "
+        f"tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n{shape.n_layers} layers, "
         f"{shape.n_heads} heads, width {shape.width}; {train.steps} steps of {train.batch_size} sequences, {rate}"
     )
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from entp_lab.configs import RunConfig
-from entp_lab.loading import find_weights, load_run
+from entp_lab.registry import build_task
+from entp_lab.weights import find_weights, load_run
 from entp_lib.data.tokenizers import restore
 from entp_lib.decoding import generate
 from entp_lib.model import Transformer
-from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, require
 
 Codec = tuple[Callable[[str], list[int]], Callable[[list[int]], str]]  # encode and decode
@@ -56,8 +56,8 @@ def codec(config: RunConfig, weights: Path | None = None) -> Codec:
         if stored is None:
             task = build_task("table", config.task_params)
             right = "its models predict numbers or answers of their own, not what comes next; load_model gives one"
-            require(task.continues, f"{task.file}: {right}")
-            stored = list(task.contents.words)
+            require(task.table.continues, f"{task.file}: {right}")
+            stored = list(task.table.words)
         return codec_of(stored or numbers)
     if config.task == "triplets":  # whose labels, numbers from 0, have ids after the symbols
         symbols = build_task(config.task, config.task_params).symbols

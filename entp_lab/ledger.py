@@ -13,11 +13,11 @@ from entp_lab.experiment import Experiment
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Measurement, Observation, strongest
 from entp_lab.provenance import pairs_apart, processes
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lab.settings import differing_settings, stated_settings
 from entp_lab.store import Record, Store
-from entp_lib.files import read_table, write_atomically
-from entp_lib.tasks import build_task
+from entp_lab.tables import read_table
+from entp_lib.files import write_atomically
 
 # Units of claims that compare last weights.
 SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")

@@ -14,9 +14,8 @@ from string import Template
 
 from entp_lab import paths
 from entp_lab.notebooks import AFTER_OWN, FIRST_OWN, METADATA
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS, build_task, task_names
 from entp_lib.files import write_atomically
-from entp_lib.tasks import TASKS, build_task
 from entp_lib.validation import one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -31,7 +30,7 @@ def task_command(options: argparse.Namespace) -> int:
     name, root, cls = options.name, paths.root(), options.name.title().replace("_", "")
     files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
     files |= {path.stem.removeprefix("test_") for path in (root / "tests/lib/tasks").glob("test_*.py")}
-    check_name("task", name, {*EXPERIMENTS, *TASKS, *files})
+    check_name("task", name, {*EXPERIMENTS, *task_names(), *files})
     test = f"tests/lib/tasks/test_{name}.py"
     fill({f"entp_lib/tasks/{name}.py": "task", test: "task_test"}, name=name, cls=cls)
     registry = root / "entp_lib/tasks/__init__.py"
@@ -52,7 +51,7 @@ def notebook_command(options: argparse.Namespace) -> int:
     name, task, constant = options.name, options.task, options.name.upper()
     stems = [path.stem.partition("_") for path in paths.notebooks().glob("*.ipynb")]
     check_name("notebook", name, {*EXPERIMENTS, *(rest for _, _, rest in stems)})
-    one_of("--task", task, TASKS)
+    one_of("--task", task, task_names())
     sizes = SIZES.get(task, (dict(length=6), dict(length=16)))  # a task of one's own has a length
     for params in sizes:
         build_task(task, params)  # its ConfigError names a field that lacks a default
@@ -81,7 +80,7 @@ def check_name(kind: str, name: str, taken: set[str]) -> None:
     fits = re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name)
     right = f"must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}"
     require(fits, f"{kind} {name!r}: {right}")
-    what = "a task" if name in TASKS else "an experiment" if name in EXPERIMENTS else "a file"
+    what = "a task" if name in task_names() else "an experiment" if name in EXPERIMENTS else "a file"
     require(name not in taken, f"{kind} {name!r}: exists, as the name of {what}; take another name")
 
 

@@ -20,15 +20,17 @@ from entp_lab.configs import RunConfig
 from entp_lab.frames import SCORES, interval_text, mean_table, paired
 from entp_lab.generate_command import tokenizer_path
 from entp_lab.plans import TWINS, run_of, twins
+from entp_lab.registry import build_task
 from entp_lab.runs import device_for
 from entp_lab.store import Record, Store
+from entp_lab.table_file import TableFile
 from entp_lab.train_command import run_sweep
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.costs import decoder_token
 from entp_lib.data.sources import source_of
 from entp_lib.data.tokenizers import characters_of
 from entp_lib.files import write_atomically
-from entp_lib.tasks import Table, Text, build_task
+from entp_lib.tasks import Text
 from entp_lib.validation import one_of, printable, require
 
 VERSIONS = {"own_text": 1, "own_data": 3}  # 1 told inputs apart by what no prediction sees; 2 guessed zero for reals
@@ -97,15 +99,13 @@ def text_configs(corpus: str, options: argparse.Namespace) -> list[RunConfig]:
 
 
 def data_configs(file: str, options: argparse.Namespace) -> list[RunConfig]:
-    """The runs on a CSV or ``.npz`` file; ConfigError for what the file or the options lack."""
+    """The runs on a CSV file; ConfigError for what the file or the options lack."""
     shape, held_out, steps = options.shape, options.held_out, options.steps
     written = re.fullmatch(r"(\d{1,9})/(\d{1,9})/(\d{1,9})", shape)
     require(written is not None, f"shape = {shape!r}: write layers/heads/width, as 3/4/64")
     sizes = dict(zip(("n_layers", "n_heads", "width"), map(int, written.groups()), strict=True))
-    task = Table(file, held_out=held_out).named()
+    task = TableFile(file, held_out=held_out).named()
     task.facts()
-    named = task.contents.part is not None
-    require(not named or held_out == HELD_OUT, f"held_out = {held_out}: {file} names the parts itself; leave out one")
     params = dict(file=task.file, checksum=task.checksum, held_out=held_out)
     train = dict(eval_every=max(1, steps // EVALUATIONS), eval_sequences=512, final_eval_sequences=4096)
     return pairs(options, "own_data", "table", params, sizes, train | {"steps": steps}, f"shape = {shape!r}")
@@ -142,13 +142,13 @@ def how_to_continue(record: Record, store: Store) -> list[str]:
         return ["its weights are gone: the same command with --fresh makes them again"]
     usual = paths.has_repository() and store.root.resolve() == (paths.results() / "own").resolve()
     name = record.name if usual else str(weights.resolve())
-    load = f"load:      from entp_lab.loading import load_model; model = load_model({name!r})"
+    load = f"load:      from entp_lab.weights import load_model; model = load_model({name!r})"
     built = build_task(task, record.config.task_params)
     if task == "text":
         learned = built.tokens().tokenizer().state
         about = {"name": built.tokenizer, "vocabulary": built.vocab_size, "state": learned}
-    elif built.continues:
-        about = {"words": built.contents.words}
+    elif built.table.continues:
+        about = {"words": built.table.words}
     else:
         return [load]
     write_atomically(tokenizer_path(weights), json.dumps(about, ensure_ascii=False).encode())

@@ -17,17 +17,17 @@ from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.plans import TWINS, PlannedRun, planned
 from entp_lab.provenance import available_cores, provenance
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS, build_task, task_name
+from entp_lab.resume import Checkpoint, train_run
+from entp_lab.runs import sweep
 from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store, is_complete
-from entp_lab.sweeps import sweep
-from entp_lab.training_runs import train_run
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.model import build_model
-from entp_lib.tasks import TASKS, Task, build_task
+from entp_lib.tasks import Task
 from entp_lib.training import train as train_model
-from entp_lib.validation import require
+from entp_lib.validation import ConfigError, require
 
 Shape = ModelConfig | Mapping[str, Any]
 Schedule = TrainConfig | Mapping[str, TrainConfig]
@@ -132,9 +132,10 @@ def pairs(
     ``model``: a ModelConfig, or its shape alone, whose sizes then follow from the task. ``train``: one schedule, or one
     for each of ``models``. ``experiment``: whose committed records are found where the settings are theirs.
     """
-    require(type(task) in TASKS.values(), f"task = {task!r}: not one of tasks.TASKS; lab.compare trains it")
+    name = task_name(task)
+    if name is None:
+        raise ConfigError(f"task = {task!r}: not a task of the project; lab.compare trains it")
     require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
-    name = next(name for name, kind in TASKS.items() if kind is type(task))
     params = {
         f.name: value for f in dataclasses.fields(task) if f.init and (value := getattr(task, f.name)) != f.default
     }
@@ -256,7 +257,7 @@ def compare(
     every = max(1, steps // 20)
     train = train or TrainConfig(steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every)
     model = model or SMALL
-    if type(task) in TASKS.values():
+    if task_name(task) is not None:
         return run(pairs(task, model, train, models, seeds))
     name = type(task).__name__
     configs = []
@@ -280,7 +281,7 @@ def compare(
 def train_here(config: RunConfig, task: Task, bar: tqdm) -> Record:
     """Train a run on ``task`` in this process and return its record, which is not stored."""
     started = time.monotonic()
-    outcome = train_run(config, task=task, on_step=lambda step: bar.update())
+    outcome = train_run(config, task=task, checkpoint=Checkpoint(on_step=lambda step: bar.update()))
     where = provenance("cpu", 1)
     where |= {"steps": outcome.state.step, "train_seconds": outcome.state.seconds}
     where["wall_seconds"] = time.monotonic() - started

@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from entp_lab.embedded_corpus import embedded_file
 from entp_lib.data.folders import FOLDERS
 from entp_lib.validation import require
 
@@ -98,3 +99,4 @@ def relative(path: Path) -> str:
 
 
 FOLDERS.root, FOLDERS.cache = root, corpora
+FOLDERS.corpora["embedded"] = embedded_file

@@ -7,8 +7,8 @@ from typing import Any
 
 from entp_lab.budgets import Budget, on_budget
 from entp_lab.configs import RunConfig, StudyConfig
+from entp_lab.registry import build_task
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.tasks import build_task
 
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
 

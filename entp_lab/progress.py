@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 EVENTS_VARIABLE = "ENTP_EVENTS"
 UPDATE_SECONDS = 0.5
 LOGGED_SECONDS = 60.0  # between lines of progress where they go to a file
-LISTENERS: list[Callable[[int, int], None]] = []  # at most one: who hears, in this process, which run made which step
+ON_STEP: list[Callable[[int, float], None]] = []  # at most one: called in this process with a run's place and step
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +34,7 @@ def event(kind: str, **fields) -> None:
 
 
 def read_events(path: Path) -> list[dict]:
-    """All whole lines of an events file so far; one that a full disk cut short is left out."""
+    """Return all whole lines of an events file so far; one that a full disk cut short is left out."""
     found = []
     with contextlib.suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
@@ -46,34 +46,38 @@ def read_events(path: Path) -> list[dict]:
 class Meter:
     """One bar over all steps of a sweep (in a log a line a minute), and the same as events.
 
-    ``steps``: of each run. ``board``: how many each has made, shared with worker processes.
+    ``steps``: of each run. ``steps_made``: how many each has made, shared with worker processes.
     """
 
     def __init__(self, steps: Sequence[int], label: str):
-        self.steps, self.label, self.total, self.updated = steps, label, sum(steps), 0.0
-        self.board: MutableSequence[int] = multiprocessing.get_context("spawn").RawArray("q", len(steps))
-        # a bar can replace itself on a terminal and in a notebook, not in a file or a pipe
-        in_place = sys.stderr.isatty() or "ipykernel" in sys.modules
-        shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]" + ("" if in_place else "\n")
-        seldom = {} if in_place else dict(mininterval=LOGGED_SECONDS, miniters=1)
-        self.bar = tqdm(total=self.total, desc=label, bar_format=shown, leave=False, **seldom)
-        LISTENERS[:] = [self.hear]
+        self.steps = steps
+        self.label = label
+        self.updated = 0.0
+        self.steps_made: MutableSequence[float] = multiprocessing.get_context("spawn").RawArray("d", len(steps))
+        if sys.stderr.isatty() or "ipykernel" in sys.modules:  # where a bar can replace itself
+            ending, pause = "", 0.1
+        else:
+            ending, pause = "\n", LOGGED_SECONDS
+        layout = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]" + ending
+        self.bar = tqdm(total=sum(steps), desc=label, bar_format=layout, leave=False, mininterval=pause, miniters=1)
+        ON_STEP[:] = [self.on_step]
 
     def close(self) -> None:
-        LISTENERS.clear()
+        """Remove the bar."""
+        ON_STEP.clear()
         self.bar.close()
 
-    def hear(self, place: int, step: int) -> None:
+    def on_step(self, place: int, step: float) -> None:
         """Note a run's step, and show it where the last look was half a second ago."""
-        self.board[place] = step
+        self.steps_made[place] = step
         if time.monotonic() - self.updated > UPDATE_SECONDS:
             self.update()
 
     def update(self, ended: int | None = None) -> None:
         """Show how far the runs are. ``ended``: the place of one that has just ended, well or not."""
         if ended is not None:
-            self.board[ended] = self.steps[ended]
+            self.steps_made[ended] = self.steps[ended]
         self.updated = time.monotonic()
-        done = sum(map(min, self.board, self.steps))
+        done = int(sum(map(min, self.steps_made, self.steps)))
         self.bar.update(max(0, done - self.bar.n))
-        event("progress", label=self.label, done=done, total=self.total)
+        event("progress", label=self.label, done=done, total=self.bar.total)

@@ -1,6 +1,8 @@
 """Where and with what a run was made: commit, sources, versions, device, threads, memory."""
 
+import ast
 import contextlib
+import ctypes
 import datetime
 import functools
 import hashlib
@@ -10,122 +12,174 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from entp_lab import heap, paths
+from entp_lab import arithmetic, paths
 from entp_lab.configs import RunConfig
-from entp_lib import arithmetic
 from entp_lib.kernels import UNNAMED
+from entp_lib.kernels.processor import multiplies_bf16
 
 if TYPE_CHECKING:
     from entp_lab.store import Record
 
 PACKAGES = ("entp_lib", "entp_lab", "entp_papers")
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as mallopt(3) numbers them
+KEPT_BYTES = 2**30
 
 
-def provenance(device: str, threads: int) -> dict[str, Any]:
-    """Where and with what a run is made, as of its start: code, versions, machine, threads, start time (UTC).
+def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> dict[str, Any]:
+    """Return where and with what a run is made, as of its start (UTC). ``modules``: what it loads.
 
     ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
-    says whether the process was started with all libraries held to AVX2 (``entp_lib.arithmetic``), ``multiplies_bf16``
-    whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands. Such
-    a run adds ``kernels``, the names of what computes it.
+    says whether the process was started with all libraries held to AVX2 (``entp_lab.arithmetic``), ``multiplies_bf16``
+    whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands.
     """
-    libraries = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
-    return {
-        **dict(zip(("commit", "dirty", "sources"), CODE, strict=True)),
-        "versions": {"python": platform.python_version(), **libraries},
+    commit, dirty = COMMIT
+    found = {
+        "commit": commit,
+        "dirty": dirty,
+        "sources": sources(tuple(modules)),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": importlib.metadata.version("torch"),
+            "numpy": importlib.metadata.version("numpy"),
+        },
         "device": device_name(device),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "arithmetic": arithmetic.in_force(),
-        "multiplies_bf16": arithmetic.multiplies_bf16(),
+        "multiplies_bf16": multiplies_bf16(),
         "threads": threads,
         "cores": available_cores(),
         "load_at_start": round(os.getloadavg()[0], 2),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **({"cuda": torch.version.cuda} if device.startswith("cuda") else {}),
     }
+    if device.startswith("cuda"):
+        found["cuda"] = torch.version.cuda
+    return found
 
 
 def available_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def source_files(root: Path) -> dict[str, bytes]:
+    """Read the packages' modules and tables, by their path below ``root``."""
+    found = {}
+    for package in PACKAGES:
+        for path in (root / package).rglob("*"):
+            if path.suffix in (".py", ".csv"):
+                found[path.relative_to(root).as_posix()] = path.read_bytes()
+    return found
+
+
+def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]:
+    """Return which of ``files`` are loaded when ``modules`` are imported, with the tables that lie beside these.
+
+    Left out are packages' ``__init__`` that are only passed on the way to a module.
+    """
+    known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files}
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        path = known.get(waiting.pop())
+        if path is None or path in found:
+            continue
+        found.add(path)
+        folder = path.rpartition("/")[0]
+        found |= {other for other in files if other.endswith(".csv") and other.rpartition("/")[0] == folder}
+        for node in ast.walk(ast.parse(files[path])):
+            if isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    name = f"{node.module}.{alias.name}"
+                    waiting.append(name if name in known else node.module)
+    return found
 
 
 @functools.cache
-def sources(root: Path | None = None) -> str:
-    """Sixteen hexadecimal digits that change with any source file of the packages, as this process first saw them."""
-    digest, root = hashlib.sha256(), root or paths.root()
-    found = (path for package in PACKAGES for path in (root / package).rglob("*"))
-    for path in sorted(path for path in found if path.suffix in (".py", ".csv")):
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+def sources(modules: tuple[str, ...]) -> str:
+    """Return sixteen hexadecimal digits that change with any file that ``modules`` load from this project's packages.
+
+    The files are those of the process's start: an edit made later is not what it runs.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(loaded_files(modules, FILES)):
+        digest.update(f"{path}\n".encode())
+        digest.update(hashlib.sha256(FILES[path]).digest())
     return digest.hexdigest()[:16]
 
 
 def git_environment() -> dict[str, str]:
-    """This process's environment without git's variables, which lead to another repository inside of its hooks."""
+    """Return this process's environment without git's variables, which in its hooks lead to another repository."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
 def git_state() -> tuple[str, bool | None]:
-    """(commit, or ``ENTP_COMMIT``, and whether the code differs from it); ("unknown", None) outside of git."""
+    """Return the commit, or ``ENTP_COMMIT``, and whether the code differs from it; ("unknown", None) outside of git."""
     if os.environ.get("ENTP_COMMIT"):
         return os.environ["ENTP_COMMIT"], None
     root = paths.root()
-    run = functools.partial(subprocess.check_output, stderr=subprocess.DEVNULL, text=True, env=git_environment())
-    # without optional locks: a status that refreshes the index would get in the way of a commit made meanwhile
-    git = ["git", "--no-optional-locks", "-C", str(root)]
+
+    def git(*arguments: str) -> str:
+        # a status that refreshes the index would get in the way of a commit that is being made
+        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, env=git_environment())
+
     try:
-        top, commit = run([*git, "rev-parse", "--show-toplevel", "HEAD"]).split("\n")[:2]
-        if Path(top).resolve() != root:  # unpacked inside another repository, whose commit says nothing of this code
+        top, commit = git("rev-parse", "--show-toplevel", "HEAD").split("\n")[:2]
+        if Path(top).resolve() != root:  # unpacked inside another repository
             return "unknown", None
-        return commit.strip()[:12], bool(run([*git, "status", "--porcelain", "--", *PACKAGES]).strip())
+        return commit.strip()[:12], bool(git("status", "--porcelain", "--", *PACKAGES).strip())
     except (OSError, ValueError, subprocess.CalledProcessError):
         return "unknown", None
 
 
-CODE = (*git_state(), sources())  # of what this process imports: a commit or an edit made later is not what it runs
+COMMIT, FILES = git_state(), source_files(paths.root())  # of what this process imports
 
 
 def processes(record: "Record") -> list[dict[str, Any]]:
-    """Every process that worked on a record, in order, as their provenance; a run that was never cut has one."""
+    """Return the provenance of every process that worked on a record, in order; a run that was never cut has one."""
     return [*record.provenance.get("earlier_processes", []), record.provenance]
 
 
 def arithmetic_of(record: "Record") -> str:
-    """The arithmetic that a record was computed with; one without the field is taken at its ``cpu_capability``."""
+    """Return the arithmetic of a record; one without the field is taken at its ``cpu_capability``."""
     where = record.provenance
     portable = where.get("cpu_capability") == arithmetic.AVX2
     return where.get("arithmetic", arithmetic.AVX2 if portable else arithmetic.NATIVE)
 
 
+def precision_of(record: "Record") -> str:
+    """Return the precision of a training run, empty for a study."""
+    return record.config.train.precision if isinstance(record.config, RunConfig) else ""
+
+
 def kernels_of(record: "Record") -> str:
-    """The kernels that a run in bf16 ended with, ``UNNAMED`` for one without the field; empty for all other records."""
-    half = isinstance(record.config, RunConfig) and record.config.train.precision == "bf16"
-    return record.provenance.get("kernels", UNNAMED if half else "")
+    """Return the kernels that a run in bf16 ended with, ``UNNAMED`` without the field; empty for other records."""
+    return record.provenance.get("kernels", UNNAMED if precision_of(record) == "bf16" else "")
 
 
 def pairs_apart(records: Iterable["Record"]) -> str:
-    """Note on twins among ``records`` that were made apart, for a paired comparison; empty where none were.
+    """Describe the pairs among ``records`` whose two runs were made differently; empty where there are none.
 
-    Twins share both seeds. Apart means another processor, another instruction set, other sources, another precision or
-    other kernels; what an older record does not say counts as alike.
+    A pair shares both seeds. Differently means on another processor, instruction set or precision, by other sources or
+    kernels; what an older record does not say counts as alike.
     """
     pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
     for record in records:
-        kind: dict[str, Any] = {}
-        if isinstance(record.config, RunConfig):
-            kind["precision"] = record.config.train.precision
-        if kind.get("precision") == "bf16":
-            kind["kernels"] = UNNAMED
-        made = [kind | where for where in processes(record)]
-        pairs.setdefault((record.config.model_seed, record.config.data_seed), []).append(made)
-    said = []
+        known = {"precision": precision_of(record), "kernels": kernels_of(record)}
+        made = [known | where for where in processes(record)]
+        seeds = record.config.model_seed, record.config.data_seed
+        pairs.setdefault(seeds, []).append(made)
+    notes = []
     for name, words in (
         ("device", "processors"),
         ("cpu_capability", "instruction sets"),
@@ -133,25 +187,51 @@ def pairs_apart(records: Iterable["Record"]) -> str:
         ("precision", "precisions"),
         ("kernels", "kernels"),
     ):
-        made = [[{p[name] for p in of_run if p.get(name)} for of_run in found] for found in pairs.values()]
-        apart = sum(len(found) > 1 and len(set().union(*found)) > 1 for found in made)
-        lone = sum(len(found) == 1 and len(found[0]) > 1 for found in made)
+        apart = continued = 0
+        for runs in pairs.values():
+            values = [{process[name] for process in run if process.get(name)} for run in runs]
+            if len(set().union(*values)) > 1:
+                apart += len(runs) > 1
+                continued += len(runs) == 1
         if apart:
-            said.append(f"{apart} of {len(pairs)} pairs from different {words}")
-        if lone:
-            said.append(f"{lone} of {len(pairs)} runs continued with other {words}")
-    return "; ".join(said)
+            notes.append(f"{apart} of {len(pairs)} pairs from different {words}")
+        if continued:
+            notes.append(f"{continued} of {len(pairs)} runs continued with other {words}")
+    return "; ".join(notes)
 
 
 def device_name(device: str) -> str:
-    """The GPU's name, or the processor's."""
+    """Return the GPU's name, or the processor's."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
+    name = line_of("/proc/cpuinfo", "model name")
+    return name or platform.processor() or platform.machine()
+
+
+def line_of(path: str, beginning: str) -> str:
+    """Return what follows the colon in a line of one of Linux's files; empty where there is none."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(beginning):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+def keep_freed_memory() -> None:
+    """Have glibc serve buffers of up to a GiB from the heap, and leave as much free at its end.
+
+    By default it returns large buffers to the system and asks for them anew, and the system hands out zeroed pages one
+    fault at a time (docs/journal/engine.md has what that costs a training step). Other C libraries are left alone.
+    """
+    with contextlib.suppress(AttributeError):
+        for limit in (TRIM_THRESHOLD, MMAP_THRESHOLD):
+            ctypes.CDLL(None).mallopt(limit, KEPT_BYTES)
+
+
+def trim_memory() -> None:
+    """Return what is free to the system, so that what is resident is in use."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def reset_peak_memory(device: str) -> None:
@@ -159,18 +239,16 @@ def reset_peak_memory(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         return
-    heap.give_back()
+    trim_memory()
     with contextlib.suppress(OSError):  # else the peak is that of the whole process
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory(device: str) -> int:
-    """Peak bytes since ``reset_peak_memory``: allocated on the GPU, or resident in this process."""
+    """Return the peak bytes since ``reset_peak_memory``: allocated on the GPU, or resident in this process."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024
+    if resident := line_of("/proc/self/status", "VmHWM"):
+        return int(resident.split()[0]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

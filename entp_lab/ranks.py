@@ -3,45 +3,50 @@
 import contextlib
 import datetime
 import os
+import sys
 from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from entp_lab.configs import RunConfig
 from entp_lab.stopping import Cut
 from entp_lib.tasks import Batch
+from entp_lib.training import Hook, TrainingState, learned
 from entp_lib.validation import require
 
 PATIENCE = datetime.timedelta(hours=24)  # the others wait as long as rank 0 is at a study
 
 
-class Ranks:
-    """The hook of ``train`` by which the ranks of torch's process group compute one run together."""
+class Ranks(Hook):
+    """The hook of ``train`` by which the ranks of torch's process group compute the run named ``run`` together."""
+
+    run = ""
 
     def __init__(self):
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
 
-    def begin(self, config: RunConfig, step: int) -> None:
-        """ConfigError unless this rank is at the same step of the same run as rank 0."""
-        first = [(config, step)]
+    def begin(self, state: TrainingState) -> None:
+        """Raise ConfigError unless this rank is at the same step of the same run as rank 0."""
+        first = [(self.run, state.step)]
         dist.broadcast_object_list(first)
-        where = f"rank {self.rank} begins {config.experiment} {config.label} at step {step}, rank 0 does not"
-        require(first == [(config, step)], f"{where}: all ranks must see the same results")
+        message = f"rank {self.rank} begins step {state.step} of another run or step than rank 0"
+        same = first == [(self.run, state.step)]
+        require(same, f"{message}: all ranks must see the same results")
 
-    def own(self, batch: Batch) -> Batch:
+    def on_batch(self, batch: Batch) -> Batch:
         """Return this rank's sequences of a batch."""
         rows = len(batch.scored_BT)
         return batch.rows(slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size))
 
-    def add_up(self, model: nn.Module, loss: Tensor) -> Tensor:
+    def before_update(self, model: nn.Module, loss: Tensor) -> Tensor:
         """Sum gradients and losses over the ranks, whose shares are of the means over the whole batch."""
-        learned = [p for p in model.parameters() if p.requires_grad]
-        pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in learned]
+        trained = learned(model).values()
+        pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trained]
         flat = torch.cat([*pieces, loss[None].to(pieces[0].dtype)])
         dist.all_reduce(flat)
-        for p, piece in zip(learned, flat[:-1].split([p.numel() for p in learned]), strict=True):
+        for p, piece in zip(trained, flat[:-1].split([p.numel() for p in trained]), strict=True):
             p.grad = piece.view_as(p)
         return flat[-1]
 
@@ -62,17 +67,16 @@ class Ranks:
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise SystemExit(f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end") from error
-
-
-def join() -> Ranks | None:
-    """Join the process group that ``torchrun`` describes; None where this process is alone."""
-    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or not os.environ.get("MASTER_ADDR"):
-        return None
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
-    return Ranks()
+            message = f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end"
+            print(message, file=sys.stderr, flush=True)
+            os._exit(1)  # in an orderly exit gloo's threads may abort where another rank has left before
 
 
 def joined() -> Ranks | None:
-    """Return the ranks that this process has joined, if any."""
-    return Ranks() if dist.is_available() and dist.is_initialized() else None
+    """Join the process group that ``torchrun`` describes; None where this process is alone."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or not os.environ.get("MASTER_ADDR"):
+        return None
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=PATIENCE)
+    return Ranks()

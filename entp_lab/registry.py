@@ -1,80 +1,130 @@
 """Experiments and studies by the names that records carry, each loaded with its own paper's modules when asked for.
 
 A paper is a folder of the package ``entp_papers``. Its ``__init__`` holds literals alone: ``EXPERIMENTS`` and
-``STUDIES``, name to "module:attribute", and where it has them ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder without
-``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds it.
+``STUDIES``, name to "module:attribute", and where it has them ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder
+without ``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds
+it.
 """
 
+import difflib
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any
 
-from entp_lib.validation import one_of, require
+from entp_lib.validation import ConfigError, from_dict, one_of, require
+
+if TYPE_CHECKING:
+    from entp_lib.tasks import Task
 
 PAPERS = "entp_papers"
 
 
-class Lazy(Mapping[str, Any]):
-    """Objects by name, imported when one is asked for; iterating over names imports nothing."""
+class Registry(Mapping[str, Any]):
+    """Objects of all papers by name, imported when one is asked for; iterating over names imports nothing.
 
-    def __init__(self, what: str, places: Callable[[], dict[str, str]]):
-        self.what, self.places = what, functools.cache(places)
+    ``more``: places of objects that no paper has.
+    """
+
+    def __init__(self, kind: str, table: str, more: Mapping[str, str] = MappingProxyType({})):
+        self.kind = kind
+        self.table = table
+        self.more = more
+
+    @functools.cached_property
+    def places(self) -> dict[str, str]:
+        """ "module:attribute" by name; ConfigError for a name that two papers have."""
+        found = dict(self.more)
+        for paper in papers().values():
+            for name, place in table_of(paper, self.table).items():
+                require(name not in found, f"{paper.__name__}: {name} is a name in {found.get(name)}, too")
+                found[name] = f"{paper.__name__}.{place}"
+        return found
 
     def __getitem__(self, name: str) -> Any:
-        module, _, attribute = self.places()[name].partition(":")
+        module, _, attribute = self.places[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places())
+        return iter(self.places)
 
     def __len__(self) -> int:
-        return len(self.places())
+        return len(self.places)
 
     def named(self, name: str) -> Any:
-        """The object of this name; ConfigError for an unknown one."""
-        one_of(self.what, name, self.places())
+        """Return the object of this name; ConfigError with at most five near names for an unknown one."""
+        if name not in self.places:
+            near = difflib.get_close_matches(name, self.places, 5, 0.65)
+            hint = f"did you mean {' or '.join(near)}?" if near else "run --list names them all"
+            raise ConfigError(f"there is no {self.kind} {name!r}; {hint}")
         return self[name]
 
 
 @functools.cache
 def papers() -> dict[str, ModuleType]:
-    """Every paper's package by its folder's name, in the order of the reports, then of the alphabet."""
+    """Return every paper's package by its folder's name, in the order of the reports, then of the alphabet."""
     package = importlib.import_module(PAPERS)
-    names = [found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg]
-    order = [*package.ORDER, *sorted(set(names) - set(package.ORDER))]
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg)
+    order = [name for name in package.ORDER if name in names]
+    order += [name for name in names if name not in order]
     return {name: importlib.import_module(f"{PAPERS}.{name}") for name in order}
 
 
-def places(table: str) -> dict[str, str]:
-    """ "module:attribute" by name, of all papers; of one without ``EXPERIMENTS`` its modules are these.
-
-    ConfigError for a name that two of them have.
-    """
-    found: dict[str, str] = {}
-    for paper in papers().values():
-        held = getattr(paper, table, None)
-        if held is None and table == "EXPERIMENTS":
-            names = [m.name for m in pkgutil.iter_modules(paper.__path__)]
-            require(bool(names), f"{paper.__name__}: a paper's folder without experiments")
-            held = {name: f"{name}:{name.upper()}" for name in names}
-        for name, place in (held or {}).items():
-            require(name not in found, f"{paper.__name__}: {name} is a name in {found.get(name)}, too")
-            found[name] = f"{paper.__name__}.{place}"
-    return found
+def table_of(paper: ModuleType, table: str) -> dict[str, str]:
+    """Return a paper's table; one without ``EXPERIMENTS`` has an experiment a module."""
+    held = getattr(paper, table, None)
+    if held is not None or table != "EXPERIMENTS":
+        return held or {}
+    names = [found.name for found in pkgutil.iter_modules(paper.__path__)]
+    require(bool(names), f"{paper.__name__}: a paper's folder without experiments")
+    return {name: f"{name}:{name.upper()}" for name in names}
 
 
-EXPERIMENTS = Lazy("experiment", lambda: places("EXPERIMENTS"))
-STUDIES = Lazy("study", lambda: places("STUDIES"))
+EXPERIMENTS = Registry("experiment", "EXPERIMENTS")
+STUDIES = Registry("study", "STUDIES")
+OTHER_TASKS = Registry("task", "TASKS", {"table": "entp_lab.table_file:TableFile"})
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks: those of the method, then those of the laboratory and of single papers."""
+    from entp_lib.tasks import TASKS  # loads torch, which a command's help does without
+
+    return [*TASKS, *OTHER_TASKS]
+
+
+def task_name(task: "Task") -> str | None:
+    """Return the name that records carry for a task's class; None for a class that is no task of the project."""
+    from entp_lib.tasks import TASKS
+
+    kind = type(task)
+    place = f"{kind.__module__}:{kind.__name__}"
+    names = [name for name in TASKS if TASKS[name] is kind]
+    names += [name for name, known in OTHER_TASKS.places.items() if known == place]
+    return names[0] if names else None
+
+
+def build_task(name: str, params: dict[str, Any]) -> "Task":
+    """Return the task of this name, of whichever room; ConfigError names what does not fit."""
+    from entp_lib.tasks import TASKS
+
+    one_of("task", name, task_names())
+    return from_dict(TASKS[name] if name in TASKS else OTHER_TASKS[name], params, f"{name}.")
+
+
+def task_module(name: str) -> str:
+    """Return the module of the task of this name."""
+    from entp_lib.tasks import TASKS
+
+    return TASKS[name].__module__ if name in TASKS else OTHER_TASKS.places.get(name, "").partition(":")[0]
 
 
 def nightly_order() -> tuple[str, ...]:
-    """Experiments with runs at long tiers, in the order in which these are made."""
+    """Return the experiments with runs at long tiers, in the order in which these are made."""
     return tuple(name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ()))
 
 
 def resumable(study: str) -> bool:
-    """Whether a study has a training loop that continues from a checkpoint and reports its steps."""
+    """Say whether a study has a training loop that continues from a checkpoint and reports its steps."""
     return any(study in getattr(paper, "RESUMABLE", ()) for paper in papers().values())

@@ -126,7 +126,6 @@ def planned(notebook: str, parameters: dict[str, Any]) -> list[Config]:
 
     With ``fresh`` none has one. Runs that the notebook shows where they are stored, and does not compute at ``best``,
     are not among them; nor does a parameter of the notebook's own count that puts other runs in their place.
-    ConfigError for ``changes`` that fit none of its experiments' runs.
     """
     scored, todo = common(parameters), []
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
@@ -143,7 +142,7 @@ def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[st
     if options.tier == "gpu" and not options.cluster:
         device_for("gpu")
     limit, failures = seconds(options.time_limit), 0
-    others = {name for given in parameters.values() for name in given} & {"seeds", "changes", "fresh"}
+    others = {name for given in parameters.values() for name in given} & {"seeds", "fresh"}
     if options.tier == "overnight" and not others:
         numbers, store = [paths.number_of(path.name) for path in parameters], Store()
         missing = [c for e in training.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]

@@ -1,30 +1,52 @@
-"""One configuration to its record: trained or studied here and now, or found."""
+"""From configurations to records: those that exist are reused, the others computed now, several at once.
 
+``sweep`` takes many configurations and ``run`` one. A run is computed by ``resume.train_run``, a study by its function;
+either is cut and continued by its checkpoint. One failure never loses the others.
+"""
+
+import concurrent.futures as cf
 import contextlib
 import functools
+import logging
+import multiprocessing
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from entp_lab import ranks, stopping
+from entp_lab import progress, ranks, stopping
 from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, config_id
-from entp_lab.loading import weights_of
-from entp_lab.provenance import peak_memory, provenance, reset_peak_memory
-from entp_lab.registry import STUDIES
-from entp_lab.resume import CURRENT, StudyCheckpoint, trained
+from entp_lab.provenance import (
+    available_cores,
+    keep_freed_memory,
+    peak_memory,
+    provenance,
+    reset_peak_memory,
+)
+from entp_lab.registry import STUDIES, task_module
+from entp_lab.resume import CURRENT, Checkpoint, train_run
 from entp_lab.stopping import Cut
-from entp_lab.store import Record, RecordError, Store, is_complete
-from entp_lab.weights import save_weights
+from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store, is_complete
+from entp_lab.weights import save_weights, weights_of
 from entp_lib import kernels
 from entp_lib.config import canonical_json, to_dict
-from entp_lib.validation import require
+from entp_lib.files import remove_stale
+from entp_lib.model import check_device
+from entp_lib.validation import OneLine, require
 
 Config = RunConfig | StudyConfig
+POLL_SECONDS = 0.5
+PLACE = 3  # of a run in its sweep, among the arguments of ``execute``
+KILLED = "a worker process was killed, perhaps for lack of memory"
+log = logging.getLogger(__name__)
 
 
 def run(
@@ -39,85 +61,119 @@ def run(
     on_step: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Record:
-    """The record of ``config``: the stored one if it is complete, else computed now.
+    """Return the record of ``config``: the stored one if it is complete, else computed now.
 
-    ``fresh``: computed all the same; the stored one stays until its successor is complete. One thread, so that results
-    do not depend on the number of cores. A run cut by ``deadline`` (on ``time.time``), by ``stop``, which is asked
-    between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where no complete one is; the next
-    call continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks compute it together.
+    ``fresh``: computed all the same, from the beginning; the stored one stays until its successor is complete. One
+    thread, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.time``), by
+    ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where no
+    complete one is; the next call continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the
+    ranks compute it together.
     """
-    store, record_id = store or Store(), config_id(config, version)
-    path = store.checkpoint_path(config.experiment, record_id)
+    store = store or Store()
+    record_id = config_id(config, version)
     with store.lock(config.experiment, record_id):
         found = store.find(config, version)
         if is_complete(found) and not fresh:
-            if not store.read_only:
-                path.unlink(missing_ok=True)
+            store.remove_checkpoint(config.experiment, record_id)
             return found  # stored before, or by another process while this one waited for the lock
         check_can_compute([config], version, store)
-        study, status, threads_before = isinstance(config, StudyConfig), "complete", torch.get_num_threads()
-        device = config.params.get("device", "cpu") if study else device or device_for(config.tier)
+        if fresh:
+            store.remove_checkpoint(config.experiment, record_id)
+        if isinstance(config, StudyConfig):
+            device = config.params.get("device", "cpu")
+        device = device or device_for(config.tier)
+        checkpoint = Checkpoint(
+            store.checkpoint_path(config.experiment, record_id),
+            canonical_json(to_dict(config)),
+            provenance(device, threads, modules_of(config)),
+            store.set_aside,
+            deadline,
+            stop,
+            on_step,
+        )
+        keep_freed_memory()
         reset_peak_memory(device)
-        where = provenance(device, threads)
-        text = canonical_json(to_dict(config))
-        checkpoint = StudyCheckpoint(path, text, store.set_aside, where, deadline, stop, on_step)
         token = CURRENT.set(checkpoint)
+        threads_before = torch.get_num_threads()
         torch.set_num_threads(threads)
-        if not study and config.train.precision == "bf16" and device == "cpu":
-            where["kernels"] = kernels.names()
         try:
-            # a loop that was asked to end leaves its record, too; what a study does behind its loop ends at once
-            with checkpoint.deferred, contextlib.nullcontext() if study else stopping.defer_signals():
-                try:
-                    metrics, curves, model = computed(config, store, checkpoint, device)
-                except Cut:
-                    metrics, curves, model, status = {}, checkpoint.progress.curves, None, "partial"
-                where |= checkpoint.times() | ({} if study else checkpoint.counts)
-                where |= {"peak_memory_bytes": peak_memory(device), "load_at_end": round(os.getloadavg()[0], 2)}
-                if checkpoint.processes:
-                    where["steps"] = checkpoint.progress.step
-                if len(checkpoint.processes) > 1:
-                    where["earlier_processes"] = checkpoint.processes[:-1]
-                    where["from_step"] = checkpoint.processes[-1]["from_step"]
-                if device.startswith("cuda"):
-                    del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
-                record = Record(config.experiment, version, config, metrics, curves, where, status)
-                record = Record.from_json(record.to_json())  # as it is stored, so that new and reused ones are equal
-                if model is not None:  # before the record, so that a complete one never lacks its weights
-                    save_weights(store.weights_path(config.experiment, record_id), config, model, record.name)
+            with checkpoint.deferred:  # a loop that is asked to end leaves its record, too
+                record = compute(config, version, store, checkpoint, device)
                 store.save(record)
-                if is_complete(record):
-                    path.unlink(missing_ok=True)
-            if stopping.REQUEST.made and threading.current_thread() is threading.main_thread():
-                raise stopping.Terminated
         finally:
             torch.set_num_threads(threads_before)
             CURRENT.reset(token)
+        if is_complete(record):
+            store.remove_checkpoint(config.experiment, record_id)
     return record
 
 
-def computed(
-    config: Config, store: Store, checkpoint: StudyCheckpoint, device: str
-) -> tuple[dict[str, Any], dict[str, list], nn.Module | None]:
-    """Metrics, curves, and the model where a training run has one; Cut where it was asked to end.
+def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str) -> Record:
+    """Train or study what ``config`` says, up to the end or a cut, and return its record as it is stored."""
+    metrics: dict[str, Any] = {}
+    status = "complete"
+    model = None
+    where = checkpoint.process
+    try:
+        if isinstance(config, StudyConfig):
+            metrics, curves = study(config, store, checkpoint)
+        else:
+            if config.train.precision == "bf16" and device == "cpu":
+                where["kernels"] = kernels.names()
+            metrics, curves, model = training(config, store, checkpoint, device)
+    except Cut:
+        curves = checkpoint.state.curves
+        status = "partial"
+    where = where | checkpoint.times()
+    if isinstance(config, RunConfig):
+        where |= checkpoint.counts
+    where["peak_memory_bytes"] = peak_memory(device)
+    where["load_at_end"] = round(os.getloadavg()[0], 2)
+    if checkpoint.processes:
+        where["steps"] = checkpoint.state.step
+    if len(checkpoint.processes) > 1:
+        where["earlier_processes"] = checkpoint.processes[:-1]
+        where["from_step"] = checkpoint.processes[-1]["from_step"]
+    if device.startswith("cuda"):
+        del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
+    record = Record(config.experiment, version, config, metrics, curves, where, status)
+    if model is not None:  # before the record, so that a complete one never lacks its weights
+        save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
+    return Record.from_json(record.to_json())  # as it is stored, so that new and reused ones are equal
 
-    A study starts before the deadline or not at all. One that is about a trained model has its run as the parameter
-    ``weights`` and is given their file.
-    """
-    if isinstance(config, StudyConfig):
-        study, params = STUDIES.named(config.study), dict(config.params)
-        if checkpoint.deadline is not None and time.time() >= checkpoint.deadline:
-            raise TimeoutError("the time limit passed before it started")
-        if "weights" in params:
-            params["weights"] = weights_of(store, params["weights"], config.tier)
-        return *study(**params), None
-    start = functools.partial(weights_of, store, config.start_from, config.tier) if config.start_from else None
+
+def training(
+    config: RunConfig, store: Store, checkpoint: Checkpoint, device: str
+) -> tuple[dict[str, Any], dict[str, list], nn.Module]:
+    """Train a run, with the other ranks if there are any: metrics, curves and the model."""
+    start = functools.partial(weights_of, store, config.start_from, config.tier)
     team = ranks.joined()
     if team is not None:
         checkpoint.process["ranks"] = team.size
     with team.together(device) if team else contextlib.nullcontext():
-        outcome = trained(config, start=start, device=device, ranks=team)
+        outcome = train_run(config, start=start, device=device, ranks=team)
     return outcome.metrics, outcome.state.curves, outcome.model
+
+
+def study(config: StudyConfig, store: Store, checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, list]]:
+    """Call a study's function for its metrics and curves. It starts before the deadline or not at all.
+
+    One that is about a trained model has its run as the parameter ``weights`` and is given their file.
+    """
+    function = STUDIES.named(config.study)
+    params = dict(config.params)
+    if checkpoint.deadline is not None and time.time() >= checkpoint.deadline:
+        raise TimeoutError("the time limit passed before it started")
+    if "weights" in params:
+        params["weights"] = weights_of(store, params["weights"], config.tier)
+    return function(**params)
+
+
+def modules_of(config: Config) -> list[str]:
+    """Return the modules that computing ``config`` begins with."""
+    if isinstance(config, StudyConfig):
+        return [STUDIES.places.get(config.study, "").partition(":")[0]]
+    return ["entp_lab.resume", task_module(config.task)]
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
@@ -133,8 +189,306 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
 
 
 def device_for(tier: str) -> str:
-    """``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
+    """Return ``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
     gpu = tier not in ON_CPU and torch.cuda.is_available()
     hint = "use --tier quick, or run it on a machine that has one"
     require(gpu or tier != "gpu", f"tier gpu needs a CUDA GPU and torch sees none; {hint}")
     return "cuda" if gpu else "cpu"
+
+
+@dataclass
+class Sweep:
+    """Records of a sweep in the order of the configurations, and what failed."""
+
+    records: list[Record] = field(default_factory=list)
+    failures: list[tuple[Config, str]] = field(default_factory=list)
+    reused: int = 0
+    computed: int = 0
+    tracebacks: dict[str, str] = field(default_factory=dict)  # of failures that are mistakes of code, by reason
+
+    @property
+    def complete(self) -> list[Record]:
+        """The records that ran to their end: the only ones a verdict may use."""
+        return list(filter(is_complete, self.records))
+
+    def add_failure(self, config: Config, error: BaseException) -> None:
+        """Note why a run failed: in a line, and with the traceback of a mistake of code."""
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, cf.BrokenExecutor):
+            reason = f"{KILLED}; what was saved before is kept"
+        elif isinstance(error, OSError):
+            where = f" ({error.filename})" if error.filename else ""
+            reason = f"{error.strerror or error}{where}; what was saved before is kept"
+        elif not isinstance(error, OneLine) and not type(error).__module__.startswith("distributed."):
+            self.tracebacks[reason] = "".join(traceback.format_exception(error))
+        self.failures.append((config, reason))
+
+
+class SweepError(OneLine, RuntimeError):
+    """Some runs of a sweep failed; the others' records are safe. ``sweep`` holds what there is.
+
+    ``report``: the message, behind the tracebacks of mistakes of code.
+    """
+
+    def __init__(self, sweep: Sweep):
+        self.sweep = sweep
+        names: dict[str, list[str]] = {}  # a missing corpus fails all runs in the same words
+        for config, reason in sweep.failures:
+            names.setdefault(reason, []).append(f"{config.experiment} {config.label}")
+        total = sweep.reused + sweep.computed + len(sweep.failures)
+        lines = [f"{len(sweep.failures)} of {total} runs failed:"]
+        for reason, (first, *others) in names.items():
+            more = f" and {len(others)} more" if others else ""
+            lines.append(f"  {first}{more}: {reason}")
+        super().__init__("\n".join(lines))
+        self.report = "\n".join([*sweep.tracebacks.values(), str(self)])
+
+    def _render_traceback_(self) -> list[str]:
+        return [*self.sweep.tracebacks.values(), *super()._render_traceback_()]
+
+
+def sweep(
+    configs: Sequence[Config],
+    version: int,
+    *,
+    store: Store | None = None,
+    fresh: bool = False,
+    jobs: int = 0,
+    time_limit: float = 0.0,
+    device: str | None = None,
+    label: str = "",
+    cluster: str = "",
+    executor: cf.Executor | None = None,
+) -> Sweep:
+    """Return the records of all ``configs``: those that exist are reused, the others computed, several at once.
+
+    ``fresh``: compute the runs of the first one's experiment again, each record staying until its successor is
+    complete. ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for all, 0 for
+    none. ``device``: for all runs; None: by the run's tier. ``label``: the sweep's name in its progress. ``cluster``:
+    where to compute instead (``entp_lab.cluster``; default: ENTP_CLUSTER), unless ``jobs`` is 1. ``executor``:
+    any of ``concurrent.futures`` instead, whose workers see the same results.
+
+    Raises SweepError at the end if runs failed, RecordError at once if the store is read-only and a record is missing,
+    or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
+    """
+    require(jobs >= 0, f"jobs = {jobs}: must be at least 0")
+    require(0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite")
+    store = store or Store()
+    deadline = time.time() + time_limit if time_limit else None
+    planned = {config_id(config, version): config for config in configs}
+    again = {i for i, config in planned.items() if fresh and config.experiment == configs[0].experiment}
+    found: dict[str, Record] = {}
+    for i, config in planned.items():
+        record = None if i in again else store.find(config, version)
+        if record is not None and is_complete(record):
+            store.remove_checkpoint(config.experiment, i)  # which a crash right after it was saved has left
+            found[i] = record
+    result = Sweep(reused=len(found))
+    todo = {i: config for i, config in planned.items() if i not in found}
+    if todo:
+        prepare(list(todo.values()), version, store)
+        calls = {}
+        for place, (i, config) in enumerate(todo.items()):
+            calls[i] = (config, version, str(store.root), place, deadline, i in again, device)
+        cluster = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
+        steps = [config.steps for config in todo.values()]
+        try:
+            with contextlib.closing(progress.Meter(steps, label)) as meter:
+                with executors(list(todo.values()), jobs, device, cluster, executor, meter.steps_made) as (idle, start):
+                    for i, future in ended(calls, idle, start, meter):
+                        if error := future.exception():
+                            result.add_failure(todo[i], error)
+                        else:
+                            found[i] = future.result()
+        except stopping.Terminated:
+            raise
+        except KeyboardInterrupt:
+            raise stopping.Stopped(
+                f"{len(found)} of {len(planned)} runs are complete and kept; run it again, "
+                "and the others go on from their last checkpoints"
+            ) from None
+    result.records = [found[i] for i in planned if i in found]
+    result.computed = len(found) - result.reused
+    progress.event("records", reused=result.reused, computed=result.computed)
+    if result.failures:
+        raise SweepError(result)
+    return result
+
+
+def prepare(todo: Sequence[Config], version: int, store: Store) -> None:
+    """Check that ``todo`` can be computed, and remove what killed processes left half written."""
+    check_can_compute(todo, version, store)
+    for experiment in {config.experiment for config in todo}:
+        remove_stale(store.root / "records" / experiment, ".*.json.*")
+        remove_stale(store.root / "checkpoints" / experiment, ".*.safetensors.*")
+    remove_stale(store.root, ".*.csv.*")
+
+
+@contextlib.contextmanager
+def executors(
+    todo: Sequence[Config],
+    jobs: int,
+    device: str | None,
+    cluster: str,
+    executor: cf.Executor | None,
+    steps_made: MutableSequence[float],
+) -> Iterator[tuple[list[cf.Executor], Callable[[], cf.Executor]]]:
+    """Give the executors of a sweep, each for one run at a time, and how another one is started.
+
+    They are ``executor``, a cluster, this process, or worker processes of it.
+    """
+    if executor is None and cluster:
+        from entp_lab.cluster import connected
+
+        with connected(cluster) as workers:
+            yield [workers] * len(todo), lambda: workers
+        return
+    if executor is not None:
+        yield [executor] * len(todo), lambda: executor
+        return
+    devices = {device or device_for(config.tier) for config in todo}  # one error, not one a run
+    for name in devices:
+        check_device(name)
+    jobs = min(jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
+    if jobs == 1:
+        yield [Here()], Here
+        return
+    with worker_processes(steps_made) as start:
+        yield [start() for _ in range(jobs)], start
+
+
+def ended(
+    calls: Mapping[str, tuple],
+    idle: list[cf.Executor],
+    start: Callable[[], cf.Executor],
+    meter: progress.Meter,
+) -> Iterator[tuple[str, cf.Future]]:
+    """Have the executors compute ``calls`` of ``execute``, and yield each with its future when it has ended.
+
+    A run whose worker process was killed goes to another, and there are as many fewer, as memory may be short; if it
+    was killed with no other at work it has failed.
+    """
+    waiting = list(calls)
+    running: dict[cf.Future, tuple[str, cf.Executor]] = {}
+    try:
+        while waiting or running:
+            while waiting and idle:
+                i = waiting.pop(0)
+                worker = idle.pop()
+                running[submitted(worker, calls[i])] = (i, worker)
+            done, _ = cf.wait(running, POLL_SECONDS, cf.FIRST_COMPLETED)
+            for future in done:
+                i, worker = running.pop(future)
+                killed = isinstance(future.exception(), cf.BrokenExecutor)
+                if killed and (idle or running):
+                    log.warning("%s; going on with %d at a time", KILLED, len(idle) + len(running))
+                    waiting.append(i)
+                    continue
+                idle.append(start() if killed else worker)
+                meter.update(ended=calls[i][PLACE])
+                yield i, future
+            done = future = None  # a future holds its result
+            meter.update()
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def submitted(executor: cf.Executor, call: tuple) -> cf.Future:
+    """Submit a call of ``execute``; where the executor is broken the future says so."""
+    try:
+        return executor.submit(execute, *call)
+    except cf.BrokenExecutor as error:
+        failed: cf.Future = cf.Future()
+        failed.set_exception(error)
+        return failed
+
+
+def execute(
+    config: Config,
+    version: int,
+    root: str,
+    place: int,
+    deadline: float | None,
+    fresh: bool,
+    device: str | None,
+    stop: Callable[[], bool] | None = None,
+) -> Record:
+    """Compute one run of a sweep, the one at ``place``, in whatever process or thread an executor chose.
+
+    Without ``device`` the worker's own machine decides. SIGTERM ends a worker process behind the step it is at, with a
+    checkpoint.
+    """
+    require(Path(root).is_dir(), f"this worker does not see {root}: all need the results on one disk")
+    store = Store(root, read_only=False)  # the caller has checked, and may be another process
+    on_step = functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else None
+    options = {"store": store, "fresh": fresh, "device": device, "deadline": deadline, "on_step": on_step, "stop": stop}
+    in_main = threading.current_thread() is threading.main_thread()
+    if multiprocessing.parent_process() is None or not in_main:
+        return run(config, version, **options)
+    try:
+        with stopping.handled():
+            return run(config, version, **options)
+    except stopping.Terminated:
+        os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
+
+
+class Here(cf.Executor):
+    """Compute in this process, where Ctrl-C and a debugger reach it."""
+
+    def submit(self, function: Callable, /, *args, **options) -> cf.Future:
+        """Call ``function`` now."""
+        future: cf.Future = cf.Future()
+        try:
+            future.set_result(function(*args, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class WorkerProcess(cf.ProcessPoolExecutor):
+    """A pool of one process, so that another one which is killed does not take it along.
+
+    It is spawned: a forked copy of a process that has used threads or CUDA may hang. An interrupt reaches all processes
+    of a terminal, but not this one, which inherits what is blocked: the SIGTERM that follows ends it with a checkpoint.
+    """
+
+    def __init__(self, steps_made: MutableSequence[float] = ()):
+        context = multiprocessing.get_context("spawn")
+        super().__init__(1, context, initializer=begin_worker, initargs=(steps_made,))
+
+    def submit(self, function: Callable, /, *args, **options) -> cf.Future:
+        """Have the process, which the first call starts, call ``function``."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(function, *args, **options)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def worker_processes(steps_made: MutableSequence[float] = ()) -> Iterator[Callable[[], WorkerProcess]]:
+    """Give a function that starts a worker; an error or interrupt within ends all of them.
+
+    Workers write the steps of their runs to ``steps_made``.
+    """
+    others = multiprocessing.active_children()
+    with contextlib.ExitStack() as stack:
+        try:
+            yield lambda: stack.enter_context(WorkerProcess(steps_made))
+        except BaseException:
+            for process in multiprocessing.active_children():
+                if process not in others:  # records and checkpoints are written atomically
+                    process.terminate()
+            raise
+
+
+def begin_worker(steps_made: MutableSequence[float]) -> None:
+    """Have this process write its runs' steps to ``steps_made``, and end with the one that started it."""
+
+    def leave() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    progress.ON_STEP[:] = [steps_made.__setitem__] if steps_made else []
+    threading.Thread(target=leave, daemon=True).start()

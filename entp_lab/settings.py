@@ -16,9 +16,9 @@ from entp_lab import paths
 from entp_lab.claims import reference_claims
 from entp_lab.configs import RunConfig, StudyConfig
 from entp_lab.plans import PlannedRun
+from entp_lab.registry import build_task
 from entp_lab.store import Record
-from entp_lib.files import read_table
-from entp_lib.tasks import build_task
+from entp_lab.tables import read_table
 from entp_lib.validation import require
 
 NO_DIFFERENCE = "none"

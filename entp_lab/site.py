@@ -22,9 +22,9 @@ import pandas as pd
 
 from entp_lab import claims, findings, paths
 from entp_lab.ledger import ledger
-from entp_lab.loading import load_run
 from entp_lab.notebooks import notebook_paths
 from entp_lab.store import Store
+from entp_lab.weights import load_run
 from entp_lib.files import read_text
 from entp_lib.validation import ConfigError, require
 

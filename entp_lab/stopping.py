@@ -1,7 +1,7 @@
 """Requests to end: SIGTERM, which a scheduler sends some seconds before it kills.
 
-A run that is being trained ends its step, leaves its checkpoint and a partial record, and only then does the process
-end; whatever else a process is at ends at once.
+A training loop ends its step, leaves its checkpoint and a partial record, and only then does the process end; whatever
+else a process is at ends at once.
 """
 
 import contextlib
@@ -29,21 +29,26 @@ class Stopped(OneLine, KeyboardInterrupt):
 REQUEST = SimpleNamespace(made=False, deferred=0)
 
 
-def note(*_) -> None:
-    """Signal handler: note the request, and raise Terminated where nothing defers it."""
-    REQUEST.made = True
-    if not REQUEST.deferred:
+def end_if_asked(*_) -> None:
+    """Raise Terminated where a request was made and nothing defers it."""
+    if REQUEST.made and not REQUEST.deferred:
         raise Terminated
+
+
+def on_sigterm(*_) -> None:
+    """Note the request, and end at once where nothing defers it."""
+    REQUEST.made = True
+    end_if_asked()
 
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """Within it SIGTERM is a request to end. Nothing happens outside the main thread, where signals never arrive."""
+    """Take SIGTERM for a request to end, in the main thread; in others, where signals never arrive, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     REQUEST.made = False
-    before = signal.signal(signal.SIGTERM, note)
+    before = signal.signal(signal.SIGTERM, on_sigterm)
     try:
         yield
     finally:
@@ -53,9 +58,11 @@ def handled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Within it a request is noted and nothing else; ``REQUEST.made`` says so afterwards."""
+    """Note requests and do nothing else; after the last such block the process ends if there was one."""
     REQUEST.deferred += 1
     try:
         yield
     finally:
         REQUEST.deferred -= 1
+    if threading.current_thread() is threading.main_thread():
+        end_if_asked()

@@ -13,10 +13,11 @@ import math
 import os
 import stat
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from entp_lab import paths
 from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id
@@ -37,18 +38,17 @@ class RecordError(OneLine, RuntimeError):
 
 
 class Entries(dict):
-    """Metrics, curves or provenance of a stored record, which ``record`` names; asking for others is a RecordError."""
+    """Metrics, curves or provenance of a stored record, which ``where`` names; asking for others is a RecordError."""
 
-    def __init__(self, values: dict[str, Any], record: str, kind: str):
+    def __init__(self, values: dict[str, Any], where: str):
         super().__init__(values)
-        self.record = record
-        self.kind = kind
+        self.where = where
 
     def __missing__(self, name: str) -> Any:
         near = difflib.get_close_matches(str(name), self, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         again = "if other code made it, `train` with --fresh makes it again"
-        raise RecordError(f"record {self.record} has no {name!r} in its {self.kind}{hint}; {again}")
+        raise RecordError(f"record {self.where.format(repr(name))}{hint}; {again}")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Record:
         return f"{self.experiment}/{self.id}"
 
     def to_json(self) -> str:
-        """The file's text: one line per key, numbers with six significant digits, closed by the checksum."""
+        """Return the file's text: one line per key, numbers with six significant digits, closed by the checksum."""
         body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "labels"}
         body = {name: to_dict(value) if name == "config" else rounded(value) for name, value in body.items()}
         body["checksum"] = checksum(body)
@@ -100,7 +100,8 @@ class Record:
             check_types(record)
             check_content(record)
             for kind in ("metrics", "curves", "provenance"):
-                object.__setattr__(record, kind, Entries(body[kind], record.name, kind))
+                where = f"{record.name} has no {{}} in its {kind}"
+                object.__setattr__(record, kind, Entries(body[kind], where))
             return record
         except ConfigError as error:
             raise RecordError(str(error)) from error
@@ -124,45 +125,43 @@ LARGEST = 1e30  # of all numbers
 
 
 def check_content(record: "Record") -> None:
-    """ConfigError unless metrics, curves and provenance are of the types and sizes that its kind of run writes."""
-    metrics, curves, where = record.metrics, record.curves, record.provenance
-    if record.status not in STATUSES:
-        one_of("status", record.status, STATUSES)
-    trained, complete = isinstance(record.config, RunConfig), record.status == "complete"
-    parts = [("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained or not complete else ALWAYS)]
-    if "earlier_processes" in where:
-        earlier = where["earlier_processes"]
-        require(isinstance(earlier, list), f"provenance.earlier_processes = {earlier!r:.40}: must be a list")
-        parts += [("provenance.earlier_processes", process, PROVENANCE, ()) for process in earlier]
-    parts.append(("curves", curves, dict.fromkeys(curves, list), CURVES if trained and complete else ()))
+    """Raise ConfigError unless metrics, curves and provenance are of the types and sizes that its run writes."""
+    one_of("status", record.status, STATUSES)
+    complete = is_complete(record)
+    trained = isinstance(record.config, RunConfig)
+    where = record.provenance
+    check_entries("provenance", where, PROVENANCE, ALWAYS if complete and not trained else (*ALWAYS, "steps"))
+    earlier = where.get("earlier_processes", [])
+    require(isinstance(earlier, list), f"provenance.earlier_processes = {earlier!r:.40}: must be a list")
+    for process in earlier:
+        check_entries("provenance.earlier_processes", process, PROVENANCE)
+    curves = record.curves
+    check_entries("curves", curves, dict.fromkeys(curves, list), CURVES if trained and complete else ())
     if trained and complete:
-        parts.append(("metrics", metrics, TRAINED, TRAINED))
-    for place, values, types, needed in parts:
-        if not isinstance(values, dict):
-            raise ConfigError(f"{place} = {values!r:.40}: must be dictionaries")
-        for name in needed:
-            if name not in values:
-                raise ConfigError(f"{place}.{name} is missing")
-        for name, value in values.items():
-            if name in types and type(value) is not types[name] and not matches(value, types[name]):
-                raise ConfigError(f"{place}.{name} = {value!r:.40}: must be {describe(types[name])}")
-    if trained and complete:
+        check_entries("metrics", record.metrics, TRAINED, TRAINED)
         lengths = {name: len(curve) for name, curve in curves.items()}
-        if len(set(lengths.values())) != 1:
-            raise ConfigError(f"curves differ in their lengths: {lengths}")
-        positions = len(metrics["position"])
-        for name, value in metrics.items():
+        require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
+        positions = len(record.metrics["position"])
+        for name, value in record.metrics.items():
             if name.endswith("_by_position") and not (isinstance(value, list) and len(value) == positions):
-                raise ConfigError(
-                    f"metrics.{name} = {value!r:.40}: must have a value for each of {positions} positions"
-                )
-    if complete and not (metrics or curves):
-        raise ConfigError("metrics and curves are both empty")
-    check_numbers(metrics=metrics, curves=curves, provenance=where)
+                message = f"metrics.{name} = {value!r:.40}: must have a value for each of {positions} positions"
+                raise ConfigError(message)
+    require(bool(record.metrics or curves or not complete), "metrics and curves are both empty")
+    check_numbers(metrics=record.metrics, curves=curves, provenance=where)
+
+
+def check_entries(kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
+    """Raise ConfigError unless ``values`` has what is ``needed``, each of its type where ``types`` says it."""
+    require(isinstance(values, dict), f"{kind} = {values!r:.40}: must be dictionaries")
+    for name in needed:
+        require(name in values, f"{kind}.{name} is missing")
+    for name, value in values.items():
+        if name in types and not matches(value, types[name]):
+            raise ConfigError(f"{kind}.{name} = {value!r:.40}: must be {describe(types[name])}")
 
 
 def check_numbers(**parts: Any) -> None:
-    """ConfigError for a number beyond ``LARGEST``, and for what is called an accuracy unless it is from 0 to 1."""
+    """Raise ConfigError for a number beyond ``LARGEST``, and for an accuracy that is not from 0 to 1."""
     left = [(name, value, False) for name, value in parts.items()]  # with whether it is an accuracy
     while left:
         name, value, score = left.pop()
@@ -170,16 +169,17 @@ def check_numbers(**parts: Any) -> None:
             for key, inner in value.items():
                 left.append((f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit())))  # or by length
         elif isinstance(value, list):
-            numbers = value and {*map(type, value)} <= {int, float}  # of so many only the extremes are looked at
-            left += [(name, inner, score) for inner in ((min(value), max(value)) if numbers else value)]
+            if value and {*map(type, value)} <= {int, float}:
+                value = (min(value), max(value))  # of so many numbers only the extremes are looked at
+            left += [(name, inner, score) for inner in value]
         elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
             raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
         elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:
             raise ConfigError(f"{name} = {value!r:.40}: must be within {LARGEST:g}")
 
 
-def is_complete(record: Record | None) -> bool:
-    """Whether there is a record, of a run that came to its end."""
+def is_complete(record: Record | None) -> TypeGuard[Record]:
+    """Say whether there is a record, of a run that came to its end."""
     return record is not None and record.status == "complete"
 
 
@@ -199,21 +199,27 @@ class Store:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
         self.read_only = read_only
         self.committed = committed
-        self.said: set[str] = set()
+        self.warned: set[str] = set()
 
     def own(self) -> "Store":
-        """The store below this one for runs that the project did not plan; what this one has is found there, too."""
+        """Return the store below this one for runs that the project did not plan; it has this one's records, too."""
         return Store(self.root / OWN, self.read_only, committed=self)
 
     def path(self, experiment: str, record_id: str) -> Path:
         return self.root / "records" / experiment / f"{record_id}.json"
 
     def checkpoint_path(self, experiment: str, record_id: str) -> Path:
-        """Where a run in progress leaves its state."""
+        """Return where a run in progress leaves its state."""
         return self.root / "checkpoints" / experiment / f"{record_id}.safetensors"
 
     def weights_path(self, experiment: str, record_id: str) -> Path:
         return self.root / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
+
+    def remove_checkpoint(self, experiment: str, record_id: str) -> None:
+        """Remove the checkpoint of a run that has ended, if there is one."""
+        path = self.checkpoint_path(experiment, record_id)
+        if not self.read_only and path.exists():
+            path.unlink(missing_ok=True)
 
     def load(
         self, experiment: str, record_id: str, strict: bool = False, expected: RunConfig | StudyConfig | None = None
@@ -225,18 +231,9 @@ class Store:
         path = self.path(experiment, record_id)
         try:
             state = path.stat()
-            if not stat.S_ISREG(state.st_mode) or state.st_size > LARGEST_FILE:
-                raise OSError(0, "no regular file" if state.st_size <= LARGEST_FILE else "larger than any record")
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
-            if self.seen.get(path, ((), None))[0] != signature:
-                content = path.read_bytes().decode("utf-8", errors="replace")
-                try:
-                    found = Record.from_json(content, expected)
-                    if (found.experiment, found.id) != (experiment, record_id):
-                        found = f"it is the record {found.name} (moved or renamed?)"
-                except RecordError as error:
-                    found = str(error)
-                self.seen[path] = (signature, found)
+            if path not in self.seen or self.seen[path][0] != signature:
+                self.seen[path] = (signature, read_record(path, state, expected))
             found = self.seen[path][1]
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -244,35 +241,33 @@ class Store:
             found = f"it cannot be read ({error.strerror})"
         if isinstance(found, Record):
             return found
-        why = f"record {paths.relative(path)}: {found}"
+        message = f"record {paths.relative(path)}: {found}"
         if strict or self.read_only:
-            raise RecordError(why)
-        if why not in self.said:
-            self.said.add(why)
-            log.warning("%s. It is not used; a computed one takes its place.", why)
+            raise RecordError(message)
+        if message not in self.warned:
+            self.warned.add(message)
+            log.warning("%s. It is not used; a computed one takes its place.", message)
         return None
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
-        """The record of a configuration, complete or partial, or None."""
+        """Return the record of a configuration, complete or partial, or None."""
         found = self.committed.find(config, version) if self.committed else None
         if is_complete(found):
             return found
         return self.load(config.experiment, config_id(config, version), expected=config)
 
     def has(self, config: RunConfig | StudyConfig, version: int) -> bool:
-        """Whether a configuration has a record that does not call itself partial; ``find`` says whether it is sound."""
+        """Say whether a configuration has a record that is not marked partial; ``find`` says whether it is sound."""
         if self.committed and self.committed.has(config, version):
             return True
+        path = self.path(config.experiment, config_id(config, version))
         try:
-            text = self.path(config.experiment, config_id(config, version)).read_bytes()
-        except FileNotFoundError:
-            return False
+            return path.is_file() and b'"status": "partial"' not in path.read_bytes()[-160:]
         except OSError:
             return True
-        return b'"status": "partial"' not in text[-160:]
 
     def all(self, experiment: str, version: int | None = None) -> list[Record]:
-        """Every readable record of an experiment, in the order of their ids."""
+        """Return every readable record of an experiment, in the order of their ids."""
         folder = self.root / "records" / experiment
         found = (self.load(experiment, path.stem) for path in sorted(folder.glob("*.json")))
         return [r for r in found if r is not None and version in (None, r.version)]
@@ -296,19 +291,23 @@ class Store:
 
     def set_aside(self, path: Path, why: str) -> None:
         """Move a damaged file, which ``why`` names, into ``set_aside``; only under its run's lock. Raises OSError."""
-        name, count = f"{path.parent.name}-{path.name}", 1
-        target = self.root / "set_aside" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        name = f"{path.parent.name}-{path.name}"
+        folder = self.root / "set_aside"
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / name
+        count = 1
         while os.path.lexists(target):  # each is kept, also the second of a name
-            target, count = target.with_name(f"{name}.{count + 1}"), count + 1
+            count += 1
+            target = folder / f"{name}.{count}"
         os.replace(path, target)
         log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
 
     def lock(self, experiment: str, record_id: str) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of a record, so that two processes never compute it twice; nothing where read-only."""
+        if self.read_only:
+            return contextlib.nullcontext()
         path = self.root / "locks" / f"{experiment}-{record_id}.lock"
-        held = locked(path, f"it computes {experiment}/{record_id}")
-        return contextlib.nullcontext() if self.read_only else held
+        return locked(path, f"it computes {experiment}/{record_id}")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""
@@ -321,15 +320,32 @@ class Store:
             raise RecordError(f"results cannot be written to {folder}: {error.strerror or error}") from error
 
 
+def read_record(path: Path, state: os.stat_result, expected: RunConfig | StudyConfig | None) -> Record | str:
+    """Read a file's record, or what is wrong with it. Raises OSError."""
+    if not stat.S_ISREG(state.st_mode):
+        return "it cannot be read (no regular file)"
+    if state.st_size > LARGEST_FILE:
+        return "it cannot be read (larger than any record)"
+    try:
+        found = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"), expected)
+    except RecordError as error:
+        return str(error)
+    if (found.experiment, found.id) != (path.parent.name, path.stem):
+        return f"it is the record {found.name} (moved or renamed?)"
+    return found
+
+
 def checksum(body: dict[str, Any]) -> str:
-    """SHA-256 of a record's content, the checksum itself left out."""
+    """Return the SHA-256 of a record's content, the checksum itself left out."""
     return hashlib.sha256(canonical_json(body).encode()).hexdigest()
 
 
 def rounded(value: Any) -> Any:
-    """Floats to six significant digits, through lists and dictionaries; NaN and infinities become None."""
+    """Round floats to six significant digits, through lists and dictionaries; NaN and infinities become None."""
     if isinstance(value, dict):
-        return {key: rounded(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rounded(v) for v in value]
-    return value if not isinstance(value, float) else float(f"{value:.6g}") if math.isfinite(value) else None
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(inner) for inner in value]
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,6 +1,7 @@
 """Commands on records: ``train`` and ``tier`` compute them, ``records`` and ``verify`` check them; and ``corpus``."""
 
 import argparse
+import contextlib
 import functools
 import os
 import shutil
@@ -12,28 +13,29 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from entp_lab import paths, ranks, stopping
+from entp_lab import paths, ranks
 from entp_lab import verify as verification
 from entp_lab.configs import TIERS, RunConfig, config_id
 from entp_lab.costs import announce_runs
+from entp_lab.embedded_corpus import embedded_file
 from entp_lab.experiment import Experiment
 from entp_lab.frames import summary
-from entp_lab.loading import weights_of
 from entp_lab.notebook_runs import duration
 from entp_lab.notebooks import notebook_paths
 from entp_lab.parameters import seconds
 from entp_lab.registry import EXPERIMENTS, nightly_order
-from entp_lab.runs import Config, device_for
+from entp_lab.resume import Checkpoint, train_run
+from entp_lab.runs import Config, Sweep, SweepError, device_for, sweep
+from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
-from entp_lab.sweeps import Sweep, SweepError, sweep
-from entp_lab.training_runs import train_run
-from entp_lib.data.sources import TextFile, embedded_file
+from entp_lab.weights import weights_of
+from entp_lib.data.sources import TextFile
 from entp_lib.validation import ConfigError, printable, require
 
 
 def train_command(options: argparse.Namespace) -> int:
     """``train``: complete an experiment's records at a tier; 1 where runs failed."""
-    team = ranks.join()
+    team = ranks.joined()
     require(not (team and options.cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
     experiment = EXPERIMENTS[options.experiment]
     claims_nothing = options.results is None and options.tier == "smoke"
@@ -72,10 +74,11 @@ def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, stor
     runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or not is_complete(store.find(c, version)))]
     for config in runs:
         device = device_for(config.tier)
-        checkpoint = store.checkpoint_path(config.experiment, config_id(config, version))
-        start = weights_of(store, config.start_from, config.tier) if config.start_from else None
-        with stopping.defer_signals(), team.together(device):
-            train_run(config, device=device, checkpoint=None if fresh else checkpoint, start=start, ranks=team)
+        path = store.checkpoint_path(config.experiment, config_id(config, version))
+        checkpoint = Checkpoint(None if fresh else path, read_only=True)
+        start = functools.partial(weights_of, store, config.start_from, config.tier)
+        with contextlib.suppress(Cut), checkpoint.deferred, team.together(device):
+            train_run(config, device=device, checkpoint=checkpoint, start=start, ranks=team)
 
 
 def run_sweep(
@@ -179,7 +182,7 @@ def verify_command(options: argparse.Namespace) -> int:
         with tqdm(total=record.config.steps, leave=False) as bar:
             found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
     print(verification.report(found))
-    return 1 if any(f.outcome == "differs" for f in found) else 0
+    return 1 if any(one.outcome == "differs" for one in found) else 0
 
 
 def corpus_command(options: argparse.Namespace) -> int:

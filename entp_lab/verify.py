@@ -1,35 +1,36 @@
-"""Whether a record says what its configuration gives: computed again, elsewhere if need be, and compared.
+"""Compute records again, elsewhere if need be, and say whether they are what their configurations give.
 
-It is computed in the record's own arithmetic (``entp_lib.arithmetic``): AVX2 in a process of its own where the record
-was made so. Another processor may round otherwise all the same, and training carries that on: a model at its plateau
-ends within a bound, one in mid-course somewhere else, as another seed would. Of 24 records computed again on an Intel
-with AVX-512, 14 were identical, 7 within the bound and 3 not; of trained ones made with AVX2 on AMD none was identical.
-A run in bf16 that other kernels made is held to its scores at the end, within a wider bound.
+A record is computed in its own arithmetic (``entp_lab.arithmetic``): AVX2 in a process of its own where it was made so.
+On the same kind of processor every number and text has to be the same. Another one rounds otherwise in the last bits,
+and training carries that on until a model ends as it would have from another random seed. There a trained run is judged
+by its first evaluation and by whether its last scores are among those of its siblings of other random seeds; whatever
+is not trained, by each number. docs/journal/house.md has what was seen, by processor.
 """
 
 import copy
 import math
 import random
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entp_lab.configs import ON_CPU, StudyConfig
-from entp_lab.loading import weights_of
+from entp_lab import arithmetic
+from entp_lab.configs import ON_CPU, StudyConfig, family
 from entp_lab.provenance import arithmetic_of, kernels_of
-from entp_lab.runs import run
-from entp_lab.store import Record, Store, is_complete
-from entp_lab.sweeps import local_processes
-from entp_lib import arithmetic
-from entp_lib.validation import require
+from entp_lab.runs import run, worker_processes
+from entp_lab.store import Record, RecordError, Store, is_complete
+from entp_lab.weights import weights_of
+from entp_lib.validation import printable, require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
-KERNELS_BOUND = 0.1  # of the scores at the end, where other kernels made the record
-OTHER_KERNELS = f"made by other kernels: within {KERNELS_BOUND}"
+ALONE = 0.1  # of the last scores of a run that has no siblings of other random seeds
+MOST_THREADS = 1024
 TIMES = ("seconds", "_per_second", "_bytes")  # how names of what no two computations have in common end
+OUTCOMES = ("identical", "as close as another processor comes", "differs")
 
 
 @dataclass(frozen=True)
@@ -38,115 +39,154 @@ class Comparison:
 
     stored: Record
     computed: Record
+    outcome: str
     largest: float
     where: str
 
-    @property
-    def outcome(self) -> str:
-        """``identical`` in every number and text, ``within the bound`` in every number, or ``differs``.
-
-        ``OTHER_KERNELS`` where other kernels made the record and its last scores are as near as that says.
-        """
-        if kernels_of(self.stored) != kernels_of(self.computed):
-            return OTHER_KERNELS if self.largest <= KERNELS_BOUND else "differs"
-        if self.largest == 0 and not self.where:
-            return "identical"
-        return "within the bound" if self.largest <= BOUND else "differs"
-
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
-    """So many of the complete ``records``, drawn by a seed. ConfigError where there are not so many."""
-    complete = sorted(filter(is_complete, records), key=lambda r: r.id)
-    right = 1 <= count <= len(complete)
-    require(right, f"sample = {count}: must be at least 1, and there are {len(complete)} complete records")
+    """Draw ``count`` of the complete ``records``. ConfigError where there are not so many."""
+    complete = sorted(filter(is_complete, records), key=lambda record: record.id)
+    message = f"sample = {count}: must be at least 1, and there are {len(complete)} complete records"
+    require(1 <= count <= len(complete), message)
     return random.Random(seed).sample(complete, count)
 
 
 def verify(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Comparison:
-    """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; nothing in ``store`` changes.
+    """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; ``store`` stays as it is.
 
-    Weights that it starts from are taken from ``store``; ConfigError where they are missing. ``on_step`` is called with
-    each step, unless another process computes, as for another arithmetic.
+    Weights that it starts from, and its siblings of other random seeds, are those of ``store``. ``on_step`` is called
+    with each step, unless another process computes, as for another arithmetic. RecordError where it cannot be computed.
     """
-    scored = arithmetic_of(record)
-    if record.config.tier not in ON_CPU or scored == arithmetic.in_force() or not arithmetic.has_avx2():
-        return compare(record, compute_again(record, store, on_step))
-    with arithmetic.for_new_processes(scored), local_processes(1) as pool:
-        return compare(record, pool.submit(compute_again, record, store).result())
+    check_computable(record)
+    asked = arithmetic_of(record)
+    here = record.config.tier not in ON_CPU or asked == arithmetic.in_force() or not arithmetic.has_avx2()
+    try:
+        if here:
+            computed = compute_again(record, store, on_step)
+        else:
+            with arithmetic.for_new_processes(asked), worker_processes() as start:
+                computed = start().submit(compute_again, record, store).result()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RecordError(f"record {record.name} cannot be computed again: {reason}") from error
+    mine = family(record.config)
+    siblings = [r for r in store.all(record.experiment, record.version) if is_complete(r) and family(r.config) == mine]
+    return compare(record, computed, siblings)
+
+
+def check_computable(record: Record) -> None:
+    """Raise RecordError where the record names a number of threads or weights that no run has."""
+    threads = record.provenance.get("threads", 1)
+    weights = weights_named(record)
+    if not 1 <= threads <= MOST_THREADS:
+        raise RecordError(f"record {record.name}: threads = {threads}: must be from 1 to {MOST_THREADS}")
+    if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", weights):
+        raise RecordError(f"record {record.name}: weights = {weights!r}: must be experiment/id of a record")
+
+
+def weights_named(record: Record) -> str:
+    """Return the run, as experiment/id, whose weights a record starts from; empty for none."""
+    if isinstance(record.config, StudyConfig):
+        return str(record.config.params.get("weights", ""))
+    return record.config.start_from
 
 
 def compute_again(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Record:
-    """The record of the same configuration, computed in this process in a store of its own."""
+    """Compute the record of the same configuration in this process, in a store of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        apart, untouched = Store(Path(folder), read_only=False), copy.copy(store)
-        untouched.read_only = True  # damaged weights stay where they are
-        study = isinstance(record.config, StudyConfig)
-        if name := record.config.params.get("weights") if study else record.config.start_from:
-            source, target = weights_of(untouched, name), apart.weights_path(*name.split("/"))
+        apart = Store(Path(folder), read_only=False)
+        if name := weights_named(record):
+            untouched = copy.copy(store)
+            untouched.read_only = True  # damaged weights stay where they are
+            target = apart.weights_path(*name.split("/"))
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            shutil.copyfile(weights_of(untouched, name, record.config.tier), target)
         threads = record.provenance.get("threads", 1)
         return run(record.config, record.version, store=apart, threads=threads, on_step=on_step)
 
 
-def report(found: Sequence[Comparison]) -> str:
-    """A table of comparisons, and how many of each outcome."""
-    rows = [("record", "stored on", "computed on", "largest difference", "outcome")]
-    for f in found:
-        largest = f"{f.largest:.2g} in {f.where}" if f.where else "none"
-        places = (", ".join(filter(None, machine(r))) for r in (f.stored, f.computed))
-        rows.append((f.stored.id, *places, largest, f.outcome))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    outcomes = [f.outcome for f in found]
-    same, close, other, apart = map(outcomes.count, ("identical", "within the bound", "differs", OTHER_KERNELS))
-    lines.append(f"{same} of {len(found)} records are identical, {close} within {BOUND} in every number, {other} not")
-    if apart:
-        lines.append(f"{apart} of {len(found)} records are {OTHER_KERNELS} in every score at the end")
-    if any(f.outcome == "differs" and machine(f.stored)[:3] != machine(f.computed)[:3] for f in found):
-        lines.append("on another processor or torch a model in mid-course may end as another seed would")
-    return "\n".join(lines)
-
-
-def machine(record: Record) -> tuple[str, ...]:
-    """Processor, arithmetic and torch, which decide the last bits of a record, and its sources."""
-    where = record.provenance
-    torch, sources = where.get("versions", {}).get("torch", "?"), where.get("sources", "?")
-    return where.get("device", ""), arithmetic_of(record), f"torch {torch}", f"sources {sources}"
-
-
-def compare(stored: Record, computed: Record) -> Comparison:
-    """The largest difference between the numbers of two records, times aside, and where it is.
-
-    Of records that different kernels made, between their metrics alone: curves part on the way, as between seeds.
+def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -> Comparison:
+    """Compare two records of one configuration; ``siblings`` differ from them in their random seeds at most.
 
     Two numbers are as far apart as they are up to 1, as a share of the larger one above; None, or a text where a number
     is, as far as can be.
     """
-    alike = kernels_of(stored) == kernels_of(computed)
-    found = [{"metrics": r.metrics} | ({"curves": r.curves} if alike else {}) for r in (stored, computed)]
-    mine, theirs = (dict(leaves(x)) for x in found)
-    largest, where, texts = 0.0, "", ""
+    differences = dict(all_differences(stored, computed))
+    where = max(differences, key=lambda name: differences[name], default="")
+    largest = differences.get(where, 0.0)
+    if not differences:
+        outcome = OUTCOMES[0]
+    elif machine(stored) != machine(computed) and is_close(stored, differences, siblings):
+        outcome = OUTCOMES[1]
+    else:
+        outcome = OUTCOMES[2]
+    return Comparison(stored, computed, outcome, largest, where)
+
+
+def is_close(stored: Record, differences: Mapping[str, float], siblings: Sequence[Record]) -> bool:
+    """Say whether a record may differ so from one that another processor makes."""
+    if "step" not in stored.curves:  # nothing is trained
+        return all(difference <= BOUND for difference in differences.values())
+    found = [dict(leaves(record.metrics, "metrics")) for record in siblings]
+    for name, difference in differences.items():
+        values = [metrics[name] for metrics in found if isinstance(metrics.get(name), int | float)]
+        spread = distance(min(values), max(values)) if len(values) > 1 else ALONE
+        if name.startswith("metrics.") and difference > max(BOUND, spread):
+            return False
+        if name.endswith("[0]") and name.startswith("curves.") and difference > BOUND:
+            return False
+    return True
+
+
+def all_differences(stored: Record, computed: Record) -> Iterator[tuple[str, float]]:
+    """Yield where two records differ, and by how much; 0 for texts, which no bound judges."""
+    mine, theirs = (dict(leaves({"metrics": record.metrics, "curves": record.curves})) for record in (stored, computed))
     for name in sorted(mine.keys() | theirs.keys()):
-        a, b = mine.get(name, ""), theirs.get(name, "")
-        if isinstance(a, str) and isinstance(b, str):
-            texts = texts or ("texts" if a != b else "")
-            continue
-        numbers = not {type(a), type(b)} & {str, type(None)}
-        off = abs(a - b) / max(1.0, abs(a), abs(b)) if numbers else 0.0 if a is b else math.inf
-        if off > largest:
-            largest, where = off, name
-    return Comparison(stored, computed, largest, where or texts)
+        a = mine.get(name, math.inf)
+        b = theirs.get(name, math.inf)
+        if a != b:
+            yield name, 0.0 if isinstance(a, str) and isinstance(b, str) else distance(a, b)
+
+
+def distance(a: Any, b: Any) -> float:
+    """Return how far apart two values of a record are."""
+    if not (isinstance(a, int | float) and isinstance(b, int | float)) or math.inf in (a, b):
+        return math.inf
+    return abs(a - b) / max(1.0, abs(a), abs(b))
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, float | str | None]]:
-    """Every number and text in nested dictionaries and lists, by its path, but those that measure times or memory."""
+    """Yield every number and text in nested dictionaries and lists, by its path; no times and sizes of memory."""
     if isinstance(value, dict):
-        for key, v in value.items():
-            if isinstance(v, dict) or not str(key).endswith(TIMES):
-                yield from leaves(v, f"{name}.{key}" if name else str(key))
+        for key, inner in value.items():
+            if isinstance(inner, dict) or not str(key).endswith(TIMES):
+                yield from leaves(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list):
-        for i, v in enumerate(value):
-            yield from leaves(v, f"{name}[{i}]")
+        for i, inner in enumerate(value):
+            yield from leaves(inner, f"{name}[{i}]")
     else:
         yield name, value
+
+
+def machine(record: Record) -> tuple[str, ...]:
+    """Return what decides the last bits of a record: processor, instruction set, arithmetic, torch and kernels."""
+    where = record.provenance
+    processor = f"{where.get('device', '')} {where.get('cpu_capability', '')}".strip()
+    torch = where.get("versions", {}).get("torch", "?")
+    return processor, arithmetic_of(record), f"torch {torch}", kernels_of(record)
+
+
+def report(found: Sequence[Comparison]) -> str:
+    """Return a table of comparisons, and how many there are of each outcome."""
+    rows = [("record", "stored on", "computed on", "largest difference", "outcome")]
+    for one in found:
+        places = [", ".join(filter(None, machine(record))) for record in (one.stored, one.computed)]
+        largest = f"{one.largest:.2g} in {one.where}" if one.where else "none"
+        rows.append((one.stored.id, *places, largest, one.outcome))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    for outcome in OUTCOMES:
+        count = sum(one.outcome == outcome for one in found)
+        lines.append(f"{count} of {len(found)}: {outcome}")
+    return printable("\n".join(lines))

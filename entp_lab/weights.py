@@ -1,15 +1,19 @@
-"""Weights of finished runs as files, with the configuration and the run's name in the header."""
+"""Weights of finished runs: written with their configuration and run in the header, found by name, read as a model."""
 
+import contextlib
 import json
+import shlex
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from entp_lab.configs import RunConfig, config_from, config_id
-from entp_lib.checkpoint import DamagedFileError, check_tensors, read_tensors, save_tensors
+from entp_lab import paths
+from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id
+from entp_lab.store import OWN, Store
+from entp_lib.checkpoint import SUFFIX, DamagedFileError, check_tensors, read_tensors, save_tensors
 from entp_lib.config import canonical_json, to_dict
-from entp_lib.model import build_model
+from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, require
 
@@ -19,13 +23,13 @@ TABLES = ("embedding.weight", "positions.weight")  # that may have further rows
 
 
 def save_weights(path: Path, config: RunConfig, model: nn.Module, name: str) -> None:
-    """The weights alone, with the configuration and the run's ``name`` ("experiment/id") in the header. Atomic."""
+    """Write the weights alone, with the configuration and the run's ``name`` ("experiment/id"). Atomic."""
     header = {"config": canonical_json(to_dict(config)), "run": name}
     save_tensors(path, dict(model.named_parameters()), header)
 
 
-def trained_model(path: Path, name: str = "") -> tuple[RunConfig, nn.Module]:
-    """The configuration and the model that a file of weights holds, ready for evaluation.
+def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
+    """Return the configuration and the model that a file of weights holds, ready for evaluation.
 
     DamagedFileError where it does not hold exactly the weights of its configuration, finite ones, or is not that of the
     run ``name``, where one is given; it takes no more memory than the file has.
@@ -35,12 +39,15 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, nn.Module]:
         raise DamagedFileError(path, f"holds the weights of {header['run']}, not those of {name} (renamed?)")
     try:
         config = config_from(json.loads(header["config"]))
-        require(isinstance(config, RunConfig), "it is a study's")
+        if not isinstance(config, RunConfig):
+            raise ConfigError("it is a study's")
     except (ValueError, TypeError, RecursionError) as error:
         raise DamagedFileError(path, f"is of a configuration that this version does not know ({error})") from error
     if header["run"] not in (f"{config.experiment}/{config_id(config, version)}" for version in VERSIONS):
         raise DamagedFileError(path, f"names the run {header['run']}, whose configuration is another one than its own")
-    shape, width = config.model, next((len(t) for n, t in tensors.items() if n == "ln_f.weight" and t.dim()), 0)
+    shape = config.model
+    last_norm = tensors.get("ln_f.weight")
+    width = len(last_norm) if last_norm is not None and last_norm.dim() else 0
     sizes = f"width = {shape.width}, n_layers = {shape.n_layers}, vocab_size = {shape.vocab_size}"
     if shape.width != width or shape.n_layers > len(tensors):
         raise DamagedFileError(path, f"has {len(tensors)} tensors of width {width}, its configuration {sizes}")
@@ -64,16 +71,125 @@ def start_from(path: Path, config: RunConfig, task: Task, model: nn.Module) -> N
     Rows that only its own tables have, for the task's added tokens and for later positions, stay as initialised.
     ConfigError where shapes or vocabularies do not fit, DamagedFileError where ``path`` is not ``config.start_from``.
     """
-    given, source = trained_model(path, config.start_from)
-    ours, theirs = config.model, given.model
+    source_config, source = trained_model(path, config.start_from)
+    ours = config.model
+    theirs = source_config.model
     for name in SHAPE:
-        mine, other = getattr(ours, name), getattr(theirs, name)
+        mine = getattr(ours, name)
+        other = getattr(theirs, name)
         require(mine == other, f"{name} = {mine}: the weights of {config.start_from} have {other}")
-    known, right = ours.vocab_size - task.added_tokens, f"whose vocabulary has {theirs.vocab_size}"
-    right = f"ids up to {known - 1} should be those of {config.start_from}, {right}; use the same tokenizer"
-    added = f"vocab_size = {ours.vocab_size}, of which the task adds {task.added_tokens}"
-    require(known == theirs.vocab_size, f"{added}: {right}")
+    known = ours.vocab_size - task.added_tokens
+    require(
+        known == theirs.vocab_size,
+        f"vocab_size = {ours.vocab_size}, of which the task adds {task.added_tokens}: ids up to {known - 1} should be "
+        f"those of {config.start_from}, whose vocabulary has {theirs.vocab_size}; use the same tokenizer",
+    )
     tensors = dict(source.named_parameters())
     for name, p in model.named_parameters():
         rows = min(len(p), len(tensors[name])) if name in TABLES else len(p)
         p[:rows] = tensors[name][:rows].to(p)
+
+
+def load_model(name: str | Path, store: Store | None = None) -> Transformer:
+    """Return the trained model of a run, ready for evaluation: ``load_model("count3/0117429f1920aca1")``.
+
+    ``name``: "experiment/id" of its record, the id as short as it is unique, or the path of a file of weights. Runs of
+    one's own are found too. ConfigError where there is no such run, or where its weights are not here: it names the
+    command that makes them. A study has none.
+    """
+    return load_run(name, store)[1]
+
+
+def load_run(name: str | Path, store: Store | None = None) -> tuple[RunConfig, Transformer]:
+    """Return what ``load_model`` does, with the configuration that the weights were trained by."""
+    path = find_weights(name, store)
+    try:
+        return trained_model(path)
+    except DamagedFileError as error:
+        if path.name.endswith(SUFFIX):
+            raise
+        raise ConfigError(
+            f"{path} holds no weights of a finished run: perhaps the checkpoint of one in progress, or damaged ones"
+        ) from error
+
+
+def find_weights(name: str | Path, store: Store | None = None) -> Path:
+    """Return the file of weights of a run's name, or of its own path. ConfigError as ``load_model``."""
+    name = str(name)
+    if name.endswith(".safetensors"):
+        require(Path(name).is_file(), f"{name}: no such file of weights")
+        return Path(name)
+    experiment, _, beginning = name.partition("/")
+    require(bool(experiment and beginning), f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1")
+    stores = [store] if store else all_stores()
+    files = [path for s in stores for path in sorted((s.root / "checkpoints").glob(f"*/*{SUFFIX}"))]
+    records = [path for s in stores for path in (s.root / "records" / experiment).glob("*.json")]
+    ids = {path.name.partition(".")[0] for path in (*files, *records) if path.parent.name == experiment}
+    found = sorted(record_id for record_id in ids if record_id.startswith(beginning))
+    if not found:
+        here = [f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in files]
+        here.sort(key=lambda other: not other.startswith(f"{experiment}/"))
+        known = f"weights here: {', '.join(here[:4])}{' …' * (len(here) > 4)}" if here else "no weights are here"
+        raise ConfigError(f"no run {name}; {known}")
+    require(len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it")
+    name = f"{experiment}/{found[0]}"
+    for place in stores:
+        if place.weights_path(experiment, found[0]).exists():
+            return weights_of(place, name)
+    raise missing_weights(next((s for s in stores if s.path(experiment, found[0]).exists()), stores[0]), name)
+
+
+def all_stores() -> list[Store]:
+    """Return the store of the tiers, that of one's own runs, and the few weights that git keeps."""
+    kept = paths.of_repository("results") if paths.has_repository() else paths.results()
+    return [Store(), Store().own(), Store(kept / "weights")]
+
+
+def weights_of(store: Store, name: str, tier: str = "") -> Path:
+    """Return where the run ``name`` ("experiment/id") left its weights, sound and its own; damaged ones are set aside.
+
+    ConfigError with the command that makes them where there are none; ``tier``: that of the run that starts from them.
+    """
+    experiment, record_id = name.split("/")
+    own = store.weights_path(experiment, record_id)
+    places = [own]
+    if store.root.name == OWN:  # a run of one's own may start from one of the project's
+        places.append(Store(store.root.parent).weights_path(experiment, record_id))
+    for path in places:
+        with contextlib.suppress(DamagedFileError):
+            trained_model(path, name)
+            return path
+    with store.lock(experiment, record_id):  # whoever computes the run may have written them just now
+        try:
+            if own.exists():
+                trained_model(own, name)
+                return own
+        except DamagedFileError as error:
+            if store.read_only:
+                raise
+            store.set_aside(own, error.why)
+    raise missing_weights(store, name, tier)
+
+
+def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
+    """Return the error that weights are not here, with the command that makes them where one does."""
+    experiment, record_id = name.split("/")
+    record = store.load(experiment, record_id)
+    if record is not None and isinstance(record.config, StudyConfig):
+        return ConfigError(f"{name} is a study, which leaves a record and no weights")
+    problem = f"the weights of {name} are missing ({paths.relative(store.weights_path(experiment, record_id))})"
+    if experiment.startswith("own_") or store.root.name == OWN:
+        return ConfigError(f"{problem}; what made that run, with --fresh or fresh = True, makes them again")
+    command = f"{paths.program()} train {experiment}"
+    folder = store.root
+    if record is not None:
+        command += f" --tier {record.config.tier} --seeds {record.config.model_seed + 1} --run {record_id}"
+    elif tier:
+        command += f" --tier {tier}"
+    if record is not None and folder == paths.results() and not tier:  # whose record stays as it is
+        folder = folder / OWN
+    elif record is not None:
+        command += " --fresh"
+    if folder != paths.results():
+        command += f" --results {shlex.quote(paths.relative(folder))}"
+    return ConfigError(f"{problem}: git keeps records, not weights; this makes them: {command}")

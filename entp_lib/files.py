@@ -1,21 +1,15 @@
 """Files written whole or not at all, and read with errors of one line that name the file."""
 
 import contextlib
-import json
 import logging
 import os
 import shutil
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from entp_lib.validation import ConfigError, require
-
-if TYPE_CHECKING:
-    import pandas as pd
+from entp_lib.validation import ConfigError
 
 PATIENCE_SECONDS = 5.0  # waiting longer for a lock is logged
 STALE_SECONDS = 86_400.0  # nothing that is still being written was last touched longer ago
@@ -77,49 +71,17 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 text, a mark of byte order at its beginning left out. ConfigError names a file that is none."""
+    """Return a UTF-8 text, without a byte order mark. ConfigError names a file that is none."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}); convert it") from error
+        return decode_text(Path(path).read_bytes(), path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object) of a file of JSON lines; empty lines are left out. ConfigError names what is no object."""
-    for number, line in enumerate(read_text(path).split("\n"), 1):  # a line may hold any other end of line
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
-        require(isinstance(row, dict), f"{path}, line {number}: {line.strip()[:40]} is no object like {{...}}")
-        yield number, row
-
-
-def read_table(path: Path, columns: Sequence[str], needed: Sequence[str] = (), **options) -> "pd.DataFrame":
-    """A CSV file as a frame; ``options`` go to ``pandas.read_csv``.
-
-    ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
-    cells than columns, or an empty cell in one of ``needed``. A row with fewer cells has empty ones at its end.
-    """
-    import pandas as pd
-
-    text = read_text(path)
+def decode_text(data: bytes, path: Path | str) -> str:
+    """Return the text of a file's bytes, without a byte order mark, its lines ended by line feeds."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # of rows with more cells than columns
-            table = pd.read_csv(path, **{"encoding": "utf-8-sig", "index_col": False} | options)
-    except pd.errors.ParserWarning:
-        raise ConfigError(f"{path}: its rows have more cells than columns; put a cell with commas in quotes") from None
-    except (ValueError, OverflowError) as error:  # pandas' own errors are among these
-        why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
-        raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error
-    missing = [name for name in dict.fromkeys([*columns, *needed]) if name not in table]
-    require(not missing, f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")
-    for name in needed:
-        empty = table.index[table[name].isna()]
-        require(empty.empty, f"{path}: row {empty.min() + 1} of the table has no {name}")
-    return table
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}); convert it") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")

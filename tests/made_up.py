@@ -5,6 +5,8 @@ import time
 from dataclasses import replace
 
 from entp_lab.configs import RunConfig
+from entp_lab.resume import Checkpoint, train_run
+from entp_lab.stopping import Cut
 from entp_lab.store import CURVES, Record
 from entp_lib.checkpoint import read_tensors
 
@@ -31,6 +33,17 @@ def record_of(run, curves=None, **metrics):
 def checkpoint_step(path, field="step"):
     """The step that a checkpoint was written at, or another field of its state."""
     return json.loads(read_tensors(path, {"config", "state"})[1]["state"])[field]
+
+
+def train_until(config, step, path=None, **options):
+    """Train ``step`` steps at most, from the checkpoint if there is one: the outcome, None where cut, and the state."""
+    made = []
+    checkpoint = Checkpoint(path, on_step=made.append, stop=lambda: len(made) == step)
+    try:
+        outcome = train_run(config, checkpoint=checkpoint, **options)
+    except Cut:
+        return None, checkpoint.state
+    return outcome, outcome.state
 
 
 def timeless(records):

@@ -2,30 +2,20 @@
 
 A source yields documents one at a time, so that none has to fit into memory, and has a ``checksum`` that names its
 content. ``whole`` says that a document stands for itself and is ended by a token; pieces of one running text are not.
-
-The embedded corpus is the documentation of the installed Python packages, read from their files: docstrings, found in
-the source by its syntax tree; no package is imported. One document a file, in a fixed order; of a paragraph that occurs
-several times the first stays. The text depends on the packages' versions, so the exported file carries its checksum in
-its name and can be taken to a machine without the packages.
 """
 
-import ast
 import codecs
 import hashlib
-import importlib.metadata
-import importlib.util
+import importlib
 import itertools
-import json
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from entp_lib.data.folders import FOLDERS
-from entp_lib.files import locked, write_atomically
 from entp_lib.validation import ConfigError, require
 
 DOCUMENT_END = "\f"
@@ -36,10 +26,6 @@ HUB_REPOSITORY, HUB_FILES = "Skylion007/openwebtext", 80
 HUB_REVISION = "79d93d786212f7344586290adb811d4ae6a1762c"
 STRINGS = ("string", "large_string", "string_view", "dictionary<values=string, indices=int32, ordered=0>")
 ELSEWHERE = "corpus='embedded' and a path to a text or Parquet file work without a network"
-# Import name -> distribution.
-PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "scipy")} | {"sklearn": "scikit-learn"}
-LEFT_OUT = {"test", "tests", "testing", "_vendor"}
-RECURRING = 40  # characters below which a paragraph may come again: headings do by nature
 
 
 class Source:
@@ -192,7 +178,8 @@ def source_of(corpus: str, checksum: str = "") -> Source:
     ``checksum``: its first 16 hexadecimal digits, where they must be these. Raises ConfigError for a file that is
     missing, empty, binary or not UTF-8, and for another checksum.
     """
-    path = embedded_file(checksum) if corpus == "embedded" else FOLDERS.root() / corpus
+    named = FOLDERS.corpora.get(corpus)
+    path = named(checksum) if named else FOLDERS.root() / corpus
     if corpus == "openwebtext":
         source = ParquetFiles()
     else:
@@ -211,74 +198,3 @@ def file_checksum(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def docstrings(source: str) -> Iterator[str]:
-    """The docstrings of a module's text, in the order of the file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # others' escape sequences
-        waiting = [ast.parse(source)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            found = ast.get_docstring(node)
-            if found:
-                yield found
-        for block in (getattr(node, name, None) for name in ("finalbody", "orelse", "handlers", "body")):
-            waiting += reversed(block) if isinstance(block, list) else ()
-
-
-def documents(folders: list[Path]) -> Iterator[str]:
-    """One document per Python file that has documentation, without long paragraphs that came before."""
-    seen: set[bytes] = set()
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
-            if LEFT_OUT & set(path.relative_to(folder).parts):
-                continue
-            kept = []
-            for text in docstrings(path.read_text(encoding="utf-8")):
-                # marks of the end of a document, of binary files and half characters have no place in a text
-                text = re.sub("[\f\0\ud800-\udfff]", "", text)
-                for paragraph in re.split(r"\n[ \t]*\n", text):
-                    words = paragraph.split()
-                    digest = hashlib.sha256(" ".join(words).encode()).digest()
-                    if words and (len(paragraph) < RECURRING or digest not in seen):
-                        kept.append(paragraph)
-                    if len(paragraph) >= RECURRING:
-                        seen.add(digest)
-            if kept:
-                yield "\n\n".join(kept) + "\n"
-
-
-def embedded_file(checksum: str = "") -> Path:
-    """The exported corpus, made on first use. With a ``checksum`` an export brought from elsewhere will do.
-
-    Raises ConfigError where neither such a file is there nor the installed packages give it.
-    """
-    folder = FOLDERS.cache()
-    path = folder / f"embedded-{checksum}.txt"
-    if checksum and path.exists():
-        return path
-    missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
-    export = f"export it where they are (entp_lab corpus --export FILE) and put it into {folder}"
-    wrong = f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is"
-    require(not missing, f"{wrong}; {export}")
-    versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
-    with locked(folder / "embedded.lock", "it exports the embedded corpus"):
-        index = folder / "embedded.json"  # which versions gave which checksum
-        try:
-            known = dict(json.loads(index.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):  # nothing is known, or the file is damaged
-            known = {}
-        path = folder / f"embedded-{known.get(versions, '')}.txt"
-        if not path.exists():
-            sources = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
-            data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()  # about a minute
-            known[versions] = hashlib.sha256(data).hexdigest()[:16]
-            path = folder / f"embedded-{known[versions]}.txt"
-            write_atomically(path, data)
-            write_atomically(index, json.dumps(known, indent=1).encode())
-    wrong = f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions})"
-    right = f"install the versions of requirements.txt, or put embedded-{checksum}.txt into {folder}"
-    require(checksum in ("", known[versions]), f"{wrong}; {right}")
-    return path

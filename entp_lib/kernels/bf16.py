@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from entp_lib.arithmetic import multiplies_bf16
 from entp_lib.kernels.attention import flash, flash_backward, heads, offsets, tokens_of
 from entp_lib.kernels.gelu import with_slope
 from entp_lib.kernels.mlp import normalise, normalise_backward
+from entp_lib.kernels.processor import multiplies_bf16
 
 VERSION = "bf16-2"  # another word whenever results may change
 EXPLICIT = 256  # tokens up to which scores (R, H, T, T) are kept: faster, and no more memory than the MLP's

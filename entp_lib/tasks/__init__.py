@@ -8,7 +8,6 @@ from typing import Any
 from entp_lib.tasks.addition import Addition
 from entp_lib.tasks.base import Batch, FixedData, Task, generator_for, loss_curve, seed_from
 from entp_lib.tasks.chain import Chain
-from entp_lib.tasks.clutrr import Clutrr
 from entp_lib.tasks.counting import Counting
 from entp_lib.tasks.in_context import InContext
 from entp_lib.tasks.long_addition import LongAddition
@@ -20,11 +19,9 @@ from entp_lib.validation import from_dict, one_of
 TASKS: dict[str, type[Task]] = {
     "addition": Addition,
     "chain": Chain,
-    "clutrr": Clutrr,
     "counting": Counting,
     "in_context": InContext,
     "long_addition": LongAddition,
-    "table": Table,
     "text": Text,
     "triplets": Triplets,
 }
@@ -41,7 +38,6 @@ __all__ = [
     "Addition",
     "Batch",
     "Chain",
-    "Clutrr",
     "Counting",
     "FixedData",
     "InContext",

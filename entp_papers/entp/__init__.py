@@ -58,6 +58,9 @@ EXPERIMENTS = {
     "sets_own_rates": "own_rates:SETS_OWN_RATES",
 }
 
+# Tasks of this folder alone, which records name as they name those of ``entp_lib.tasks``.
+TASKS = {"clutrr": "downstream.clutrr:Clutrr"}
+
 # Functions of JSON arguments that return (metrics, curves).
 STUDIES = {
     "costs": "complexity.measurements:measure",

@@ -230,8 +230,8 @@ def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons
 
 
 def counting(name: str, title: str, tiers: Mapping[str, Tier], judged: Comparisons, notebook: str) -> Experiment:
-    """A further experiment on Count3, which a notebook's changes are not for."""
-    return Experiment(name, 1, title, notebook, Plan(name, "counting", tiers, ARMS), judged, changeable=False)
+    """A further experiment on Count3."""
+    return Experiment(name, 1, title, notebook, Plan(name, "counting", tiers, ARMS), judged)
 
 
 PLAN = Plan("count3", "counting", TIERS, ARMS, VARIANTS, variant_label="task")

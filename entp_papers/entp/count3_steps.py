@@ -274,9 +274,9 @@ def measure_end(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-ALONE, TITLE = dict(changeable=False), "Count3: where ENTP might part from the decoder"
-COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, seeded=False, **ALONE)
+TITLE = "Count3: where ENTP might part from the decoder"
+COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, seeded=False)
 TITLE = "Count3 beyond the pairless bound: who needs fewer steps"
-COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end, **ALONE)
+COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end)
 TITLE = "Count3 of length 16 to its end: even n and whole sequences"
-COUNT3_WHOLE = Experiment("count3_whole", 1, TITLE, "03_count3", plan_whole, no_claims, **ALONE)
+COUNT3_WHOLE = Experiment("count3_whole", 1, TITLE, "03_count3", plan_whole, no_claims)

@@ -24,7 +24,7 @@ from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import mean_table, summary
 from entp_lab.plans import TWINS, PlannedRun, planned_study
-from entp_lab.resume import trained
+from entp_lab.resume import train_run
 from entp_lab.store import Record
 from entp_lab.studies import Study, flat
 from entp_lib.config import ModelConfig, TrainConfig
@@ -181,7 +181,7 @@ def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[
     probed = Probed(**task)
     shape = ModelConfig(vocab_size=probed.vocab_size, max_length=probed.length, **model)
     config = RunConfig("count3_probe", "quick", "counting", task, shape, TrainConfig(**train_config), seed, seed)
-    outcome = trained(config, task=probed)
+    outcome = train_run(config, task=probed)
     curves, scores = outcome.state.curves, probe(outcome.model, probed, config.train.final_eval_sequences, seed)
     course = {"step": curves["step"], "loss": curves["loss"], "all_token_accuracy": curves["token_accuracy"]}
     for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
@@ -209,7 +209,7 @@ def probe_table(records: Sequence[Record]) -> pd.DataFrame:
     return rows.groupby("arm", sort=False)[columns].mean()
 
 
-ALONE, TITLE = dict(changeable=False), "Count3 at length 24: how much of what is scored has come up in training"
-COUNT3_REPEATS = Experiment("count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False, **ALONE)
+TITLE = "Count3 at length 24: how much of what is scored has come up in training"
+COUNT3_REPEATS = Experiment("count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False)
 TITLE = "Do models of Count3 use the shortcut that looks at no pair?"
-COUNT3_PROBE = Experiment("count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED, **ALONE)
+COUNT3_PROBE = Experiment("count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED)

@@ -244,11 +244,11 @@ def measure_windows(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-ALONE, TITLE = dict(changeable=False), "Language modelling on all positions"
+TITLE = "Language modelling on all positions"
 TEXT_POSITIONS = Experiment(
-    "openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, MEASURE_TEXT, tiers=("smoke", "overnight"), **ALONE
+    "openwebtext_positions", 1, TITLE, "09_openwebtext", plan_text, MEASURE_TEXT, tiers=("smoke", "overnight")
 )
-HOW, TITLE = dict(ALONE, tiers=MATCH3_STEPS), "Match3′ to its end: which rate suits which arm"
+HOW, TITLE = dict(tiers=MATCH3_STEPS), "Match3′ to its end: which rate suits which arm"
 MATCH3_RATES = Experiment("match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, seeded=False, **HOW)
 TITLE = "Match3′ half-way, the decoder at its own rate"
 MATCH3_OWN_RATES = Experiment(
@@ -257,4 +257,4 @@ MATCH3_OWN_RATES = Experiment(
 TITLE = "Match3′ to its end, each arm at its own rate"
 MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, **HOW)
 TITLE = "Addition on the authors' windows, by checkpoint rule"
-ADDITION_WINDOWS = Experiment("addition_windows", 1, TITLE, "07_addition", plan_windows, measure_windows, **ALONE)
+ADDITION_WINDOWS = Experiment("addition_windows", 1, TITLE, "07_addition", plan_windows, measure_windows)

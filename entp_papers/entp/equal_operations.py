@@ -146,8 +146,8 @@ COMPARISONS = {
 def experiment(name: str, title: str, notebook: str) -> Experiment:
     """An experiment of ``COMPARISONS``."""
     title = f"{title} by decoders with ENTP's multiply-adds"
-    how = dict(tiers=("smoke", "overnight"), changeable=False)
-    return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), **how)
+    tiers = ("smoke", "overnight")
+    return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), tiers)
 
 
 COUNT3_OPERATIONS = experiment("count3_operations", "Count3", "03b_count3_details")

@@ -71,6 +71,4 @@ CLAIMS = [
     Paired("L-2-0", "token_accuracy", "2 full", "0 full", dict(budget=SAME_STEPS)),
 ]
 TITLE, MEASURE = "How many full layers Count3 takes", Comparisons(CLAIMS, excluded=no_pairs_found)
-FULL_LAYER_RUNS = Experiment(
-    "full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, tiers=TIERS, changeable=False
-)
+FULL_LAYER_RUNS = Experiment("full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, tiers=TIERS)

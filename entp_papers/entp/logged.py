@@ -116,5 +116,5 @@ def measure(records: Sequence[Record]) -> list[Check]:
     return found
 
 
-TITLE, OPTIONS = "The authors' logs in steps and in compute", dict(changeable=False, seeded=False)
-AUTHORS_LOG = Experiment("authors_log", 1, TITLE, "03_count3", plan, measure, **OPTIONS)
+TITLE = "The authors' logs in steps and in compute"
+AUTHORS_LOG = Experiment("authors_log", 1, TITLE, "03_count3", plan, measure, seeded=False)

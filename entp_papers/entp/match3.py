@@ -11,7 +11,6 @@ from entp_lab.experiment import Experiment
 from entp_lab.frames import paired, published, select, summary
 from entp_lab.measurements import Measurement
 from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
-from entp_lab.statistics import exceeds
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
@@ -19,8 +18,8 @@ from entp_papers.entp.pairless import within
 
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
 BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
-VARIANT_NAMES = {"match3": "Match3′", "modulus": "modulus = length", "anchor": "x_t in place of x_1"}
-VARIANT_NAMES |= {"count": "count in place of existence"}
+VARIANT_NAMES = {"match3": "Match3′", "modulus": "modulus: the length", "anchor": "last number, not the first"}
+VARIANT_NAMES |= {"count": "how many, not whether"}
 # What changes from Match3′ in each variant, in the order of §6.4; Match3′ itself has the arm
 # ``longer``, too.
 VARIANTS = {
@@ -29,7 +28,6 @@ VARIANTS = {
     "anchor": Variant({"anchor": "last"}, TWINS),
     "count": Variant({"output": "count"}, TWINS),
 }
-METRICS = ("token_accuracy", "sequence_accuracy")
 PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
 REDUCED_TASK = dict(length=8, symbols=11, modulus=11)
 REDUCED_MODEL = dict(n_layers=2, n_heads=4, width=64)
@@ -55,28 +53,6 @@ def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
     """ENTP − decoder in token accuracy, by seed, for each variant under its readable name."""
     table = summary(records)
     return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
-
-
-def shares(records: Sequence[Record]) -> dict[str, pd.Series]:
-    """The gap of each variant less that of Match3′, both as shares of the way from the majority guess to 1, by seed."""
-    table = summary(records)
-    guess = table[table["arm"] == "decoder"].set_index(["variant", "seed"])["baseline_token_accuracy"]
-    found = {name: gap(table, name) / (1 - guess[name]) for name in dict.fromkeys(table["variant"])}
-    return {VARIANT_NAMES[name]: (own - found["match3"]).dropna() for name, own in found.items() if name != "match3"}
-
-
-def against(records: Sequence[Record]) -> dict[str, pd.Series]:
-    """ENTP − decoder on Match3′ itself, by seed, for each metric."""
-    table = summary(records)
-    return {metric: gap(table, "match3", metric) for metric in METRICS}
-
-
-def stuck(records: Sequence[Record]) -> pd.DataFrame:
-    """The runs that never left the majority guess at their positions, with their token accuracy and the guess's."""
-    table = summary(records)
-    still = table[exceeds(table["baseline_token_accuracy"] + NEAR, table["token_accuracy"])]
-    found = still[["variant", "arm", "seed", "token_accuracy", "baseline_token_accuracy"]]
-    return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
 
 
 def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:

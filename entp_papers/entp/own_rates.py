@@ -57,7 +57,7 @@ class OwnRates:
 
 def experiment(name: str, title: str, notebook: str, plan: OwnRates) -> Experiment:
     """Make the experiment of a plan, whose records decide no claim before its pairs are whole."""
-    return Experiment(name, 1, title, notebook, plan, no_claims, tiers=DECODER_EVALUATIONS, changeable=False)
+    return Experiment(name, 1, title, notebook, plan, no_claims, tiers=DECODER_EVALUATIONS)
 
 
 THREE_RATES = (3e-4, 1e-3, 3e-3)

@@ -252,5 +252,5 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [planned_study(NAME, tier, config.study, config.params) for config in studies]
 
 
-TITLE, OPTIONS = "What a predictor gets that looks at no pair", dict(changeable=False, seeded=False)
-COUNT3_BOUNDS = Experiment(NAME, 1, TITLE, "03b_count3_details", plan, no_claims, **OPTIONS)
+TITLE = "What a predictor gets that looks at no pair"
+COUNT3_BOUNDS = Experiment(NAME, 1, TITLE, "03b_count3_details", plan, no_claims, seeded=False)

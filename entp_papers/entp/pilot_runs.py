@@ -110,7 +110,7 @@ def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
 
 
 TITLE, DETAILS = "Count3 at length 24, few prefixes of many sequences", "03b_count3_details"
-ALONE = dict(tiers=("smoke", "overnight"), changeable=False)
+ALONE = dict(tiers=("smoke", "overnight"))
 COUNT3_LONG = Experiment("count3_long", 1, f"{TITLE}: the gate", DETAILS, plan_gate, no_claims, **ALONE)
 COUNT3_LONG_PAIRS = Experiment("count3_long_pairs", 1, f"{TITLE}: pairs", DETAILS, plan_pairs, no_claims, **ALONE)
 TITLE, MEASURE = "Count3 at length 24, all prefixes", lead_claims(CLAIMS)

@@ -24,10 +24,10 @@ from torch import Tensor
 from entp_lab import figures, ledger_figures, paths
 from entp_lab.frames import select
 from entp_lab.generate_command import codec, codec_of
-from entp_lab.loading import load_model, load_run
 from entp_lab.parameters import NotebookParameters
 from entp_lab.statistics import to_figures
 from entp_lab.store import Record, Store
+from entp_lab.weights import load_model, load_run
 from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.files import read_text, write_atomically

@@ -1,4 +1,4 @@
-"""Looped Transformers as programmable computers (Giannou et al. 2023): weights set by hand, run in a loop."""
+"""Looped Transformers as programmable computers (Giannou et al. 2023): weights set by hand."""
 
 # Of this folder, as "module:attribute", by the name that records carry.
 EXPERIMENTS = {

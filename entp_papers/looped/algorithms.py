@@ -1,7 +1,8 @@
-"""FLEQ programs: the calculator, Newton's inverse, power iteration, and learning by gradient descent (§7 to §9).
+"""FLEQ programs: calculator, Newton's inverse, power iteration and gradient descent (§7 to §9).
 
-The supplied text has the calculator (Algorithm 3) and the pseudocode of Newton's method (Algorithm 4); the other
-programs are ours. mul(P, Q) is P^T Q, so that a matrix on the left of a product is kept transposed.
+The supplied text has the calculator (Algorithm 3) and the pseudocode of Newton's method (Algorithm
+4); the other programs are ours. mul(P, Q) is P^T Q, so that a matrix on the left of a product is
+kept transposed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, 
 
 
 def calculator_functions(m: int) -> dict[str, Maker]:
-    """The six operations of Theorem 4; 1/x on [0.1, 10] and √x on [0, 10] with m heads each and one more."""
+    """Make the six operations of Theorem 4: 1/x on [0.1, 10] and √x on [0, 10] with m + 1 heads."""
     return SUMS | {
         "mul": blocks.product_block(symmetric=True, delta=1e-5),
         "inv": blocks.sigmoid_block(blocks.inverse_sum(m), 1, torch.reciprocal),
@@ -46,10 +47,10 @@ def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker])
 
 
 def newton_inverse(a_dd: Tensor, rounds: int, start: str) -> FleqProgram:
-    """X ← X (2 I - A X), ``rounds`` times (Algorithm 4), ``start``: from ε A^T, "transposed", or from ε A, "printed".
+    """Iterate X ← X (2 I - A X) from ε A^T ("transposed") or from ε A ("printed", Algorithm 4).
 
-    ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From A it does where the
-    eigenvalues of A² have positive real parts.
+    ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From
+    A it does where the eigenvalues of A² have positive real parts.
     """
     d = len(a_dd)
     scale = 1 / float(a_dd.abs().sum(0).max() * a_dd.abs().sum(1).max())
@@ -63,12 +64,17 @@ def newton_inverse(a_dd: Tensor, rounds: int, start: str) -> FleqProgram:
         X = mul(Xt, T)
         {COUNT}
     """
-    items = {"A": a_dd, "scaled": scale * torch.eye(d), "two": 2 * torch.eye(d), "count": 1.0 - rounds}
+    items = {
+        "A": a_dd,
+        "scaled": scale * torch.eye(d),
+        "two": 2 * torch.eye(d),
+        "count": 1.0 - rounds,
+    }
     return fleq(text, d, {**items, "At": 0.0, "X": 0.0, "Xt": 0.0, "T": 0.0}, linear_functions())
 
 
 def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, terms: int) -> FleqProgram:
-    """b ← A b / ‖A b‖, ``rounds`` times; ‖A b‖² must stay in the ranges of inv and sqrt, of so many ``terms``."""
+    """Iterate b ← A b / ‖A b‖; ‖A b‖² must stay in the ranges of inv and sqrt."""
     text = f"""
         At = transp(A)
     loop:
@@ -85,10 +91,12 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, terms: int) -> FleqP
 
 
 def power_functions(m: int) -> dict[str, Maker]:
-    """Functions of power iteration: the root of [0, 2], and the inverse of [√0.05, √2], a root of 0.05 or more."""
+    """Make the functions of power iteration: the root of [0, 2], the inverse of [√0.05, √2]."""
     return linear_functions() | {
         "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 2.0), 1, torch.sqrt),
-        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, 0.05**0.5, 2.0**0.5), 1, torch.reciprocal),
+        "inv": blocks.sigmoid_block(
+            blocks.inverse_sum(m, 0.05**0.5, 2.0**0.5), 1, torch.reciprocal
+        ),
     }
 
 
@@ -105,18 +113,33 @@ def linear_regression(x_kn: Tensor, y_n: Tensor, rate: float, steps: int) -> Fle
         w = sub(w, g)
         {COUNT}
     """
-    items = {"X": x_kn, "y": y_n, "rate": rate * torch.eye(d), "count": 1.0 - steps, "Xt": 0.0, "w": 0.0, "e": 0.0}
+    items = {
+        "X": x_kn,
+        "y": y_n,
+        "rate": rate * torch.eye(d),
+        "count": 1.0 - steps,
+        "Xt": 0.0,
+        "w": 0.0,
+        "e": 0.0,
+    }
     return fleq(text, d, {**items, "g": 0.0}, linear_functions())
 
 
 def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqProgram:
-    """w = (X X^T + ridge I)^-1 X y by Newton's iteration; more than k examples enter k at a time."""
+    """Solve w = (X X^T + ridge I)^-1 X y by Newton's iteration; examples enter k at a time."""
     k, n = x_kn.shape
     items: dict = dict.fromkeys(("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w"), 0.0)
     lines = []
     for i, start in enumerate(range(0, n, k)):
-        items[f"X{i}"], items[f"y{i}"] = x_kn[:, start : start + k], y_n[start : start + k]
-        lines += [f"Xt = transp(X{i})", "P = mul(Xt, Xt)", "G = add(G, P)", f"u = mul(Xt, y{i})", "v = add(v, u)"]
+        items[f"X{i}"] = x_kn[:, start : start + k]
+        items[f"y{i}"] = y_n[start : start + k]
+        lines += [
+            f"Xt = transp(X{i})",
+            "P = mul(Xt, Xt)",
+            "G = add(G, P)",
+            f"u = mul(Xt, y{i})",
+            "v = add(v, u)",
+        ]
     gram = x_kn @ x_kn.T + ridge * torch.eye(k)
     items["G"] = ridge * torch.eye(k)
     scale = 1 / float(gram.abs().sum(0).max()) ** 2
@@ -135,23 +158,34 @@ def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqP
 
 
 def learning_functions() -> dict[str, Maker]:
-    """Functions of back-propagation: linear ones, the sigmoid of every entry, a vector as a diagonal matrix."""
-    return linear_functions() | {"sigmoid": blocks.sigmoid_block(blocks.SIGMOID), "diag": blocks.diagonal_block()}
+    """Make the functions of back-propagation: linear ones, the sigmoid, diagonal matrices."""
+    return linear_functions() | {
+        "sigmoid": blocks.sigmoid_block(blocks.SIGMOID),
+        "diag": blocks.diagonal_block(),
+    }
 
 
 def back_propagation(
     w_hk: Tensor, v_h: Tensor, samples: Sequence[tuple[Tensor, float]], rate: float, rounds: int
 ) -> FleqProgram:
-    """Stochastic gradient descent on (v · σ(W x) - y)² / 2 (Lemma 15), ``rounds`` times through the samples in turn.
+    """Descend the gradient of (v · σ(W x) - y)² / 2, sample by sample (Lemma 15).
 
     All gradients are computed by the program itself: there is no derivative outside the loop.
     """
-    h, d = len(w_hk), max(w_hk.shape)
-    items = {"Wt": w_hk.T, "v": v_h, "ones": torch.ones(h), "rate": rate * torch.eye(d), "count": 1.0 - rounds}
+    h = len(w_hk)
+    d = max(w_hk.shape)
+    items = {
+        "Wt": w_hk.T,
+        "v": v_h,
+        "ones": torch.ones(h),
+        "rate": rate * torch.eye(d),
+        "count": 1.0 - rounds,
+    }
     items |= dict.fromkeys(("z", "h", "ht", "o", "e", "s", "D", "st", "g", "xt", "dW", "dv"), 0.0)
     lines = []
     for i, (x, y) in enumerate(samples):
-        items[f"x{i}"], items[f"y{i}"] = x, float(y)
+        items[f"x{i}"] = x
+        items[f"y{i}"] = float(y)
         lines.append(f"""
             z = mul(Wt, x{i})           # W x
             h = sigmoid(z) [{h}x1]

@@ -16,9 +16,10 @@
     done:
         halt
 
-``subleq a b c`` is mem[b] -= mem[a], then to c if mem[b] <= 0; ``next`` is the line after it, and what c is if it is
-left out. ``goto c``, ``halt`` and ``clear a`` are one command each. The cells ZERO and MINUS_ONE exist in every
-program, and so does a last command that halts. Everything after # and a space is a comment.
+``subleq a b c`` is mem[b] -= mem[a], then to c if mem[b] <= 0; ``next`` is the line after it, and
+what c is if it is left out. ``goto c``, ``halt`` and ``clear a`` are one command each. The cells
+ZERO and MINUS_ONE exist in every program, and so does a last command that halts. Everything after #
+and a space is a comment.
 """
 
 import difflib
@@ -37,7 +38,7 @@ DECLARATIONS = ("cell", "bits")
 
 
 def assemble(text: str) -> Program:
-    """The program that ``text`` describes. ConfigError names the line and what would be right."""
+    """Assemble a program. ConfigError names the line and what would be right."""
     assembler = Assembler()
     try:
         for assembler.line, line in enumerate(text.splitlines(), 1):
@@ -59,13 +60,15 @@ class Assembler:
     """Cells, labels and commands read so far; ``line`` is the one that is being read."""
 
     def __init__(self):
-        self.line, self.bits, self.memory = 0, 16, [0, -1]
+        self.line = 0
+        self.bits = 16
+        self.memory = [0, -1]
         self.cells = {"ZERO": ZERO, "MINUS_ONE": MINUS_ONE}
         self.labels: dict[str, int] = {}
         self.code: list[tuple[int, str, str, str]] = []  # line, a, b and c as written
 
     def number(self, text: str) -> int:
-        """A whole number, in decimal or as 0x and so on."""
+        """Parse a whole number, in decimal or as 0x and so on."""
         try:
             return int(text, 0)
         except ValueError:
@@ -92,7 +95,7 @@ class Assembler:
             raise ConfigError(f"{text!r} is not understood: cell name = value, or bits N")
 
     def new_cell(self, name: str, value: int) -> int:
-        """The place of one cell more, with its initial value."""
+        """Add a cell with its initial value and return its place."""
         half = 1 << (self.bits - 1)
         said = f"does not fit into a word of {self.bits} bits, which holds {-half} to {half - 1}"
         require(-half <= value < half, f"{name} = {value}: {said}")
@@ -103,45 +106,68 @@ class Assembler:
     def command(self, text: str) -> None:
         """Labels, and the command behind them."""
         while match := LABEL.match(text):
-            require(match[1] not in ("next", "halt"), f"label {match[1]!r}: that name is a target of its own")
+            require(
+                match[1] not in ("next", "halt"),
+                f"label {match[1]!r}: that name is a target of its own",
+            )
             require(match[1] not in self.labels, f"label {match[1]!r} exists already")
             self.labels[match[1]] = len(self.code)
             text = text[match.end() :]
         if not text:
             return
         word, *operands = text.split()
-        require(word not in DECLARATIONS, f"{word!r} behind a label: labels stand before commands alone")
+        require(
+            word not in DECLARATIONS, f"{word!r} behind a label: labels stand before commands alone"
+        )
         hint = did_you_mean(word, (*OPERANDS, *DECLARATIONS))
         require(word in OPERANDS, f"unknown command {word!r}{hint}")
         takes = " or ".join(map(str, OPERANDS[word]))
-        require(len(operands) in OPERANDS[word], f"{word} takes {takes} operands, {len(operands)} are given")
+        require(
+            len(operands) in OPERANDS[word],
+            f"{word} takes {takes} operands, {len(operands)} are given",
+        )
         if word == "subleq":
             a, b, c = (*operands, "next")[:3]
         elif word == "clear":
-            a, b, c = operands[0], operands[0], "next"
+            a = operands[0]
+            b = operands[0]
+            c = "next"
         else:  # goto, halt
-            a, b, c = "ZERO", "MINUS_ONE", (*operands, "halt")[0]
+            a = "ZERO"
+            b = "MINUS_ONE"
+            c = (*operands, "halt")[0]
         self.code.append((self.line, a, b, c))
 
     def link(self) -> Program:
         """Names become places; the command that halts is appended."""
-        last, code = len(self.code), []
+        last = len(self.code)
+        code = []
         for i, (line, a, b, c) in enumerate(self.code):
             self.line = line
-            require(not b.startswith("#"), f"{b} is a constant and cannot be written to: name a cell")
+            require(
+                not b.startswith("#"), f"{b} is a constant and cannot be written to: name a cell"
+            )
             target = {"next": i + 1, "halt": last}.get(c, self.labels.get(c))
             require(target is not None, f"unknown label {c!r}{did_you_mean(c, self.labels)}")
-            read, changed = self.cell(a), self.cell(b)
+            read = self.cell(a)
+            changed = self.cell(b)
             harmless = read == ZERO and changed <= MINUS_ONE
-            require(changed > MINUS_ONE or harmless, f"{b} must keep its value: name another cell to write to")
+            require(
+                changed > MINUS_ONE or harmless,
+                f"{b} must keep its value: name another cell to write to",
+            )
             code.append((read, changed, target))
         return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells)
 
     def cell(self, name: str) -> int:
-        """A cell by name, list[number], or #number, for which a cell is made on first use."""
+        """Find a cell by name, list[number] or #number; a constant gets its cell on first use."""
         if name.startswith("#"):
             value = self.number(name[1:])
-            return self.cells[f"#{value}"] if f"#{value}" in self.cells else self.new_cell(f"#{value}", value)
+            return (
+                self.cells[f"#{value}"]
+                if f"#{value}" in self.cells
+                else self.new_cell(f"#{value}", value)
+            )
         if match := re.fullmatch(r"(\w+)\[(\w+)\]", name):
             name = f"{match[1]}[{self.number(match[2])}]"
             size = sum(c.startswith(f"{match[1]}[") for c in self.cells)

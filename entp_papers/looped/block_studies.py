@@ -1,4 +1,4 @@
-"""The errors of function blocks: products by δ, sums of sigmoids by m, transposes, the contract, x² by depth.
+"""Errors of function blocks: products by δ, sums of sigmoids by m, the contract, x² by depth.
 
 Letters: B batch, S tokens of a block, D width, d size of matrices, L pointer bits.
 """
@@ -41,11 +41,15 @@ class BlockStack(Stack):
         block = maker(frame, "f")
         width = frame.rows.width
         super().__init__([plan.build(width, dtype) for plan in block.plans], width)
-        self.block, self.frame, self.dtype = block, frame, dtype
+        self.block = block
+        self.frame = frame
+        self.dtype = dtype
 
     def encode(self, a_Bdd: Tensor, b_Bdd: Tensor, c_Bdd: Tensor | None = None) -> Tensor:
-        """State (B, S, D) of batches of matrices; ``c_Bdd`` are the former contents of C's tokens."""
-        frame, block, d = self.frame, self.block, self.frame.d
+        """Make the state (B, S, D); ``c_Bdd`` are the former contents of C's tokens."""
+        frame = self.frame
+        block = self.block
+        d = self.frame.d
         x_BSD = torch.zeros(len(a_Bdd), frame.tokens, self.width, dtype=self.dtype)
         for t, i, value in (*frame.constants, *block.constants):
             x_BSD[:, t, i] = value
@@ -55,7 +59,7 @@ class BlockStack(Stack):
         return x_BSD
 
     def matrix(self, x_BSD: Tensor, role: str) -> Tensor:
-        """A, B or C (B, d, d) of a state."""
+        """Read A, B or C (B, d, d) from a state."""
         start = ROLES.index(role) * self.frame.d
         return x_BSD[:, start : start + self.frame.d, self.block.data].mT
 
@@ -66,7 +70,7 @@ class BlockStack(Stack):
 
 
 def gaussians(seed: int, *shape: int) -> Tensor:
-    """Standard normal numbers in fp64."""
+    """Draw standard normal numbers in fp64."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -84,29 +88,44 @@ def slope(rows: list[dict], x: str = "delta", y: str = "error") -> float:
 
 
 def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 20) -> Study:
-    """The largest error of A^T B over ``pairs`` in [-1, 1], by δ, precision and heads; then by C at δ = 10^-4.
+    """Measure the largest error of A^T B by δ, precision and heads, then by C at δ = 10^-4.
 
-    Curves have ``by``: delta or sink. ``predicted`` is δ s² / 2 + u / δ for one head, s the largest entry of A^T B.
+    Curves have ``by``: delta or sink. ``predicted`` is δ s² / 2 + u / δ for one head, s the largest
+    entry of A^T B.
     """
     generator = torch.Generator().manual_seed(0)
     a, b = torch.rand(2, pairs, d, d, generator=generator, dtype=torch.float64).mul(2).sub(1)
     exact = a.transpose(1, 2) @ b
-    top, dtypes = largest(exact), {"fp64": torch.float64, "fp32": torch.float32}
-    cases = [("delta", delta, 50.0, kind, heads) for kind in dtypes for heads in (1, 2) for delta in deltas]
+    top = largest(exact)
+    dtypes = {"fp64": torch.float64, "fp32": torch.float32}
+    cases = [
+        ("delta", delta, 50.0, kind, heads)
+        for kind in dtypes
+        for heads in (1, 2)
+        for delta in deltas
+    ]
     cases += [("sink", 1e-4, sink, "fp64", 1) for sink in sinks]
     rows: list[dict] = []
     for by, delta, sink, kind, heads in cases:
-        stack = BlockStack(blocks.product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtypes[kind])
+        stack = BlockStack(
+            blocks.product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtypes[kind]
+        )
         row = {"by": by, "delta": delta, "sink": sink, "precision": kind, "heads": heads}
         row["error"] = largest(stack.apply(a, b).double(), exact)
-        rows.append(row | {"predicted": delta * top**2 / 2 + torch.finfo(dtypes[kind]).eps / 2 / delta})
+        rows.append(
+            row | {"predicted": delta * top**2 / 2 + torch.finfo(dtypes[kind]).eps / 2 / delta}
+        )
 
     def by_delta(kind: str, heads: int) -> list[dict]:
         return [r for r in rows if (r["by"], r["precision"], r["heads"]) == ("delta", kind, heads)]
 
     one = by_delta("fp64", 1)
     metrics = {
-        "best": {f"{k}, {h} heads": min(r["error"] for r in by_delta(k, h)) for k in dtypes for h in (1, 2)},
+        "best": {
+            f"{k}, {h} heads": min(r["error"] for r in by_delta(k, h))
+            for k in dtypes
+            for h in (1, 2)
+        },
         "largest_product": top,
         "slope_above": slope([r for r in one if r["delta"] >= 1e-6]),
         "slope_below": slope([r for r in one if r["delta"] <= 1e-10]),
@@ -115,15 +134,17 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
 
 
 def sigmoids_study(terms: list[int]) -> Study:
-    """The largest error of sums of m sigmoids: √x and 1/x as staircases, four functions on [-1, 1] by least squares.
+    """Measure the largest error of sums of m sigmoids: two staircases and four least-squares fits.
 
-    Staircases are run as blocks and compared with the function; ``block`` is how far the block is from its own sum. For
-    the fits, m - 1 sigmoids with evenly spaced centres, steeper than Barron's τ = √m ln m asks for, and a constant get
-    their coefficients by least squares. Metrics: slopes of log error against log m; Lemma 5's block of three functions
-    of two numbers against its sum, by the number of terms up to 200.
+    Staircases are run as blocks and compared with the function; ``block`` is how far the block is
+    from its own sum. For the fits, m - 1 sigmoids with evenly spaced centres, steeper than Barron's
+    τ = √m ln m asks for, and a constant get their coefficients by least squares. Metrics: slopes of
+    log error against log m; Lemma 5's block of three functions of two numbers against its sum, by
+    the number of terms up to 200.
     """
     rows: list[dict] = []
-    x_root, x_inverse = np.linspace(0, 100, 2001), np.geomspace(0.1, 10, 2001)
+    x_root = np.linspace(0, 100, 2001)
+    x_inverse = np.geomspace(0.1, 10, 2001)
     cases = (
         ("√x on [0, 100]", blocks.sqrt_sum, np.sqrt, x_root),
         ("1/x on [0.1, 10]", blocks.inverse_sum, np.reciprocal, x_inverse),
@@ -132,34 +153,58 @@ def sigmoids_study(terms: list[int]) -> Study:
         for name, make, exact, x in cases:
             f = make(m)
             stack = BlockStack(blocks.sigmoid_block(f, 1), 1)
-            found = stack.apply(torch.from_numpy(x).view(-1, 1, 1), torch.zeros(len(x), 1, 1))[:, 0, 0].numpy()
-            rows.append({"function": name, "m": m, "error": largest(found - exact(x)), "block": largest(found - f(x))})
-        x, centres = np.linspace(-1, 1, 2001), np.linspace(-1, 1, m - 1)
+            found = stack.apply(torch.from_numpy(x).view(-1, 1, 1), torch.zeros(len(x), 1, 1))[
+                :, 0, 0
+            ].numpy()
+            rows.append(
+                {
+                    "function": name,
+                    "m": m,
+                    "error": largest(found - exact(x)),
+                    "block": largest(found - f(x)),
+                }
+            )
+        x = np.linspace(-1, 1, 2001)
+        centres = np.linspace(-1, 1, m - 1)
         steps = 1 / (1 + np.exp(-np.clip(2 * m * (x[:, None] - centres), -700, 700)))
         features = np.column_stack([steps, np.ones(len(x))])
         for name, f in TARGETS.items():
             fit = features @ np.linalg.lstsq(features, f(x), rcond=None)[0]
-            rows.append({"function": f"{name} on [-1, 1]", "m": m, "error": largest(fit - f(x)), "block": 0.0})
+            rows.append(
+                {
+                    "function": f"{name} on [-1, 1]",
+                    "m": m,
+                    "error": largest(fit - f(x)),
+                    "block": 0.0,
+                }
+            )
     names = list(dict.fromkeys(r["function"] for r in rows))
     slopes = {name: slope([r for r in rows if r["function"] == name], "m") for name in names}
     lemma_5 = {}
     for m in (m for m in terms if m <= 200):
         draw = np.random.default_rng(0)
-        stack = BlockStack(blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3)
-        e = torch.eye(3, dtype=torch.float64)[:, :, None].expand(3, 3, 3) * torch.tensor([1.0, 0, 0]).double()
+        stack = BlockStack(
+            blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3
+        )
+        e = (
+            torch.eye(3, dtype=torch.float64)[:, :, None].expand(3, 3, 3)
+            * torch.tensor([1.0, 0, 0]).double()
+        )
         x = torch.from_numpy(draw.normal(size=(3, 3, 3)))
         lemma_5[str(m)] = largest(stack.apply(e, x)[:, 0, 0] - stack.block.exact(e, x)[:, 0, 0])
     return {"slopes": slopes, "lemma_5": lemma_5}, columns(rows)
 
 
 def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:
-    """A^T (B, d, d) of matrices of one entry per token by one layer with one head (§8's example of 30 × 30), and it.
+    """Transpose vectorised matrices by one layer with one head (§8); return A^T and the layer.
 
-    Every token holds two codes: its own place, and the place that it takes its entry from. The paper counts a value and
-    two codes, 2 · 10 + 1 = 21 rows; ours has one more, for the entry that is read.
+    Every token holds two codes: its own place, and the place that it takes its entry from. The
+    paper counts a value and two codes, 2 · 10 + 1 = 21 rows; ours has one more, for the entry that
+    is read.
     """
     d = a_Bdd.shape[1]
-    L, own = pointer_bits(d * d), torch.arange(d * d)
+    L = pointer_bits(d * d)
+    own = torch.arange(d * d)
     plan = LayerPlan("take the entry of the token that the second code names")
     rows = Rows(value=1, taken=1, own=L, source=L)
     match = paired(rows["source"], rows["own"])
@@ -173,8 +218,9 @@ def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:
 
 
 def transpose_study(sizes: list[int], one_layer: list[int]) -> Study:
-    """The error of the 4-layer block, and of the one-layer transposition of a vectorised matrix, by d."""
-    generator, rows = torch.Generator().manual_seed(0), []
+    """Measure the error of the 4-layer transpose and of the one-layer one."""
+    generator = torch.Generator().manual_seed(0)
+    rows = []
     for d in sizes:
         stack = BlockStack(blocks.transpose_block(), d)
         a = torch.randn(4, d, d, generator=generator, dtype=torch.float64)
@@ -189,16 +235,18 @@ def transpose_study(sizes: list[int], one_layer: list[int]) -> Study:
 
 
 def violations(maker: Maker, d: int) -> dict[str, float]:
-    """The largest deviation from each term of Definition 1, by name, over random matrices.
+    """Measure the largest deviation from each term of Definition 1 over random matrices.
 
-    error: C from the exact function · inputs: A and B afterwards · previous: C for another content of C before ·
-    left_behind: temporary rows afterwards · together: C of one pair alone and within the batch · padding: f of matrices
-    in a corner of larger ones from f of themselves, zeros around them included.
+    error: C from the exact function · inputs: A and B afterwards · previous: C for another content
+    of C before · left_behind: temporary rows afterwards · together: C of one pair alone and within
+    the batch · padding: f of matrices in a corner of larger ones from f of themselves, zeros around
+    them included.
     """
     stack = BlockStack(maker, d)
     a, b, before = gaussians(0, 3, 4, d, d)
     after = stack(stack.encode(a, b, before))
-    c, again = stack.matrix(after, "c"), stack.apply(a, b)
+    c = stack.matrix(after, "c")
+    again = stack.apply(a, b)
     small_a, small_b = gaussians(0, 2, 3, d, d)
     wide = BlockStack(maker, d + 2).apply(pad(small_a, (0, 2, 0, 2)), pad(small_b, (0, 2, 0, 2)))
     return {
@@ -212,7 +260,7 @@ def violations(maker: Maker, d: int) -> dict[str, float]:
 
 
 def contract_study(sizes: list[int]) -> Study:
-    """Definition 1 for every block and d: the largest deviation from each term, with layers, heads and width."""
+    """Check Definition 1 for every block and d, with its layers, heads and width."""
     rows: list[dict] = []
     for name, maker in MAKERS.items():
         for d in sizes:
@@ -223,13 +271,16 @@ def contract_study(sizes: list[int]) -> Study:
 
 
 def sawtooth_square(x: ndarray, levels: int) -> ndarray:
-    """x² on [0, 1] as x - Σ_k g_k(x) / 4^k with g_k the tooth function applied k times: a ReLU network of that depth.
+    """Compute x² on [0, 1] as x - Σ_k g_k(x) / 4^k: a ReLU network with ``levels`` levels.
 
     The error is 4^-(levels + 1) at most: at the middle of the finest teeth.
     """
-    result, tooth = x.copy(), x
+    result = x.copy()
+    tooth = x
     for k in range(1, levels + 1):
-        tooth = 2 * np.maximum(tooth, 0) - 4 * np.maximum(tooth - 0.5, 0) + 2 * np.maximum(tooth - 1, 0)
+        tooth = (
+            2 * np.maximum(tooth, 0) - 4 * np.maximum(tooth - 0.5, 0) + 2 * np.maximum(tooth - 1, 0)
+        )
         result = result - tooth / 4**k
     return result
 
@@ -242,17 +293,25 @@ def attention_square(x: ndarray, delta: float, symmetric: bool = True) -> ndarra
 
 
 def depth_study(levels: list[int], deltas: list[float], points: int, units: int = 1024) -> Study:
-    """The largest error of x² on [0, 1] by ReLU networks of growing depth, and by attention with 2 layers, by δ.
+    """Measure the largest error of x² on [0, 1]: ReLU networks by depth, 2-layer attention by δ.
 
-    ``points``: how many x are tried. Multiples of a power of 1/2 are knots of the networks, where they do not err.
-    ``units``: of the one hidden layer whose ReLUs join as many points of x² by lines, ``one_wide_layer`` its error.
+    ``points``: how many x are tried. Multiples of a power of 1/2 are knots of the networks, where
+    they do not err. ``units``: of the one hidden layer whose ReLUs join as many points of x² by
+    lines, ``one_wide_layer`` its error.
     """
     x = np.linspace(0, 1, points)
     relu = {k: largest(sawtooth_square(x, k), x**2) for k in levels}
     attention = {delta: largest(attention_square(x, delta), x**2) for delta in deltas}
-    rows = [{"kind": "ReLU network", "layers": k, "delta": 0.0, "error": error} for k, error in relu.items()]
-    rows += [{"kind": "attention", "layers": 2, "delta": delta, "error": e} for delta, e in attention.items()]
-    knots, best = np.linspace(0, 1, units + 1), min(attention.values())
+    rows = [
+        {"kind": "ReLU network", "layers": k, "delta": 0.0, "error": error}
+        for k, error in relu.items()
+    ]
+    rows += [
+        {"kind": "attention", "layers": 2, "delta": delta, "error": e}
+        for delta, e in attention.items()
+    ]
+    knots = np.linspace(0, 1, units + 1)
+    best = min(attention.values())
     metrics = {
         "best_attention": best,
         "levels_for_the_same": next((k for k, error in relu.items() if error <= best), None),

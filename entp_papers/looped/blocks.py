@@ -1,18 +1,19 @@
-"""Function blocks of FLEQ: sums, multiples, transposes, products (Lemmas 6 to 9), sums of sigmoids (Lemmas 5, 10, 11).
+"""Function blocks of FLEQ: sums, transposes, products (Lemmas 6 to 9), sigmoids (Lemmas 5, 10, 11).
 
-The supplied text has the proofs of Lemma 8 only; the others are our constructions within the stated numbers of layers.
+The supplied text has the proofs of Lemma 8 only; the others are our constructions within the stated
+numbers of layers.
 
-Products come from a softmax that is nearly linear (Lemma 7). For scores δ s_i, small, and one score of C, large,
-softmax weighs token i with about e^-C (1 + δ s_i). With values (e^C / δ) e_i the mean is s_i + 1/δ: 1/δ is subtracted,
-which the paper's [x + ε, *] leaves out. The error is
+Products come from a softmax that is nearly linear (Lemma 7). For scores δ s_i, small, and one score
+of C, large, softmax weighs token i with about e^-C (1 + δ s_i). With values (e^C / δ) e_i the mean
+is s_i + 1/δ: 1/δ is subtracted, which the paper's [x + ε, *] leaves out. The error is
 
     δ s² / 2 (the softmax is not linear) + u / δ (rounding, u the machine epsilon) + n s e^-C
 
 so that it is least near δ = √u. Two heads, δ and -δ, cancel the first term and leave δ² s³ / 6.
 
-A softmax over two scores, z and 0, is σ(z): ``sigmoid_block`` applies f(x) = Σ_i c_i σ(w_i x + b_i) to entries of A, a
-head per term and row. ``selected_block`` is Lemma 5 itself: A holds the unit vector e_j that selects one of several
-functions, B holds x.
+A softmax over two scores, z and 0, is σ(z): ``sigmoid_block`` applies f(x) = Σ_i c_i σ(w_i x + b_i)
+to entries of A, a head per term and row. ``selected_block`` is Lemma 5 itself: A holds the unit
+vector e_j that selects one of several functions, B holds x.
 """
 
 import math
@@ -29,14 +30,15 @@ from entp_papers.looped.layers import LayerPlan, paired
 
 
 def linear_block(factor: float, sign: float = 0.0) -> Maker:
-    """factor · A + sign · B of whole matrices, with a sign of -1, 0 or 1: 2 layers, 1 head.
+    """Compute factor · A + sign · B, with a sign of -1, 0 or 1: 2 layers, 1 head.
 
     Sums and differences have 3 layers in Lemmas 8 and 9, a hundredth 2 in Corollary 3.
     """
 
     def make(frame: Frame, name: str) -> Block:
         data, scaled = frame.add(name, data=frame.d, scaled=frame.d)
-        first, second = LayerPlan(f"{name}: give A and B their factors"), LayerPlan(f"{name}: add their columns")
+        first = LayerPlan(f"{name}: give A and B their factors")
+        second = LayerPlan(f"{name}: add their columns")
         frame.clear_c(first, data)
         for x, y in zip(data, scaled, strict=True):
             first.add({x: factor}, {y: 1.0})
@@ -45,37 +47,48 @@ def linear_block(factor: float, sign: float = 0.0) -> Maker:
         sources = "ab" if sign else "a"
         frame.read_columns(second, sources, paired(scaled, data, float(len(sources))))
         second.clear(scaled)
-        return Block(data, [*scaled], [first, second], lambda a, b: factor * a + sign * b if sign else factor * a)
+        return Block(
+            data,
+            [*scaled],
+            [first, second],
+            lambda a, b: factor * a + sign * b if sign else factor * a,
+        )
 
     return make
 
 
 def diagonal_block() -> Maker:
-    """The diagonal matrix of A's first column: 2 layers, 1 head. With a product it multiplies entry by entry."""
+    """Make a diagonal matrix of A's first column: 2 layers, 1 head."""
 
     def make(frame: Frame, name: str) -> Block:
         data, read, (start,) = frame.add(name, data=frame.d, read=frame.d, start=1)
-        first, second = LayerPlan(f"{name}: forget C"), LayerPlan(f"{name}: read the column, keep a row per token")
+        first = LayerPlan(f"{name}: forget C")
+        second = LayerPlan(f"{name}: read the column, keep a row per token")
         frame.clear_c(first, data)
         c = frame.role["c"]
         frame.head(second, [({c: 1.0}, {start: 1.0}), frame.others_rest(c)], paired(data, read))
         for x, y, slot in zip(data, read, frame.slot, strict=True):
             second.add_where({y: 1.0}, {x: 1.0}, [c, slot], BOUND)
         second.clear(read)
-        return Block(data, [*read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start, 1.0)])
+        return Block(
+            data, [*read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start, 1.0)]
+        )
 
     return make
 
 
 def transpose_block() -> Maker:
-    """A^T in 4 layers with 1 head (Lemma 6), over a grid of d² tokens: token k d + j is at row k, column j of it.
+    """Transpose A in 4 layers with 1 head (Lemma 6), over a grid of d² tokens.
 
-    One entry of the matrix per token of the grid, the grid turned over, its columns read together again.
+    One entry of the matrix per token of the grid, the grid turned over, its columns read together
+    again.
     """
 
     def make(frame: Frame, name: str) -> Block:
         d = frame.d
-        data, column, spread, (entry,), (moved,) = frame.add(name, data=d, column=d, spread=d, entry=1, moved=1)
+        data, column, spread, (entry,), (moved,) = frame.add(
+            name, data=d, column=d, spread=d, entry=1, moved=1
+        )
         across, down, of_a, of_c = frame.add(name, across=d, down=d, of_a=d, of_c=d)
 
         scatter = LayerPlan(f"{name}: read column j of A at (k, j), keep its row k")
@@ -111,9 +124,13 @@ def transpose_block() -> Maker:
 
 
 def product_block(
-    left: str = "a", right: str = "b", delta: float = 1e-7, sink: float = 50.0, symmetric: bool = False
+    left: str = "a",
+    right: str = "b",
+    delta: float = 1e-7,
+    sink: float = 50.0,
+    symmetric: bool = False,
 ) -> Maker:
-    """left^T right, each of them ``a`` or ``b`` (Lemma 7 and the three products that follow from it): 2 layers, 1 head.
+    """Multiply left^T right, each of them ``a`` or ``b`` (Lemma 7): 2 layers, 1 head.
 
     ``delta`` is δ > 0, ``sink`` is C; ``symmetric`` takes two heads.
     """
@@ -123,13 +140,23 @@ def product_block(
         return sides[left].transpose(-1, -2) @ sides[right]
 
     def make(frame: Frame, name: str) -> Block:
-        d, c = frame.d, frame.role["c"]
+        d = frame.d
+        c = frame.role["c"]
         data, found, got, unit = frame.add(name, data=d, found=d, got=d, unit=d)
-        first, second = LayerPlan(f"{name}: products of columns"), LayerPlan(f"{name}: copy them to C")
-        to_sink = ({frame.inside: sink}, {frame.rest: 1.0})  # the rest token holds no data: its score is C exactly
+        first = LayerPlan(f"{name}: products of columns")
+        second = LayerPlan(f"{name}: copy them to C")
+        to_sink = (
+            {frame.inside: sink},
+            {frame.rest: 1.0},
+        )  # the rest token holds no data: its score is C exactly
         for sign in (1.0, -1.0) if symmetric else (1.0,):
             weight = sign * math.exp(sink) / delta / (2 if symmetric else 1)
-            frame.head(first, [*paired(data, data, sign * delta), to_sink], paired(unit, found, weight), 1.0)
+            frame.head(
+                first,
+                [*paired(data, data, sign * delta), to_sink],
+                paired(unit, found, weight),
+                1.0,
+            )
         if not symmetric:
             first.unit({frame.inside: 1.0}, dict.fromkeys(found, -1 / delta))
         frame.clear_c(first, data)
@@ -140,7 +167,13 @@ def product_block(
         second.clear(found)
         second.clear(got)
         start = "ab".index(left) * d
-        return Block(data, [*found, *got], [first, second], exact, [(start + i, unit[i], 1.0) for i in range(d)])
+        return Block(
+            data,
+            [*found, *got],
+            [first, second],
+            exact,
+            [(start + i, unit[i], 1.0) for i in range(d)],
+        )
 
     return make
 
@@ -166,9 +199,13 @@ SIGMOID = SigmoidSum(np.ones(1), np.ones(1), np.zeros(1))
 
 
 def staircase(
-    f: Callable[[ndarray], ndarray], inverse: Callable[[ndarray], ndarray], low: float, high: float, m: int
+    f: Callable[[ndarray], ndarray],
+    inverse: Callable[[ndarray], ndarray],
+    low: float,
+    high: float,
+    m: int,
 ) -> SigmoidSum:
-    """A monotone f on [low, high] as m equal steps, each a sigmoid as wide as its step is long (Lemmas 10, 11).
+    """Write a monotone f on [low, high] as m equal steps, each a sigmoid as wide as its step.
 
     One term more is the constant f(low). ``inverse`` is the inverse of f.
     """
@@ -176,39 +213,51 @@ def staircase(
     height = (f(np.array(high)) - bottom) / m
     places = inverse(bottom + height * (np.arange(m) + 0.5))
     w = 4 / np.abs(np.diff(inverse(bottom + height * np.arange(m + 1))))
-    return SigmoidSum(np.append(np.full(m, height), float(bottom)), np.append(w, 0.0), np.append(-w * places, 40.0))
+    return SigmoidSum(
+        np.append(np.full(m, height), float(bottom)),
+        np.append(w, 0.0),
+        np.append(-w * places, 40.0),
+    )
 
 
 def sqrt_sum(m: int, high: float = 100.0) -> SigmoidSum:
-    """The square root on [0, high] (Lemma 11)."""
+    """Approximate the square root on [0, high] (Lemma 11)."""
     return staircase(np.sqrt, np.square, 0.0, high, m)
 
 
 def inverse_sum(m: int, low: float = 0.1, high: float = 10.0) -> SigmoidSum:
-    """1/x on [low, high] (Lemma 10)."""
+    """Approximate 1/x on [low, high] (Lemma 10)."""
     return staircase(lambda x: 1 / x, lambda y: 1 / y, low, high, m)
 
 
-def sigmoid_block(f: SigmoidSum, rows: int = 0, exact: Callable[[Tensor], Tensor] | None = None) -> Maker:
-    """f of every entry in the first ``rows`` rows of A (0: all): 2 layers of the 3, a head per term and row.
+def sigmoid_block(
+    f: SigmoidSum, rows: int = 0, exact: Callable[[Tensor], Tensor] | None = None
+) -> Maker:
+    """Apply f to every entry in the first ``rows`` rows of A (0: all): a head per term and row.
 
-    The sum has f(0) where A is 0. ``exact`` is the function that it approximates, by default f itself.
+    The sum has f(0) where A is 0. ``exact`` is the function that it approximates, by default f
+    itself.
     """
     function = exact or f.on_tensor
 
     def make(frame: Frame, name: str) -> Block:
-        height, c = rows or frame.d, frame.role["c"]
+        height = rows or frame.d
+        c = frame.role["c"]
         data, x, (marker,) = frame.add(name, data=frame.d, x=height, marker=1)
-        first, second = LayerPlan(f"{name}: copy A to C"), LayerPlan(f"{name}: a head per sigmoid")
+        first = LayerPlan(f"{name}: copy A to C")
+        second = LayerPlan(f"{name}: a head per sigmoid")
         frame.read_columns(first, "a", paired(data[:height], x))
         frame.clear_c(first, data)
-        # C's tokens see the marker, with score z, and the rest token, with score 0; all others see the rest token only
+        # C's tokens see the marker, with score z, and the rest token, with score 0; all others see
+        # the rest token only
         unseen = ({frame.inside: -FAR}, {frame.inside: 1.0, marker: -1.0, frame.rest: -1.0})
         others = ({frame.inside: -FAR, c: FAR}, {marker: 1.0})
         for i in range(height):
             for c_i, w_i, b_i in zip(f.c, f.w, f.b, strict=True):
                 z = ({x[i]: float(w_i), c: float(b_i)}, {marker: 1.0})
-                frame.head(second, [z, unseen, others], [({marker: float(c_i)}, {data[i]: 1.0})], 1.0)
+                frame.head(
+                    second, [z, unseen, others], [({marker: float(c_i)}, {data[i]: 1.0})], 1.0
+                )
         second.clear(x)
 
         def of_matrix(a: Tensor, b: Tensor) -> Tensor:
@@ -222,15 +271,18 @@ def sigmoid_block(f: SigmoidSum, rows: int = 0, exact: Callable[[Tensor], Tensor
 
 
 def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
-    """Lemma 5: C[0, 0] = Σ_i c_ji σ(x · a_ji) for the j that e = A's first column selects, x = B's first column.
+    """Compute C[0, 0] = Σ_i c_ji σ(x · a_ji) for the j that e selects (Lemma 5).
 
-    ``coefficients_NM`` are c_ji, ``weights_NMk`` are a_ji: N functions, m terms, k entries of x. 3 layers, m heads.
+    ``coefficients_NM`` are c_ji, ``weights_NMk`` are a_ji: N functions, m terms, k entries of x. 3
+    layers, m heads.
     """
     N, m, k = weights_NMk.shape
-    c_NM, w_NMk = torch.from_numpy(coefficients_NM), torch.from_numpy(weights_NMk)
+    c_NM = torch.from_numpy(coefficients_NM)
+    w_NMk = torch.from_numpy(weights_NMk)
 
     def exact(a: Tensor, b: Tensor) -> Tensor:
-        e, x = a[..., :N, 0].double(), b[..., :k, 0].double()
+        e = a[..., :N, 0].double()
+        x = b[..., :k, 0].double()
         z = torch.einsum("...k,...n,nmk->...m", x, e, w_NMk)
         result = torch.zeros_like(a)
         result[..., 0, 0] = (torch.sigmoid(z) * (e @ c_NM)).sum(-1)
@@ -239,7 +291,9 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
     def make(frame: Frame, name: str) -> Block:
         d = frame.d  # at least N and k
         data, e, x = frame.add(name, data=d, e=N, x=k)
-        (total,), (first_a,), (first_b,), (first_c,) = frame.add(name, total=1, first_a=1, first_b=1, first_c=1)
+        (total,), (first_a,), (first_b,), (first_c,) = frame.add(
+            name, total=1, first_a=1, first_b=1, first_c=1
+        )
 
         split = LayerPlan(f"{name}: e and x apart")
         for rows, first in ((e, first_a), (x, first_b)):
@@ -250,7 +304,10 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
         sum_up = LayerPlan(f"{name}: a head per sigmoid")
         unseen = ({first_b: -FAR}, {frame.inside: 1.0, first_a: -1.0, first_b: -1.0})
         for i in range(m):
-            scores = [({row: 1.0}, {e[j]: float(weights_NMk[j, i, r]) for j in range(N)}) for r, row in enumerate(x)]
+            scores = [
+                ({row: 1.0}, {e[j]: float(weights_NMk[j, i, r]) for j in range(N)})
+                for r, row in enumerate(x)
+            ]
             value = {e[j]: float(coefficients_NM[j, i]) for j in range(N)}
             frame.head(sum_up, [*scores, unseen], [(value, {total: 1.0})], 1.0)
         sum_up.clear([*e, *x])

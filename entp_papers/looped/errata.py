@@ -1,4 +1,4 @@
-"""Errata E1 to E12 as counts for the printed and the corrected form; sizes of machines, and one run step by step."""
+"""Errata E1 to E12, counted for the printed and the corrected form; sizes of machines; one run."""
 
 import math
 
@@ -10,7 +10,14 @@ from scipy.special import softmax
 from entp_lab.studies import Study, columns, largest
 from entp_papers.looped import algorithms
 from entp_papers.looped.blocks import inverse_sum
-from entp_papers.looped.circuits import add_words, branch, flag_of_word, pointer_bits, to_bits, to_unsigned
+from entp_papers.looped.circuits import (
+    add_words,
+    branch,
+    flag_of_word,
+    pointer_bits,
+    to_bits,
+    to_unsigned,
+)
 from entp_papers.looped.fleq_programs import fleq
 from entp_papers.looped.layers import LayerPlan, Rows
 from entp_papers.looped.programs import arithmetic, random_programs
@@ -21,7 +28,7 @@ FORMS = ("printed", "corrected")
 
 
 def flags() -> dict[str, int]:
-    """E1: words whose flag is wrong by equation (4) as printed, 1 + N, and corrected, 1 - N; of all words of 8 bits."""
+    """Count words of 8 bits with a wrong flag: 1 + N as printed, 1 - N corrected (E1)."""
     values = torch.arange(-128, 128)
     wrong = {}
     for name in FORMS:
@@ -33,35 +40,41 @@ def flags() -> dict[str, int]:
 
 
 def machine_with(formula: str) -> dict[str, int]:
-    """E2 and E4: programs that go wrong on a machine with a formula (``write``, ``branch``) as printed, and without."""
+    """Count programs that go wrong with the formula "write" (E2) or "branch" (E4)."""
     shape = Shape(8, 8, 8)
     made = random_programs(shape, 50)
     machines = {"printed": SubleqMachine(shape, printed=formula), "corrected": SubleqMachine(shape)}
-    return {name: compare(on, made, 20, exact=False).wrong_programs for name, on in machines.items()} | {"of": 50}
+    return {
+        name: compare(on, made, 20, exact=False).wrong_programs for name, on in machines.items()
+    } | {"of": 50}
 
 
 def branch_elsewhere() -> dict[str, float]:
-    """E4: the largest value that the branch leaves in a token that is not the scratchpad, which should be 0."""
+    """Measure what the branch leaves in a token that is not the scratchpad: it should be 0 (E4)."""
     left = {}
     for name in FORMS:
-        rows, plan = Rows(counter=4, following=4, target=4, flag=1, bit=1), LayerPlan(name)
+        rows = Rows(counter=4, following=4, target=4, flag=1, bit=1)
+        plan = LayerPlan(name)
         branch(plan, rows, rows["target"], rows["bit"][0], name == "printed")
         left[name] = largest(plan.on(torch.zeros(1, rows.width)))
     return left
 
 
 def linear_softmax() -> dict[str, float]:
-    """E7: the largest error of softmax([x, C]) taken for x, and of e^C / δ softmax([δ x, C]) - 1 / δ."""
-    x, delta, sink = np.linspace(-1, 1, 9), 1e-6, 40.0
+    """Measure the error of softmax([x, C]) and of e^C / δ softmax([δ x, C]) - 1 / δ (E7)."""
+    x = np.linspace(-1, 1, 9)
+    delta = 1e-6
+    sink = 40.0
     printed = softmax(np.append(x, sink))[:-1]
     scaled = softmax(np.append(delta * x, sink))[:-1] * math.exp(sink) / delta - 1 / delta
     return {"printed": largest(printed - x), "corrected": largest(scaled - x)}
 
 
 def newton_starts(matrices: int = 200, d: int = 5) -> dict[str, int]:
-    """E8: Gaussian matrices whose inverse Newton's exact iteration finds from ε A, and from ε A^T; and symmetric ones.
+    """Count Gaussian matrices that Newton's exact iteration inverts from ε A and from ε A^T (E8).
 
-    ``tame`` counts those of which all eigenvalues of A² have positive real parts, for which ε A does work.
+    ``tame`` counts those of which all eigenvalues of A² have positive real parts, for which ε A
+    does work.
     """
 
     def converges(a: ndarray, start: ndarray) -> bool:
@@ -83,7 +96,7 @@ def newton_starts(matrices: int = 200, d: int = 5) -> dict[str, int]:
 
 
 def adder_outputs(bits: int = 6) -> dict[str, int]:
-    """E9: pairs of numbers of ``bits`` bits whose sum, below 2^(bits + 1), is wrong with d outputs and with d + 1."""
+    """Count wrong sums of numbers with d ``bits``, with d outputs and with d + 1 (E9)."""
     x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
     wrong = {}
     for name, width in zip(FORMS, (bits, bits + 1), strict=True):
@@ -95,11 +108,13 @@ def adder_outputs(bits: int = 6) -> dict[str, int]:
 
 
 def sigmoids_needed() -> dict[str, float]:
-    """E10: sigmoids for 1/x on [0.1, 10] with an error of at most 0.02, and the lemma's scale log(1/(ε δ)) / (ε δ).
+    """Count sigmoids for 1/x on [0.1, 10] up to 0.02, and compute the lemma's scale (E10).
 
     The lemma prints its condition on d, the dimension, which is 1 here whatever the error.
     """
-    error, low, m = 0.02, 0.1, 2
+    error = 0.02
+    low = 0.1
+    m = 2
     x = np.geomspace(low, 10.0, 4001)
     while np.abs(inverse_sum(m)(x) - 1 / x).max() > error:
         m = math.ceil(m * 1.1)
@@ -107,15 +122,18 @@ def sigmoids_needed() -> dict[str, float]:
 
 
 def branch_rule() -> dict[str, int]:
-    """E12: multiply by Algorithm 2, which branches at 0 as well, and by the prose, which does below 0 only."""
-    program, found = arithmetic("multiply", x=6, y=4), {"product": 24}
+    """Multiply by Algorithm 2, which branches at 0 too, and by the prose, below 0 only (E12)."""
+    program = arithmetic("multiply", x=6, y=4)
+    found = {"product": 24}
     for name, at_zero in (("corrected", True), ("printed", False)):
-        found[name] = interpret(program, 1000, at_zero=at_zero).memories[-1][program.cell("product")]
+        found[name] = interpret(program, 1000, at_zero=at_zero).memories[-1][
+            program.cell("product")
+        ]
     return found
 
 
 def errata_study() -> Study:
-    """Every erratum, the printed and the corrected form; the comments and the functions above explain the numbers."""
+    """Count every erratum as printed and as corrected."""
     L = pointer_bits(1024)
     codes = to_bits(torch.arange(1024), L)
     shape = Shape(8, 10, 9)  # of 20 tokens
@@ -125,27 +143,45 @@ def errata_study() -> Study:
         "E1": flags(),
         "E2": machine_with("write"),
         # the largest p_i · p_j for i ≠ j, the printed bound and the right one
-        "E3": {"largest": int((codes @ codes.T).fill_diagonal_(-L).max()), "printed": L - 1, "corrected": L - 2},
+        "E3": {
+            "largest": int((codes @ codes.T).fill_diagonal_(-L).max()),
+            "printed": L - 1,
+            "corrected": L - 2,
+        },
         "E4": {**machine_with("branch"), "left_elsewhere": branch_elsewhere()},
-        # rows by the printed count, 8 L + 3 N + 1, and in a machine that has all that its lemmas use
-        "E5": {"printed": 8 * shape.pointer + 3 * shape.bits + 1, "corrected": SubleqMachine(shape).width},
-        # layers by the steps of the proof, step 3 counted as 3 layers or as none, and in the machine
-        "E6": {"step 3 as 3": steps + 3, "step 3 as 0": steps, "built": len(SubleqMachine(shape).layers)},
+        # rows by the printed count, 8 L + 3 N + 1, and in a machine that has all that its lemmas
+        # use
+        "E5": {
+            "printed": 8 * shape.pointer + 3 * shape.bits + 1,
+            "corrected": SubleqMachine(shape).width,
+        },
+        # layers by the steps of the proof, step 3 counted as 3 layers or as none, and in the
+        # machine
+        "E6": {
+            "step 3 as 3": steps + 3,
+            "step 3 as 0": steps,
+            "built": len(SubleqMachine(shape).layers),
+        },
         "E7": linear_softmax(),
         "E8": newton_starts(),
         "E9": adder_outputs(),
         "E10": sigmoids_needed(),
-        # heads of the machine that inverts matrices: Table 1's, Theorem 2's sum over its blocks, and those built
-        "E11": {"table 1": 1, "theorem 2": sum(b.heads for b in inverse.blocks), "built": inverse.size()["heads"]},
+        # heads of the machine that inverts matrices: Table 1's, Theorem 2's sum over its blocks,
+        # and those built
+        "E11": {
+            "table 1": 1,
+            "theorem 2": sum(b.heads for b in inverse.blocks),
+            "built": inverse.size()["heads"],
+        },
         "E12": branch_rule(),
     }, {}
 
 
 def sizes_study(tokens: list[int], bits: int = 8) -> Study:
-    """Layers, heads, width and hidden units counted from built weights: SUBLEQ by n, FLEQ machines by their functions.
+    """Count layers, heads, width and hidden units of built weights: SUBLEQ by n, FLEQ machines.
 
-    Metrics: by name, layers and heads by the paper and as built; for FLEQ machines also the heads of each
-    block, whose sum Theorem 2 allows.
+    Metrics: by name, layers and heads by the paper and as built; for FLEQ machines also the heads
+    of each block, whose sum Theorem 2 allows.
     """
     rows: list[dict] = []
     for n in tokens:
@@ -153,7 +189,13 @@ def sizes_study(tokens: list[int], bits: int = 8) -> Study:
         size = SubleqMachine(shape).size()
         size.pop("weights")
         rows.append({"tokens": n, "pointer": shape.pointer, **size})
-    built = {"SUBLEQ (Lemma 4)": {"paper_layers": 9, "paper_heads": 2, **SubleqMachine(Shape(bits, 10, 10)).size()}}
+    built = {
+        "SUBLEQ (Lemma 4)": {
+            "paper_layers": 9,
+            "paper_heads": 2,
+            **SubleqMachine(Shape(bits, 10, 10)).size(),
+        }
+    }
     machines = {
         "matrix inverse (Lemma 12)": (13, 1, 5, algorithms.linear_functions()),
         "power iteration (Lemma 13)": (13, 1, 5, algorithms.power_functions(100)),
@@ -162,25 +204,40 @@ def sizes_study(tokens: list[int], bits: int = 8) -> Study:
     }
     for name, (layers, heads, d, functions) in machines.items():
         machine = fleq("", d, {}, functions).machine()
-        by_block = {function: block.heads for function, block in zip(machine.functions, machine.blocks, strict=True)}
-        built[name] = {"paper_layers": layers, "paper_heads": heads, **machine.size(), "blocks": by_block}
+        by_block = {
+            function: block.heads
+            for function, block in zip(machine.functions, machine.blocks, strict=True)
+        }
+        built[name] = {
+            "paper_layers": layers,
+            "paper_heads": heads,
+            **machine.size(),
+            "blocks": by_block,
+        }
     return {"machines": built}, columns(rows)
 
 
 def multiply_study(x: int, y: int, bits: int = 8) -> Study:
-    """x · y step by step: words and counter after every pass, and to which token the scratchpad attends, by layer.
+    """Multiply step by step: words, counter, and the tokens that the scratchpad attends to.
 
-    Metrics: the names of cells, the commands, the product, and for the state before the first pass all of its entries.
-    Curves: ``line`` and ``memory``, a list of words, by pass; ``attends``, by pass and head that attends, the token.
+    Metrics: the names of cells, the commands, the product, and for the state before the first pass
+    all of its entries. Curves: ``line`` and ``memory``, a list of words, by pass; ``attends``, by
+    pass and head that attends, the token.
     """
     program = arithmetic("multiply", bits, x=x, y=y)
     trace = run(program)
     names = {place: name for name, place in program.cells.items()}
-    heads = [f"{purpose}, head {h}" for purpose, ws in trace.attention(1).items() for h in range(1, len(ws) + 1)]
+    heads = [
+        f"{purpose}, head {h}"
+        for purpose, ws in trace.attention(1).items()
+        for h in range(1, len(ws) + 1)
+    ]
     attends: list[list[int]] = [[]]
     for step in range(1, trace.steps + 1):
         # the scratchpad sees itself and its target, half and half: the target is the other one
-        attends.append([int(w[0, 1:].argmax()) + 1 for ws in trace.attention(step).values() for w in ws])
+        attends.append(
+            [int(w[0, 1:].argmax()) + 1 for ws in trace.attention(step).values() for w in ws]
+        )
     metrics = {
         "product": trace["product"],
         "cells": [names.get(i, str(i)) for i in range(len(program.memory))],
@@ -191,4 +248,8 @@ def multiply_study(x: int, y: int, bits: int = 8) -> Study:
         "last_state": trace.states[-1][0].tolist(),
         "steps": trace.steps,
     }
-    return metrics, {"line": trace.lines, "memory": [list(m) for m in trace.memories], "attends": attends}
+    return metrics, {
+        "line": trace.lines,
+        "memory": [list(m) for m in trace.memories],
+        "attends": attends,
+    }

@@ -1,23 +1,26 @@
-"""Function blocks of FLEQ and what they share (Definition 1, eq. 10), and the machine (Theorem 2) that runs them.
+"""What FLEQ's function blocks share (Definition 1), and the machine that runs them (Theorem 2).
 
     FLEQ(a, b, c, m, flag, p, d_h, d_w):  mem[c] = f_m(mem[a], mem[b]);  if mem[flag] <= 0 goto p
 
-A matrix has a token per column. Tokens 0 to d - 1 hold A, the next d hold B, the next d hold C = f(A, B), in d rows of
-the block's own; further tokens are the block's to use, and the last one, the rest token, holds 0 in every row that
-changes. These are ``inside``, the scratchpad of the machine, on which all blocks work at once; its memory, d tokens per
-matrix, and its commands are ``outside``.
+A matrix has a token per column. Tokens 0 to d - 1 hold A, the next d hold B, the next d hold C =
+f(A, B), in d rows of the block's own; further tokens are the block's to use, and the last one, the
+rest token, holds 0 in every row that changes. These are ``inside``, the scratchpad of the machine,
+on which all blocks work at once; its memory, d tokens per matrix, and its commands are ``outside``.
 
-The supplied text ends before the proof of Theorem 2 (Appendix D); this construction is ours, a loop of 9 + max l_i
-layers. Every scratchpad token holds the counter and reads the command, its column of A or B, or writes its column of C:
+The supplied text ends before the proof of Theorem 2 (Appendix D); this construction is ours, a loop
+of 9 + max l_i layers. Every scratchpad token holds the counter and reads the command, its column of
+A or B, or writes its column of C:
 
-    1 fetch the command    2 pointers of every token   3 read A and B            4 give them to block m
-    5 … 4 + max l_i  the blocks
-    then: collect C from block m; write it; read the flag; choose the next counter and clear; correct the counter
+    1 fetch the command   2 pointers of every token   3 read A and B   4 give them to block m
+    5 … 4 + max l_i       the blocks
+    then                  collect C from block m; write it; read the flag;
+                          choose the next counter and clear; correct the counter
 
-d_h and d_w are masks, a bit per row and column, for reading and writing. Data are real numbers of less
-than ``BOUND``; only the counter is corrected.
+d_h and d_w are masks, a bit per row and column, for reading and writing. Data are real numbers of
+less than ``BOUND``; only the counter is corrected.
 
-Letters: B batch, S tokens of the scratchpad, T tokens, D width, I items, C commands, d size of matrices, L pointer bits
+Letters: B batch, S tokens of the scratchpad, T tokens, D width, I items, C commands, d size of
+matrices, L pointer bits
 """
 
 import itertools
@@ -35,48 +38,62 @@ from entp_papers.looped.layers import LayerPlan, Pairs, Rows, Stack, Terms, pair
 POINTERS = ("a", "b", "c", "flag", "goto")
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
-BOUND = 4096.0  # the G of gates: data must stay below. A power of 2, so that integers pass them exactly
+BOUND = (
+    4096.0  # the G of gates: data must stay below. A power of 2, so that integers pass them exactly
+)
 ROLES = ("a", "b", "c")
 
 
 class Frame:
-    """The rows that all blocks share: inside, outside, the three roles, the rest token, the column within a matrix.
+    """The coordinates that all blocks share.
 
-    ``tokens`` counts those inside: three matrices, or the d² of a transpose, and the rest token. ``constants`` has
-    (token, coordinate, value), never changed.
+    ``tokens`` counts those inside: three matrices, or the d² of a transpose, and the rest token.
+    ``constants`` has (token, coordinate, value), never changed.
     """
 
     def __init__(self, d: int):
-        self.d, self.tokens, self.rows = d, max(3 * d, d * d) + 1, Rows()
-        (self.inside,), (self.outside,), *roles = self.rows.add(inside=1, outside=1, in_a=1, in_b=1, in_c=1)
+        self.d = d
+        self.tokens = max(3 * d, d * d) + 1
+        self.rows = Rows()
+        (self.inside,), (self.outside,), *roles = self.rows.add(
+            inside=1, outside=1, in_a=1, in_b=1, in_c=1
+        )
         self.role = {name: row for name, (row,) in zip(ROLES, roles, strict=True)}
         (self.rest,), self.slot = self.rows.add(rest=1, slot=d)
-        # the score that sends tokens outside to those inside, whose rows of commands and memory are 0
+        # the score that sends tokens outside to those inside, whose rows of commands and memory are
+        # 0
         self.away = ({self.outside: FAR / HEAT}, {self.inside: 1.0})
         self.constants = [(t, self.inside, 1.0) for t in range(self.tokens)]
         self.constants.append((self.tokens - 1, self.rest, 1.0))
         for i, name in enumerate(ROLES):
             for j in range(d):
-                self.constants += [(i * d + j, self.role[name], 1.0), (i * d + j, self.slot[j], 1.0)]
+                self.constants += [
+                    (i * d + j, self.role[name], 1.0),
+                    (i * d + j, self.slot[j], 1.0),
+                ]
 
     def add(self, block: str, **sizes: int) -> list[range]:
-        """Rows of a block's own, named after it."""
+        """Add rows of a block's own, named after it."""
         return self.rows.add(**{f"{block}.{part}": size for part, size in sizes.items()})
 
     def head(self, plan: LayerPlan, scores: Pairs, values: Pairs, heat: float = HEAT) -> None:
-        """A head whose tokens inside do not see those outside, nor the other way round.
+        """Add a head whose tokens inside do not see those outside, nor the other way round.
 
-        The unseen scores are lowered, not the others raised: products need scores that are exact near 0.
+        The unseen scores are lowered, not the others raised: products need scores that are exact
+        near 0.
         """
-        apart = [({self.inside: -FAR / heat}, {self.outside: 1.0}), ({self.outside: -FAR / heat}, {self.inside: 1.0})]
+        apart = [
+            ({self.inside: -FAR / heat}, {self.outside: 1.0}),
+            ({self.outside: -FAR / heat}, {self.inside: 1.0}),
+        ]
         plan.head(scores + apart, values, heat)
 
     def others_rest(self, reader: int) -> tuple[Terms, Terms]:
-        """The score that sends every token inside to the rest token, but those where the row ``reader`` is 1."""
+        """Return the score that sends tokens inside to the rest token, unless ``reader`` is 1."""
         return {self.inside: 4.0, reader: -4.0}, {self.rest: 1.0}
 
     def read_columns(self, plan: LayerPlan, sources: Sequence[str], values: Pairs) -> None:
-        """C's tokens attend to the tokens of the same column in ``sources``, equally; all others to the rest token."""
+        """Let C's tokens attend to the same column in ``sources``; all others to the rest token."""
         c = self.role["c"]
         by_role = ({c: 1.0}, {self.role[s]: 1.0 for s in sources})
         self.head(plan, [by_role, *paired(self.slot, self.slot), self.others_rest(c)], values)
@@ -91,8 +108,9 @@ class Frame:
 class Block:
     """A function as Transformer layers within a frame.
 
-    ``data`` are the rows of A, B and C, ``temporary`` those that must be 0 afterwards. ``exact`` is the function on
-    matrices (..., d, d), for the interpreter and the tests. ``constants`` are as in ``Frame``.
+    ``data`` are the rows of A, B and C, ``temporary`` those that must be 0 afterwards. ``exact`` is
+    the function on matrices (..., d, d), for the interpreter and the tests. ``constants`` are as in
+    ``Frame``.
     """
 
     data: range
@@ -119,7 +137,7 @@ class FleqShape(NamedTuple):
 
     @property
     def pointer(self) -> int:
-        """L: bits that distinguish all items and commands; at least 2, so that scores differ by 2."""
+        """Count the bits that tell items and commands apart; at least 2: scores differ by 2."""
         return max(2, pointer_bits(self.items + self.commands))
 
 
@@ -130,7 +148,9 @@ class FleqMachine(Stack):
         frame = Frame(shape.d)
         blocks = [maker(frame, name) for name, maker in functions.items()]
         # the parts of a command, and the rows of the machine after those of its blocks
-        L, d, sizes = shape.pointer, shape.d, dict.fromkeys(POINTERS, shape.pointer)
+        L = shape.pointer
+        d = shape.d
+        sizes = dict.fromkeys(POINTERS, shape.pointer)
         sizes |= {"function": len(blocks), "height": d, "width": d}
         rows = frame.rows
         rows.add(position=L, memory=d, command=sum(sizes.values()))
@@ -138,7 +158,9 @@ class FleqMachine(Stack):
         rows.add(counter=L, pointer=L, target=L, active=1)
         rows.add(operand=d, result=d, incoming=d, hit=1, number=1, flag=1, following=L)
         plans = first_layers(frame, part, blocks)
-        for layer in itertools.zip_longest(*(block.plans for block in blocks)):  # all blocks at once
+        for layer in itertools.zip_longest(
+            *(block.plans for block in blocks)
+        ):  # all blocks at once
             parts = [plan for plan in layer if plan is not None]
             plan = LayerPlan("; ".join(p.purpose for p in parts))
             plan.heads = [head for p in parts for head in p.heads]
@@ -146,15 +168,24 @@ class FleqMachine(Stack):
             plans.append(plan)
         plans += last_layers(frame, part, blocks)
         super().__init__([plan.build(rows.width) for plan in plans], rows.width)
-        self.shape, self.frame, self.blocks, self.functions = shape, frame, blocks, list(functions)
+        self.shape = shape
+        self.frame = frame
+        self.blocks = blocks
+        self.functions = list(functions)
         self.tokens = frame.tokens + shape.items * d + shape.commands
 
     def encode(self, memory_BIdd: Tensor, commands_BCX: Tensor) -> Tensor:
-        """State (B, T, D) at the first command. A command is a, b, c, flag, goto, function, height, width, integers."""
-        shape, rows, d, S = self.shape, self.frame.rows, self.shape.d, self.frame.tokens
-        L, start = shape.pointer, S + shape.items * d
+        """Make the state (B, T, D) at the first command."""
+        shape = self.shape
+        rows = self.frame.rows
+        d = self.shape.d
+        S = self.frame.tokens
+        L = shape.pointer
+        start = S + shape.items * d
         x_BTD = torch.zeros(len(memory_BIdd), self.tokens, self.width, dtype=torch.float64)
-        for t, i, value in self.frame.constants + [c for block in self.blocks for c in block.constants]:
+        for t, i, value in self.frame.constants + [
+            c for block in self.blocks for c in block.constants
+        ]:
             x_BTD[:, t, i] = value
         x_BTD[:, S:, self.frame.outside] = 1.0
         items = torch.arange(shape.items).repeat_interleave(d)
@@ -174,19 +205,21 @@ class FleqMachine(Stack):
         return x_BTD
 
     def memory(self, x_BTD: Tensor) -> Tensor:
-        """All items (B, I, d, d) of a state."""
-        S, d = self.frame.tokens, self.shape.d
+        """Read all items (B, I, d, d) from a state."""
+        S = self.frame.tokens
+        d = self.shape.d
         data = x_BTD[:, S : S + self.shape.items * d, self.frame.rows["memory"]]
         return data.unflatten(1, (self.shape.items, d)).mT
 
     def counters(self, x_BTD: Tensor) -> Tensor:
-        """The command (B,) that each program is at, counted from 0."""
+        """Read the command (B,) that each program is at, counted from 0."""
         return to_unsigned(x_BTD[:, 0, self.frame.rows["counter"]]) - self.shape.items
 
 
 def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:
-    """Fetch the command, find the pointers, read A and B, give them to the block; ``part`` are rows of the command."""
-    rows, (active,) = frame.rows, frame.rows["active"]
+    """Write the first four layers; ``part`` are the rows of the command."""
+    rows = frame.rows
+    (active,) = frame.rows["active"]
 
     fetch = LayerPlan("fetch the command")
     match = [*paired(rows["counter"], rows["position"]), frame.away]
@@ -194,7 +227,8 @@ def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -
 
     point = LayerPlan("pointers of every token")
     for role in ("a", "b", "c"):
-        gate, out = frame.role[role], rows["target" if role == "c" else "pointer"]
+        gate = frame.role[role]
+        out = rows["target" if role == "c" else "pointer"]
         for bit, target in zip(part[role], out, strict=True):  # ±1 where the role is 1, else 0
             point.unit({bit: 1.0, gate: 1.0}, {target: 2.0}, -1.0)
             point.unit({gate: 1.0}, {target: -1.0})
@@ -216,9 +250,13 @@ def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -
 
 
 def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:
-    """Collect C, write it, read the flag, select the next counter and clear, correct the counter."""
-    rows, c = frame.rows, frame.role["c"]
-    (hit,), (active,), (number,), (flag,) = rows["hit"], rows["active"], rows["number"], rows["flag"]
+    """Write the last five layers: collect, write, read the flag, choose the counter, correct."""
+    rows = frame.rows
+    c = frame.role["c"]
+    (hit,) = rows["hit"]
+    (active,) = rows["active"]
+    (number,) = rows["number"]
+    (flag,) = rows["flag"]
 
     collect = LayerPlan("collect C from the chosen block")
     for block, chosen in zip(blocks, part["function"], strict=True):
@@ -226,10 +264,18 @@ def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) ->
             collect.add_where({x: 1.0}, {y: 1.0}, [chosen, tall, active, c], BOUND)
 
     write = LayerPlan("write it to memory")
-    # A memory token sees itself, or the token of C that points to it, which scores 1 more and marks a hit
-    to_memory = [({q: 1.0}, {q: 1.0, t: 1.0}) for q, t in zip(rows["position"], rows["target"], strict=True)]
+    # A memory token sees itself, or the token of C that points to it, which scores 1 more and marks
+    # a hit
+    to_memory = [
+        ({q: 1.0}, {q: 1.0, t: 1.0}) for q, t in zip(rows["position"], rows["target"], strict=True)
+    ]
     inner = ({frame.inside: FAR / HEAT}, {frame.rest: 1.0})
-    match = [*to_memory, *paired(frame.slot, frame.slot, 2.0), ({frame.outside: 1.0}, {c: 1.0}), inner]
+    match = [
+        *to_memory,
+        *paired(frame.slot, frame.slot, 2.0),
+        ({frame.outside: 1.0}, {c: 1.0}),
+        inner,
+    ]
     write.head(match, [*paired(rows["result"], rows["incoming"]), ({c: 1.0}, {hit: 1.0})], HEAT)
     for x, y in zip(rows["incoming"], rows["memory"], strict=True):
         write.add_where({x: 1.0, y: -1.0}, {y: 1.0}, [hit], 2 * BOUND)
@@ -240,7 +286,9 @@ def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) ->
     match = [*paired(part["flag"], rows["position"]), first, frame.away]
     decide.head(match, [({rows["memory"][0]: 1.0}, {number: 1.0})], HEAT)
     circuits.flag_of_number(decide, flag, number, frame.inside)
-    circuits.add_words(decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False)
+    circuits.add_words(
+        decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False
+    )
 
     select = LayerPlan("choose the next counter; clear the scratchpad")
     circuits.branch(select, rows, part["goto"], frame.inside)

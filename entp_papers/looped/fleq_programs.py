@@ -6,9 +6,9 @@
     count = add(count, one); if count <= 0 goto loop        both in one command
     e = sub(o, y) [1x1]             d_h × d_w: rows and columns beyond are read and written as 0
 
-Labels are ``name:``. A function of one argument takes it as A, with ``zero`` as B. The items zero, one and nowhere
-exist in every program: flags that always and never jump, and a place for results that nobody wants. The last command
-halts.
+Labels are ``name:``. A function of one argument takes it as A, with ``zero`` as B. The items zero,
+one and nowhere exist in every program: flags that always and never jump, and a place for results
+that nobody wants. The last command halts.
 """
 
 import random
@@ -27,12 +27,13 @@ from entp_papers.looped.fleq_machine import BOUND, FleqMachine, FleqShape, Frame
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
 RESERVED = {"zero": 0.0, "one": 1.0, "nowhere": 0.0}
-MOST_STEPS, CHUNK = 2000, 25  # of a run; programs in a batch
+MOST_STEPS = 2000
+CHUNK = 25  # of a run; programs in a batch
 LARGEST = 30.0  # entry of a random program on the way: products square what they are given
 
 
 class Command(NamedTuple):
-    """FLEQ(a, b, c, function, flag, goto, height, width), items and functions by name, the line by number."""
+    """FLEQ(a, b, c, function, flag, goto, height, width): items by name, the line by number."""
 
     function: str
     a: str
@@ -46,7 +47,7 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True)
 class FleqProgram:
-    """Commands and the initial items (d, d), by name; ``functions`` are those of the machine it is for."""
+    """Commands, the initial items (d, d) by name, and the functions of the machine it is for."""
 
     d: int
     items: Mapping[str, Tensor]
@@ -62,25 +63,28 @@ class FleqProgram:
         return len(self.code) - 1
 
     def machine(self) -> FleqMachine:
-        """A machine that it fits."""
+        """Build a machine that the program fits."""
         return FleqMachine(self.shape, self.functions)
 
 
 def square(value: Tensor | float, d: int) -> Tensor:
-    """A number, a vector (a column) or a matrix, padded to (d, d) with 0."""
+    """Pad a number, a vector (a column) or a matrix to (d, d) with 0."""
     x = torch.as_tensor(value, dtype=torch.float64)
     x = x.reshape(*x.shape, *(1,) * (2 - x.ndim))
     return torch.nn.functional.pad(x, (0, d - x.shape[1], 0, d - x.shape[0]))
 
 
-def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]) -> FleqProgram:
-    """The program of a text.
+def fleq(
+    text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]
+) -> FleqProgram:
+    """Parse a program.
 
-    Raises ConfigError for a line that is neither a call nor a branch nor both, and for a name that is no label,
-    function or item.
+    Raises ConfigError for a line that is neither a call nor a branch nor both, and for a name that
+    is no label, function or item.
     """
     held = {name: square(value, d) for name, value in (RESERVED | dict(items)).items()}
-    labels, statements = {}, []
+    labels = {}
+    statements = []
     for line in text.splitlines():
         line = line.split("#")[0].strip()
         while match := LABEL.match(line):
@@ -97,12 +101,16 @@ def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapp
             if call := CALL.fullmatch(part):
                 c, function, a, b, height, width = call.groups()
                 one_of("function", function, functions)
-                command = Command(function, a, b or "zero", c, "one", 0, int(height or d), int(width or d))
+                command = Command(
+                    function, a, b or "zero", c, "one", 0, int(height or d), int(width or d)
+                )
             elif jump := BRANCH.fullmatch(part):
                 one_of("label", jump[2], labels)
                 command = command._replace(flag=jump[1], goto=labels[jump[2]])
             else:
-                raise ConfigError(f"{line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
+                raise ConfigError(
+                    f"{line!r} is not understood: c = f(a, b), or if flag <= 0 goto label"
+                )
         for name in (command.a, command.b, command.c, command.flag):
             one_of("item", name, held)
         code.append(command)
@@ -111,7 +119,7 @@ def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapp
 
 @dataclass(frozen=True)
 class FleqRun:
-    """Items after every command, from the start on, and the line before each; ``lines[-1]`` is where the run ended."""
+    """Items after every command, from the start on, and the line before each command."""
 
     items: list[dict[str, Tensor]]
     lines: list[int]
@@ -120,22 +128,27 @@ class FleqRun:
         return self.items[-1][name]
 
     def written(self, program: FleqProgram, name: str) -> list[Tensor]:
-        """The item after every command that writes to it."""
+        """Return an item after every command that writes to it."""
         pairs = zip(self.lines, self.items[1:], strict=False)
         return [items[name] for line, items in pairs if program.code[line].c == name]
 
 
 def interpret(program: FleqProgram) -> FleqRun:
     """Run by calling the exact functions until it halts."""
-    d, frame = program.d, Frame(program.d)
+    d = program.d
+    frame = Frame(program.d)
     exact = {name: maker(frame, name).exact for name, maker in program.functions.items()}
-    items, line = dict(program.items), 0
-    seen, lines = [dict(items)], [0]
+    items = dict(program.items)
+    line = 0
+    seen = [dict(items)]
+    lines = [0]
     while line != program.last:
         command = program.code[line]
         mask = (torch.arange(d) < command.height)[:, None] & (torch.arange(d) < command.width)
         value = exact[command.function](items[command.a] * mask, items[command.b] * mask)
-        items[command.c] = torch.where(mask, value, 0.0)  # beyond the mask a function may not be finite
+        items[command.c] = torch.where(
+            mask, value, 0.0
+        )  # beyond the mask a function may not be finite
         line = command.goto if items[command.flag][0, 0] <= 0 else line + 1
         seen.append(dict(items))
         lines.append(line)
@@ -143,7 +156,7 @@ def interpret(program: FleqProgram) -> FleqRun:
 
 
 def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
-    """States (B, T, D) of programs, padded to the machine's shape with items of 0 and commands that halt."""
+    """Encode programs as states (B, T, D), padded with items of 0 and commands that halt."""
     shape = machine.shape
     memory = torch.zeros(len(programs), shape.items, shape.d, shape.d, dtype=torch.float64)
     commands = torch.zeros(len(programs), shape.commands, 8, dtype=torch.long)
@@ -155,20 +168,27 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
             goto = shape.commands - 1 if command.goto == program.last else command.goto
             pointers = [places[getattr(command, k)] for k in ("a", "b", "c", "flag")]
             function = machine.functions.index(command.function)
-            commands[p, i] = torch.tensor([*pointers, goto, function, command.height, command.width])
+            commands[p, i] = torch.tensor(
+                [*pointers, goto, function, command.height, command.width]
+            )
     return machine.encode(memory, commands)
 
 
 @torch.inference_mode()
-def run(program: FleqProgram, machine: FleqMachine | None = None, must_halt: bool = True) -> FleqRun:
+def run(
+    program: FleqProgram, machine: FleqMachine | None = None, must_halt: bool = True
+) -> FleqRun:
     """Run on the machine's sparse form until it halts.
 
-    Where it has not within ``MOST_STEPS``, or values have grown beyond all bounds: ConfigError, or without
-    ``must_halt`` the run so far.
+    Where it has not within ``MOST_STEPS``, or values have grown beyond all bounds: ConfigError, or
+    without ``must_halt`` the run so far.
     """
     machine = machine or program.machine()
-    stack, x, names = machine.sparse(), encode(machine, [program]), list(program.items)
-    seen, lines = [dict(program.items)], [0]
+    stack = machine.sparse()
+    x = encode(machine, [program])
+    names = list(program.items)
+    seen = [dict(program.items)]
+    lines = [0]
     while lines[-1] != program.last:
         x = stack(x)
         if len(lines) > MOST_STEPS or not bool(x.isfinite().all()):
@@ -181,42 +201,58 @@ def run(program: FleqProgram, machine: FleqMachine | None = None, must_halt: boo
 
 @torch.inference_mode()
 def run_together(programs: list[FleqProgram], machine: FleqMachine, name: str) -> Tensor:
-    """The item ``name`` (programs, d, d) after all programs have halted. ConfigError where one does not."""
-    stack, found = machine.sparse(), []
+    """Run all programs until they halt and return the item ``name`` (programs, d, d)."""
+    stack = machine.sparse()
+    found = []
     for start in range(0, len(programs), CHUNK):
         part = programs[start : start + CHUNK]
-        x, last = encode(machine, part), torch.tensor([p.last for p in part])
+        x = encode(machine, part)
+        last = torch.tensor([p.last for p in part])
         for _ in range(MOST_STEPS):
             x = stack(x)
             if halted := bool((machine.counters(x) >= last).all()):
                 break
-        require(halted and bool(x.isfinite().all()), f"no halt within {MOST_STEPS} steps, or values beyond {BOUND:g}")
+        require(
+            halted and bool(x.isfinite().all()),
+            f"no halt within {MOST_STEPS} steps, or values beyond {BOUND:g}",
+        )
         places = torch.tensor([list(p.items).index(name) for p in part])
         found.append(machine.memory(x)[torch.arange(len(part)), places])
     return torch.cat(found)
 
 
-def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker], apart: bool = False) -> FleqProgram:
-    """A program of so many commands: calls, some of them with a branch ahead, and a loop of three rounds around all.
+def random_fleq(
+    d: int, commands: int, seed: int, functions: Mapping[str, Maker], apart: bool = False
+) -> FleqProgram:
+    """Draw a program: calls, some of them with a branch ahead, in a loop of three rounds.
 
-    Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart`` writes the same
-    program with every branch as a command of its own (Corollary 1).
+    Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart``
+    writes the same program with every branch as a command of its own (Corollary 1).
     """
     names = [f"m{i}" for i in range(4)]
     for attempt in range(1000):
         draw = random.Random(f"{seed} {attempt}")
         generator = torch.Generator().manual_seed(1000 * seed + attempt)
-        items = {name: torch.randn(d, d, generator=generator, dtype=torch.float64) / d for name in names}
+        items = {
+            name: torch.randn(d, d, generator=generator, dtype=torch.float64) / d for name in names
+        }
         lines = ["loop:"]
         for i in range(commands - 1):
-            call = f"{draw.choice(names)} = {draw.choice(list(functions))}({draw.choice(names)}, {draw.choice(names)})"
-            jump = f"; if {draw.choice(('sign', 'one'))} <= 0 goto at_{draw.randint(i + 1, commands - 1)}"
+            target = draw.choice(names)
+            function = draw.choice(list(functions))
+            call = f"{target} = {function}({draw.choice(names)}, {draw.choice(names)})"
+            flag = draw.choice(("sign", "one"))
+            jump = f"; if {flag} <= 0 goto at_{draw.randint(i + 1, commands - 1)}"
             lines.append(f"at_{i}: {call}{jump if draw.random() < 0.3 else ''}")
         lines.append(f"at_{commands - 1}: count = add(count, one); if count <= 0 goto loop")
         items |= {"count": -2.0, "sign": float(draw.choice((-1, 1)))}
         text = "\n".join(lines)
         program = fleq(text.replace("; if", "\nif") if apart else text, d, items, functions)
-        largest = max(float(v.abs().max()) for held in interpret(program).items for v in held.values())
+        largest = max(
+            float(v.abs().max()) for held in interpret(program).items for v in held.values()
+        )
         if largest <= LARGEST:
             return program
-    raise RuntimeError(f"no program of {commands} commands whose values stay below {LARGEST} was found")
+    raise RuntimeError(
+        f"no program of {commands} commands whose values stay below {LARGEST} was found"
+    )

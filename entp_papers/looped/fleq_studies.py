@@ -1,4 +1,4 @@
-"""FLEQ programs that compute and learn, compared with exact results: calculator, Newton, power iteration, SGD."""
+"""FLEQ programs that compute and learn, compared with exact results."""
 
 import itertools
 import math
@@ -16,17 +16,21 @@ ALONE = 25  # inputs of each operation by itself
 
 
 def fleq_study(programs: int, commands: int, d: int = 3) -> Study:
-    """Random FLEQ programs over add, sub, mul and transp, and the interpreter that calls the exact functions.
+    """Run random FLEQ programs over add, sub, mul and transp beside the exact interpreter.
 
-    A row per program: commands executed, the largest error of any item after any of them, relative to the largest entry
-    of that item or to 1, and whether all branches were the same. Metrics: counts, the machine's size, and how far the
-    final items of a tenth of the programs are from those of the same with calls and branches apart (Corollary 1).
+    A row per program: commands executed, the largest error of any item after any of them, relative
+    to the largest entry of that item or to 1, and whether all branches were the same. Metrics:
+    counts, the machine's size, and how far the final items of a tenth of the programs are from
+    those of the same with calls and branches apart (Corollary 1).
     """
-    functions, rows, apart = algorithms.linear_functions(), [], 0.0
+    functions = algorithms.linear_functions()
+    rows = []
+    apart = 0.0
     made = [random_fleq(d, commands, i, functions) for i in range(programs)]
     machine = made[0].machine()
     for i, program in enumerate(made):
-        expected, found = interpret(program), run(program, machine)
+        expected = interpret(program)
+        found = run(program, machine)
         if i < max(1, programs // 10):
             split = run(random_fleq(d, commands, i, functions, apart=True))
             apart = max(apart, *(largest(split[name] - found[name]) for name in program.items))
@@ -35,7 +39,13 @@ def fleq_study(programs: int, commands: int, d: int = 3) -> Study:
             for right, held in zip(expected.items, found.items, strict=False)
             for name, value in right.items()
         )
-        rows.append({"steps": len(expected.lines) - 1, "error": error, "same_lines": found.lines == expected.lines})
+        rows.append(
+            {
+                "steps": len(expected.lines) - 1,
+                "error": error,
+                "same_lines": found.lines == expected.lines,
+            }
+        )
     metrics = {
         "programs": programs,
         "steps": sum(r["steps"] for r in rows),
@@ -49,17 +59,19 @@ def fleq_study(programs: int, commands: int, d: int = 3) -> Study:
 
 
 def calculator_study(terms: list[int], inputs: int) -> Study:
-    """Algorithm 3 on random inputs whose product is in [0.1, 10], and each operation alone; a row per m and operation.
+    """Run Algorithm 3 on random inputs, and each operation alone; a row per m and operation.
 
-    ``error`` is the largest error and ``mean`` the mean one; ``relative`` is the largest over the exact result, which
-    Algorithm 3 divides by 100. Beyond [0.1, 10] the inverse fails: rows "inv, beyond" take x in [0.01, 0.1].
+    ``error`` is the largest error and ``mean`` the mean one; ``relative`` is the largest over the
+    exact result, which Algorithm 3 divides by 100. Beyond [0.1, 10] the inverse fails: rows "inv,
+    beyond" take x in [0.01, 0.1].
     """
     draw = np.random.default_rng(0)
     inside = np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))  # of ((a + b) - c) d
     d = np.exp(draw.uniform(np.log(0.5), np.log(2), inputs))
     c, a = draw.uniform(-2, 2, (2, inputs))
     b = inside / d - a + c
-    x, y = draw.uniform(-3, 3, inputs), np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))
+    x = draw.uniform(-3, 3, inputs)
+    y = np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))
     beyond = draw.uniform(0.01, 0.1, inputs)
     exact = {  # both arguments and the result
         "add": (x, y, x + y),
@@ -82,24 +94,41 @@ def calculator_study(terms: list[int], inputs: int) -> Study:
             if operation in ("add", "sub", "mul", "perc") and m != terms[0]:
                 continue  # these have no sigmoids
             few = zip(left[:ALONE].tolist(), right[:ALONE].tolist(), strict=True)
-            cases[name] = ([algorithms.one_operation(operation, u, v, functions) for u, v in few], value[:ALONE])
+            cases[name] = (
+                [algorithms.one_operation(operation, u, v, functions) for u, v in few],
+                value[:ALONE],
+            )
         for name, (programs, value) in cases.items():
             error = np.abs(run_together(programs, machine, "t")[:, 0, 0].numpy() - value)
-            row = {"operation": name, "m": m, "error": float(error.max()), "mean": float(error.mean())}
+            row = {
+                "operation": name,
+                "m": m,
+                "error": float(error.max()),
+                "mean": float(error.mean()),
+            }
             rows.append(row | {"relative": float((error / np.abs(value)).max())})
     whole = [r for r in rows if r["operation"] == "all six"]
-    within = all(r["error"] <= whole[0]["error"] * math.sqrt(terms[0] / r["m"]) * 1.0001 for r in whole)
-    metrics = {"slope": slope(whole, "m"), "within_root_m": within, "size": machine.size(), "inputs": inputs}
+    within = all(
+        r["error"] <= whole[0]["error"] * math.sqrt(terms[0] / r["m"]) * 1.0001 for r in whole
+    )
+    metrics = {
+        "slope": slope(whole, "m"),
+        "within_root_m": within,
+        "size": machine.size(),
+        "inputs": inputs,
+    }
     return metrics, columns(rows)
 
 
 def newton_study(d: int, rounds: int, matrices: int) -> Study:
-    """‖A X - I‖_F by round: on the machine, by the exact iteration, and both from the printed start ε A.
+    """Measure ‖A X - I‖_F by round: machine and exact iteration, from both starts.
 
-    Matrices are Gaussian with a condition number of at most 20, their largest singular value 1. A row per matrix and
-    round. Errors beyond 10^6, and what is no number, are written as that. Metrics: the largest residual at the end.
+    Matrices are Gaussian with a condition number of at most 20, their largest singular value 1. A
+    row per matrix and round. Errors beyond 10^6, and what is no number, are written as that.
+    Metrics: the largest residual at the end.
     """
-    rows, size = [], {}
+    rows = []
+    size = {}
     for i in range(matrices):
         drawn = (gaussians(1000 * i + attempt, d, d) for attempt in itertools.count())
         a = next(a for a in drawn if float(torch.linalg.cond(a)) <= 20)
@@ -108,12 +137,17 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
             program = algorithms.newton_inverse(a, rounds, start)
             machine = program.machine()
             size = machine.size() | {"tokens": machine.tokens}
-            for by, history in (("exact", interpret(program)), ("machine", run(program, machine, must_halt=False))):
+            for by, history in (
+                ("exact", interpret(program)),
+                ("machine", run(program, machine, must_halt=False)),
+            ):
                 found = history.written(program, "X")
                 norms = [float(torch.linalg.matrix_norm(a @ x - torch.eye(d))) for x in found]
                 norms += [1e6] * (rounds + 1 - len(norms))
                 for k, value in enumerate(np.fmin(norms, 1e6).tolist()):
-                    rows.append({"matrix": i, "start": start, "by": by, "round": k, "residual": value})
+                    rows.append(
+                        {"matrix": i, "start": start, "by": by, "round": k, "residual": value}
+                    )
     last = [r for r in rows if r["round"] == rounds]
     end = {
         f"{start}, {by}": max(r["residual"] for r in last if (r["start"], r["by"]) == (start, by))
@@ -124,7 +158,7 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
 
 
 def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
-    """Power iteration on a symmetric matrix with eigenvalues 1, gap, …: |cos| to the first eigenvector by round.
+    """Run power iteration on eigenvalues 1, gap, …: the angle to the eigenvector by round.
 
     ``sine`` is of the same angle, for where the cosine is too near to 1 for a record's six digits.
     ``rayleigh`` is b^T A b / b^T b, which tends to 1. ``exact`` has the same without any error.
@@ -141,12 +175,16 @@ def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
             along, *across = (q.T @ b / b.norm()).tolist()
             row = {"by": by, "round": k, "cosine": abs(along), "sine": math.hypot(*across)}
             rows.append(row | {"rayleigh": float(b @ a @ b / (b @ b)), "norm": float(b.norm())})
-    return {**{k: rows[-1][k] for k in ("cosine", "sine", "rayleigh", "norm")}, "size": machine.size()}, columns(rows)
+    return {
+        **{k: rows[-1][k] for k in ("cosine", "sine", "rayleigh", "norm")},
+        "size": machine.size(),
+    }, columns(rows)
 
 
 def regression_study(features: int, examples: int, steps: int, rate: float) -> Study:
-    """Gradient descent on linear regression: loss and weights by step, by the program and by torch's autograd."""
-    x, truth = gaussians(0, features, examples), gaussians(1, features)
+    """Compare gradient descent on linear regression with torch's autograd, step by step."""
+    x = gaussians(0, features, examples)
+    truth = gaussians(1, features)
     y = x.T @ truth + 0.1 * gaussians(2, examples)
     program = algorithms.linear_regression(x, y, rate, steps)
     machine = program.machine()
@@ -160,7 +198,8 @@ def regression_study(features: int, examples: int, steps: int, rate: float) -> S
     for step, item in enumerate(history.written(program, "w"), 1):
         w.requires_grad_()
         (gradient,) = torch.autograd.grad(loss(w), w)
-        w, mine = (w - rate * gradient).detach(), item[:features, 0]
+        w = (w - rate * gradient).detach()
+        mine = item[:features, 0]
         row = {"step": step, "loss": float(loss(mine)), "loss_torch": float(loss(w))}
         rows.append(row | {"difference": largest(mine - w)})
     metrics = {
@@ -172,14 +211,19 @@ def regression_study(features: int, examples: int, steps: int, rate: float) -> S
     return metrics, columns(rows)
 
 
-def back_propagation_study(inputs: int, hidden: int, samples: int, rounds: int, rate: float) -> Study:
-    """Back-propagation of a two-layer network, step by step, by the program and by torch's autograd (Lemma 15).
+def back_propagation_study(
+    inputs: int, hidden: int, samples: int, rounds: int, rate: float
+) -> Study:
+    """Compare back-propagation of a two-layer network with torch's autograd (Lemma 15).
 
-    A row per step: the largest difference of any weight of W and of v, and the mean loss over all samples, with the
-    program's weights and with torch's.
+    A row per step: the largest difference of any weight of W and of v, and the mean loss over all
+    samples, with the program's weights and with torch's.
     """
-    w, v, x = gaussians(0, hidden, inputs), gaussians(1, hidden), gaussians(2, samples, inputs)
-    target_w, target_v = gaussians(3, hidden, inputs), gaussians(4, hidden)
+    w = gaussians(0, hidden, inputs)
+    v = gaussians(1, hidden)
+    x = gaussians(2, samples, inputs)
+    target_w = gaussians(3, hidden, inputs)
+    target_v = gaussians(4, hidden)
     y = torch.sigmoid(x @ target_w.T) @ target_v
     pairs = list(zip(x, y.tolist(), strict=True))
     program = algorithms.back_propagation(w, v, pairs, rate, rounds)
@@ -193,12 +237,19 @@ def back_propagation_study(inputs: int, hidden: int, samples: int, rounds: int, 
     rows: list[dict] = []
     found = zip(history.written(program, "Wt"), history.written(program, "v"), strict=True)
     for step, (item_w, item_v) in enumerate(found, 1):
-        w, v = w.requires_grad_(), v.requires_grad_()
+        w = w.requires_grad_()
+        v = v.requires_grad_()
         one_x, one_y = pairs[(step - 1) % samples]
         dw, dv = torch.autograd.grad((v @ torch.sigmoid(w @ one_x) - one_y) ** 2 / 2, (w, v))
-        w, v = (w - rate * dw).detach(), (v - rate * dv).detach()
-        mine_w, mine_v = item_w[:inputs, :hidden].T, item_v[:hidden, 0]
-        row = {"step": step, "difference_w": largest(mine_w - w), "difference_v": largest(mine_v - v)}
+        w = (w - rate * dw).detach()
+        v = (v - rate * dv).detach()
+        mine_w = item_w[:inputs, :hidden].T
+        mine_v = item_v[:hidden, 0]
+        row = {
+            "step": step,
+            "difference_w": largest(mine_w - w),
+            "difference_v": largest(mine_v - v),
+        }
         rows.append(row | {"loss": loss(mine_w, mine_v), "loss_torch": loss(w, v)})
     metrics = {
         "largest_difference": max(max(r["difference_w"], r["difference_v"]) for r in rows),
@@ -210,21 +261,31 @@ def back_propagation_study(inputs: int, hidden: int, samples: int, rounds: int, 
     return metrics, columns(rows)
 
 
-def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.1) -> Study:
-    """In-context linear regression by the inverse program (X7): (w · x - prediction)² / d by number of examples.
+def least_squares_study(
+    dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.1
+) -> Study:
+    """Measure in-context linear regression by the inverse program, by number of examples.
 
-    x and w are standard normal and y = w · x without noise, as in the in-context task. The program computes
-    (X X^T + ridge I)^-1 X y: with fewer than d examples there is no inverse without a ridge, and Newton doubles errors
-    in directions that X does not have. A row per number of examples: the mean squared error over prompts by the
-    program, by the same formula exactly, and by ordinary least squares (the shortest w); and the largest difference of
-    the program's predictions from the formula's.
+    x and w are standard normal and y = w · x without noise, as in the in-context task. The program
+    computes (X X^T + ridge I)^-1 X y: with fewer than d examples there is no inverse without a
+    ridge, and Newton doubles errors in directions that X does not have. A row per number of
+    examples: the mean squared error over prompts by the program, by the same formula exactly, and
+    by ordinary least squares (the shortest w); and the largest difference of the program's
+    predictions from the formula's.
     """
-    rows, eye = [], torch.eye(dimension, dtype=torch.float64)
+    rows = []
+    eye = torch.eye(dimension, dtype=torch.float64)
     for n in range(1, most_examples + 1):
-        programs, solved, shortest, news, answers = [], [], [], [], []
+        programs = []
+        solved = []
+        shortest = []
+        news = []
+        answers = []
         for p in range(prompts):
-            x, w = gaussians(p, dimension, most_examples + 1), gaussians(p + 50_000, dimension)
-            seen, y = x[:, :n], w @ x[:, :n]
+            x = gaussians(p, dimension, most_examples + 1)
+            w = gaussians(p + 50_000, dimension)
+            seen = x[:, :n]
+            y = w @ x[:, :n]
             # halved, so that X X^T stays small; ridge and all, that gives the same weights
             programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, ridge / 4))
             solved.append(torch.linalg.solve(seen @ seen.T + ridge * eye, seen @ y))
@@ -232,9 +293,17 @@ def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds
             news.append(x[:, n])
             answers.append(w @ x[:, n])
         found = run_together(programs, programs[0].machine(), "w")[:, :, 0]
-        new_Bd, answer_B = torch.stack(news), torch.stack(answers)
+        new_Bd = torch.stack(news)
+        answer_B = torch.stack(answers)
         by = {"program": found, "exact": torch.stack(solved), "shortest": torch.stack(shortest)}
         said = {name: (w_Bd * new_Bd).sum(1) for name, w_Bd in by.items()}
-        errors = {name: float(((value - answer_B) ** 2).mean() / dimension) for name, value in said.items()}
-        rows.append({"examples": n, **errors, "difference": largest(said["program"], said["exact"])})
-    return {"largest_difference": max(r["difference"] for r in rows), "prompts": prompts}, columns(rows)
+        errors = {
+            name: float(((value - answer_B) ** 2).mean() / dimension)
+            for name, value in said.items()
+        }
+        rows.append(
+            {"examples": n, **errors, "difference": largest(said["program"], said["exact"])}
+        )
+    return {"largest_difference": max(r["difference"] for r in rows), "prompts": prompts}, columns(
+        rows
+    )

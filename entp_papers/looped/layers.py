@@ -1,17 +1,20 @@
-"""The layer of *Looped Transformers as Programmable Computers* (eq. 1), and layers whose weights are written by name.
+"""The paper's Transformer layer (eq. 1), and layers whose weights are written by name.
 
     Attn(X) = X + Σ_h V_h X softmax(λ_h X^T K_h^T Q_h X)          (1a)
     f(X)    = Attn(X) + W_2 relu(W_1 Attn(X) + b_1) + b_2         (1b)
 
-No LayerNorm, no 1/√width, no causal mask: an encoder. The paper writes a token as a column of X, here it is a row of
-x_BTD. V_h has the rank of the values that a head copies and is stored as two factors, ``value`` and ``out``.
+No LayerNorm, no 1/√width, no causal mask: an encoder. The paper writes a token as a column of X,
+here it is a row of x_BTD. V_h has the rank of the values that a head copies and is stored as two
+factors, ``value`` and ``out``.
 
-``Rows`` names the coordinates of a token (the paper's rows of X), ``Terms`` is a linear function of a token or a
-direction in its state: weights by coordinate. All that is added is linear or a ReLU of something linear, so a value is
-moved as relu(x) - relu(-x), and moved on a condition as relu(x + G (open - 1)) - relu(-x + G (open - 1)): with ``open``
-= 1 this is x up to the rounding of G, with 0 it is 0 as long as |x| <= G.
+``Rows`` names the coordinates of a token (the paper's rows of X), ``Terms`` is a linear function of
+a token or a direction in its state: weights by coordinate. All that is added is linear or a ReLU of
+something linear, so a value is moved as relu(x) - relu(-x), and moved on a condition as relu(x + G
+(open - 1)) - relu(-x + G (open - 1)): with ``open`` = 1 this is x up to the rounding of G, with 0
+it is 0 as long as |x| <= G.
 
-Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens but the first.
+Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens
+but the first.
 """
 
 import hashlib
@@ -41,19 +44,23 @@ class Attention(nn.Module):
         self.register_buffer("temperature_H", torch.ones(heads))
 
     def queries_and_keys(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Both (B, H, T, K)."""
-        return tuple(m(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.query, self.key))
+        """Compute queries and keys, both (B, H, T, K)."""
+        return tuple(
+            m(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.query, self.key)
+        )
 
     def weights(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
-        """Attention weights (B, H, T, T), query by key; every row sums to 1."""
+        """Compute attention weights (B, H, T, T), query by key; every row sums to 1."""
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         s_BHTT = q_BHTK @ k_BHTK.transpose(-1, -2) * self.temperature_H.view(-1, 1, 1)
         if pattern == "causal":
-            s_BHTT = s_BHTT.masked_fill(torch.ones(s_BHTT.shape[2:], dtype=torch.bool).triu(1), -torch.inf)
+            s_BHTT = s_BHTT.masked_fill(
+                torch.ones(s_BHTT.shape[2:], dtype=torch.bool).triu(1), -torch.inf
+            )
         return s_BHTT.softmax(-1)
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
-        """x + attention. ``restricted`` is linear in T: see ``attend_restricted``."""
+        """Add attention to x. ``restricted`` is linear in T: see ``attend_restricted``."""
         one_of("pattern", pattern, ("full", "causal", "restricted"))
         v_BHTV = self.value(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         if pattern == "restricted":
@@ -63,7 +70,7 @@ class Attention(nn.Module):
         return x_BTD + self.out(read_BHTV.transpose(1, 2).flatten(2))
 
     def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor) -> Tensor:
-        """Attention where the scratchpad, token 0, sees all and any other token sees itself and the scratchpad (§5.2).
+        """Attend where token 0 sees all and every other token sees itself and token 0 (§5.2).
 
         λ is applied to finished scores: sums of ±1 are exact, and ties must stay ties.
         """
@@ -82,38 +89,49 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, hidden: int):
         super().__init__()
-        self.fc_in, self.fc_out = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.fc_in = nn.Linear(width, hidden)
+        self.fc_out = nn.Linear(hidden, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         return x_BTD + self.fc_out(torch.relu(self.fc_in(x_BTD)))
 
 
 class SparseFeedForward(nn.Module):
-    """The same function as a ``FeedForward``, reading and writing only the coordinates whose weights are not zero.
+    """A ``FeedForward`` that reads and writes only coordinates whose weights are not zero.
 
-    Where every unit reads one coordinate and writes that one only, as in error correction, no matrix is left: the
-    units of a coordinate are applied one after the other.
+    Where every unit reads one coordinate and writes that one only, as in error correction, no
+    matrix is left: the units of a coordinate are applied one after the other.
     """
 
     def __init__(self, dense: FeedForward):
         super().__init__()
-        w_in_FD, w_out_DF = dense.fc_in.weight.detach(), dense.fc_out.weight.detach()
-        reads_D, writes_D = (w_in_FD != 0).any(0), (w_out_DF != 0).any(1) | (dense.fc_out.bias != 0)
+        w_in_FD = dense.fc_in.weight.detach()
+        w_out_DF = dense.fc_out.weight.detach()
+        reads_D = (w_in_FD != 0).any(0)
+        writes_D = (w_out_DF != 0).any(1) | (dense.fc_out.bias != 0)
         self.register_buffer("reads", reads_D.nonzero()[:, 0])
         self.register_buffer("writes", writes_D.nonzero()[:, 0])
         self.register_buffer("bias_out", dense.fc_out.bias.detach()[writes_D])
         own_F = w_in_FD.abs().argmax(1)
-        alone = (w_in_FD != 0).sum(1).eq(1) & (w_out_DF != 0).sum(0).eq(1) & w_out_DF.abs().argmax(0).eq(own_F)
+        alone = (
+            (w_in_FD != 0).sum(1).eq(1)
+            & (w_out_DF != 0).sum(0).eq(1)
+            & w_out_DF.abs().argmax(0).eq(own_F)
+        )
         self.by_coordinate = bool(alone.all()) and torch.equal(self.reads, self.writes)
         if not self.by_coordinate:
             self.register_buffer("w_in", w_in_FD[:, reads_D].T.contiguous())
             self.register_buffer("b_in", dense.fc_in.bias.detach().clone())
             self.register_buffer("w_out", w_out_DF[writes_D].T.contiguous())
             return
-        units = torch.zeros(3, int(torch.bincount(own_F).max()), len(self.reads), dtype=w_in_FD.dtype)
+        units = torch.zeros(
+            3, int(torch.bincount(own_F).max()), len(self.reads), dtype=w_in_FD.dtype
+        )
         for i, d in enumerate(self.reads):
             own = own_F == d
-            units[:, : own.sum(), i] = torch.stack([w_in_FD[own, d], dense.fc_in.bias.detach()[own], w_out_DF[d, own]])
+            units[:, : own.sum(), i] = torch.stack(
+                [w_in_FD[own, d], dense.fc_in.bias.detach()[own], w_out_DF[d, own]]
+            )
         self.register_buffer("units", units)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
@@ -129,11 +147,13 @@ class SparseFeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """One Transformer layer; ``purpose`` is its purpose in words. Either half may be missing (weights all zero)."""
+    """One Transformer layer and its purpose in words. Either half may be missing."""
 
     def __init__(self, attention: Attention | None, feed_forward: nn.Module | None, purpose: str):
         super().__init__()
-        self.attention, self.feed_forward, self.purpose = attention, feed_forward, purpose
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.purpose = purpose
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         if self.attention is not None:
@@ -142,11 +162,12 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers one after the other; one call is one pass of the loop. ``width``: coordinates of a token."""
+    """Layers one after the other; one call is one pass of the loop."""
 
     def __init__(self, layers: list[Layer], width: int):
         super().__init__()
-        self.layers, self.width = nn.ModuleList(layers), width
+        self.layers = nn.ModuleList(layers)
+        self.width = width
         self.requires_grad_(False)
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
@@ -155,29 +176,35 @@ class Stack(nn.Module):
         return x_BTD
 
     def sparse(self) -> "Stack":
-        """The same function with every ``FeedForward`` as a ``SparseFeedForward``; attention is shared."""
+        """Return the same function with every ``FeedForward`` sparse; attention is shared."""
         halves = [(m.attention, m.feed_forward, m.purpose) for m in self.layers]
-        thin = [Layer(a, None if ff is None else SparseFeedForward(ff), purpose) for a, ff, purpose in halves]
+        thin = [
+            Layer(a, None if ff is None else SparseFeedForward(ff), purpose)
+            for a, ff, purpose in halves
+        ]
         return Stack(thin, self.width)
 
     def size(self) -> dict[str, int]:
-        """Layers, heads (of the layer that has most), width, hidden units and weights, counted."""
+        """Count layers, heads (of the layer that has most), width, hidden units and weights."""
         return {
             "layers": len(self.layers),
             "heads": max((m.heads for m in self.modules() if isinstance(m, Attention)), default=0),
             "width": self.width,
-            "hidden": max((m.fc_in.out_features for m in self.modules() if isinstance(m, FeedForward)), default=0),
+            "hidden": max(
+                (m.fc_in.out_features for m in self.modules() if isinstance(m, FeedForward)),
+                default=0,
+            ),
             "weights": sum(p.numel() for p in self.parameters()),
         }
 
     def weights_hash(self) -> str:
-        """Sixteen hexadecimal digits that change with any weight."""
+        """Return sixteen hexadecimal digits that change with any weight."""
         weights = (tensor.numpy().tobytes() for tensor in self.state_dict().values())
         return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
 class Rows(dict[str, range]):
-    """Coordinates by name, in the order of their addition; ``sizes`` are the first ones, ``width`` is their number."""
+    """Coordinates by name, in the order of their addition; ``width`` is their number."""
 
     def __init__(self, **sizes: int):
         super().__init__()
@@ -185,7 +212,7 @@ class Rows(dict[str, range]):
         self.add(**sizes)
 
     def add(self, **sizes: int) -> list[range]:
-        """The next coordinates, so many under each new name."""
+        """Append coordinates under new names and return their ranges."""
         for name, size in sizes.items():
             self[name] = range(self.width, self.width + size)
             self.width += size
@@ -193,7 +220,7 @@ class Rows(dict[str, range]):
 
 
 def paired(first: Iterable[int], second: Iterable[int], weight: float = 1.0) -> Pairs:
-    """(weight · first_i, second_i) by place."""
+    """Pair the entries of two ranges: (weight · first_i, second_i)."""
     return [({x: weight}, {y: 1.0}) for x, y in zip(first, second, strict=True)]
 
 
@@ -210,7 +237,7 @@ class LayerPlan:
         self.constant: Terms = {}
 
     def head(self, scores: Pairs, values: Pairs, temperature: float) -> None:
-        """A head: Σ query · key are its scores before λ; each (value, target) adds the mean of value to target."""
+        """Add a head: Σ query · key are its scores before λ."""
         self.heads.append((scores, values, temperature))
 
     def unit(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
@@ -232,7 +259,7 @@ class LayerPlan:
         self.scale(rows, 0.0)
 
     def add_where(self, source: Terms, target: Terms, gates: Sequence[int], bound: float) -> None:
-        """Add ``source`` times ``target`` where every gate is 1; 0 where one is 0, if |source| <= ``bound``.
+        """Add ``source`` times ``target`` where every gate is 1, nothing where one is 0.
 
         The gates are coordinates that the source does not read.
         """
@@ -246,7 +273,7 @@ class LayerPlan:
         self.unit(source, {i: -w for i, w in target.items()}, bias)
 
     def build(self, width: int, dtype: torch.dtype = torch.float64) -> Layer:
-        """The layer's matrices, zero where nothing was written; either half is None where nothing was."""
+        """Build the layer's matrices, zero where nothing was written; an empty half is None."""
         attention = feed_forward = None
         if self.heads:
             key_width = max(len(scores) for scores, _, _ in self.heads)
@@ -270,7 +297,7 @@ class LayerPlan:
         return Layer(attention, feed_forward, self.purpose)
 
     def on(self, *parts: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The feed-forward half on tokens (..., D) whose coordinates are given part by part."""
+        """Apply the feed-forward half to tokens (..., D), given part by part."""
         x = torch.cat([part.to(dtype) for part in parts], -1)
         return self.build(x.shape[-1], dtype).feed_forward(x)
 
@@ -282,7 +309,7 @@ def put(vector: Tensor, terms: Terms) -> None:
 
 
 def zeroed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The module in ``dtype`` with weights of 0 that ask for no gradient."""
+    """Return the module in ``dtype`` with weights of 0 that ask for no gradient."""
     module = module.to(dtype).requires_grad_(False)
     for p in module.parameters():
         p.zero_()
@@ -290,14 +317,20 @@ def zeroed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def transcribe(stack: Stack) -> Callable[[ndarray], ndarray]:
-    """Equation (1) in numpy, a token per column as in the paper: one pass over X (D, T), the oracle of the tests."""
+    """Write equation (1) in numpy, a token per column as in the paper: the oracle of the tests."""
 
     def apply(x_DT: ndarray) -> ndarray:
         for layer in stack.layers:
-            y_DT, attention, ff = x_DT.copy(), layer.attention, layer.feed_forward
+            y_DT = x_DT.copy()
+            attention = layer.attention
+            ff = layer.feed_forward
             if attention is not None:
-                heats, H = attention.temperature_H.tolist(), attention.heads
-                q, k, v = (np.split(m.weight.numpy(), H) for m in (attention.query, attention.key, attention.value))
+                heats = attention.temperature_H.tolist()
+                H = attention.heads
+                q, k, v = (
+                    np.split(m.weight.numpy(), H)
+                    for m in (attention.query, attention.key, attention.value)
+                )
                 out = np.split(attention.out.weight.numpy(), H, axis=1)
                 for q_KD, k_KD, v_VD, out_DV, heat in zip(q, k, v, out, heats, strict=True):
                     s_TT = heat * ((k_KD @ x_DT).T @ (q_KD @ x_DT))

@@ -1,15 +1,18 @@
-"""Programs for the SUBLEQ machine: arithmetic, lists, Count3, random ones, and counter machines compiled to SUBLEQ.
+"""Programs for the SUBLEQ machine: arithmetic, lists, Count3, random ones, counter machines.
 
-Memory and commands are apart and no command computes an address, so a list is walked by moving it past a fixed cell,
-or by writing the loop out. Every function returns a ``Program`` whose results are cells by name.
+Memory and commands are apart and no command computes an address, so a list is walked by moving it
+past a fixed cell, or by writing the loop out. Every function returns a ``Program`` whose results
+are cells by name.
 
-A counter program (footnote 2: with unbounded words, two counters are enough to be universal) is a list by line:
+A counter program (footnote 2: with unbounded words, two counters are enough to be universal) is a
+list by line:
 
-    ("inc", counter, to)              add 1, go to line ``to``
-    ("dec", counter, to, if_zero)     go to ``if_zero`` if the counter is 0, else subtract 1 and go to ``to``
+    ("inc", counter, to)             add 1, go to line ``to``
+    ("dec", counter, to, if_zero)    go to ``if_zero`` if it is 0, else subtract 1 and go to ``to``
 
-A line number equal to the length of the list halts. The supplied text ends before the paper's Appendix C: this is our
-compiler. With words of N bits the machine has finitely many states, so that universality needs N to grow.
+A line number equal to the length of the list halts. The supplied text ends before the paper's
+Appendix C: this is our compiler. With words of N bits the machine has finitely many states, so that
+universality needs N to grow.
 """
 
 import random
@@ -22,12 +25,12 @@ from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program, Shape
 
 
 def add(source: str, target: str) -> str:
-    """target += source."""
+    """Write target += source."""
     return f"clear t\nsubleq {source} t\nsubleq t {target}\n"
 
 
 def move(source: str, target: str) -> str:
-    """target := source."""
+    """Write target := source."""
     return f"clear {target}\n{add(source, target)}"
 
 
@@ -40,7 +43,8 @@ def to_if_not_negative(target: str, cell: str) -> str:
 ARITHMETIC = {
     # y := x + y
     "add": add("x", "y"),
-    # product := x y for y > 0 by repeated addition: five commands with the one that halts, as short as it gets
+    # product := x y for y > 0 by repeated addition: five commands with the one that halts, as short
+    # as it gets
     "multiply": """
         cell product
         cell minus_x
@@ -117,7 +121,7 @@ ARITHMETIC = {
 
 
 def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str) -> Program:
-    """The program of a text over cells and lists of cells, with their initial values."""
+    """Assemble a program over cells and lists of cells with their initial values."""
     lines = [f"bits {bits}"]
     for name, value in cells.items():
         if isinstance(value, int):
@@ -128,19 +132,19 @@ def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str) -> P
 
 
 def arithmetic(name: str, bits: int = 16, **arguments: int) -> Program:
-    """A program of ``ARITHMETIC`` on its arguments, the cells of the same names."""
+    """Assemble a program of ``ARITHMETIC``; its arguments are cells of the same names."""
     return written(bits, arguments, ARITHMETIC[name])
 
 
 def reverse(values: Sequence[int], bits: int = 16) -> Program:
-    """list := the values in reverse."""
+    """Reverse a list: list := the values in reverse."""
     pairs = [(f"list[{i}]", f"list[{len(values) - 1 - i}]") for i in range(len(values) // 2)]
     swaps = (move(first, "u") + move(second, first) + move("u", second) for first, second in pairs)
     return written(bits, {"list": values, "u": 0}, "".join(swaps))
 
 
 def search(values: Sequence[int], key: int, bits: int = 16) -> Program:
-    """place := the first index at which ``key`` is, or -1."""
+    """Search a list: place := the first index at which ``key`` is, or -1."""
     text = "".join(
         f"""
             {move(f"list[{i}]", "difference")}
@@ -160,7 +164,7 @@ def search(values: Sequence[int], key: int, bits: int = 16) -> Program:
 
 
 def sort(values: Sequence[int], bits: int = 16) -> Program:
-    """list := the values in ascending order, by bubble sort. Differences of values must fit into a word."""
+    """Sort a list by bubble sort. Differences of values must fit into a word."""
     text = "".join(
         f"""
             {move(f"list[{i}]", "u")}
@@ -177,7 +181,7 @@ def sort(values: Sequence[int], bits: int = 16) -> Program:
 
 
 def count3(values: Sequence[int], bits: int = 10) -> Program:
-    """count := Count3 of the values, #{(i, j): x_i + x_j + x_n = 0 (mod n)} mod n (the ENTP paper's Algorithm 2).
+    """Compute Count3 of the values, #{(i, j): x_i + x_j + x_n = 0 (mod n)} mod n.
 
     Two copies of the list are turned past their first cells, one in a loop within the other.
     """
@@ -235,12 +239,18 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
 
 
 def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
-    """Random memory and commands, from one seed each; cells 0 and 1 are read but not written to, so 3 are needed."""
-    half, last, made = 1 << (shape.bits - 1), shape.commands - 1, []
+    """Draw programs, a random seed each; cells 0 and 1 are never written to."""
+    half = 1 << (shape.bits - 1)
+    last = shape.commands - 1
+    made = []
     for draw in map(random.Random, range(seed, seed + count)):
         memory = [draw.randrange(-half, half) for _ in range(shape.cells - 2)]
         code = [
-            (draw.randrange(shape.cells), draw.randrange(2, shape.cells), draw.randrange(shape.commands))
+            (
+                draw.randrange(shape.cells),
+                draw.randrange(2, shape.cells),
+                draw.randrange(shape.commands),
+            )
             for _ in range(last)
         ]
         made.append(Program(shape.bits, (0, -1, *memory), (*code, (ZERO, MINUS_ONE, last))))
@@ -250,7 +260,14 @@ def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
 # x := 2 x, by way of y
 DOUBLE = (("dec", "x", 1, 3), ("inc", "y", 2), ("inc", "y", 0), ("dec", "y", 4, 5), ("inc", "x", 3))
 # q := x div 3, x := x mod 3
-THIRD = (("dec", "x", 1, 6), ("dec", "x", 2, 4), ("dec", "x", 3, 5), ("inc", "q", 0), ("inc", "x", 6), ("inc", "x", 4))
+THIRD = (
+    ("dec", "x", 1, 6),
+    ("dec", "x", 2, 4),
+    ("dec", "x", 3, 5),
+    ("inc", "q", 0),
+    ("inc", "x", 6),
+    ("inc", "x", 4),
+)
 # x := x / 2 if x is even, else 3 x + 1; the half and the triple grow together
 COLLATZ = (
     ("dec", "x", 1, 8),  # two at a time: half += 1, triple += 6
@@ -273,7 +290,7 @@ COLLATZ = (
 
 
 def compile_counters(code: Sequence[tuple], counters: Mapping[str, int], bits: int = 16) -> Program:
-    """The SUBLEQ program: two commands for ``inc``, three for ``dec``. Counters are cells of the same names."""
+    """Compile a counter program to SUBLEQ: two commands for ``inc``, three for ``dec``."""
     label = [*(f"line_{i}" for i in range(len(code))), "halt"]
     lines = []
     for i, (name, counter, *targets) in enumerate(code):

@@ -1,4 +1,4 @@
-"""Running SUBLEQ programs: in plain Python, on the machine with a trace, many at once compared with the interpreter.
+"""Running SUBLEQ programs: in plain Python, on the machine, or many at once on both.
 
 Letters: B batch, T tokens, D width, C cells, S steps.
 """
@@ -24,12 +24,14 @@ class History(NamedTuple):
 
 
 def interpret(program: Program, steps: int, stay: bool = False, at_zero: bool = True) -> History:
-    """Run at most ``steps`` commands in Python; with ``stay``, exactly so many, going on in the command that halts.
+    """Run at most ``steps`` commands in Python; with ``stay`` exactly as many, halted or not.
 
     Words wrap around mod 2^bits. ``at_zero``: whether a result of 0 branches, as one below 0 does.
     """
-    memory, line = list(program.memory), 0
-    memories, lines = [program.memory], [0]
+    memory = list(program.memory)
+    line = 0
+    memories = [program.memory]
+    lines = [0]
     for _ in range(steps):
         if line == program.last and not stay:
             break
@@ -49,26 +51,33 @@ class Trace:
     """
 
     def __init__(self, program: Program, machine: SubleqMachine, states: list[Tensor]):
-        self.program, self.machine, self.states = program, machine, states
+        self.program = program
+        self.machine = machine
+        self.states = states
         seen = torch.cat(states)
         self.memories = [tuple(words) for words in machine.words(seen).tolist()]
         self.lines = machine.counters(seen).tolist()
         self.steps = len(states) - 1
 
     def __getitem__(self, cell: str) -> int:
-        """The final value of a named cell."""
+        """Return the final value of a named cell."""
         return self.memories[-1][self.program.cell(cell)]
 
     def table(self) -> pd.DataFrame:
-        """Line and cells by step: all named cells that are no constants."""
-        cells = {c: place for c, place in self.program.cells.items() if not c.startswith("#") and place > 1}
+        """Return line and cells by step: all named cells that are no constants."""
+        cells = {
+            c: place
+            for c, place in self.program.cells.items()
+            if not c.startswith("#") and place > 1
+        }
         rows = [{c: memory[place] for c, place in cells.items()} for memory in self.memories]
         return pd.DataFrame(rows).assign(line=self.lines)[["line", *cells]].rename_axis("step")
 
     def attention(self, step: int) -> dict[str, Tensor]:
-        """Attention weights (H, T, T), query by key, in pass ``step``, by the purpose of each layer that attends."""
+        """Compute attention weights (H, T, T) in pass ``step``, by purpose of the layer."""
         require(1 <= step <= self.steps, f"step = {step}: the run has steps 1 to {self.steps}")
-        x, found = self.states[step - 1], {}
+        x = self.states[step - 1]
+        found = {}
         for layer in self.machine.layers:
             if layer.attention is not None:
                 found[layer.purpose] = layer.attention.weights(x)[0]
@@ -87,28 +96,34 @@ def run(program: Program, steps: int = 10_000) -> Trace:
     seen = [x]
     while (line := int(on.counters(x))) != program.last:
         if len(seen) > steps:
-            words = zip(program.cells, on.words(x)[0].tolist(), strict=False)
-            held = [f"{name} = {value}" for name, value in words][2:]  # all but ZERO and MINUS_ONE
+            values = zip(program.cells, on.words(x)[0].tolist(), strict=False)
+            cells = [f"{name} = {value}" for name, value in values][2:]  # not ZERO, MINUS_ONE
+            some = ", ".join(cells[:8] + ["…"] * (len(cells) > 8))
             raise ConfigError(
-                f"no halt within {steps} steps: at line {line} of 0 to {program.last}, with {', '.join(held[:8])}"
-                f"{', …' * (len(held) > 8)}. Give a larger limit if the program is to run for longer."
+                f"no halt within {steps} steps: at line {line} of 0 to {program.last}, "
+                f"with {some}. "
+                "Give a larger limit if the program is to run for longer."
             )
         x = on(x)
         seen.append(x)
     return Trace(program, on, seen)
 
 
-def interpreted(on: SubleqMachine, programs: list[Program], steps: int) -> tuple[list[Program], Tensor, Tensor]:
-    """Programs padded to a machine, their memories (B, S + 1, C) and lines (B, S + 1) by the interpreter."""
+def interpreted(
+    on: SubleqMachine, programs: list[Program], steps: int
+) -> tuple[list[Program], Tensor, Tensor]:
+    """Interpret programs padded to a machine: memories (B, S + 1, C) and lines (B, S + 1)."""
     programs = [p.padded(on.shape) for p in programs]
     histories = [interpret(p, steps, stay=True) for p in programs]
-    return programs, torch.tensor([h.memories for h in histories]), torch.tensor([h.lines for h in histories])
+    return (
+        programs,
+        torch.tensor([h.memories for h in histories]),
+        torch.tensor([h.lines for h in histories]),
+    )
 
 
 class Comparison(NamedTuple):
-    """Of how many passes how many differ from the interpreter, by how much at most in any coordinate, and by program
-    the first that does, 0 for none.
-    """
+    """Passes, those that differ from the interpreter, by how much, and each program's first."""
 
     passes: int
     wrong: int
@@ -122,16 +137,22 @@ class Comparison(NamedTuple):
 
 @torch.inference_mode()
 def compare(
-    on: SubleqMachine, programs: list[Program], steps: int, pattern: str = "full", exact: bool = True, fast=False
+    on: SubleqMachine,
+    programs: list[Program],
+    steps: int,
+    pattern: str = "full",
+    exact: bool = True,
+    fast=False,
 ) -> Comparison:
     """Run ``programs`` for ``steps`` passes each, comparing with the interpreter after every pass.
 
-    ``exact`` compares the whole state, every coordinate of every token, bit for bit; otherwise every memory word and
-    the counter are read and compared. A program that halts goes on in its last command. ``fast`` uses the machine's
-    sparse form.
+    ``exact`` compares the whole state, every coordinate of every token, bit for bit; otherwise
+    every memory word and the counter are read and compared. A program that halts goes on in its
+    last command. ``fast`` uses the machine's sparse form.
     """
     programs, memories, lines = interpreted(on, programs, steps)
-    x, code = states(on, programs), torch.tensor([p.code for p in programs])
+    x = states(on, programs)
+    code = torch.tensor([p.code for p in programs])
     stack = on.sparse() if fast else on
     agreed = torch.ones(len(programs), steps, dtype=torch.bool)
     deviation = 0.0
@@ -142,27 +163,35 @@ def compare(
             agreed[:, t - 1] = difference == 0
             deviation = max(deviation, float(difference.max()))
         else:
-            agreed[:, t - 1] = (on.words(x) == memories[:, t]).all(1) & (on.counters(x) == lines[:, t])
+            agreed[:, t - 1] = (on.words(x) == memories[:, t]).all(1) & (
+                on.counters(x) == lines[:, t]
+            )
     first = torch.where(agreed.all(1), 0, (~agreed).int().argmax(1) + 1)
     return Comparison(agreed.numel(), int((~agreed).sum()), deviation, first.tolist())
 
 
 @torch.inference_mode()
-def masked_run(on: SubleqMachine, programs: list[Program], steps: int, pattern: str, place: str) -> dict[str, float]:
-    """The machine with its scratchpad token ``place``, first or last, under full or causal attention.
+def masked_run(
+    on: SubleqMachine, programs: list[Program], steps: int, pattern: str, place: str
+) -> dict[str, float]:
+    """Run the machine with its scratchpad first or last, under full or causal attention.
 
-    The order of tokens does not matter to full attention, since positions are written in the tokens. A causal mask lets
-    a token see those before it only. With the scratchpad first, it sees nothing but itself: no command is ever fetched.
-    With the scratchpad last, it sees all, but no memory token sees it: results are computed and never written.
+    The order of tokens does not matter to full attention, since positions are written in the
+    tokens. A causal mask lets a token see those before it only. With the scratchpad first, it sees
+    nothing but itself: no command is ever fetched. With the scratchpad last, it sees all, but no
+    memory token sees it: results are computed and never written.
 
-    All programs run for ``steps`` passes. ``memory`` and ``counter`` are the shares of passes after which they are
-    right, ``changed`` that of passes which changed any word. ``fetched`` is the share of first passes in which layer 1
-    brought the right command to the scratchpad, ``computed`` that in which layer 5 had the right difference there.
+    All programs run for ``steps`` passes. ``memory`` and ``counter`` are the shares of passes after
+    which they are right, ``changed`` that of passes which changed any word. ``fetched`` is the
+    share of first passes in which layer 1 brought the right command to the scratchpad, ``computed``
+    that in which layer 5 had the right difference there.
     """
-    turn, rows = PLACES.index(place), on.rows
+    turn = PLACES.index(place)
+    rows = on.rows
     programs, memories, lines = interpreted(on, programs, steps)
     x = states(on, programs)
-    before, command = on.words(x), x[:, 1 + on.shape.cells, rows["command"]]
+    before = on.words(x)
+    command = x[:, 1 + on.shape.cells, rows["command"]]
     x = x.roll(-turn, 1)
     targets = torch.tensor([p.code[0][1] for p in programs])
     difference = memories[:, 1].gather(1, targets[:, None])[:, 0]
@@ -179,7 +208,9 @@ def masked_run(on: SubleqMachine, programs: list[Program], steps: int, pattern: 
                 found["fetched"] = share(((current - command).abs() < 0.1).all(1))
             if t == 1 and i == 4:
                 word = x[:, -turn, rows["copy_b"]]
-                found["computed"] = share((to_signed(word) == difference) & (word.abs() > 0.5).all(1))
+                found["computed"] = share(
+                    (to_signed(word) == difference) & (word.abs() > 0.5).all(1)
+                )
         state = x.roll(turn, 1)
         words = on.words(state)
         found["memory"] += share((words == memories[:, t]).all(1)) / steps

@@ -1,14 +1,17 @@
-"""The SUBLEQ machine (Lemma 4): nine layers and two heads that run any program, one instruction per pass.
+"""The SUBLEQ machine (Lemma 4): nine layers and two heads, one instruction per pass.
 
     SUBLEQ(a, b, c):  mem[b] = mem[b] - mem[a];  if mem[b] <= 0 goto c, else to the next instruction
 
-The tokens are one scratchpad token, the memory, a word each, and the commands. Nothing but 0 and ±1 is in the state
-between passes, bits as in ``circuits``. The last command points to itself: halting is a fixed point of the pass.
+The tokens are one scratchpad token, the memory, a word each, and the commands. Nothing but 0 and ±1
+is in the state between passes, bits as in ``circuits``. The last command points to itself: halting
+is a fixed point of the pass.
 
-The paper's steps add up to more than nine layers, or to fewer, as they are read; this schedule has nine:
+The paper's steps add up to more than nine layers, or to fewer, as they are read; this schedule has
+nine:
 
-    1 fetch the command   2 read mem[a] and mem[b]   3 flip the bits of mem[a]   4 add 1   5 add to mem[b]
-    6 write it back       7 flag, and counter + 1    8 choose the next counter   9 correct errors
+    1 fetch the command      4 add 1             7 flag, and counter + 1
+    2 read mem[a], mem[b]    5 add to mem[b]     8 choose the next counter
+    3 flip bits of mem[a]    6 write it back     9 correct errors
 
 Letters: B batch, T tokens, D width; L pointer bits, N word bits.
 """
@@ -25,11 +28,12 @@ from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_signed, to_unsigned
 from entp_papers.looped.layers import LayerPlan, Rows, Stack
 
-ZERO, MINUS_ONE = 0, 1  # cells that hold 0 and -1 in every program, for the command that halts
+ZERO = 0
+MINUS_ONE = 1  # cells that hold 0 and -1 in every program, for the command that halts
 
 
 class Shape(NamedTuple):
-    """Words of ``bits`` bits, ``cells`` of them, and ``commands`` commands: all that a machine's weights depend on.
+    """Bits of a word, memory cells and commands: all that a machine's weights depend on.
 
     At least two bits, the two cells of the command that halts, and this command.
     """
@@ -40,7 +44,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def of_tokens(cls, bits: int, tokens: int) -> "Shape":
-        """The shape with so many tokens, half of them memory and half commands."""
+        """Return the shape with this many tokens, half of them memory and half commands."""
         cells = (tokens - 1) // 2
         return cls(bits, cells, tokens - 1 - cells)
 
@@ -50,22 +54,25 @@ class Shape(NamedTuple):
 
     @property
     def pointer(self) -> int:
-        """L, bits of a pointer."""
+        """Count the bits of a pointer, L."""
         return pointer_bits(self.tokens)
 
 
 def largest_error(bits: int) -> float:
-    """The ε that a machine with words of ``bits`` bits can bear: 2^-(bits + 3).
+    """Return the ε that a machine with words of ``bits`` bits can bear: 2^-(bits + 3).
 
-    Scores differ by 2 at least, so off the target there is at most n exp(-2λ) = ε² / n⁵. The adders read a word as a
-    number and look at its bits again: layers 4 and 5 multiply the error of a bit by up to 2^bits each. Their product
-    must stay below what error correction bears. The paper does not say that ε, and with it λ, depends on the word.
+    Scores differ by 2 at least, so off the target there is at most n exp(-2λ) = ε² / n⁵. The adders
+    read a word as a number and look at its bits again: layers 4 and 5 multiply the error of a bit
+    by up to 2^bits each. Their product must stay below what error correction bears. The paper does
+    not say that ε, and with it λ, depends on the word.
     """
     return 2.0 ** -(bits + 3)
 
 
-def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: bool = True) -> list[LayerPlan]:
-    """The nine layers. Without ``corrected`` the ninth does nothing."""
+def plan_layers(
+    L: int, rows: Rows, heat: float, printed: str = "", corrected: bool = True
+) -> list[LayerPlan]:
+    """Write the nine layers. Without ``corrected`` the ninth does nothing."""
     (bit,) = rows["scratchpad"]
     p_a, p_b, p_c = (rows["current"][k * L : (k + 1) * L] for k in range(3))
 
@@ -84,11 +91,23 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
     circuits.add_words(add, rows["copy_b"], rows["copy_b"], rows["copy_a"], bit)
 
     write = LayerPlan("write the difference back to mem[b]")
-    circuits.copy_pointed(write, rows, p_b, "word", "copy_b", "new_b", heat, to_memory=True, printed=printed == "write")
+    circuits.copy_pointed(
+        write,
+        rows,
+        p_b,
+        "word",
+        "copy_b",
+        "new_b",
+        heat,
+        to_memory=True,
+        printed=printed == "write",
+    )
 
     decide = LayerPlan("flag whether it is at most 0; the counter plus 1")
     circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"])
-    circuits.add_words(decide, rows["following"], rows["counter"], None, bit, constant=1, in_place=False)
+    circuits.add_words(
+        decide, rows["following"], rows["counter"], None, bit, constant=1, in_place=False
+    )
 
     select = LayerPlan("choose the next counter by the flag; clear the scratchpad")
     circuits.branch(select, rows, p_c, bit, printed=printed == "branch")
@@ -104,9 +123,9 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
 class SubleqMachine(Stack):
     """The looped Transformer for one ``Shape``; the same weights run every program of that shape.
 
-    ``heat`` is λ, by default the paper's bound at the ε that its words bear. ``printed``: which of the formulas "write"
-    and "branch" is built as the paper prints it. ``encode`` makes a state of programs, a call is one pass, ``words``
-    and ``counters`` read a state.
+    ``heat`` is λ, by default the paper's bound at the ε that its words bear. ``printed``: which of
+    the formulas "write" and "branch" is built as the paper prints it. ``encode`` makes a state of
+    programs, a call is one pass, ``words`` and ``counters`` read a state.
     """
 
     def __init__(
@@ -117,19 +136,35 @@ class SubleqMachine(Stack):
         printed: str = "",
         corrected: bool = True,
     ):
-        L, N = shape.pointer, shape.bits
+        L = shape.pointer
+        N = shape.bits
         # the paper's 8 L + 3 N + 1 rows of equation (5), then those that its lemmas need as well
-        rows = Rows(command=3 * L, word=N, copy_a=N, copy_b=N, current=3 * L, counter=L, position=L, scratchpad=1)
+        rows = Rows(
+            command=3 * L,
+            word=N,
+            copy_a=N,
+            copy_b=N,
+            current=3 * L,
+            counter=L,
+            position=L,
+            scratchpad=1,
+        )
         rows.add(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
-        heat = circuits.temperature(shape.tokens, largest_error(shape.bits)) if heat is None else heat
+        heat = (
+            circuits.temperature(shape.tokens, largest_error(shape.bits)) if heat is None else heat
+        )
         plans = plan_layers(L, rows, heat, printed, corrected)
         super().__init__([plan.build(rows.width, dtype) for plan in plans], rows.width)
-        self.shape, self.rows, self.dtype = shape, rows, dtype
+        self.shape = shape
+        self.rows = rows
+        self.dtype = dtype
 
     def encode(self, words_BC: Tensor, commands_BI3: Tensor, counters_B: Tensor) -> Tensor:
-        """State (B, T, D) of words by cell, commands (a, b, c) by cell and line, and counters by line; all from 0."""
-        shape, rows = self.shape, self.rows
-        L, first = shape.pointer, 1 + shape.cells
+        """Make the state (B, T, D) of words, commands (a, b, c) and counters; all count from 0."""
+        shape = self.shape
+        rows = self.rows
+        L = shape.pointer
+        first = 1 + shape.cells
         x_BTD = torch.zeros(len(words_BC), shape.tokens, rows.width, dtype=self.dtype)
         x_BTD[:, 1:first, rows["word"]] = to_bits(words_BC, shape.bits, self.dtype)
         tokens_BI3 = commands_BI3 + torch.tensor([1, 1, first])
@@ -140,20 +175,20 @@ class SubleqMachine(Stack):
         return x_BTD
 
     def words(self, x_BTD: Tensor) -> Tensor:
-        """The memory (B, cells) that a state holds."""
+        """Read the memory (B, cells) from a state."""
         return to_signed(x_BTD[:, 1 : 1 + self.shape.cells, self.rows["word"]])
 
     def counters(self, x_BTD: Tensor) -> Tensor:
-        """The line (B,) that each program of a state is at."""
+        """Read the line (B,) that each program of a state is at."""
         return to_unsigned(x_BTD[:, 0, self.rows["counter"]]) - 1 - self.shape.cells
 
 
 @dataclass(frozen=True)
 class Program:
-    """``code`` has (a, b, c) by line, cells and lines counted from 0; its last command halts: (0, 1, itself).
+    """Initial memory, and (a, b, c) by line, counted from 0; the last command halts.
 
-    Cells 0 and 1 hold 0 and -1 and must not be written to with anything else; the assembler sees to that. ``cells``
-    are the places of those that have names.
+    Cells 0 and 1 hold 0 and -1 and must not be written to with anything else; the assembler sees to
+    that. ``cells`` are the places of those that have names.
     """
 
     bits: int
@@ -167,16 +202,16 @@ class Program:
 
     @property
     def last(self) -> int:
-        """The line that halts."""
+        """Return the line that halts."""
         return len(self.code) - 1
 
     def cell(self, name: str) -> int:
-        """The place of a named cell."""
+        """Return the place of a named cell."""
         one_of("cell", name, self.cells)
         return self.cells[name]
 
     def padded(self, shape: Shape) -> "Program":
-        """The same program for a machine of a larger shape: cells of 0, commands that halt and are never reached."""
+        """Fit the program to a larger machine with cells of 0 and commands that halt."""
         more = shape.commands - len(self.code)
         memory = self.memory + (0,) * (shape.cells - len(self.memory))
         code = tuple((a, b, c + more if c == self.last else c) for a, b, c in self.code)
@@ -185,7 +220,7 @@ class Program:
 
 
 def states(machine: SubleqMachine, programs: list[Program]) -> Tensor:
-    """The state (B, T, D) of programs at their first line, padded to the machine's shape."""
+    """Encode programs at their first line as (B, T, D), padded to the machine's shape."""
     programs = [p.padded(machine.shape) for p in programs]
     words_BC = torch.tensor([p.memory for p in programs])
     commands_BI3 = torch.tensor([p.code for p in programs])

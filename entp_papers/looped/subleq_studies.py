@@ -1,4 +1,4 @@
-"""The SUBLEQ machine compared with its interpreter after every pass, its circuits on every input, its attention."""
+"""The SUBLEQ machine beside its interpreter, its circuits on every input, its attention."""
 
 import math
 import time
@@ -14,7 +14,14 @@ from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
 from entp_papers.looped.layers import LayerPlan, Rows, transcribe
-from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, arithmetic, compile_counters, random_programs
+from entp_papers.looped.programs import (
+    COLLATZ,
+    DOUBLE,
+    THIRD,
+    arithmetic,
+    compile_counters,
+    random_programs,
+)
 from entp_papers.looped.running import PLACES, compare, interpret, masked_run
 from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error, states
 
@@ -22,15 +29,16 @@ PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
 
 def totals(rows: list[dict]) -> dict[str, Any]:
-    """Sums over rows, and their largest deviation."""
+    """Sum counts over rows and take the largest deviation."""
     sums = {name: sum(row[name] for row in rows) for name in ("programs", "passes", "wrong")}
     return sums | {"deviation": max(row["deviation"] for row in rows)}
 
 
 def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[str]) -> Study:
-    """Random programs of every shape [bits, cells, commands, programs], whole states compared after every pass.
+    """Run random programs of every shape [bits, cells, commands, programs] beside the interpreter.
 
-    Curves: a row per shape and precision. Metrics: totals, and whether the weights were the same afterwards.
+    Curves: a row per shape and precision. Metrics: totals, and whether the weights were the same
+    afterwards.
     """
     rows: list[dict] = []
     same_weights = True
@@ -43,14 +51,22 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
             before = on.weights_hash()
             found = [compare(on, made[i : i + 50], steps, fast=True) for i in range(0, count, 50)]
             same_weights &= on.weights_hash() == before
-            row = {**sizes, "precision": name, "programs": count, "passes": sum(f.passes for f in found)}
-            row |= {"wrong": sum(f.wrong for f in found), "deviation": max(f.deviation for f in found)}
+            row = {
+                **sizes,
+                "precision": name,
+                "programs": count,
+                "passes": sum(f.passes for f in found),
+            }
+            row |= {
+                "wrong": sum(f.wrong for f in found),
+                "deviation": max(f.deviation for f in found),
+            }
             rows.append(row)
     return totals(rows) | {"same_weights": same_weights}, columns(rows)
 
 
 def named_programs(count3_length: int) -> dict[str, list[Program]]:
-    """All programs of the library with a few inputs each."""
+    """Return all programs of the library with a few inputs each."""
     lists = ([5, -3, 8, 0, 2], [1, 2], [9, 9, -9])
     values = np.random.default_rng(0).integers(0, 20, (2, count3_length)).tolist()
     return {
@@ -65,15 +81,20 @@ def named_programs(count3_length: int) -> dict[str, list[Program]]:
         "sort": [programs.sort(v) for v in lists],
         "doubling (counters)": [compile_counters(DOUBLE, {"x": x, "y": 0}) for x in (0, 9)],
         "division by 3 (counters)": [compile_counters(THIRD, {"x": x, "q": 0}) for x in (7, 20)],
-        "Collatz step (counters)": [compile_counters(COLLATZ, {"x": x, "half": 0, "triple": 0}) for x in (1, 6, 7)],
+        "Collatz step (counters)": [
+            compile_counters(COLLATZ, {"x": x, "half": 0, "triple": 0}) for x in (1, 6, 7)
+        ],
         "Count3": [programs.count3(v) for v in values],
     }
 
 
-def library_study(precisions: list[str], count3_length: int = 6, only: list[str] | None = None) -> Study:
-    """Every program of the library until it halts, and 3 passes more; a row per program and precision.
+def library_study(
+    precisions: list[str], count3_length: int = 6, only: list[str] | None = None
+) -> Study:
+    """Run every program of the library until it halts, and 3 passes more.
 
-    The inputs of a program run in one batch, each as long as the longest. ``only`` names some of the programs.
+    The inputs of a program run in one batch, each as long as the longest. ``only`` names some of
+    the programs.
     """
     rows: list[dict] = []
     library = named_programs(count3_length)
@@ -84,37 +105,63 @@ def library_study(precisions: list[str], count3_length: int = 6, only: list[str]
         shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
         for kind in precisions:
             found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3, fast=True)
-            row = {"program": name, "precision": kind, "programs": len(made), "tokens": shape.tokens, "longest": steps}
-            rows.append(row | {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation})
+            row = {
+                "program": name,
+                "precision": kind,
+                "programs": len(made),
+                "tokens": shape.tokens,
+                "longest": steps,
+            }
+            rows.append(
+                row | {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation}
+            )
     return totals(rows), columns(rows)
 
 
-def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: int = 10, pointer: int = 6) -> Study:
-    """Adders, flags, branches and error correction on every input there is, or many; a row per circuit, in fp32."""
+def circuits_study(
+    most_bits: int = 8, random_pairs: int = 100_000, flag_bits: int = 10, pointer: int = 6
+) -> Study:
+    """Try adders, flags, branches and error correction on every input, or many, in fp32."""
     rows = []
 
     def note(circuit: str, right: Tensor, plan: LayerPlan) -> None:
         wrong = int((~right).sum())
-        rows.append({"circuit": circuit, "tried": right.numel(), "wrong": wrong, "hidden": len(plan.units)})
+        rows.append(
+            {"circuit": circuit, "tried": right.numel(), "wrong": wrong, "hidden": len(plan.units)}
+        )
 
     for bits in [*range(2, most_bits + 1), 16]:
         if bits <= most_bits:
             x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
         else:
-            x, y = torch.randint(2**bits, (2, random_pairs), generator=torch.Generator().manual_seed(0))
+            x, y = torch.randint(
+                2**bits, (2, random_pairs), generator=torch.Generator().manual_seed(0)
+            )
         plan = LayerPlan("add")
         circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
-        found = plan.on(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=torch.float32)
+        found = plan.on(
+            to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=torch.float32
+        )
         note(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
     for bits in range(2, flag_bits + 1):
-        plan, values = LayerPlan("flag"), torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
+        plan = LayerPlan("flag")
+        values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
         circuits.flag_of_word(plan, bits, range(bits))
-        found = plan.on(to_bits(values, bits), torch.zeros(len(values), 1), dtype=torch.float32)[:, -1]
+        found = plan.on(to_bits(values, bits), torch.zeros(len(values), 1), dtype=torch.float32)[
+            :, -1
+        ]
         note(f"flag, {bits} bits", found == (values <= 0).float(), plan)
-    plan, parts = LayerPlan("branch"), Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
+    plan = LayerPlan("branch")
+    parts = Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
     circuits.branch(plan, parts, parts["target"], parts["bit"][0])
-    stay, jump, flag = torch.cartesian_prod(torch.arange(2**pointer), torch.arange(2**pointer), torch.arange(2)).T
-    before = [*(to_bits(v, pointer) for v in (stay - 1, stay, jump)), flag[:, None], torch.ones(len(flag), 1)]
+    stay, jump, flag = torch.cartesian_prod(
+        torch.arange(2**pointer), torch.arange(2**pointer), torch.arange(2)
+    ).T
+    before = [
+        *(to_bits(v, pointer) for v in (stay - 1, stay, jump)),
+        flag[:, None],
+        torch.ones(len(flag), 1),
+    ]
     chosen = to_unsigned(plan.on(*before, dtype=torch.float32)[:, :pointer])
     note(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
@@ -127,27 +174,40 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
 
 
 def copying(
-    operation: str, memory_BTd: Tensor, held_Bd: Tensor, pointers_B: Tensor, bound: float, printed: bool
+    operation: str,
+    memory_BTd: Tensor,
+    held_Bd: Tensor,
+    pointers_B: Tensor,
+    bound: float,
+    printed: bool,
 ) -> tuple[float, float]:
-    """Errors of one layer that copies a vector between the scratchpad, token 0, and the token that it points to.
+    """Measure the errors of one layer that copies between the scratchpad and the token pointed to.
 
-    Lemma 2 is "read", Lemma 3 "write", which may be as ``printed``. ``bound`` is their C: above twice the largest
-    difference of two values. Returns the largest deviation of any coordinate from what it should be, and how much the
-    same layer changes when it is applied once more.
+    Lemma 2 is "read", Lemma 3 "write", which may be as ``printed``. ``bound`` is their C: above
+    twice the largest difference of two values. Returns the largest deviation of any coordinate from
+    what it should be, and how much the same layer changes when it is applied once more.
     """
     B, tokens, d = memory_BTd.shape
-    L, pointed = pointer_bits(tokens), (torch.arange(B)[:, None], pointers_B[:, None])
+    L = pointer_bits(tokens)
+    pointed = (torch.arange(B)[:, None], pointers_B[:, None])
     rows = Rows(memory=d, held=d, pointer=L, position=L, new=d, scratchpad=1)
-    plan, heat, to_memory = LayerPlan(operation), temperature(tokens, 1e-3), operation == "write"
-    circuits.copy_pointed(plan, rows, rows["pointer"], "memory", "held", "new", heat, to_memory, bound, printed)
-    layer, memory, held = plan.build(rows.width), rows["memory"], rows["held"]
+    plan = LayerPlan(operation)
+    heat = temperature(tokens, 1e-3)
+    to_memory = operation == "write"
+    circuits.copy_pointed(
+        plan, rows, rows["pointer"], "memory", "held", "new", heat, to_memory, bound, printed
+    )
+    layer = plan.build(rows.width)
+    memory = rows["memory"]
+    held = rows["held"]
     x_BTD = torch.zeros(B, tokens, rows.width, dtype=torch.float64)
     x_BTD[:, 1:, memory] = memory_BTd[:, 1:]
     x_BTD[:, 0, held] = held_Bd
     x_BTD[:, 0, rows["pointer"]] = to_bits(pointers_B, L)
     x_BTD[:, 1:, rows["position"]] = to_bits(torch.arange(1, tokens), L)
     x_BTD[:, 0, rows["scratchpad"]] = 1.0
-    after, expected = layer(x_BTD), x_BTD.clone()
+    after = layer(x_BTD)
+    expected = x_BTD.clone()
     if to_memory:
         expected[*pointed, memory] = x_BTD[:, 0, held]
     else:
@@ -156,12 +216,18 @@ def copying(
 
 
 def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) -> Study:
-    """``read`` and ``write`` of standard normal vectors (Lemmas 2 and 3): a row per operation and setting of C.
+    """Copy standard normal vectors both ways (Lemmas 2 and 3), by setting of C.
 
-    Every case draws n from 8 on, d, all vectors and four pointers. ``error`` and ``again`` are those of ``copying``.
-    Settings: C above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
+    Every case draws n from 8 on, d, all vectors and four pointers. ``error`` and ``again`` are
+    those of ``copying``. Settings: C above twice the largest difference, C of a hundredth of that,
+    and Lemma 3 as printed.
     """
-    settings = [("read", "C large"), ("read", "C small"), ("write", "C large"), ("write", "C small")]
+    settings = [
+        ("read", "C large"),
+        ("read", "C small"),
+        ("write", "C large"),
+        ("write", "C small"),
+    ]
     found = {setting: [0.0, 0.0] for setting in [*settings, ("write", "as printed")]}
     generator = torch.Generator().manual_seed(0)
     for _ in range(cases):
@@ -173,7 +239,9 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) ->
         enough = 4 * max(largest(memory), largest(held))
         for (operation, setting), worst in found.items():
             bound = enough / 100 if setting == "C small" else enough
-            errors = copying(operation, memory, held, pointers, bound, printed=setting == "as printed")
+            errors = copying(
+                operation, memory, held, pointers, bound, printed=setting == "as printed"
+            )
             found[operation, setting] = list(map(max, worst, errors))
     rows = [
         {"operation": operation, "setting": setting, "error": error, "again": again}
@@ -184,11 +252,11 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) ->
 
 
 def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
-    """One program for ``steps`` passes compared with the interpreter in fp32; then errors without correction, by λ.
+    """Run one program for ``steps`` passes; then measure errors without correction, by λ.
 
-    The program never halts: it counts down, wraps around, and counts how often it passed 0. Curves, by λ and with or
-    without layer 9: the first pass at which words or counters are wrong, 0 for none in ``cold_steps``; and the largest
-    deviation of a coordinate after the first pass.
+    The program never halts: it counts down, wraps around, and counts how often it passed 0. Curves,
+    by λ and with or without layer 9: the first pass at which words or counters are wrong, 0 for
+    none in ``cold_steps``; and the largest deviation of a coordinate after the first pass.
     """
     program = assemble(
         """bits 8
@@ -204,23 +272,29 @@ def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
         """
     )
     wrong = compare(SubleqMachine(program.shape, torch.float32), [program], steps).wrong
-    rows, shape = [], Shape(8, 10, 10)
+    rows = []
+    shape = Shape(8, 10, 10)
     made = random_programs(shape, 20)
     for heat in heats:
         for corrected in (True, False):
             cold = SubleqMachine(shape, heat=heat, corrected=corrected)
             found = compare(cold, made, cold_steps, exact=False, fast=True)
-            row = {"heat": heat, "corrected": corrected, "wrong": found.wrong_programs, "programs": len(made)}
+            row = {
+                "heat": heat,
+                "corrected": corrected,
+                "wrong": found.wrong_programs,
+                "programs": len(made),
+            }
             row["first_wrong"] = min((f for f in found.first_wrong if f), default=0)
             rows.append(row | {"deviation": compare(cold, made, 1, fast=True).deviation})
     return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
 
 
 def restricted_study(programs: int, steps: int, sizes: list[int]) -> Study:
-    """Restricted and full attention (§5.2): passes that differ in any bit, and scores computed, by n.
+    """Count passes that restricted attention gets wrong, and scores computed, by n (§5.2).
 
-    Scores are counted per head: n² with full attention, 3 n - 2 with the restricted one, n of the scratchpad and two
-    of every other token.
+    Scores are counted per head: n² with full attention, 3 n - 2 with the restricted one, n of the
+    scratchpad and two of every other token.
     """
     rows: list[dict] = []
     for n in sizes:
@@ -234,10 +308,10 @@ def restricted_study(programs: int, steps: int, sizes: list[int]) -> Study:
 
 
 def temperature_study(bits: list[int], heats: list[float], programs: int, steps: int) -> Study:
-    """Share of random programs whose words and counters are right after every pass, by λ, word width and layer 9.
+    """Measure the share of random programs that stay right, by λ, word width and layer 9.
 
-    Metrics: by width, the smallest λ tried from which on no program goes wrong, and ln(n³ / ε) for ε = 10^-3 and for
-    the ε that the width needs (``largest_error``).
+    Metrics: by width, the smallest λ tried from which on no program goes wrong, and ln(n³ / ε) for
+    ε = 10^-3 and for the ε that the width needs (``largest_error``).
     """
     rows: list[dict] = []
     metrics: dict[str, Any] = {"bound_at_1e-3": temperature(21, 1e-3), "enough": {}, "bound": {}}
@@ -247,9 +321,13 @@ def temperature_study(bits: list[int], heats: list[float], programs: int, steps:
         for corrected in (True, False):
             for heat in heats:
                 on = SubleqMachine(shape, heat=heat, corrected=corrected)
-                right = 1 - compare(on, made, steps, exact=False, fast=True).wrong_programs / programs
+                right = (
+                    1 - compare(on, made, steps, exact=False, fast=True).wrong_programs / programs
+                )
                 rows.append({"bits": width, "corrected": corrected, "heat": heat, "right": right})
-        wrong = [r["heat"] for r in rows if r["bits"] == width and r["corrected"] and r["right"] < 1]
+        wrong = [
+            r["heat"] for r in rows if r["bits"] == width and r["corrected"] and r["right"] < 1
+        ]
         above = [h for h in heats if h > max(wrong, default=-math.inf)]
         metrics["enough"][str(width)] = min(above, default=None)
         metrics["bound"][str(width)] = temperature(21, largest_error(width))
@@ -257,10 +335,10 @@ def temperature_study(bits: list[int], heats: list[float], programs: int, steps:
 
 
 def off_target_study(tokens: list[int], heats: list[float]) -> Study:
-    """The largest attention weight off the targets over all pointers, and (n - 1) e^-2λ, by n and λ.
+    """Measure the largest attention weight off the targets, and (n - 1) e^-2λ, by n and λ.
 
-    Every token attends by its own code, as in ``read`` (Lemma 2). Metrics: whether the bound held everywhere, and by n
-    the largest weight at the paper's λ for ε = 10^-3, which must be below ε.
+    Every token attends by its own code, as in ``read`` (Lemma 2). Metrics: whether the bound held
+    everywhere, and by n the largest weight at the paper's λ for ε = 10^-3, which must be below ε.
     """
     rows: list[dict] = []
     for n in tokens:
@@ -270,16 +348,19 @@ def off_target_study(tokens: list[int], heats: list[float]) -> Study:
             shifted = (heat * (products - products.diagonal()[:, None])).exp()
             off = shifted.fill_diagonal_(0.0).sum(1)  # where the target has e^0
             bound = (n - 1) * math.exp(-2 * heat)
-            rows.append({"tokens": n, "heat": heat, "off": float((off / (1 + off)).max()), "bound": bound})
+            rows.append(
+                {"tokens": n, "heat": heat, "off": float((off / (1 + off)).max()), "bound": bound}
+            )
     inside = all(r["off"] <= r["bound"] * (1 + 1e-9) for r in rows)
     at_bound = {str(n): next(r["off"] for r in reversed(rows) if r["tokens"] == n) for n in tokens}
     return {"within_bound": inside, "at_lemma_2": at_bound}, columns(rows)
 
 
 def masks_study(programs: int, steps: int) -> Study:
-    """The same weights with full and with causal attention, the scratchpad first and last; a row each (X3)."""
+    """Run the same weights with full and causal attention, the scratchpad first and last."""
     shape = Shape.of_tokens(8, 17)
-    made, on = random_programs(shape, programs), SubleqMachine(shape)
+    made = random_programs(shape, programs)
+    on = SubleqMachine(shape)
     rows = [
         {"pattern": pattern, "scratchpad": place, **masked_run(on, made, steps, pattern, place)}
         for pattern in ("full", "causal")
@@ -289,7 +370,7 @@ def masks_study(programs: int, steps: int) -> Study:
 
 
 def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> Study:
-    """Passes per second by n, batch, precision and form, and of the numpy transcription; wall-clock, one program each.
+    """Time passes per second by n, batch, precision and form.
 
     Forms: dense matrices, the sparse one, sparse with restricted attention, numpy (batch 1, fp64).
     """
@@ -297,12 +378,21 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
 
     def note(n: int, batch: int, kind: str, form: str, step: Callable, *arguments) -> None:
         step(*arguments)
-        count, start = 0, time.perf_counter()
+        count = 0
+        start = time.perf_counter()
         while time.perf_counter() - start < seconds:
             step(*arguments)
             count += 1
         rate = batch * count / (time.perf_counter() - start)
-        rows.append({"tokens": n, "batch": batch, "precision": kind, "form": form, "passes_per_second": rate})
+        rows.append(
+            {
+                "tokens": n,
+                "batch": batch,
+                "precision": kind,
+                "form": form,
+                "passes_per_second": rate,
+            }
+        )
 
     with torch.inference_mode():
         for n in tokens:

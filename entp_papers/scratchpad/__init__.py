@@ -1,4 +1,4 @@
-"""Inductive scratchpads (Abbe et al. 2024): every state is written from the question and the state before it alone."""
+"""Inductive scratchpads (Abbe et al. 2024): a state reads the question and the last state only."""
 
 # Of this folder, as "module:attribute", by the name that records carry.
 EXPERIMENTS = {
@@ -18,5 +18,6 @@ STUDIES = {
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 RESUMABLE = ("scratchpad_training",)
 
-# In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
+# In which order the runs of a long tier are made: the cheap ones first, so that most questions are
+# whole early.
 NIGHTLY_ORDER = ("scratchpad_training",)

@@ -1,11 +1,12 @@
-"""Studies of untrained models in double precision (appendix C.2): two ways of training, ways of writing, and reuse.
+"""Studies of untrained models in double precision (appendices C.2 and C.3).
 
-- Training: chunks and duplicated states have one loss, with each ingredient; without one they have not.
-- Writing: the same tokens and logits in every exact way of reading.
-- Reuse: what may be kept when a text grows, between a decoder, which keeps everything, and ENTP, which keeps nothing.
-- Relative positions are no substitute for the inductive mask (appendix C.3): indices and receptive fields.
+- Training: chunks and duplicated states have one loss; without any one ingredient they have not.
+- Writing: every exact way of reading gives the same tokens and logits.
+- Reuse: how much may be kept when a text grows. A decoder keeps everything, ENTP nothing.
+- Relative positions are no substitute for the inductive mask: indices and receptive fields.
 
-Letters: T tokens (of a state in appendix C.3), N tokens of a text, H heads, K head width, V vocabulary.
+Letters: T tokens (of a state in appendix C.3), N tokens of a text, H heads, K head width, V
+vocabulary.
 """
 
 import itertools
@@ -43,7 +44,7 @@ EXACT = 1e-9  # in double precision
 
 
 def random_example(generator: torch.Generator, states: int, longest: int = 4) -> Example:
-    """A question and so many states of 1 to ``longest`` random tokens that are no delimiters."""
+    """Draw a question and states of 1 to ``longest`` random tokens that are no delimiters."""
 
     def some() -> tuple[int, ...]:
         length = int(torch.randint(1, longest + 1, (), generator=generator))
@@ -52,26 +53,36 @@ def random_example(generator: torch.Generator, states: int, longest: int = 4) ->
     return Example(some(), tuple(some() for _ in range(states)))
 
 
-def random_model(architecture: str, positions: str, seed: int, max_length: int = 128, n_layers: int = 2) -> Transformer:
-    """A small model in double precision with weights large enough for attention and order to matter."""
-    cfg = ModelConfig(architecture, n_layers, 2, 16, VOCABULARY, max_length, positions=positions)
-    return scale_up(build_model(cfg, seed), seed)
+def random_model(
+    architecture: str,
+    positions: str,
+    seed: int,
+    max_length: int = 128,
+    n_layers: int = 2,
+    vocabulary: int = VOCABULARY,
+) -> Transformer:
+    """Build a small model in double precision whose weights make attention and order matter."""
+    shape = (n_layers, 2, 16, vocabulary, max_length)
+    config = ModelConfig(architecture, *shape, positions=positions)
+    return scale_up(build_model(config, seed), seed)
 
 
-# --- Two ways of training --------------------------------------------------------------------------------------------
+# Two ways of training
 
 
 def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The sum of losses over the counted tokens, in nats, and its gradient by every parameter (zeros where none)."""
+    """Sum the losses over the counted tokens, in nats, and take the gradient by every parameter."""
     logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.relations())
     loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
-    return loss.detach(), torch.autograd.grad(loss, tuple(model.parameters()), materialize_grads=True)
+    return loss.detach(), torch.autograd.grad(
+        loss, tuple(model.parameters()), materialize_grads=True
+    )
 
 
 def differences(
     model: nn.Module, examples: Sequence[Example], without: Sequence[str] = (), extra: int = 0
 ) -> dict[str, float]:
-    """Differences of chunks and duplicated states: of the sums of losses, in nats, and the largest of any gradient.
+    """Compare chunks with duplicated states: losses, in nats, and the worst gradient entry.
 
     ``extra`` columns of filler are added to the rows of both.
     """
@@ -85,15 +96,21 @@ def differences(
 
 
 def equivalence_study(
-    schemes: Sequence[str], architectures: Sequence[str], most_states: int, examples: int, batches: int
+    schemes: Sequence[str],
+    architectures: Sequence[str],
+    most_states: int,
+    examples: int,
+    batches: int,
 ) -> Study:
-    """The largest difference over random batches, with all ingredients and without each; in a control the smallest.
+    """Measure differences over random batches, with all ingredients and without each.
 
-    A row per architecture, scheme and ingredient left out ("" for none). Every batch has examples of 2 to
-    ``most_states`` states, since one state is never duplicated, and filler.
+    A row per architecture, scheme and ingredient left out ("" for none). Every batch has examples
+    of 2 to ``most_states`` states, since one state is never duplicated, and filler.
     """
     rows = []
-    for architecture, scheme, missing in itertools.product(architectures, schemes, ("", *INGREDIENTS)):
+    for architecture, scheme, missing in itertools.product(
+        architectures, schemes, ("", *INGREDIENTS)
+    ):
         found = []
         for seed in range(batches):
             generator = torch.Generator().manual_seed(seed)
@@ -107,46 +124,81 @@ def equivalence_study(
     decoder = [row for row in rows if row["architecture"] == "decoder"]
     equal = [row for row in decoder if not row["without"]]
     # without positions there is nothing to re-index
-    broken = [r for r in decoder if r["without"] and (r["scheme"], r["without"]) != ("none", "positions")]
-    found = {"largest_" + name: max((row[name] for row in equal), default=None) for name in ("loss", "gradient")}
+    broken = [
+        r for r in decoder if r["without"] and (r["scheme"], r["without"]) != ("none", "positions")
+    ]
+    found = {
+        "largest_" + name: max((row[name] for row in equal), default=None)
+        for name in ("loss", "gradient")
+    }
     control = min((row["loss"] for row in broken), default=None)
     return {**found, "smallest_control": control, "batches": batches}, columns(rows)
 
 
-# --- Ways of writing -------------------------------------------------------------------------------------------------
+# Ways of writing
 
-SHIFTS = {DELIMITER: 1.0, START: -9.0, END: -2.0}  # added to logits: texts of several states, no start
+SHIFTS = {
+    DELIMITER: 1.0,
+    START: -9.0,
+    END: -2.0,
+}  # added to logits: texts of several states, no start
 
 
-def drawn(model: Transformer, question: Tokens, way: str, longest: int, states: int, seed: int) -> Written:
-    """A scratchpad drawn from a model; the same seed takes the same random numbers at the same token in every way.
+def drawn(
+    model: Transformer, question: Tokens, way: str, longest: int, states: int, seed: int
+) -> Written:
+    """Draw a scratchpad from a model; a seed gives the same random numbers in every way of reading.
 
-    Untrained models repeat one token when they write greedily, so that nothing could differ. By the Gumbel trick the
-    likeliest token behind random shifts of the logits is one drawn from the softmax.
+    Untrained models repeat one token when they write greedily, so that nothing could differ. By the
+    Gumbel trick the likeliest token behind random shifts of the logits is one drawn from the
+    softmax.
     """
     generator = torch.Generator().manual_seed(seed)
-    noise_TV = -torch.empty((longest + 1) * states, VOCABULARY).double().exponential_(generator=generator).log()
+    noise_TV = (
+        -torch.empty((longest + 1) * states, VOCABULARY)
+        .double()
+        .exponential_(generator=generator)
+        .log()
+    )
     for token, shift in SHIFTS.items():
         noise_TV[:, token] += shift
     rows = iter(noise_TV)
-    return write(model, question, way, (longest, states), lambda logits_V: int((logits_V + next(rows)).argmax()))
+    return write(
+        model,
+        question,
+        way,
+        (longest, states),
+        lambda logits_V: int((logits_V + next(rows)).argmax()),
+    )
 
 
-def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: int, n_layers: int) -> Study:
-    """Scratchpads of untrained models in double precision behind ``prompts`` questions for each positional scheme.
+def writing_study(
+    schemes: Sequence[str], prompts: int, longest: int, states: int, n_layers: int
+) -> Study:
+    """Write scratchpads with untrained models behind ``prompts`` questions per positional scheme.
 
-    A row per scheme and way, the naive cache last: how many texts differ from the definition, and the largest
-    difference of their logits. Every question has random weights of its own.
+    A row per scheme and way, the naive cache last: how many texts differ from the definition, and
+    the largest difference of their logits. Every question has random weights of its own.
     """
-    texts, written = [], []
+    texts = []
+    written = []
     for scheme, seed in itertools.product(schemes, range(prompts)):
         question = random_example(torch.Generator().manual_seed(seed), 1, longest).question
         model = random_model("decoder", scheme, seed, n_layers=n_layers)
         definition = drawn(model, question, EXACT_WAYS[0], longest, states, seed)
         written.append(len(definition.states))
         for way in (*EXACT_WAYS[1:], "naive"):
-            differs, apart = compare_written(definition, drawn(model, question, way, longest, states, seed))
-            texts.append({"scheme": scheme, "way": way, "differing_texts": differs, "largest_difference": apart})
+            differs, apart = compare_written(
+                definition, drawn(model, question, way, longest, states, seed)
+            )
+            texts.append(
+                {
+                    "scheme": scheme,
+                    "way": way,
+                    "differing_texts": differs,
+                    "largest_difference": apart,
+                }
+            )
     ways = pd.DataFrame(texts).groupby(["scheme", "way"], sort=False)
     rows = ways.agg({"differing_texts": "sum", "largest_difference": "max"}).reset_index()
     later = sum(count > 2 for count in written)  # the naive cache is exact before the third state
@@ -154,9 +206,10 @@ def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: in
     return metrics, rows.to_dict("list")
 
 
-# --- Reuse -----------------------------------------------------------------------------------------------------------
+# Reuse
 
-# What writes a scratchpad: the architecture, whether a state reads the question and the last state alone, and how it
+# What writes a scratchpad: the architecture, whether a state reads the question and the last state
+# alone, and how it
 # can be read, the naive cache among them to be shown wrong.
 KINDS = {
     "decoder": ("decoder", False, ("whole", "cached")),
@@ -168,7 +221,7 @@ KINDS = {
 
 @torch.no_grad()
 def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> list[Tensor]:
-    """Keys and values of every layer, (T, 2, H, K) each, of one text read at positions 0, 1, 2 …
+    """Compute keys and values of every layer, (T, 2, H, K) each.
 
     ``full``: with full attention, as ENTP reads the prefix that ends there, else causally.
     """
@@ -178,14 +231,20 @@ def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> li
 
 
 def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[str, Any]]:
-    """By event and part of the text, how many of the first layers keep keys and values, and the largest change.
+    """Count the first layers whose keys and values stay, by event and part of the text.
 
-    Of a text that has just ended its third state: one more ``token`` of the present state is read, or the present
-    ``state`` ends and becomes the last one of the next.
+    Of a text that has just ended its third state: one more ``token`` of the present state is read,
+    or the present ``state`` ends and becomes the last one of the next.
     """
-    full, segments = model.cfg.recomputed_layers > 1, segments_of(example)
+    full = model.cfg.recomputed_layers > 1
+    segments = segments_of(example)
     older = () if inductive else segments[0]
-    parts = {"memory": memory_of(example.question), "older": older, "last": segments[1], "present": segments[2]}
+    parts = {
+        "memory": memory_of(example.question),
+        "older": older,
+        "last": segments[1],
+        "present": segments[2],
+    }
     whole = sum(parts.values(), ())
     ends = dict(zip(parts, itertools.accumulate(map(len, parts.values())), strict=True))
     starts = {name: ends[name] - len(part) for name, part in parts.items()}
@@ -194,9 +253,12 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
         moved = {"memory": 0, "present": len(parts["memory"])}
         later = keys_and_values(model, parts["memory"] + parts["present"], full)
     else:
-        moved, later = starts, keys_and_values(model, (*whole, example.states[3][0]), full)
+        moved = starts
+        later = keys_and_values(model, (*whole, example.states[3][0]), full)
     compared = [("token", part, starts[part], starts[part], before, after) for part in parts]
-    compared += [("state", part, starts[part], start, after, later) for part, start in moved.items()]
+    compared += [
+        ("state", part, starts[part], start, after, later) for part, start in moved.items()
+    ]
     rows = []
     for event, part, old, new, one, two in compared:
         size = min(ends[part], len(one[0])) - old
@@ -204,19 +266,22 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
             pairs = zip(one, two, strict=True)
             apart = [largest(a[old : old + size], b[new : new + size]) for a, b in pairs]
             kept = next((layer for layer, change in enumerate(apart) if change > EXACT), len(apart))
-            rows.append({"event": event, "part": part, "layers_kept": kept, "largest_change": max(apart)})
+            rows.append(
+                {"event": event, "part": part, "layers_kept": kept, "largest_change": max(apart)}
+            )
     return rows
 
 
 def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """By way of reading, the tokens read to write one scratchpad, and how far logits are from the definition.
+    """Count the tokens that each way reads to write one scratchpad, and measure its largest error.
 
     The definition is ``trimmed`` for an inductive way and ``whole`` for the others.
     """
     text = sum(segments_of(example), ())
     found: dict[str, tuple[Tensor, int]] = {}
     for way in {*ways, "trimmed", "whole"}:
-        reader, logits = READERS[way](model, example.question), []
+        reader = READERS[way](model, example.question)
+        logits = []
         for token in text:
             logits.append(reader.logits())
             reader.append(token)
@@ -229,46 +294,64 @@ def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str
 
 
 def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: int) -> Study:
-    """Both tables over random texts and weights: the least that is kept, the largest change, the mean tokens read.
+    """Measure what may be reused, and tokens read, over random texts and weights.
 
-    Curves: a row per kind, event and part. Metrics: by kind and way the tokens read and the largest error.
+    Curves: a row per kind, event and part. Metrics: by kind and way the tokens read and the largest
+    error.
     """
-    kept, ways = [], []
+    kept = []
+    ways = []
     for seed in range(texts):
         example = random_example(torch.Generator().manual_seed(seed), states, longest)
         for kind, (architecture, inductive, readers) in KINDS.items():
             model = random_model(architecture, scheme, seed, max_length=512, n_layers=n_layers)
             kept += [{"kind": kind, **row} for row in changes(model, example, inductive)]
-            ways += [{"way": f"{kind}, {way}", **row} for way, row in costs(model, example, readers).items()]
+            ways += [
+                {"way": f"{kind}, {way}", **row}
+                for way, row in costs(model, example, readers).items()
+            ]
     parts = pd.DataFrame(kept).groupby(["kind", "event", "part"], sort=False)
     read = pd.DataFrame(ways).groupby("way").agg({"tokens_read": "mean", "largest_error": "max"})
     rows = parts.agg({"layers_kept": "min", "largest_change": "max"}).reset_index()
-    return {"layers": n_layers, "scheme": scheme, "ways": read.to_dict("index")}, rows.to_dict("list")
+    return {"layers": n_layers, "scheme": scheme, "ways": read.to_dict("index")}, rows.to_dict(
+        "list"
+    )
 
 
-# --- Relative positions ----------------------------------------------------------------------------------------------
-# States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the paper.
+# Relative positions
+# States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the
+# paper.
 
 
 def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
-    """Boolean (N, N): which tokens reach which through so many layers of causal attention, where each sees itself."""
+    """Compute which tokens (N, N) reach which through ``layers`` layers of causal attention."""
     return np.linalg.matrix_power(np.tril(mask_NN).astype(np.int64), layers) > 0
 
 
 def relative_study(most_tokens: int, states: int, layers: int) -> Study:
-    """The three obstacles for states of 2 to ``most_tokens`` tokens.
+    """Measure the three obstacles for states of 2 to ``most_tokens`` tokens.
 
-    A row per T: the distance to the question at the last state, how far a window of T reaches through the layers, and
-    how many tokens of the state before last the first token of a state sees; distance and leak of the inductive text.
+    A row per T: the distance to the question at the last state, how far a window of T reaches
+    through the layers, and how many tokens of the state before last the first token of a state
+    sees; distance and leak of the inductive text.
     """
-    rows, grows = [], True
+    rows = []
+    grows = True
     for tokens in range(2, most_tokens + 1):
-        window_NN = ~np.tri(tokens * (states + layers), k=-tokens - 1, dtype=bool)  # so many tokens back, no further
+        window_NN = ~np.tri(
+            tokens * (states + layers), k=-tokens - 1, dtype=bool
+        )  # so many tokens back, no further
         last = receptive_field(window_NN, layers)[-1]
-        groups = duplicate_states(Example((3,), ((3,) * (tokens - 1),) * 3)).groups  # of three states
-        reached, group_N = receptive_field(group_mask(torch.tensor([groups]))[0].numpy(), layers), np.array(groups)
-        near = range(2 * tokens)  # distances at which tokens of the second state must see the first, and their own
-        first, older = (states - 1) * tokens, range((states - 3) * tokens, (states - 2) * tokens)
+        groups = duplicate_states(
+            Example((3,), ((3,) * (tokens - 1),) * 3)
+        ).groups  # of three states
+        reached = receptive_field(group_mask(torch.tensor([groups]))[0].numpy(), layers)
+        group_N = np.array(groups)
+        near = range(
+            2 * tokens
+        )  # distances at which tokens of the second state must see the first, and their own
+        first = (states - 1) * tokens
+        older = range((states - 3) * tokens, (states - 2) * tokens)
         # from the first token of each state back to the last of the question
         distances = [(state - 1) * tokens + 1 for state in range(1, states + 1)]
         grows = grows and distances == sorted(set(distances))
@@ -279,7 +362,9 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
                 "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
                 "reach": len(last) - 1 - int(last.argmax()),
                 "leaked": sum(first - key in near for key in older),
-                "inductive_leaked": int(reached[group_N == 3][:, (group_N == 1) | (group_N == 2)].sum()),
+                "inductive_leaked": int(
+                    reached[group_N == 3][:, (group_N == 1) | (group_N == 2)].sum()
+                ),
             }
         )
     metrics = {

@@ -2,16 +2,17 @@
 
     question START state_1 # state_2 # … state_k END
 
-Everything up to START is the memory, which every state may read. A state with the token that ends it (# or END) is a
-segment. Without states the answer is the only segment. With question Q and states s1, s2, s3 the rows are
+Everything up to START is the memory, which every state may read. A state with the token that ends
+it (# or END) is a segment. Without states the answer is the only segment. With question Q and
+states s1, s2, s3 the rows are
 
-    chunks      Q s1#     Q s1# s2#     Q s2# s3      and a loss on the last segment of each alone
-    duplicated  Q s1# s1# s2# s2# s3                  and no loss on second copies
-    groups      0 1 … 1 2 … 2 2 … 2 3 … 3 3 …         a token sees its own group and group 0, the memory
+    chunks      Q s1#    Q s1# s2#    Q s2# s3     and a loss on the last segment of each alone
+    duplicated  Q s1# s1# s2# s2# s3               and no loss on second copies
+    groups      0 1 … 1 2 … 2 2 … 2 3 … 3 3 …      a token sees its own group and the memory, 0
     positions   every group starts again behind the memory
 
-The paper's figure of the three vectors is lost in our source; they follow its text. All else being equal, the sum of
-losses and every gradient are the same both ways in a decoder, see ``exact``.
+The paper's figure of the three vectors is lost in our source; they follow its text. All else being
+equal, the sum of losses and every gradient are the same both ways in a decoder, see ``exact``.
 
 Letters: B batch, T tokens.
 """
@@ -26,16 +27,22 @@ from entp_lib.tasks.base import Batch
 from entp_lib.validation import require
 
 Tokens = tuple[int, ...]
-START, DELIMITER, END = range(3)  # token ids: behind the question, behind a state but the last, behind the last
-INGREDIENTS = ("groups", "positions", "targets")  # of rows with duplicated states: each may be left out to see its part
+START, DELIMITER, END = range(
+    3
+)  # token ids: behind the question, behind a state but the last, behind the last
+INGREDIENTS = (
+    "groups",
+    "positions",
+    "targets",
+)  # of rows with duplicated states: each may be left out to see its part
 
 
 @dataclass(frozen=True)
 class Example:
-    """A question, the states of its scratchpad in order, and its answer, as token ids without delimiters.
+    """A question, the states of its scratchpad, and its answer, as token ids without delimiters.
 
-    The first ``given`` states belong to the prompt: nobody learns or writes them. Only with one may the question be
-    empty, so that everything there is to know is in the last state.
+    The first ``given`` states belong to the prompt: nobody learns or writes them. Only with one may
+    the question be empty, so that everything there is to know is in the last state.
     """
 
     question: Tokens
@@ -45,18 +52,21 @@ class Example:
 
 
 def memory_of(question: Sequence[int], given: int = 0) -> Tokens:
-    """The question and ``START``: what every state may read.
+    """Return the question and ``START``: what every state may read.
 
     ConfigError for a question with a delimiter, or an empty one without a given state.
     """
     some = len(question) > 0 or given > 0
-    require(some, "the question is empty: it must have at least one token, or the first state must be given")
+    require(
+        some,
+        "the question is empty: it must have at least one token, or the first state must be given",
+    )
     check_content("the question", question)
     return (*question, START)
 
 
 def segments_of(example: Example) -> tuple[Tokens, ...]:
-    """Every state with the token that ends it; the answer alone where there are no states.
+    """Return every state with the token that ends it; without states the answer alone.
 
     ConfigError for no states and no answer, an empty state, or a delimiter inside one.
     """
@@ -68,19 +78,19 @@ def segments_of(example: Example) -> tuple[Tokens, ...]:
 
 
 def text_of(example: Example) -> Tokens:
-    """The whole text."""
+    """Return the whole text."""
     return sum(segments_of(example), memory_of(example.question, example.given))
 
 
 def check_content(name: str, tokens: Sequence[int]) -> None:
-    """ConfigError for a delimiter inside the question or a state."""
+    """Raise ConfigError for a delimiter inside the question or a state."""
     for mark, token in (("start", START), ("delimiter", DELIMITER), ("end", END)):
         require(token not in tokens, f"{name} contains the {mark} token {token}")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One text to train on, an entry per token: its group, its position, and whether its prediction counts."""
+    """One text to train on: by token its group, its position, and whether it is learned."""
 
     tokens: tuple[int, ...]
     groups: tuple[int, ...]
@@ -89,27 +99,34 @@ class Row:
 
 
 def plain_row(read: Tokens, learned: Tokens) -> Row:
-    """One group with positions in order, and a loss on the second part alone."""
+    """Make one group with positions in order, and a loss on the second part alone."""
     tokens = read + learned
     counted = (False,) * len(read) + (True,) * len(learned)
     return Row(tokens, (0,) * len(tokens), tuple(range(len(tokens))), counted)
 
 
 def chunks(example: Example) -> list[Row]:
-    """The first method: a row for each segment that is not given, behind the memory and the segment before it."""
-    memory, segments = memory_of(example.question, example.given), segments_of(example)
+    """Cut a text in chunks: a row for each segment, behind the memory and the segment before it."""
+    memory = memory_of(example.question, example.given)
+    segments = segments_of(example)
     before = ((), *segments)
-    return [plain_row(memory + before[number], segments[number]) for number in range(example.given, len(segments))]
+    return [
+        plain_row(memory + before[number], segments[number])
+        for number in range(example.given, len(segments))
+    ]
 
 
 def duplicate_states(example: Example, without: Sequence[str] = ()) -> Row:
-    """The second method: one row with every segment but the last twice, a given one only as the state before.
+    """Duplicate states: one row with every segment but the last twice, a given one once.
 
-    ``without``: those of ``INGREDIENTS`` to leave out. ConfigError as ``memory_of`` and ``segments_of``.
+    ``without``: those of ``INGREDIENTS`` to leave out. ConfigError as ``memory_of`` and
+    ``segments_of``.
     """
     tokens = list(memory_of(example.question, example.given))
     start = len(tokens)
-    groups, positions, counted = [0] * start, list(range(start)), [False] * start
+    groups = [0] * start
+    positions = list(range(start))
+    counted = [False] * start
     for number, row in enumerate(chunks(example), 1 + example.given):
         tokens += row.tokens[start:]
         groups += [number] * len(row.tokens[start:])
@@ -125,16 +142,18 @@ def duplicate_states(example: Example, without: Sequence[str] = ()) -> Row:
 
 
 def ordinary(example: Example) -> Row:
-    """The text as it is, every state seeing all before it: the ordinary scratchpad, or none without states."""
-    segments, memory = segments_of(example), memory_of(example.question, example.given)
+    """Return the text as it is, every state seeing all before it: the ordinary scratchpad."""
+    segments = segments_of(example)
+    memory = memory_of(example.question, example.given)
     return plain_row(sum(segments[: example.given], memory), sum(segments[example.given :], ()))
 
 
 def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
-    """Rows as one batch, filled up behind to ``length`` or the longest with ``END``.
+    """Make rows one batch, padded to ``length`` or the longest with ``END``.
 
-    A prediction is counted at the token before. The first token of a row is predicted by nothing. Filler sees itself
-    alone. Rows without groups bring no mask and no positions: what an architecture hides is all that they hide.
+    A prediction is counted at the token before. The first token of a row is predicted by nothing.
+    Filler sees itself alone. Rows without groups bring no mask and no positions: what an
+    architecture hides is all that they hide.
     """
     length = length or max(len(row.tokens) for row in rows) - 1
 
@@ -142,7 +161,9 @@ def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
         return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
 
     scored_BT = table([row.counted[1:] for row in rows], False)
-    inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], END) for part in (slice(-1), slice(1, None)))
+    inputs_BT, targets_BT = (
+        table([r.tokens[part] for r in rows], END) for part in (slice(-1), slice(1, None))
+    )
     if not any(any(row.groups) or row.positions != tuple(range(len(row.tokens))) for row in rows):
         return Batch(inputs_BT, targets_BT, scored_BT)
     positions_BT = table([row.positions[:-1] for row in rows], 0)
@@ -151,7 +172,7 @@ def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
 
 
 def group_mask(groups_BT: Tensor) -> Tensor:
-    """Boolean (B, T, T): a token (row) sees its own group and group 0. Filler, group -1, sees itself alone.
+    """Let a token (row of B, T, T) see its own group and group 0; filler, group -1, sees itself.
 
     What comes later is hidden by the architecture, not here.
     """

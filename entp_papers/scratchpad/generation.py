@@ -1,11 +1,12 @@
-"""Writing scratchpads with a model, and ways of reading one that grows, for the same next-token logits (appendix C.2).
+"""Writing scratchpads with a model, and ways of reading one that grows (appendix C.2).
 
-    Trimmed      question, last state and present state alone, read afresh for every token      (the definition)
-    Masked       the whole text, read afresh with a mask and positions that hide older states
-    Recomputed   keys and values kept, those of a state computed anew once it is the last one
-    Doubled      every token read twice as it comes: in its own state, and as the context of the next
-    Naive        keys and values kept as they were: wrong from the third state on
-    Whole        the ordinary scratchpad: the whole text, read afresh; Cached keeps its keys and values
+    Trimmed      the definition: question, last and present state, computed again for every token
+    Masked       the whole text, computed again, with a mask and positions that hide older states
+    Recomputed   a cache; a state that has ended is computed once more, as the last one
+    Doubled      two caches: every token is read in its own state and as the context of the next
+    Naive        a cache that keeps keys and values as they were: wrong from the third state on
+    Whole        the ordinary scratchpad: the whole text, computed again
+    Cached       the ordinary scratchpad with a cache
 
 ENTP's keys change with every token, so that it has the definition alone.
 
@@ -26,18 +27,23 @@ from entp_lib.model import Transformer
 from entp_papers.scratchpad.format import DELIMITER, END, START, Tokens, group_mask, memory_of
 
 Limits = tuple[int, int]  # the most tokens of a state, and the most states
-ENDED, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
+ENDED = "end"
+TOO_LONG = "a state without its delimiter"
+TOO_MANY = "too many states"
 
 
 class Reader:
-    """The tokens of one scratchpad so far, the ``given`` states first, and the logits (V,) after the last of them.
+    """The tokens of one scratchpad so far, and the logits (V,) after the last of them.
 
-    ``forwards`` counts the tokens that went through the model. ConfigError for an empty question, or one with a
-    delimiter.
+    ``forwards`` counts the tokens that went through the model. ConfigError for an empty question,
+    or one with a delimiter.
     """
 
-    def __init__(self, model: Transformer, question: Sequence[int], given: Sequence[Sequence[int]] = ()):
-        self.model, self.forwards = model, 0
+    def __init__(
+        self, model: Transformer, question: Sequence[int], given: Sequence[Sequence[int]] = ()
+    ):
+        self.model = model
+        self.forwards = 0
         self.memory = list(memory_of(question, len(given)))
         self.segments: list[list[int]] = [[]]  # the last one is being written
         self.begin()
@@ -45,7 +51,8 @@ class Reader:
             for token in (*state, DELIMITER):
                 self.append(token)
 
-    # Where something of the text is kept: its beginning, one more token, and that a new state begins.
+    # Where something of the text is kept: its beginning, one more token, and that a new state
+    # begins.
     def begin(self) -> None: ...
     def read(self, token: int) -> None: ...
     def next_state(self) -> None: ...
@@ -60,19 +67,19 @@ class Reader:
 
     @torch.no_grad()
     def run(self, tokens: Sequence[int], **relations: Tensor) -> Tensor:
-        """Logits (V,) after the last of some tokens, read from nothing."""
+        """Return logits (V,) after the last of some tokens, read from nothing."""
         self.forwards += len(tokens)
         scored_BT = torch.arange(len(tokens))[None] == len(tokens) - 1
         return self.model(torch.tensor([tokens]), scored_BT, **relations)[0]
 
     def extend(self, cache: Cache, tokens: Sequence[int]) -> Tensor:
-        """Logits (V,) after further tokens, whose keys and values ``cache`` keeps; positions go on counting."""
+        """Return logits (V,) after further tokens, whose keys and values ``cache`` keeps."""
         self.forwards += len(tokens)
         return cached_logits(self.model, torch.tensor([tokens]), cache)[0]
 
 
 class Trimmed(Reader):
-    """The definition: the input is the memory, the last whole state and what there is of the present one."""
+    """The definition: the memory, the last whole state and the present one so far."""
 
     def logits(self) -> Tensor:
         return self.run([*self.memory, *itertools.chain(*self.segments[-2:])])
@@ -86,13 +93,16 @@ class Whole(Reader):
 
 
 class Masked(Reader):
-    """The whole text with a mask, of a decoder: a state sees itself and the memory, and the present one the last too.
+    """The whole text; a mask hides all states but the present one and the last.
 
-    Positions of the last two states are those of the trimmed text; what older states have does not matter.
+    Positions of the last two states are those of the trimmed text; what older states have does not
+    matter.
     """
 
     def logits(self) -> Tensor:
-        tokens, groups, newest = list(self.memory), [0] * len(self.memory), len(self.segments)
+        tokens = list(self.memory)
+        groups = [0] * len(self.memory)
+        newest = len(self.segments)
         positions = list(range(len(tokens)))
         for number, segment in enumerate(self.segments, 1):
             start = len(self.memory) + (len(self.segments[-2]) if number == newest > 1 else 0)
@@ -101,7 +111,11 @@ class Masked(Reader):
             tokens += segment
         groups_BT = torch.tensor([groups])
         last_BTT = (groups_BT[:, :, None] == newest) & (groups_BT[:, None] == newest - 1)
-        return self.run(tokens, positions_BT=torch.tensor([positions]), mask_BTT=group_mask(groups_BT) | last_BTT)
+        return self.run(
+            tokens,
+            positions_BT=torch.tensor([positions]),
+            mask_BTT=group_mask(groups_BT) | last_BTT,
+        )
 
 
 class Cached(Reader):
@@ -120,7 +134,7 @@ class Cached(Reader):
 
 
 class Recomputed(Cached):
-    """One cache of memory, last state and present state; a state that has ended is read again, as the last one."""
+    """One cache of memory, last state and present state; a state that ends is read again."""
 
     def read(self, token: int) -> None:
         if token != DELIMITER:  # it is read with its state
@@ -132,7 +146,7 @@ class Recomputed(Cached):
 
 
 class Doubled(Cached):
-    """Two caches, for the present state and for the next, whose last one this will be: no token is read again."""
+    """Two caches, for the present state and for the next one: no token is read again."""
 
     def begin(self) -> None:
         super().begin()
@@ -151,28 +165,36 @@ class Doubled(Cached):
 
 
 class Naive(Cached):
-    """One cache that forgets the state before last when a state ends and keeps the last as it was read.
+    """One cache that keeps the last state's keys and values as they were read.
 
-    Its keys and values come from attending to a state that the next must not know. Positions go on where the trimmed
-    text has them, and those that ALiBi compares are put right: what is wrong is the content alone.
+    Its keys and values come from attending to a state that the next must not know. Positions go on
+    where the trimmed text has them, and those that ALiBi compares are put right: what is wrong is
+    the content alone.
     """
 
     def next_state(self) -> None:
-        start, kept = len(self.memory), len(self.segments[-2])
+        start = len(self.memory)
+        kept = len(self.segments[-2])
         old = slice(self.cache.length - kept, self.cache.length)
         self.cache.kv[..., start : start + kept, :] = self.cache.kv[..., old, :].clone()
         self.cache.length = start + kept
 
 
 READERS: dict[str, type[Reader]] = {
-    way.__name__.lower(): way for way in (Trimmed, Masked, Recomputed, Doubled, Naive, Whole, Cached)
+    way.__name__.lower(): way
+    for way in (Trimmed, Masked, Recomputed, Doubled, Naive, Whole, Cached)
 }
-EXACT_WAYS = ("trimmed", "masked", "recomputed", "doubled")  # of reading an inductive scratchpad, the definition first
+EXACT_WAYS = (
+    "trimmed",
+    "masked",
+    "recomputed",
+    "doubled",
+)  # of reading an inductive scratchpad, the definition first
 
 
 @dataclass(frozen=True)
 class Written:
-    """States that a model wrote, without delimiters, why it stopped, the tokens it read, logits (T, V) if kept."""
+    """States that a model wrote, why it stopped, the tokens it read, and logits (T, V) if kept."""
 
     states: tuple[Tokens, ...]
     stopped: str
@@ -181,11 +203,14 @@ class Written:
 
 
 @torch.no_grad()
-def write(model: Transformer, question: Sequence[int], way: str, limits: Limits, choose=None, given=()) -> Written:
-    """A scratchpad written token by token, greedily unless ``choose`` takes the next token from logits (V,).
+def write(
+    model: Transformer, question: Sequence[int], way: str, limits: Limits, choose=None, given=()
+) -> Written:
+    """Write a scratchpad token by token, greedily unless ``choose`` picks from logits (V,).
 
-    ``way``: one of ``READERS``. Writing stops at the end token, and where a state, or the number of states, reaches its
-    limit without a delimiter or an end. ``given``: the first states. ConfigError as ``Reader``.
+    ``way``: one of ``READERS``. Writing stops at the end token, and where a state, or the number of
+    states, reaches its limit without a delimiter or an end. ``given``: the first states.
+    ConfigError as ``Reader``.
     """
     reader: Reader = READERS[way](model, question, given)
     logits: list[Tensor] = []
@@ -199,13 +224,17 @@ def write(model: Transformer, question: Sequence[int], way: str, limits: Limits,
 
 
 def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
-    """Whether two scratchpads differ in a token or in why they stopped, and the largest difference of logits.
+    """Return whether two scratchpads differ, and the largest difference of their logits.
 
-    Logits are compared up to the first token that differs; behind it they belong to different texts. Given states are
-    the same in both, and have no logits.
+    Logits are compared up to the first token that differs; behind it they belong to different
+    texts. Given states are the same in both, and have no logits.
     """
-    texts = [sum(((*state, DELIMITER) for state in found.states), ()) for found in (definition, other)]
-    common = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    texts = [
+        sum(((*state, DELIMITER) for state in found.states), ()) for found in (definition, other)
+    ]
+    common = next(
+        (i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts))
+    )
     given = len(texts[0]) - len(definition.logits_TV)
     rows = min(common + 1 - given, len(definition.logits_TV), len(other.logits_TV))
     difference = largest(definition.logits_TV[:rows], other.logits_TV[:rows])
@@ -213,7 +242,7 @@ def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
 
 
 def why_stopped(token: int, segments: list[list[int]], limits: Limits) -> str:
-    """Why writing stops at the next ``token`` of the last segment; "" where it goes on."""
+    """Return why writing stops at the next ``token`` of the last segment; "" where it goes on."""
     if token == END:
         return ENDED
     if token == DELIMITER:
@@ -222,19 +251,24 @@ def why_stopped(token: int, segments: list[list[int]], limits: Limits) -> str:
 
 
 def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
-    """The states without their delimiters, of which the last has none."""
+    """Return the states without their delimiters, of which the last has none."""
     return (*(tuple(segment[:-1]) for segment in segments[:-1]), tuple(segments[-1]))
 
 
 @torch.no_grad()
 def write_many(
-    model: nn.Module, questions: Sequence[Sequence[int]], inductive: bool, limits: Limits, given=None
+    model: nn.Module,
+    questions: Sequence[Sequence[int]],
+    inductive: bool,
+    limits: Limits,
+    given=None,
 ) -> list[Written]:
-    """Scratchpads for many questions, greedily and without caches, behind the ``given`` states of each.
+    """Write scratchpads for many questions, greedily and without caches.
 
-    With ``inductive`` each state is written from the question and the last state, else from the whole text. Rows are
-    filled up behind their last token, which no architecture but a prefix decoder sees. One that would outgrow the
-    model's context stops as one whose state has no delimiter.
+    With ``inductive`` each state is written from the question and the last state, else from the
+    whole text. Rows are filled up behind their last token, which no architecture but a prefix
+    decoder sees. One that would outgrow the model's context stops as one whose state has no
+    delimiter.
     """
     begun = [()] * len(questions) if given is None else given
     segments = [[*([*state, DELIMITER] for state in states), []] for states in begun]
@@ -249,7 +283,8 @@ def write_many(
                 del contexts[i]
         if not contexts:
             break
-        longest, lengths_R = max(map(len, contexts.values())), torch.tensor([len(c) for c in contexts.values()])
+        longest = max(map(len, contexts.values()))
+        lengths_R = torch.tensor([len(c) for c in contexts.values()])
         inputs_RT = torch.tensor([[*c, *[END] * (longest - len(c))] for c in contexts.values()])
         tokens_R = model(inputs_RT, torch.arange(longest) == lengths_R[:, None] - 1).argmax(-1)
         for i, token in zip(contexts, tokens_R.tolist(), strict=True):

@@ -1,7 +1,7 @@
 """The paper's tasks with inductive scratchpads, and the literal registry that names them.
 
-Formats are those of the authors' public code (github.com/aryol/inductive-scratchpad), as the paper's appendix names
-only one of the tasks.
+Formats are those of the authors' public code (github.com/aryol/inductive-scratchpad), as the
+paper's appendix names only one of the tasks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,53 +18,58 @@ FILLING = "abcdefghijklmnopqrstuvwxyz0123456789$"
 
 
 class Problem:
-    """Questions of a size, the induction from one state to the next, and a solver. Subclasses, frozen dataclasses, have
+    """A task: questions of a size, the step from one state to the next, and a solver.
+
+    Subclasses are frozen dataclasses with
 
     - ``symbols``: every symbol of questions, states and answers, delimiters left out
-    - ``question(size, generator)``: a random question of a size, and the states that are given with it
-    - ``next_state(question, state)``: the state after ``state``, from the two alone; the first one after None
-    - ``answer(state)``: the answer as the last state has it; None of one that is not the last, or ValueError
+    - ``question(size, generator)``: a random question, and the states that are given with it
+    - ``next_state(question, state)``: the state after ``state``; the first one after None
+    - ``answer(state)``: the answer in the last state; None of any other state, or ValueError
     - ``solve(question, given)``: the answer, from the question and not by way of states
     """
 
     @property
     def vocabulary(self) -> Symbols:
-        """The symbols by token id."""
+        """Return the symbols by token id."""
         return DELIMITERS + self.symbols
 
     def encode(self, symbols: Iterable[str]) -> Tokens:
-        """Token ids."""
+        """Return token ids."""
         ids = {symbol: i for i, symbol in enumerate(self.vocabulary)}
         return tuple(ids[symbol] for symbol in symbols)
 
     def decode(self, tokens: Sequence[int]) -> Symbols:
-        """The symbols of token ids."""
+        """Return the symbols of token ids."""
         return tuple(self.vocabulary[token] for token in tokens)
 
     def states(self, question: Symbols, given: tuple[Symbols, ...] = ()) -> tuple[Symbols, ...]:
-        """The whole scratchpad of a question, the given states first."""
+        """Return the whole scratchpad of a question, the given states first."""
         states = list(given)
         while not states or self.answer(states[-1]) is None:
             states.append(self.next_state(question, states[-1] if states else None))
         return tuple(states)
 
     def example(self, size: int, generator: np.random.Generator) -> Example:
-        """A random question of a size, its states and its answer, as token ids."""
+        """Draw a question of a size, with its states and its answer, as token ids."""
         question, given = self.question(size, generator)
         states = tuple(self.encode(state) for state in self.states(question, given))
-        return Example(self.encode(question), states, self.encode(self.solve(question, given)), len(given))
+        return Example(
+            self.encode(question), states, self.encode(self.solve(question, given)), len(given)
+        )
 
     def written_out(self, size: int, seed: int) -> str:
-        """A random question of a size, its scratchpad and its answer, to be read."""
+        """Return a random question of a size, its scratchpad and its answer as text."""
         example = self.example(size, np.random.default_rng(seed))
-        return f"{''.join(self.decode(text_of(example)))}   answer {''.join(self.decode(example.answer))}"
+        text = "".join(self.decode(text_of(example)))
+        return f"{text}   answer {''.join(self.decode(example.answer))}"
 
     def without_states(self, example: Example) -> Example:
-        """The same question with no scratchpad: what was given becomes the question, and the answer follows."""
+        """Drop the scratchpad: given states become the question, and the answer follows."""
         return Example(sum(example.states[: example.given], example.question), (), example.answer)
 
     def is_right(self, example: Example, states: Sequence[Tokens]) -> bool:
-        """Whether a written scratchpad ends with the right answer, however it got there."""
+        """Return whether a written scratchpad ends with the right answer, however it got there."""
         try:
             return self.encode(self.answer(self.decode(states[-1])) or ()) == example.answer
         except ValueError:
@@ -73,10 +78,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class SpacedParity(Problem):
-    """Parity of ``size`` bits with random spaces between them, in ``slots`` slots (the authors train to 30 in 60).
+    """Parity of ``size`` bits with random spaces, in ``slots`` slots (the authors: 30 in 60).
 
-    A state has the slot of a bit, the bit, and the parity so far; the last one has the number of slots, at most 99,
-    in place of a slot.
+    A state has the slot of a bit, the bit, and the parity so far; the last one has the number of
+    slots, at most 99, in place of a slot.
 
         __1_01__=:[02]1,1#[04]0,1#[05]1,0#[08]_,0.
     """
@@ -85,7 +90,9 @@ class SpacedParity(Problem):
 
     symbols = tuple("0123456789_=[],")
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(
+        self, size: int, generator: np.random.Generator
+    ) -> tuple[Symbols, tuple[Symbols, ...]]:
         fits = 1 <= size <= self.slots <= 99
         require(fits, f"{size} bits: must be 1 to the {self.slots} slots, and these at most 99")
         text = ["_"] * self.slots
@@ -95,7 +102,9 @@ class SpacedParity(Problem):
 
     def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
         slot, parity = (-1, 0) if state is None else (self.slot(state), int(state[-1]))
-        slot = next((place for place in range(slot + 1, self.slots) if question[place] != "_"), self.slots)
+        slot = next(
+            (place for place in range(slot + 1, self.slots) if question[place] != "_"), self.slots
+        )
         bit = "_" if slot == self.slots else question[slot]
         return tuple(f"[{slot:02}]{bit},{parity ^ (bit == '1')}")
 
@@ -111,16 +120,18 @@ class SpacedParity(Problem):
 
 @dataclass(frozen=True)
 class SpacedAddition(Problem):
-    """Addition of numbers of ``size`` digits with random spaces between them (the authors train to 10 digits).
+    """Addition of numbers with random spaces between their digits (the authors: 10 digits).
 
-    The characters of a+b are in random slots, 2 ``most_digits`` + 1, in order. Behind = is an answer register, $ and
-    random characters of ``filling``, which every state shifts to the right by one digit of the sum. A state has slot
-    and digit of both operands, the carry and the register; -1, the slot of + and _ are for a digit that is not there.
-    The sum has a digit more than the longer operand.
+    The characters of a+b are in random slots, 2 ``most_digits`` + 1, in order. Behind = is an
+    answer register, $ and random characters of ``filling``, which every state shifts to the right
+    by one digit of the sum. A state has slot and digit of both operands, the carry and the
+    register; -1, the slot of + and _ are for a digit that is not there. The sum has a digit more
+    than the longer operand.
 
         _7+_5=$xy:[01]7[04]5c1r2$x#[-1]_[02]_c0r12$.
 
-    The public code ends a state earlier where no carry is left, as in 74 of 180 texts that were compared.
+    The public code ends a state earlier where no carry is left, as in 74 of 180 texts that were
+    compared.
     """
 
     most_digits: int = 10
@@ -134,7 +145,9 @@ class SpacedAddition(Problem):
     def symbols(self) -> Symbols:
         return tuple(sorted({*"0123456789+_=$[]-cr", *self.filling}))
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(
+        self, size: int, generator: np.random.Generator
+    ) -> tuple[Symbols, tuple[Symbols, ...]]:
         fits = 1 <= size <= self.most_digits <= 49
         require(fits, f"{size} digits: must be 1 to {self.most_digits}, and that at most 49")
         a, b = (random_number(size, generator) for _ in range(2))
@@ -147,21 +160,31 @@ class SpacedAddition(Problem):
     def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
         plus = question.index("+")
         if state is None:
-            a, b, carry, register = plus, self.slots, 0, question[self.slots + 1 :]
+            a = plus
+            b = self.slots
+            carry = 0
+            register = question[self.slots + 1 :]
         else:
             first, second, carry, register = self.fields(state)
-            a, b = max(first, 0), second  # before slot 0 there is nothing
+            a = max(first, 0)
+            b = second  # before slot 0 there is nothing
         found = []
-        for stop, start in ((a, 0), (b, plus + 1)):  # the last digit of either operand before its old slot
-            slot = next((place for place in range(stop - 1, start - 1, -1) if question[place] != "_"), -1)
+        for stop, start in (
+            (a, 0),
+            (b, plus + 1),
+        ):  # the last digit of either operand before its old slot
+            slot = next(
+                (place for place in range(stop - 1, start - 1, -1) if question[place] != "_"), -1
+            )
             found.append((slot, "_" if slot < 0 else question[slot]))
         (slot_a, digit_a), (slot_b, digit_b) = found
         carry, digit = divmod(sum(int(d) for d in (digit_a, digit_b) if d != "_") + carry, 10)
-        place_a, place_b = "-1" if slot_a < 0 else f"{slot_a:02}", plus if slot_b < 0 else slot_b
+        place_a = "-1" if slot_a < 0 else f"{slot_a:02}"
+        place_b = plus if slot_b < 0 else slot_b
         return (*f"[{place_a}]{digit_a}[{place_b:02}]{digit_b}c{carry}r{digit}", *register[:-1])
 
     def fields(self, state: Symbols) -> tuple[int, int, int, Symbols]:
-        """Both slots, the carry and the register of a state. ValueError where it has another form."""
+        """Split a state into slots, carry and register. ValueError where it has another form."""
         if len(state) != 15 + self.most_digits or state[10] != "c":
             raise ValueError(f"{''.join(state)!r}: not a state")
         return int("".join(state[1:3])), int("".join(state[6:8])), int(state[11]), state[13:]
@@ -177,16 +200,17 @@ class SpacedAddition(Problem):
 
 @dataclass(frozen=True)
 class ShiftAddition(Problem):
-    """Addition by shifting (the authors train to 4 digits): the last digits are added, then each operand turns by one.
+    """Addition by shifting (the authors: 4 digits): add last digits, turn operands by one.
 
-    There is no question, but a first state, which is given. Both operands, of ``size`` digits, are in fields of
-    ``most_digits`` + 1 characters behind $ and random characters of ``filling``; the register takes the digits of the
-    sum. When only $ is at the ends, the last state has the carry and the register.
+    There is no question, but a first state, which is given. Both operands, of ``size`` digits, are
+    in fields of ``most_digits`` + 1 characters behind $ and random characters of ``filling``; the
+    register takes the digits of the sum. When only $ is at the ends, the last state has the carry
+    and the register.
 
         :a$7+c$5=$x|0#7a$+5c$=2$|1#12$.
 
-    The public code masks the given first state and counts its loss otherwise. Here both follow appendix C: the first
-    state belongs to the prompt, and nobody learns it.
+    The public code masks the given first state and counts its loss otherwise. Here both follow
+    appendix C: the first state belongs to the prompt, and nobody learns it.
     """
 
     most_digits: int = 4
@@ -196,11 +220,17 @@ class ShiftAddition(Problem):
     def symbols(self) -> Symbols:
         return tuple(sorted({*"0123456789+=$|", *self.filling}))
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(
+        self, size: int, generator: np.random.Generator
+    ) -> tuple[Symbols, tuple[Symbols, ...]]:
         most = self.most_digits
         require(1 <= size <= most, f"{size} digits: must be 1 to {most}")
         a, b = (
-            (*random_text(self.filling, most - size, generator), "$", *str(random_number(size, generator)))
+            (
+                *random_text(self.filling, most - size, generator),
+                "$",
+                *str(random_number(size, generator)),
+            )
             for _ in range(2)
         )
         return (), ((*a, "+", *b, "=", "$", *random_text(self.filling, most, generator), "|", "0"),)
@@ -214,9 +244,14 @@ class ShiftAddition(Problem):
         return (*a, "+", *b, "=", str(total % 10), *register[:-1], "|", str(total // 10))
 
     def fields(self, state: Symbols) -> tuple[Symbols, Symbols, Symbols, int]:
-        """Both operands, the register and the carry of a state that is not the last."""
+        """Split a state that is not the last into operands, register and carry."""
         width = self.most_digits + 1
-        return state[:width], state[width + 1 : 2 * width + 1], state[2 * width + 2 : -2], int(state[-1])
+        return (
+            state[:width],
+            state[width + 1 : 2 * width + 1],
+            state[2 * width + 2 : -2],
+            int(state[-1]),
+        )
 
     def answer(self, state: Symbols) -> Symbols | None:
         return None if "+" in state else state[: state.index("$")]
@@ -228,10 +263,11 @@ class ShiftAddition(Problem):
 
 @dataclass(frozen=True)
 class TwoCycles(Problem):
-    """Reachability in a graph of two cycles of ``size`` nodes each, named at random out of ``names`` (theirs: 1000).
+    """Reachability in two cycles of ``size`` nodes, named at random out of ``names``.
 
-    Edges in random order, then the two nodes asked about. States walk from the first node, one node each; the last
-    also has the answer: 1 where the second node was met, as in half of the questions, 0 where the walk came back.
+    Edges in random order, then the two nodes asked about. States walk from the first node, one node
+    each; the last also has the answer: 1 where the second node was met, as in half of the
+    questions, 0 where the walk came back.
 
         v3>v1;v1>v3;v2>v4;v4>v2;v3?v4;:v3#v1#v3;0.
     """
@@ -242,18 +278,26 @@ class TwoCycles(Problem):
     def symbols(self) -> Symbols:
         return (*">;?01", *(f"v{i}" for i in range(self.names)))
 
-    def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
-        require(2 <= size <= self.names // 2, f"cycles of {size}: must be 2 to {self.names // 2}, half of the names")
+    def question(
+        self, size: int, generator: np.random.Generator
+    ) -> tuple[Symbols, tuple[Symbols, ...]]:
+        require(
+            2 <= size <= self.names // 2,
+            f"cycles of {size}: must be 2 to {self.names // 2}, half of the names",
+        )
         nodes = [f"v{i}" for i in generator.choice(self.names, 2 * size, replace=False)]
         cycles = nodes[:size], nodes[size:]
-        edges = [(a, b) for cycle in cycles for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True)]
+        edges = [
+            (a, b) for cycle in cycles for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True)
+        ]
         shuffled = [edges[i] for i in generator.permutation(len(edges))]
         target = nodes[generator.integers(1, size) if generator.integers(2) else size]
         text = [symbol for a, b in shuffled for symbol in (a, ">", b, ";")]
         return (*text, nodes[0], "?", target, ";"), ()
 
     def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
-        source, target = question[-4], question[-2]
+        source = question[-4]
+        target = question[-2]
         if state is None:
             return (source,)
         following = dict(zip(question[:-4:4], question[2:-4:4], strict=True))
@@ -264,7 +308,8 @@ class TwoCycles(Problem):
         return state[-1:] if len(state) == 3 and state[1] == ";" else None
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
-        reached, edges = {question[-4]}, set(zip(question[:-4:4], question[2:-4:4], strict=True))
+        reached = {question[-4]}
+        edges = set(zip(question[:-4:4], question[2:-4:4], strict=True))
         while more := {b for a, b in edges if a in reached} - reached:
             reached |= more
         return (str(int(question[-2] in reached)),)
@@ -279,10 +324,10 @@ PROBLEMS: dict[str, type[Problem]] = {
 
 
 def random_number(size: int, generator: np.random.Generator) -> int:
-    """A random number of so many digits, without a leading zero."""
+    """Draw a number with ``size`` digits, without a leading zero."""
     return int("".join(map(str, [generator.integers(1, 10), *generator.integers(0, 10, size - 1)])))
 
 
 def random_text(filling: str, length: int, generator: np.random.Generator) -> list[str]:
-    """Random characters."""
+    """Draw random characters of ``filling``."""
     return [filling[i] for i in generator.integers(len(filling), size=length)]

@@ -1,4 +1,4 @@
-"""Models trained on scratchpads of a few states and tested on more: inductive, ordinary and none (the paper's tasks).
+"""Models trained on scratchpads of a few states and tested on more.
 
 The test sizes are beyond the trained ones; the formats keep the question's own length the same.
 
@@ -33,8 +33,9 @@ SPARE = 8  # tokens of context beyond the longest text, so that a model may err
 class ScratchpadConfig:
     """A task, a scratchpad, an architecture, and the sizes of questions to train and test.
 
-    Inductive scratchpads are trained in chunks: to a decoder they are one loss with duplicated states, take a third
-    less time and need no mask. With full attention a question would see all duplicated states at once.
+    Inductive scratchpads are trained in chunks: to a decoder they are one loss with duplicated
+    states, take a third less time and need no mask. With full attention a question would see all
+    duplicated states at once.
     """
 
     problem: str
@@ -52,29 +53,30 @@ class ScratchpadConfig:
         return PROBLEMS[self.problem](**self.problem_params)
 
     def shown(self, example: Example) -> Example:
-        """The example as the model sees it: without states where there is no scratchpad."""
+        """Return the example as the model sees it: without states where there is no scratchpad."""
         return self.task.without_states(example) if self.scratchpad == "none" else example
 
     def rows(self, example: Example) -> list[Row]:
-        """The rows that an example is trained on."""
+        """Return the rows that an example is trained on."""
         if self.scratchpad == "inductive":
             return chunks(example)
         return [ordinary(self.shown(example))]
 
     def batch(self, examples: Sequence[Example]) -> Batch:
-        """The rows of examples, filled up with the end token."""
+        """Batch the rows of examples, padded with the end token."""
         return batch_of([row for example in examples for row in self.rows(example)])
 
     def draw(self, count: int, sizes: Sequence[int], *seed: int | str) -> list[Example]:
-        """Random examples of the sizes in turn, from a random one on."""
+        """Draw examples of the sizes in turn, from a random one on."""
         generator = np.random.default_rng(seed_from(*seed))
         start = int(generator.integers(len(sizes)))
         return [self.task.example(sizes[(start + i) % len(sizes)], generator) for i in range(count)]
 
     def context(self) -> int:
-        """Tokens that the longest rows and texts have, among some of every size, and a few more.
+        """Return the tokens of the longest row or text among some of every size, and a few more.
 
-        Of inductive scratchpads whole texts are read at the trained sizes alone, where ways of reading are compared.
+        Of inductive scratchpads whole texts are read at the trained sizes alone, where ways of
+        reading are compared.
         """
         longest = 0
         for size in {*self.train_sizes, *self.test_sizes}:
@@ -86,19 +88,33 @@ class ScratchpadConfig:
         return longest + SPARE
 
 
-def train_on(setting: ScratchpadConfig, train: TrainConfig, seed: int) -> tuple[nn.Module, list[float]]:
-    """A trained model and its loss at every step, in nats per counted token; data depend on seed and step alone.
+def train_on(
+    setting: ScratchpadConfig, train: TrainConfig, seed: int
+) -> tuple[nn.Module, list[float]]:
+    """Train a model; return it and its loss at every step, in nats per counted token.
 
     Raises TrainingError where the loss stops being finite.
     """
-    shape = (setting.n_layers, setting.n_heads, setting.width, len(setting.task.vocabulary), setting.context())
+    shape = (
+        setting.n_layers,
+        setting.n_heads,
+        setting.width,
+        len(setting.task.vocabulary),
+        setting.context(),
+    )
     model = build_model(ModelConfig(setting.architecture, *shape), seed_from("model", seed)).train()
-    optimizer, losses = make_optimizer(model, train), []
+    optimizer = make_optimizer(model, train)
+    losses = []
     for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
-        batch = setting.batch(setting.draw(train.batch_size, setting.train_sizes, "train", seed, step))
+        batch = setting.batch(
+            setting.draw(train.batch_size, setting.train_sizes, "train", seed, step)
+        )
         count = len(batch.targets_N)
         parts = (
-            F.cross_entropy(model(batch.inputs_BT, part), batch.targets_BT[part.scored_BT], reduction="sum") / count
+            F.cross_entropy(
+                model(batch.inputs_BT, part), batch.targets_BT[part.scored_BT], reduction="sum"
+            )
+            / count
             for part in model.plan(batch.scored_BT)
         )
         losses.append(descend(model, optimizer, parts, learning_rate(step, train), train.grad_clip))
@@ -106,11 +122,14 @@ def train_on(setting: ScratchpadConfig, train: TrainConfig, seed: int) -> tuple[
 
 
 @torch.no_grad()
-def state_errors(model: nn.Module, setting: ScratchpadConfig, examples: Sequence[Example]) -> list[float]:
-    """The share of states with a wrong token when all before them are right, by the number of the state written."""
+def state_errors(
+    model: nn.Module, setting: ScratchpadConfig, examples: Sequence[Example]
+) -> list[float]:
+    """Measure the share of wrong states when all before them are right, by number of the state."""
     wrong: dict[int, list[bool]] = {}
     for example in examples:
-        batch, seen = setting.batch([example]), setting.shown(example)
+        batch = setting.batch([example])
+        seen = setting.shown(example)
         right_N = model(batch.inputs_BT, batch.scored_BT).argmax(-1) == batch.targets_N
         lengths = [len(segment) for segment in segments_of(seen)[seen.given :]]
         for number, right in enumerate(right_N.split(lengths)):
@@ -118,11 +137,14 @@ def state_errors(model: nn.Module, setting: ScratchpadConfig, examples: Sequence
     return [sum(found) / len(found) for _, found in sorted(wrong.items())]
 
 
-def text_scores(model: nn.Module, setting: ScratchpadConfig, examples: Sequence[Example]) -> dict[str, float]:
-    """The shares of scratchpads with the right answer and with every state right, written greedily by the model."""
+def text_scores(
+    model: nn.Module, setting: ScratchpadConfig, examples: Sequence[Example]
+) -> dict[str, float]:
+    """Score greedy scratchpads: shares with the right answer and with every state right."""
     seen = [setting.shown(e) for e in examples]
     texts = [e.states or (e.answer,) for e in seen]
-    questions, given = [e.question for e in seen], [e.states[: e.given] for e in seen]
+    questions = [e.question for e in seen]
+    given = [e.states[: e.given] for e in seen]
     inductive = setting.scratchpad == "inductive"
     found = write_many(model, questions, inductive, limits(texts), given)
     whole = answers = [text == w.states for text, w in zip(texts, found, strict=True)]
@@ -132,40 +154,57 @@ def text_scores(model: nn.Module, setting: ScratchpadConfig, examples: Sequence[
 
 
 def limits(texts: Sequence[Sequence[Sequence[int]]]) -> Limits:
-    """Most tokens of a state and most states that a model may write: more than the right texts have."""
+    """Allow a model more tokens a state and more states than the right texts have."""
     return max(len(state) for text in texts for state in text) + 2, max(map(len, texts)) + 1
 
 
 def compare_ways(model: nn.Module, examples: Sequence[Example]) -> dict[str, Any]:
-    """Differences between the exact ways of reading on a trained decoder, in fp64, and the tokens read."""
-    model, most = model.double(), limits([e.states for e in examples])
-    apart, differing, read = 0.0, 0, dict.fromkeys(EXACT_WAYS, 0)
+    """Compare the exact ways of reading on a trained decoder, in fp64, and count tokens read."""
+    model = model.double()
+    most = limits([e.states for e in examples])
+    apart = 0.0
+    differing = 0
+    read = dict.fromkeys(EXACT_WAYS, 0)
     for e in examples:
         given = e.states[: e.given]
         runs = {way: write(model, e.question, way, most, given=given) for way in EXACT_WAYS}
         for way, found in runs.items():
             differs, difference = compare_written(runs["trimmed"], found)
-            differing, apart, read[way] = differing + differs, max(apart, difference), read[way] + found.forwards
+            differing = differing + differs
+            apart = max(apart, difference)
+            read[way] = read[way] + found.forwards
     model.float()
-    return {"largest_difference": apart, "differing_texts": differing, "texts": len(examples), "tokens_read": read}
+    return {
+        "largest_difference": apart,
+        "differing_texts": differing,
+        "texts": len(examples),
+        "tokens_read": read,
+    }
 
 
-def training_study(setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int) -> Study:
-    """One model trained and tested: ``tested`` questions of every size, ``compared`` of them read in every exact way.
+def training_study(
+    setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int
+) -> Study:
+    """Train and test one model on ``tested`` questions of every size.
 
-    Curves: by test size the shares of right answers and texts, and the mean error of a state; by step the loss, thinned
-    to 100 points; the error by number of the state at the largest size.
+    Curves: by test size the shares of right answers and texts, and the mean error of a state; by
+    step the loss, thinned to 100 points; the error by number of the state at the largest size.
     """
-    chosen, schedule = ScratchpadConfig(**setting), from_dict(TrainConfig, train, "train.")
+    chosen = ScratchpadConfig(**setting)
+    schedule = from_dict(TrainConfig, train, "train.")
     model, losses = train_on(chosen, schedule, seed)
-    rows, by_state = [], []
+    rows = []
+    by_state = []
     for size in chosen.test_sizes:
         examples = chosen.draw(tested, [size], "test", seed, size)
         by_state = state_errors(model, chosen, examples)
         scores = text_scores(model, chosen, examples)
         rows.append({"size": size, **scores, "state_error": float(np.mean(by_state))})
     thinned = range(0, len(losses), -(-len(losses) // 100))
-    curves = columns(rows) | {"step": [i + 1 for i in thinned], "train_loss": [losses[i] for i in thinned]}
+    curves = columns(rows) | {
+        "step": [i + 1 for i in thinned],
+        "train_loss": [losses[i] for i in thinned],
+    }
     curves |= {"state": list(range(1, len(by_state) + 1)), "error_by_state": by_state}
     metrics: dict[str, Any] = {"train_loss": losses[-1], "context": model.cfg.max_length}
     if compared and (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):

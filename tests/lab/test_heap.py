@@ -9,7 +9,7 @@ import pytest
 
 MEASURE = """
 import resource, torch
-from entp_lab import heap
+from entp_lab.provenance import keep_freed_memory, trim_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -21,10 +21,10 @@ def resident():
 
 faults()
 by_default = faults()
-heap.keep_freed()
+keep_freed_memory()
 [faults() for _ in range(9)]  # until its places are found
 kept, held = faults(), resident()
-heap.give_back()
+trim_memory()
 print(by_default, kept, held - resident())
 """
 

@@ -22,7 +22,7 @@ from entp_lab.configs import RunConfig
 from entp_lib.model import build_model
 from entp_lib.decoding import generate
 from entp_lab.store import Store
-from entp_lab.sweeps import sweep
+from entp_lab.runs import sweep
 
 assert entp_lib.__file__.startswith(sys.argv[1]), entp_lib.__file__
 shape = ModelConfig("entp", 2, 2, 16, 8, 8)

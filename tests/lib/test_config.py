@@ -212,7 +212,7 @@ test_mistakes_are_named = named(
         (lambda ratio=ratio: TrainConfig(steps=3).lengthened(ratio), "ratio = ")
         for ratio in (0, math.nan, math.inf, -1)
     ),
-    (lambda: notebook_parameters({**DEFAULTS, "seedz": 3}), "'seedz'"),
+    (lambda: notebook_parameters({**DEFAULTS, "In": ["# Parameters\nseedz = 3\n"]}), "'seedz'"),
     *(
         (lambda name=name, value=value: notebook_parameters({**DEFAULTS, name: value}), f"{name} = ")
         for name, value in [("seeds", True), ("seeds", -1), ("fresh", 1), ("time_limit", "1"), ("time_limit", -2.0)]

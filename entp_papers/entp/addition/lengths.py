@@ -93,4 +93,4 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 OF_TIER, EVERY_170 = {tier: (setting,) for tier, setting in TIERS.items()}, dict(longer_eval_every={"overnight": 170})
 PLAN = partial(sums.runs_of, "addition_lengths", "long_addition", OF_TIER, **EVERY_170)
 TITLE = "Addition beyond the trained lengths"
-LENGTHS = Experiment("addition_lengths", 2, TITLE, "07_addition", PLAN, measure, changeable=False)
+LENGTHS = Experiment("addition_lengths", 2, TITLE, "07_addition", PLAN, measure)

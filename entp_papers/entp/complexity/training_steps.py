@@ -12,13 +12,14 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
+from entp_lab.arithmetic import AVX2, NATIVE, for_new_processes
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
 from entp_lab.studies import Study, at_least
 from entp_lib import costs as complexity
-from entp_lib.arithmetic import AVX2, NATIVE, for_new_processes, multiplies_bf16
 from entp_lib.config import SIZES, ModelConfig
+from entp_lib.kernels.processor import multiplies_bf16
 from entp_lib.model import build_model
 from entp_lib.validation import one_of
 from entp_papers.entp.complexity.measurements import VOCABULARY, timings

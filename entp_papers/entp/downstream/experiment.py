@@ -22,7 +22,7 @@ from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
 from entp_lab.statistics import mcnemar, mean_interval, proportion_interval
 from entp_lab.store import Record, Store
 from entp_lib.config import TrainConfig
-from entp_lib.tasks import Clutrr
+from entp_papers.entp.downstream.clutrr import Clutrr
 from entp_papers.entp.downstream.pronouns import PUBLISHED_ITEMS, PUBLISHED_WRONG, compatible_tests
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
@@ -103,7 +103,7 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
         tier = runs[0].config.tier
         missing = [run.config for run in runs if parameters.fresh or not experiment.found(where, [run])]
         names = {c.start_from if isinstance(c, RunConfig) else c.params["weights"] for c in missing}
-        texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier, changes={}), store)
+        texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier), store)
         places = [place for place in (texts, texts.committed) if place]
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
@@ -213,10 +213,10 @@ PRONOUN_ERRORS = dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True)
 MEASURE_PRONOUNS = Comparisons(
     CLAIMS, frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}), **PRONOUN_ERRORS
 )
-TITLE, COMMON = "CLUTRR after language modelling", dict(tiers=TIERS, changeable=False)
-DOWNSTREAM = Experiment("downstream", 1, TITLE, "10_downstream", plan_clutrr, MEASURE_CLUTRR, **COMMON)
+TITLE = "CLUTRR after language modelling"
+DOWNSTREAM = Experiment("downstream", 1, TITLE, "10_downstream", plan_clutrr, MEASURE_CLUTRR, tiers=TIERS)
 TITLE = "Pronouns after language modelling"
-PRONOUNS = Experiment("pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEASURE_PRONOUNS, **COMMON)
+PRONOUNS = Experiment("pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEASURE_PRONOUNS, tiers=TIERS)
 
 # --- Pictures of notebook 10, on axes that are given -----------------------------------------------------------------
 

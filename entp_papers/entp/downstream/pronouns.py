@@ -25,9 +25,9 @@ from entp_lab.statistics import mcnemar, proportion_interval
 from entp_lab.weights import trained_model
 from entp_lib.data.sources import library
 from entp_lib.data.tokenizers import Tokenizer
-from entp_lib.tasks.clutrr import tokenizer_of
 from entp_lib.tasks.text import Text
 from entp_lib.validation import ConfigError, from_dict, one_of, require
+from entp_papers.entp.downstream.clutrr import tokenizer_of
 
 HUB, HUB_CONFIG = "tinyBenchmarks/tinyWinogrande", "winogrande_xl"
 HUB_REVISION = "3224807642dea4a1da4fcd89c92450faf9672dcb"  # its 100 items once changed

@@ -282,10 +282,10 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
     return Experiment(name, 1, title, "08_in_context_learning", plan, measure, still_improving_note=moving, **options)
 
 
-TITLE, ALONE = "Sparse functions in context at a lower rate", dict(changeable=False)
+TITLE = "Sparse functions in context at a lower rate"
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
-IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER, **ALONE)
-TITLE, SIZES = "Functions of eight dimensions in context", dict(tiers=WIDER, **ALONE)
+IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER)
+TITLE, SIZES = "Functions of eight dimensions in context", dict(tiers=WIDER)
 IN_CONTEXT_WIDER, IN_CONTEXT_WIDER_SPARSE = (
     experiment(name, f"{TITLE}, {function}", partial(plan_wider, name, function), measure, **SIZES)
     for name, function in (("in_context_wider", "linear"), ("in_context_wider_sparse", "sparse"))
@@ -293,7 +293,7 @@ IN_CONTEXT_WIDER, IN_CONTEXT_WIDER_SPARSE = (
 TITLE += ": which rate suits which arm"
 IN_CONTEXT_RATES = experiment("in_context_rates", TITLE, plan_rates, no_claims, **SIZES, seeded=False)
 # a grid of one seed: more would cost more than all the rest
-TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(tiers=GRID, changeable=False, seeded=False)
+TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(tiers=GRID, seeded=False)
 IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)
 TITLE = "Classical learners in context"
 IN_CONTEXT_BASELINES = experiment("in_context_baselines", TITLE, plan_baselines, no_claims)

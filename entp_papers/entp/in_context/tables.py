@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lab.compare_with_committed import committed
 from entp_lab.experiment import Experiment
 from entp_lab.frames import curves, interval_text, select
 from entp_lab.plans import TWINS
@@ -173,5 +172,5 @@ def both_measures(records: Sequence[Record]) -> pd.DataFrame:
 def with_quick(experiment: Experiment, records: Sequence[Record], store: Store | None = None) -> list[Record]:
     """``records``, and of function classes that they lack those of quick, if they are stored."""
     there = {task_of(r).function for r in records}
-    below = committed(experiment, records, store=store)
+    below = experiment.stored(store or Store(), "quick") or []
     return [*records, *(r for r in below if task_of(r).function not in there)]

@@ -191,7 +191,7 @@ def shakespeare_courses(records: Sequence[Record]) -> pd.DataFrame:
 
 
 TITLE = "The trainer against the authors' logs of Shakespeare"
-SHAKESPEARE = Experiment("shakespeare", 1, TITLE, NOTEBOOK, plan_shakespeare, no_claims, changeable=False)
+SHAKESPEARE = Experiment("shakespeare", 1, TITLE, NOTEBOOK, plan_shakespeare, no_claims)
 
 # --- Pictures of notebook 09, on axes that are given -----------------------------------------------------------------
 
@@ -202,7 +202,6 @@ def draw_schedules(axes, records: Sequence[Record]) -> list[Record]:
     Returns the records that are shown: a tier without the rates swapped has those of quick beside it.
     """
     from entp_lab import figures
-    from entp_lab.compare_with_committed import committed
 
     shown = {schedule: select(records, schedule=schedule) for schedule in tables.SCHEDULES}
     for schedule, style in zip((s for s in tables.SCHEDULES if shown[s]), ("-", "--"), strict=False):
@@ -220,7 +219,7 @@ def draw_schedules(axes, records: Sequence[Record]) -> list[Record]:
     rates.set(ylabel="learning rate (dotted)", ylim=(0, None))
     rates.grid(False)
     axes[0, 1].set(ylim=(4.6, 5.2), title="authors' log, rates swapped")
-    shown[tables.SWAPPED] = shown[tables.SWAPPED] or select(committed(OPENWEBTEXT, records), schedule=tables.SWAPPED)
+    shown[tables.SWAPPED] = shown[tables.SWAPPED] or select(OPENWEBTEXT.committed(), schedule=tables.SWAPPED)
     axes[1, 1].set_visible(bool(shown[tables.SWAPPED]))
     for ax, (schedule, runs) in zip(axes[1], shown.items(), strict=True):
         if runs:

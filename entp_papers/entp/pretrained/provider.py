@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from entp_lab.frames import published
-from entp_lib.files import read_json_lines, write_atomically
+from entp_lab.tables import read_json_lines
+from entp_lib.files import write_atomically
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 from entp_papers.entp.pretrained.prompts import as_list, judged, question, tally

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from entp_lab.configs import RunConfig
-from entp_lab.resume import CURRENT, trained
+from entp_lab.resume import CURRENT, Outcome, train_run
 from entp_lab.studies import Study
-from entp_lab.training_runs import Outcome
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.tasks import Counting, Task, generator_for, seed_from
@@ -43,7 +42,7 @@ def encoder_study(
         del kept[layers:]
     tokens = symbol_tokens(weights.read("AutoTokenizer", model), counting.vocab_size) if read_in == "tokens" else None
     adapted = Adapted(body, architecture, counting.vocab_size, tokens=tokens, seed=seed_from("read_in", seed))
-    outcome = trained(config, model=adapted)
+    outcome = train_run(config, model=adapted)
     return outcome.metrics | spent(outcome), outcome.state.curves
 
 
@@ -59,7 +58,7 @@ def lora_study(
     language_model, prompts = prompts_for(model, task, with_code, answers)
     config = run_config("pretrained_lora", language_model.config, "decoder", prompts, task, train_config, seed)
     with tunable(language_model, model, rank, seed) as tuned:
-        outcome = trained(config, task=prompts, model=Prompted(tuned))
+        outcome = train_run(config, task=prompts, model=Prompted(tuned))
         checkpoint = CURRENT.get()
         if rank and checkpoint is not None:
             with weights.quiet():
@@ -95,7 +94,7 @@ def lifted_study(
     with tunable(language_model, model, rank, seed):
         try:
             adapted = Adapted(body, architecture, counting.vocab_size, tokens=tokens, output_VD=output_VD)
-            outcome = trained(config, model=adapted)
+            outcome = train_run(config, model=adapted)
         finally:
             body.set_input_embeddings(embeddings)
     return finished(outcome, counting, config), outcome.state.curves
@@ -122,9 +121,9 @@ def spent(outcome: Outcome) -> dict[str, Any]:
     state, costs = outcome.state, outcome.costs
     return {
         "steps": state.step,
-        "token_forwards": costs.token_forwards,
+        "token_forwards": costs["token_forwards"],
         "train_seconds": state.seconds,
-        "cpu_seconds": costs.cpu_seconds,
+        "cpu_seconds": costs["cpu_seconds"],
         "parameters": sum(p.numel() for p in outcome.model.parameters() if p.requires_grad),
     }
 

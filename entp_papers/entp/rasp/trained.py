@@ -97,7 +97,5 @@ CLAIMS = [Paired("6.4-trained", "answer", "trace", "direct")]
 NO_PAIRS = partial(no_pairs_found, metric="sequence_accuracy")  # whose answers are whole sequences
 MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=NO_PAIRS)
 TITLE = "Count3 with and without a chain of thought"
-CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE, changeable=False)
-DEPTH = Experiment(
-    "depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, tiers=DEPTHS, changeable=False
-)
+CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE)
+DEPTH = Experiment("depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, tiers=DEPTHS)

@@ -213,29 +213,7 @@ def test_smoke_claims_nothing(records, tmp_path):
 # Figures of changed runs say below what was changed, inside the figure.
 
 
-CHANGES = "task.length = 14, model.width = 96, train.steps = 400, train.max_lr = 0.003"
-
-
 def inside(figure, artist):
     """Whether all of an artist lies in the figure."""
     box, whole = artist.get_window_extent(), figure.bbox
     return whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
-
-
-@pytest.mark.parametrize("columns", [1, 2, 3])
-def test_a_figure_says_below_what_was_changed_and_nothing_leaves_it(records, columns):
-    records = [dataclasses.replace(r, labels={"changed": CHANGES}) for r in records]
-    figure, axes = figures.panels(columns, squeeze=False)
-    for ax in axes.flat:
-        ax.plot([1, 2], [1, 2])
-        ax.set(title=f"linear, {figures.tier_note(records)}", xlabel="step")
-    before = figure.get_figheight()
-    for _ in range(2):  # also where it is saved again
-        figures.save_figure(figure, "03_test", records=records, alt="lines")
-    figure.draw_without_rendering()
-    assert figure.get_supxlabel().replace("\n  ", " ") == f"changed: {CHANGES}"
-    grown = figure.get_figheight() - before
-    assert grown == pytest.approx(figures.LINE * len(figure.get_supxlabel().splitlines()))
-    assert all(inside(figure, artist) for artist in (figure._supxlabel, *(ax.title for ax in axes.flat)))
-    labels = [ax.xaxis.label.get_window_extent() for ax in axes.flat]
-    assert not any(box.overlaps(figure._supxlabel.get_window_extent()) for box in labels)

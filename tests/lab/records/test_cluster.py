@@ -11,8 +11,8 @@ from made_up import checkpoint_step, timeless, wait_for
 
 from entp_lab import cluster
 from entp_lab.configs import config_id
+from entp_lab.runs import SweepError, execute, sweep
 from entp_lab.store import CLUSTER_VARIABLE, Store
-from entp_lab.sweeps import SweepError, sweep
 from entp_lib.validation import ConfigError
 
 dask = pytest.mark.skipif(
@@ -41,7 +41,7 @@ def workers(tmp_path_factory):
     import distributed
 
     folder = tmp_path_factory.mktemp("workers")
-    (folder / "preload.py").write_text("from entp_lab import training_runs\ntraining_runs.CHECKPOINT_SECONDS = 0.0\n")
+    (folder / "preload.py").write_text("from entp_lab import resume\nresume.CHECKPOINT_SECONDS = 0.0\n")
     own = dict(
         host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50, local_directory=str(folder)
     )
@@ -112,13 +112,13 @@ def test_an_interrupted_sweep_leaves_nothing_computing(workers, small_run, store
 def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch):
     monkeypatch.setenv(CLUSTER_VARIABLE, "")
     cluster.publish(workers.scheduler_address)
-    monkeypatch.setattr("entp_lab.sweeps.local_processes", lambda *_: pytest.fail("computed here"))
+    monkeypatch.setattr("entp_lab.runs.worker_processes", lambda *_: pytest.fail("computed here"))
     assert sweep([small_run(seed=51)], 1, store=store).computed == 1
 
 
 @dask
 def test_a_worker_that_does_not_see_the_results_says_so(workers, small_run, store, tmp_path):
     with cluster.connected(workers.scheduler_address) as executor:
-        future = executor.submit(None, small_run(), 1, str(tmp_path / "elsewhere"), 0, None, {})
-        with pytest.raises(ConfigError, match="does not see .*: a cluster needs the results on one disk"):
+        future = executor.submit(execute, small_run(), 1, str(tmp_path / "elsewhere"), 0, None, False, None)
+        with pytest.raises(ConfigError, match="does not see .*: all need the results on one disk"):
             future.result()

@@ -11,12 +11,10 @@ from made_up import timeless
 from entp_lab import cli, paths
 from entp_lab.configs import config_id
 from entp_lab.generate_command import continued
-from entp_lab.loading import load_model, load_run, weights_of
-from entp_lab.runs import run
+from entp_lab.resume import Checkpoint, train_run
+from entp_lab.runs import run, sweep
 from entp_lab.store import OWN, Store
-from entp_lab.sweeps import sweep
-from entp_lab.training_runs import train_run
-from entp_lab.weights import trained_model
+from entp_lab.weights import load_model, load_run, trained_model, weights_of
 from entp_lib import files
 from entp_lib.validation import ConfigError
 
@@ -66,7 +64,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_again(small_run, s
     config, other = small_run("entp"), small_run("decoder")
     whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
     path = store.checkpoint_path("test", config_id(config, 1))
-    train_run(config if how == "turned bit" else other, checkpoint=path)
+    train_run(config if how == "turned bit" else other, checkpoint=Checkpoint(path))
     if how == "turned bit":
         data = bytearray(path.read_bytes())
         data[-100] ^= 1

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,11 +12,12 @@ import torch
 
 from entp_lab import paths
 from entp_lab import provenance as origin
-from entp_lab.configs import config_id
+from entp_lab.configs import StudyConfig, config_id
 from entp_lab.provenance import git_state, pairs_apart, processes, provenance
-from entp_lab.runs import run
+from entp_lab.resume import Checkpoint, train_run
+from entp_lab.runs import modules_of, run
+from entp_lab.stopping import Cut
 from entp_lab.store import Record
-from entp_lab.training_runs import train_run
 
 
 def git(folder, *arguments):
@@ -101,19 +101,33 @@ def test_asking_for_the_state_leaves_the_index_alone(project):
     assert (index.stat().st_ino, index.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_the_sources_have_a_name_that_changes_with_any_of_them(tmp_path):
-    for package in origin.PACKAGES:
-        shutil.copytree(paths.root() / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    module = tmp_path / "entp_papers" / "entp" / "count3.py"
-    before = origin.sources.__wrapped__(tmp_path)
-    module.write_text(module.read_text() + "\n")
-    assert before == origin.sources() != origin.sources.__wrapped__(tmp_path)
+def test_sources_are_the_files_that_a_run_loads_and_no_others(small_run):
+    def loaded(config):
+        return origin.loaded_files(modules_of(config), origin.FILES)
+
+    trained, study = loaded(small_run()), loaded(StudyConfig("test", "smoke", "looped_drift", {}))
+    assert {"entp_lib/training.py", "entp_lib/model.py", "entp_lib/tasks/counting.py"} <= trained
+    assert "entp_lib/tasks/kinship.csv" in trained and loaded(small_run("entp")) == trained
+    assert not any(path.startswith("entp_papers") or "figures" in path or "cli" in path for path in trained)
+    assert study and all(not path.startswith("entp_papers/") or "/looped/" in path for path in study)
+
+
+def test_imports_of_every_form_are_followed():
+    files = {
+        "a/__init__.py": b"from a.d import e",
+        "a/b.py": b"import a.c\nfrom a import d",
+        "a/c.py": b"def f():\n    from a.c import g",
+        "a/d/__init__.py": b"import numpy",
+        "a/d/table.csv": b"",
+        "a/other.py": b"import a.b",
+    }
+    assert origin.loaded_files(["a.b"], files) == {"a/b.py", "a/c.py", "a/d/__init__.py", "a/d/table.csv"}
 
 
 def test_a_record_names_the_instruction_set_and_the_sources(small_run, store):
     where = run(small_run(), 1, store=store).provenance
     assert where["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
-    assert where["sources"] == origin.sources() and where["cores"] >= 1
+    assert where["sources"] == origin.sources(tuple(modules_of(small_run()))) and where["cores"] >= 1
     assert 0 < where["cpu_seconds"] and where["load_at_end"] is not None
     assert "earlier_processes" not in where
 
@@ -124,7 +138,8 @@ def test_a_resumed_run_names_every_process(small_run, store):
     for commit, steps in (("first", 7), ("second", 5)):
         made, where = [], provenance("cpu", 1) | {"commit": commit, "dirty": commit == "first"}
         stop = functools.partial(lambda made, steps: len(made) == steps, made, steps)
-        train_run(config, checkpoint=path, process=where, on_step=made.append, stop=stop)
+        with pytest.raises(Cut):
+            train_run(config, checkpoint=Checkpoint(path, process=where, on_step=made.append, stop=stop))
     record = run(config, 1, store=store)
     assert [p["commit"] for p in processes(record)][:2] == ["first", "second"]
     assert [p["from_step"] for p in record.provenance["earlier_processes"]] == [0, 7]

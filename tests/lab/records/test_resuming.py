@@ -12,14 +12,13 @@ from types import SimpleNamespace
 import pytest
 from made_up import checkpoint_step, timeless
 
-from entp_lab import paths, stopping, sweeps
+from entp_lab import paths, stopping
 from entp_lab import resume as resuming
 from entp_lab.cli import exit_status
 from entp_lab.configs import StudyConfig, config_id
 from entp_lab.registry import EXPERIMENTS, STUDIES, papers
-from entp_lab.runs import run
+from entp_lab.runs import run, sweep
 from entp_lab.store import Store
-from entp_lab.sweeps import sweep
 from entp_lib.checkpoint import read_tensors, save_tensors
 from entp_lib.config import to_dict
 
@@ -120,9 +119,9 @@ def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, mon
 
 def test_a_time_limit_cuts_a_study_and_the_sweep_says_so(plain, store):
     late = dataclasses.replace(plain, params={**plain.params, "steps": 1_000_000})
-    found = sweeps.sweep([late], 1, store=store, jobs=1, time_limit=1.0)
+    found = sweep([late], 1, store=store, jobs=1, time_limit=1.0)
     assert found.complete == [] and [r.status for r in found.records] == ["partial"]
-    further = sweeps.sweep([late], 1, store=store, jobs=1, time_limit=1.0).records[0]
+    further = sweep([late], 1, store=store, jobs=1, time_limit=1.0).records[0]
     assert further.provenance["steps"] > found.records[0].provenance["steps"] > 0
 
 
@@ -182,7 +181,7 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
         time.sleep(5)
         pytest.fail("it went on")
 
-    monkeypatch.setattr("entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study))
+    monkeypatch.setattr("entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study, places={}))
     config = StudyConfig("test", "smoke", "costs", {})
     assert exit_status(lambda: run(config, 1, store=store)) == 143 and store.all("test") == []
 
@@ -193,8 +192,8 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
 SCRIPT = """
 import json, sys
 from entp_lab.configs import config_from
-from entp_lab.sweeps import sweep
-from entp_lab import training_runs as loop
+from entp_lab.runs import sweep
+from entp_lab import resume as loop
 
 loop.CHECKPOINT_SECONDS = 0.1  # workers load this file too
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import errno
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,19 +13,18 @@ import sys
 import weakref
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from made_up import timeless, wait_for
 
-from entp_lab import progress
-from entp_lab import resume as resuming
-from entp_lab import training_runs as loop
+from entp_lab import progress, runs
+from entp_lab import resume as loop
 from entp_lab.configs import config_id
 from entp_lab.progress import event, read_events
-from entp_lab.runs import device_for, run
+from entp_lab.runs import SweepError, device_for, run, sweep
 from entp_lab.store import RecordError, Store
-from entp_lab.sweeps import SweepError, sweep
 from entp_lib.validation import ConfigError
 
 
@@ -133,7 +133,7 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
     sweep(configs[:1], 1, store=store, jobs=1)
     reading = Store(store.root, read_only=True)
     assert sweep(configs[:1], 1, store=reading).reused == 1
-    monkeypatch.setattr(resuming, "train_run", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr("entp_lab.runs.train_run", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"):
         sweep(configs[:2], 1, store=reading)
     with pytest.raises(RecordError, match="missing or partial"):
@@ -151,11 +151,11 @@ def test_tiers_choose_their_device(monkeypatch):
 
 SWEEP = """\
 import sys
-from entp_lab import training_runs as loop
+from entp_lab import resume as loop
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lab.configs import RunConfig
 from entp_lab.store import Store
-from entp_lab.sweeps import sweep
+from entp_lab.runs import sweep
 
 loop.CHECKPOINT_SECONDS = 0.1
 def config(seed):
@@ -234,43 +234,43 @@ def test_any_executor_computes_the_same_and_its_results_are_let_go(configs, stor
     assert not any(result() for result in results)
 
 
-class Pools:
-    """Stand-ins for pools of processes: in each of ``deaths`` the worker of that run is killed, and so the pool."""
-
-    def __init__(self, *deaths):
-        self.deaths, self.sizes = list(deaths), []
-
-    def __call__(self, jobs, board):
-        self.sizes.append(jobs)
-        pool, victim = cf.ThreadPoolExecutor(1), self.deaths.pop(0) if self.deaths else None
-        pool._processes, submit, broken = {}, pool.submit, []
-
-        def fragile(fn, config, *rest):
-            broken.append(config.model_seed == victim)
-            future = cf.Future() if any(broken) else submit(fn, config, *rest)
-            if any(broken):
-                future.set_exception(BrokenProcessPool("a process in the pool was terminated abruptly"))
-            return future
-
-        pool.submit = fragile
-        return pool
+def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, caplog):
+    configs = [small_run(seed=seed, steps=400, eval_every=100) for seed in range(3)]
+    with cf.ThreadPoolExecutor(1) as pool:
+        going = pool.submit(sweep, configs, 1, store=store, jobs=2)
+        wait_for(lambda: len(list(store.root.glob("locks/*"))) >= 2)
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        assert going.result().computed == 3
+    assert caplog.text.count("a worker process was killed") == 1
 
 
-@pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([2, 2], [3, 2, 1])])
-def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatch, caplog, deaths, sizes):
-    pools = Pools(*deaths)
-    monkeypatch.setattr("entp_lab.sweeps.local_processes", pools)
-    done = sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=3)
-    assert done.computed == 3 and pools.sizes == sizes
-    assert caplog.text.count("a worker process was killed") == len(deaths)
+class Killed(cf.Executor):
+    """A stand-in for a worker process, which dies of run 1."""
+
+    started: ClassVar = []
+
+    def __init__(self):
+        self.started.append(self)
+
+    def submit(self, function, place):
+        future = cf.Future()
+        if place == 1:
+            future.set_exception(BrokenProcessPool("terminated abruptly"))
+        else:
+            future.set_result(place)
+        return future
 
 
-def test_only_the_run_that_kills_its_worker_alone_fails(small_run, store, monkeypatch):
-    pools = Pools(1, 1, 1)
-    monkeypatch.setattr("entp_lab.sweeps.local_processes", pools)
-    with pytest.raises(SweepError, match=r"1 of 3 runs failed:\n  test decoder, seed 1: a worker process was killed"):
-        sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=2)
-    assert len(store.all("test")) == 2 and pools.sizes == [2, 1, 1]
+@pytest.mark.parametrize("jobs", [1, 2, 4])
+def test_only_the_run_that_kills_its_worker_alone_fails(jobs, monkeypatch):
+    monkeypatch.setattr(Killed, "started", [])
+    calls = {f"run {place}": (place,) for place in range(4)}
+    monkeypatch.setattr(runs, "PLACE", 0)
+    with contextlib.closing(progress.Meter([1] * 4, "")) as meter:
+        found = dict(runs.ended(calls, [Killed() for _ in range(jobs)], Killed, meter))
+    assert isinstance(found.pop("run 1").exception(), BrokenProcessPool)
+    assert {name: future.result() for name, future in found.items()} == {"run 0": 0, "run 2": 2, "run 3": 3}
+    assert len(Killed.started) == jobs + 1
 
 
 # Progress: steps of every run, wherever it is computed, as a bar and as events.
@@ -289,7 +289,7 @@ def test_events_are_read_as_they_were_told_but_for_lines_that_a_full_disk_cut(tm
 def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, store, tmp_path, monkeypatch):
     monkeypatch.setenv(progress.EVENTS_VARIABLE, str(tmp_path / "events"))
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
-    monkeypatch.setattr("entp_lab.sweeps.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("entp_lab.runs.POLL_SECONDS", 0.01)
     configs = [small_run(seed=seed, steps=200, eval_every=200) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
     told = [e for e in read_events(tmp_path / "events") if e["event"] == "progress"]
@@ -297,4 +297,4 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, s
     assert any(0 < e["done"] < 400 and e["done"] % 200 for e in told) and told[-1]["done"] == 400
     assert [e["done"] for e in told] == sorted(e["done"] for e in told)
     here = sweep(configs, 1, store=Store(tmp_path / "here", read_only=False), jobs=1)
-    assert not progress.LISTENERS and timeless(spawned.records) == timeless(here.records)
+    assert not progress.ON_STEP and timeless(spawned.records) == timeless(here.records)

@@ -306,12 +306,12 @@ def test_a_kernel_checks_and_finds_room_for_its_sockets_whatever_the_environment
 
 
 def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(tmp_path, monkeypatch):
-    """A wrong parameter, a wrong change, a missing record; the cell fails with the error's name and words."""
+    """A wrong parameter, a missing record; the cell fails with the error's name and words."""
     monkeypatch.setenv("ENTP_RECORDS", "read-only")
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     mistakes = {
-        "sedes = 3\nnotebook_parameters(globals())": "ConfigError: unknown parameter 'sedes'; did you mean 'seeds'",
-        "COUNT3.collect(NotebookParameters(changes={'task.lenght': 6}))": "ConfigError: changes: unknown parameter",
+        "# Parameters\nsedes = 3\n": "",
+        "notebook_parameters(globals())": "ConfigError: parameter = 'sedes': must be one of",
         "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: record count3/",
         "COUNT3.collect(3)": "AttributeError: ",
     }
@@ -320,6 +320,8 @@ def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_trac
     cells = [new_code_cell(source) for source in (imports, *mistakes)]
     NotebookClient(new_notebook(cells=cells), kernel_name="python3", allow_errors=True).execute()
     for cell, words in zip(cells[1:], mistakes.values(), strict=True):
+        if not words:
+            continue
         (error,) = cell.outputs
         told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
         assert error.output_type == "error" and told.startswith(words)

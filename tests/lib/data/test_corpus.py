@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from entp_lab import paths
-from entp_lab.cli import main
 from entp_lib.data import cache, sources
 from entp_lib.data.cache import Recipe, open_tokens, splitter
 from entp_lib.data.sources import TextFile, source_of
@@ -312,58 +311,6 @@ def test_a_corpus_is_never_in_memory(file, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**19 < len(SPEECHES) * 60 / 1.8
-
-
-# The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content.
-
-
-@pytest.fixture
-def packages(tmp_path, monkeypatch):
-    """Two small packages in place of the real ones, with text long enough not to recur."""
-    for name in ("first", "second"):
-        folder = tmp_path / "site" / name
-        (folder / "tests").mkdir(parents=True)
-        (folder / "__init__.py").write_text(
-            '"""The package in a few words.\n\n' + "A paragraph that both have. " * 3 + '"""'
-        )
-        (folder / "b.py").write_text(
-            f'def f():\n    """What {name}.f is for, at some length so that it counts.\n\n    Returns\n    """\n'
-            '    x = """no docs"""\n'
-            "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
-        )
-        (folder / "tests" / "test_b.py").write_text('"""Not sources."""')
-        monkeypatch.setattr(sources.importlib.metadata, "version", lambda d: "1.0")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setattr(sources, "PACKAGES", {"first": "first", "second": "second"})
-    return tmp_path / "site"
-
-
-def test_docstrings_are_found_and_nothing_else(packages):
-    source = TextFile(sources.embedded_file())
-    documents = list(source.documents())
-    assert len(documents) == 4 and source.whole
-    text = "\n".join(documents)
-    assert "What first.f is for" in text and "What second.f is for" in text and "Documentedtoo." in text
-    assert "no docs" not in text and "Not documentation" not in text and "import" not in text
-    assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
-    assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
-
-
-def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
-    path = sources.embedded_file()
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
-    monkeypatch.setattr(sources, "documents", lambda _: pytest.fail("it is there"))
-    assert sources.embedded_file() == sources.embedded_file(checksum[:16]) == path
-
-
-def test_the_command_exports(packages, tmp_path, capsys):
-    assert main(["corpus", "--export", str(tmp_path / "out.txt")]) == 0
-    data = (tmp_path / "out.txt").read_bytes()
-    assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
-    assert source_of(str(tmp_path / "out.txt")).count() == 4
-    assert main(["corpus", "--export", str(tmp_path / "no" / "out.txt")]) == 2
-    assert "no such folder" in capsys.readouterr().err
 
 
 # Tokenizers: texts come back, documents end, what is learned does not depend on chance.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lab.configs import RunConfig
-from entp_lab.training_runs import train_run
+from entp_lab.resume import train_run
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Addition, LongAddition, addition, generator_for
 

@@ -126,13 +126,9 @@ def test_seeds_depend_on_every_part(a, b):
 
 
 @pytest.mark.parametrize("name", list(TASKS))
-def test_same_seed_same_batch(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    (tmp_path / "own.csv").write_text("sequence\n" + "\n".join(f"{i} {i + 1} {i % 7}" for i in range(50)))
+def test_same_seed_same_batch(name):
     params = {
         "text": dict(corpus="README.md", split="tail", context=16),  # the default corpus takes a minute to make
-        "table": dict(file=str(tmp_path / "own.csv")),
-        "clutrr": dict(n_train=20, longest_train=3, longest_test=3),
         "addition": dict(largest=99, n_train=300),
         "long_addition": dict(n_train=200, n_validation=20, n_test=20),
     }
@@ -239,12 +235,6 @@ LONG = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, teste
         ("text", {"held_out": 0.0}, "held_out"),
         ("text", {"prefixes": 129}, "prefixes"),
         ("text", {"checksum": "abc"}, "checksum"),
-        ("table", {"file": ""}, "file"),
-        ("table", {"file": "x.csv", "held_out": 0.5}, "held_out"),
-        ("clutrr", {"source": "clutrr.csv"}, "source"),
-        ("clutrr", {"source": "hub", "brief": True}, "brief"),
-        ("clutrr", {"longest_train": 11}, "longest_train"),
-        ("clutrr", {"text": {"tokeniser": "bytes"}}, "text.'tokeniser'"),
     ],
 )
 def test_bad_parameters_are_named(name, params, field):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from entp_lab.configs import RunConfig
+from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run
-from entp_lab.training_runs import train_run
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Text, generator_for
 from entp_lib.validation import ConfigError
@@ -91,7 +91,7 @@ def run_config(task: Text, architecture="decoder", seed=0, **schedule) -> RunCon
 def test_what_cannot_be_trained_on_is_refused_before_training(text, params, field):
     config = run_config(text(**params))
     with pytest.raises(ConfigError, match=field):
-        train_run(config, on_step=lambda _: pytest.fail("it trained"))
+        train_run(config, checkpoint=Checkpoint(on_step=lambda _: pytest.fail("it trained")))
 
 
 def test_records_name_their_text_and_score_every_position(text, store):

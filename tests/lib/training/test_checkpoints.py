@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_up import train_until
 
 from entp_lab import weights as weights_module
 from entp_lab.configs import config_id
-from entp_lab.loading import weights_of
-from entp_lab.runs import run
-from entp_lab.sweeps import SweepError, sweep
-from entp_lab.training_runs import train_run
-from entp_lab.weights import save_weights, trained_model
+from entp_lab.resume import Checkpoint, train_run
+from entp_lab.runs import SweepError, run, sweep
+from entp_lab.weights import save_weights, trained_model, weights_of
 from entp_lib.checkpoint import DamagedFileError, load_checkpoint, read_tensors, save_tensors
 from entp_lib.config import canonical_json, to_dict
 from entp_lib.model import build_model
@@ -39,7 +38,7 @@ EXTRA = ("processes", "token_forwards", "wall_seconds", "cpu_seconds")
 @pytest.fixture
 def checkpoint(config, tmp_path):
     """The checkpoint of a run's end."""
-    train_run(config, checkpoint=tmp_path / "run.safetensors")
+    train_run(config, checkpoint=Checkpoint(tmp_path / "run.safetensors"))
     return tmp_path / "run.safetensors"
 
 
@@ -211,7 +210,7 @@ def continued(config, record, **changes):
 
 def unfinished(config, start):
     """The model as it is before the first step."""
-    return train_run(config, start=start, stop=lambda: True).model
+    return train_until(config, 0, start=lambda: start)[1].model
 
 
 def test_a_run_starts_from_the_weights_of_another(small_run, store):
@@ -231,10 +230,9 @@ def test_a_run_starts_from_the_weights_of_another(small_run, store):
 def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
     record = run(small_run("entp"), 1, store=store)
     config, path = continued(small_run("entp"), record), weights_of(store, f"test/{record.id}")
-    whole, checkpoint, made = train_run(config, start=path), tmp_path / "cut.safetensors", []
-    part = train_run(config, start=path, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == 5)
-    assert not part.complete and part.state.step == 5
-    rest = train_run(config, checkpoint=checkpoint)  # the weights it started from are no longer needed
+    whole, checkpoint = train_run(config, start=lambda: path), tmp_path / "cut.safetensors"
+    assert train_until(config, 5, checkpoint, start=lambda: path)[0] is None
+    rest = train_run(config, checkpoint=Checkpoint(checkpoint))  # the weights it started from are no longer needed
     assert rest.metrics == whole.metrics
     for p, q in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
         assert torch.equal(p, q)

@@ -11,8 +11,8 @@ import torch
 
 from entp_lab import paths
 from entp_lab.configs import config_id
+from entp_lab.resume import train_run
 from entp_lab.store import Store
-from entp_lab.training_runs import train_run
 from entp_lib.config import to_dict
 from entp_lib.model import build_model
 from entp_lib.tasks import build_task, generator_for
@@ -32,13 +32,13 @@ from entp_lib import training as loop
 
 job, configs = sys.argv[1], [config_from(config) for config in json.loads(sys.argv[2])]
 store = Store(sys.argv[3], read_only=False)
-team = ranks.join()
+team = ranks.joined()
 if job == "gradients":
     for config in configs:
         task, model = build_task(config.task, config.task_params), build_model(config.model, 1)
         batch = task.batch(generator_for("cpu", "ranks"), 5)
-        loss = loop.accumulate_gradients(model, task, team.own(batch), len(batch.targets_N), "fp32")
-        loss = team.add_up(model, loss)
+        loss = loop.accumulate_gradients(model, task, team.on_batch(batch), len(batch.targets_N), "fp32")
+        loss = team.before_update(model, loss)
         if team.rank == 0:
             found = [loss, *(p.grad for p in model.parameters())]
             torch.save(found, f"{sys.argv[3]}/{config.model.architecture}.pt")

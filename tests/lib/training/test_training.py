@@ -5,9 +5,10 @@ import math
 
 import pytest
 import torch
+from made_up import train_until
 
 from entp_lab.configs import RunConfig
-from entp_lab.training_runs import train_run
+from entp_lab.resume import Checkpoint, train_run
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.model import build_model
@@ -30,12 +31,6 @@ def without_times(curves):
     return {name: values for name, values in curves.items() if name != "seconds"}
 
 
-def cut_after(config, checkpoint, steps):
-    """Train for so many steps and no more, from the checkpoint if there is one."""
-    made = []
-    return train_run(config, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == steps)
-
-
 def test_schedule_at_its_corners():
     schedule = TrainConfig(steps=200, max_lr=1.0, min_lr=0.1, warmup_steps=10, decay_steps=110)
     rates = {step: learning_rate(step, schedule) for step in (1, 5, 10, 60, 110, 200)}
@@ -51,7 +46,7 @@ def test_schedule_at_its_corners():
 def test_initial_weights_depend_on_the_model_seed_alone(small_run):
     base = small_run(seed=1)
     config = dataclasses.replace(small_run("entp", seed=1), data_seed=5)
-    models = [train_run(c, stop=lambda: True).model for c in (base, config, small_run("entp", seed=2))]
+    models = [train_until(c, 0)[1].model for c in (base, config, small_run("entp", seed=2))]
     ours, twin, other = ([p for p in m.parameters() if p.dim() > 1] for m in models)
     assert all(torch.equal(p, q) for p, q in zip(ours, twin, strict=True))
     assert not any(torch.equal(p, q) for p, q in zip(ours, other, strict=True))
@@ -109,13 +104,13 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
     whole = train_run(config)
     checkpoint, cuts = tmp_path / "run.safetensors", 0
     while True:
-        part = cut_after(config, checkpoint, cut)
-        if part.complete:
+        part, state = train_until(config, cut, checkpoint)
+        if part is not None:
             break
         cuts += 1
-        assert part.metrics == {} and part.state.step == cut * cuts
+        assert state.step == cut * cuts
     assert cuts == (config.train.steps - 1) // cut
-    assert part.costs.token_forwards == whole.costs.token_forwards and part.complete and whole.complete
+    assert part.costs["token_forwards"] == whole.costs["token_forwards"]
     assert without_times(part.state.curves) == without_times(whole.state.curves)
     assert part.metrics == whole.metrics
     for (name, p), q in zip(part.model.named_parameters(), whole.model.parameters(), strict=True):
@@ -158,7 +153,7 @@ def test_patience_ends_a_run_that_no_longer_improves(small_run):
     """After the wait has begun anew twice."""
     config = small_run(seed=8, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
     outcome = train_run(config)
-    assert outcome.complete and outcome.state.step < 80 and outcome.metrics
+    assert outcome.state.step < 80 and outcome.metrics
     losses = outcome.state.curves["train_loss"]
     assert min(losses[-2:]) >= min(losses[:-2])
     lasting = train_run(dataclasses.replace(config, train=dataclasses.replace(config.train, patience=0))).state
@@ -174,11 +169,11 @@ def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
     config, checkpoint = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2), tmp_path / "run"
     whole = train_run(config)
     if cut is None:
-        train_run(config, checkpoint=checkpoint)
+        train_run(config, checkpoint=Checkpoint(checkpoint))
     else:
-        cut_after(config, checkpoint, cut)
-    resumed = train_run(config, checkpoint=checkpoint)
-    assert resumed.complete and resumed.state.step == whole.state.step and resumed.metrics == whole.metrics
+        train_until(config, cut, checkpoint)
+    resumed = train_run(config, checkpoint=Checkpoint(checkpoint))
+    assert resumed.state.step == whole.state.step and resumed.metrics == whole.metrics
     assert without_times(resumed.state.curves) == without_times(whole.state.curves)
 
 

@@ -16,7 +16,7 @@ from entp_lab.statistics import mcnemar
 from entp_lab.store import Store
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.data.tokenizers import Bytes
-from entp_lib.tasks import clutrr
+from entp_papers.entp.downstream import clutrr
 from entp_papers.entp.downstream import experiment as downstream
 from entp_papers.entp.downstream import pronouns as module
 from entp_papers.entp.downstream.pronouns import Item

@@ -13,10 +13,9 @@ from entp_lab.frames import mean_table, paired, select, summary
 from entp_lab.measurements import Measurement
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import planned
-from entp_lab.registry import EXPERIMENTS, STUDIES
+from entp_lab.registry import EXPERIMENTS, STUDIES, build_task
+from entp_lab.runs import sweep
 from entp_lab.store import Record
-from entp_lab.sweeps import sweep
-from entp_lib.tasks import build_task
 from entp_lib.training import check_fit
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3, deciding, match3, pilot_runs

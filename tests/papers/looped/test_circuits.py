@@ -1,4 +1,6 @@
-"""Layers: equation (1) against its transcription, restricted attention, the sparse form. Circuits: ``test_studies``."""
+"""Layers: equation (1) against its transcription, restricted attention, the sparse form. Circuits:
+``test_studies``.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +25,8 @@ def random_stack():
     g = torch.Generator().manual_seed(0)
     made = []
     for i in range(3):
-        attention, ff = Attention(7, 2, 3, 4).double(), FeedForward(7, 5).double()
+        attention = Attention(7, 2, 3, 4).double()
+        ff = FeedForward(7, 5).double()
         for p in (*attention.parameters(), *ff.parameters()):
             p.data = torch.randn(p.shape, generator=g, dtype=torch.float64) / 3
         attention.temperature_H = torch.tensor([1.0, 0.5 + i], dtype=torch.float64)
@@ -33,7 +36,8 @@ def random_stack():
 
 def test_a_stack_equals_its_transcription_and_its_sparse_form():
     stack = random_stack()
-    y, apply = stack(X), transcribe(stack)
+    y = stack(X)
+    apply = transcribe(stack)
     for b in range(2):
         np.testing.assert_allclose(apply(X[b].numpy().T).T, y[b].numpy(), rtol=0, atol=1e-12)
     torch.testing.assert_close(stack.sparse()(X), y, rtol=0, atol=1e-12)
@@ -45,12 +49,15 @@ def test_restricted_attention_sees_itself_and_the_scratchpad():
     q, k = attention.queries_and_keys(X)
     s = q @ k.transpose(-1, -2) * attention.temperature_H.view(-1, 1, 1)
     seen = torch.eye(6, dtype=torch.bool)
-    seen[0], seen[:, 0] = True, True
+    seen[0] = True
+    seen[:, 0] = True
     weights = s.masked_fill(~seen, -torch.inf).softmax(-1)
     v = attention.value(X).view(2, 6, 2, -1).transpose(1, 2)
     expected = X + attention.out((weights @ v).transpose(1, 2).reshape(2, 6, -1))
     torch.testing.assert_close(attention(X, "restricted"), expected, rtol=0, atol=1e-12)
-    with pytest.raises(ConfigError, match="pattern"):  # no other pattern is taken for full attention
+    with pytest.raises(
+        ConfigError, match="pattern"
+    ):  # no other pattern is taken for full attention
         attention(X, "restrictd")
 
 
@@ -69,8 +76,11 @@ def test_a_sparse_feed_forward_is_the_same_function(alone):
 
 
 def test_errors_below_a_quarter_are_corrected_and_larger_ones_are_not():
-    plan, inward = LayerPlan("correct"), {-1.0: 1, 0.0: 1, 1.0: -1}
+    plan = LayerPlan("correct")
+    inward = {-1.0: 1, 0.0: 1, 1.0: -1}
     circuits.correct_errors(plan, [0])
     for level, sign in inward.items():
-        near, far = plan.on(torch.tensor([[level + sign * 0.249], [level + sign * 0.26]]), dtype=torch.float32)[:, 0]
+        near, far = plan.on(
+            torch.tensor([[level + sign * 0.249], [level + sign * 0.26]]), dtype=torch.float32
+        )[:, 0]
         assert abs(near - level) < 1e-6 and abs(far - level) > 0.01

@@ -1,4 +1,6 @@
-"""Function blocks: contract and size; their errors are in ``test_studies``. FLEQ: machine and programs."""
+"""Function blocks: contract and size; their errors are in ``test_studies``. FLEQ: machine and
+programs.
+"""
 
 import pytest
 import torch
@@ -9,14 +11,22 @@ from entp_papers.looped.block_studies import FILLING, MAKERS, BlockStack, violat
 from entp_papers.looped.fleq_programs import encode, fleq, interpret, random_fleq, run
 
 LINEAR = algorithms.linear_functions()
-TOLERANCES = {"A^T": 1e-8, "A^T B": 1e-4, "B^T A": 1e-4, "A^T A": 1e-4, "B^T B": 1e-4, "A^T B, two heads": 1e-7}
+TOLERANCES = {
+    "A^T": 1e-8,
+    "A^T B": 1e-4,
+    "B^T A": 1e-4,
+    "A^T A": 1e-4,
+    "B^T B": 1e-4,
+    "A^T B, two heads": 1e-7,
+}
 HEADS = {"A^T B, two heads": 2, "σ(A)": 3, "√A": 51}
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_blocks_keep_their_contract(name, d=3):
     tolerance = TOLERANCES.get(name, 1e-9)
-    found, block = violations(MAKERS[name], d), BlockStack(MAKERS[name], d).block
+    found = violations(MAKERS[name], d)
+    block = BlockStack(MAKERS[name], d).block
     assert found.pop("error") < tolerance
     assert found.pop("previous") < max(1e-9, 3 * tolerance / 100)
     assert (found.pop("padding") < 10 * tolerance) != (name in FILLING)
@@ -26,23 +36,32 @@ def test_blocks_keep_their_contract(name, d=3):
 
 @pytest.mark.parametrize(
     ("functions", "layers", "heads"),
-    [(LINEAR, 13, 4), (algorithms.calculator_functions(10), 11, 26), (algorithms.learning_functions(), 13, 8)],
+    [
+        (LINEAR, 13, 4),
+        (algorithms.calculator_functions(10), 11, 26),
+        (algorithms.learning_functions(), 13, 8),
+    ],
 )
 def test_layers_are_nine_and_those_of_the_deepest_block(functions, layers, heads):
     machine = fleq("", 3, {}, functions).machine()
-    assert machine.size()["layers"] == 9 + max(len(block.plans) for block in machine.blocks) == layers
+    assert (
+        machine.size()["layers"] == 9 + max(len(block.plans) for block in machine.blocks) == layers
+    )
     assert machine.size()["heads"] == heads
 
 
 def test_weights_run_any_program_of_their_shape_and_smaller_ones():
-    one, other = random_fleq(2, 8, 0, LINEAR), random_fleq(2, 8, 1, LINEAR)
+    one = random_fleq(2, 8, 0, LINEAR)
+    other = random_fleq(2, 8, 1, LINEAR)
     machine = one.machine()
     assert other.shape == one.shape and machine.weights_hash() == other.machine().weights_hash()
     small = fleq("y = add(y, one)", 2, {"y": 1.0}, LINEAR)
-    thin, x = machine.sparse(), encode(machine, [small, one, other])
+    thin = machine.sparse()
+    x = encode(machine, [small, one, other])
     y = x
     for _ in range(6):
-        x, y = machine(x), thin(y)
+        x = machine(x)
+        y = thin(y)
     assert float(machine.memory(x)[0, 3, 0, 0]) == 2.0
     torch.testing.assert_close(x, y, rtol=0, atol=1e-9)  # the sparse form is the same function
 
@@ -57,7 +76,11 @@ def test_a_program_that_does_not_halt_is_an_error(monkeypatch):
 
 @pytest.mark.parametrize(
     ("line", "what"),
-    [("y = ad(y, one)", "function = 'ad'"), ("y = add(z, one)", "item = 'z'"), ("if y <= 0 goto on", "label = 'on'")],
+    [
+        ("y = ad(y, one)", "function = 'ad'"),
+        ("y = add(z, one)", "item = 'z'"),
+        ("if y <= 0 goto on", "label = 'on'"),
+    ],
 )
 def test_unknown_names_are_refused(line, what):
     with pytest.raises(ConfigError, match=f"{what}: must be one of"):

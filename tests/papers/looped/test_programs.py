@@ -1,4 +1,6 @@
-"""The assembler and its errors, and programs: right by the interpreter for many inputs, on the machine for a few."""
+"""The assembler and its errors, and programs: right by the interpreter for many inputs, on the
+machine for a few.
+"""
 
 import math
 
@@ -13,7 +15,14 @@ from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
 from entp_papers.looped import programs as library
 from entp_papers.looped.assembler import assemble
-from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, arithmetic, compile_counters, random_programs
+from entp_papers.looped.programs import (
+    COLLATZ,
+    DOUBLE,
+    THIRD,
+    arithmetic,
+    compile_counters,
+    random_programs,
+)
 from entp_papers.looped.running import compare, interpret, masked_run, run
 from entp_papers.looped.subleq import Shape, SubleqMachine
 
@@ -54,7 +63,10 @@ def test_lists_numbers_and_labels():
 
 
 test_mistakes_are_named = named(
-    (lambda: assemble("cell a\nsubleq a a lop\nloop: halt"), "line 2: .*'lop'; did you mean 'loop'"),
+    (
+        lambda: assemble("cell a\nsubleq a a lop\nloop: halt"),
+        "line 2: .*'lop'; did you mean 'loop'",
+    ),
     (lambda: assemble("celll a = 1"), "line 1: unknown command 'celll'; did you mean 'cell'"),
     (lambda: assemble("loop: cell a = 1"), "line 1: 'cell' behind a label"),
     (lambda: assemble("cell a[2]\nsubleq a[2] a[0]"), r"line 2: a\[2\] is out of range"),
@@ -73,7 +85,8 @@ test_mistakes_are_named = named(
 )
 
 
-small, positive = st.integers(0, 30), st.integers(1, 30)
+small = st.integers(0, 30)
+positive = st.integers(1, 30)
 lists = st.lists(st.integers(-50, 50), min_size=1, max_size=6)
 
 
@@ -99,7 +112,9 @@ def test_lists(values, key):
     assert final(library.reverse(values), *cells) == values[::-1]
     assert final(library.sort(values), *cells) == sorted(values)
     for scored in (key, values[-1]):
-        assert final(library.search(values, scored), "place") == [values.index(scored) if scored in values else -1]
+        assert final(library.search(values, scored), "place") == [
+            values.index(scored) if scored in values else -1
+        ]
 
 
 @settings(max_examples=12)
@@ -123,10 +138,13 @@ def test_a_program_that_does_not_halt_says_where_it_is():
     program = assemble("cell a = 5\nloop: subleq #1 a loop\ngoto loop")
     with pytest.raises(ConfigError, match="7 steps: at line 1 of 0 to 2, with a = 1") as caught:
         run(program, steps=7)
-    assert caught.value._render_traceback_() == [f"ConfigError: {caught.value}"]  # in a notebook, one line
+    assert caught.value._render_traceback_() == [
+        f"ConfigError: {caught.value}"
+    ]  # in a notebook, one line
 
 
-# The machine against the interpreter, bit for bit; Lemma 4 on its size; the machine under a causal mask.
+# The machine against the interpreter, bit for bit; Lemma 4 on its size; the machine under a causal
+# mask.
 
 
 @pytest.mark.parametrize(
@@ -166,7 +184,9 @@ MASKED = SubleqMachine(Shape(6, 6, 6))
     ],
 )
 def test_a_causal_mask_stops_the_machine(pattern, place, fetched, computed, changes):
-    """Scratchpad first: no command is fetched. Last: the difference is computed, and never written."""
+    """Scratchpad first: no command is fetched. Last: the difference is computed, and never
+    written.
+    """
     found = masked_run(MASKED, random_programs(MASKED.shape, 12), 8, pattern, place)
     assert found["fetched"] == fetched and (found["changed"] > 0) == changes
     assert computed is None or found["computed"] == computed

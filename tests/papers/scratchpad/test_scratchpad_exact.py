@@ -1,4 +1,6 @@
-"""Two ways of training give a decoder one loss and one gradient, ways of writing one text; and what may be kept."""
+"""Two ways of training give a decoder one loss and one gradient, ways of writing one text; and what
+may be kept.
+"""
 
 import itertools
 
@@ -55,17 +57,23 @@ def test_without_an_ingredient_they_differ(missing):
 
 
 def test_entp_sees_states_from_the_question_in_chunks_and_not_in_duplicates():
-    """The question has one mask for all groups, so that full attention and duplicated states do not go together."""
+    """The question has one mask for all groups, so that full attention and duplicated states do not
+    go together.
+    """
     assert differences(random_model("entp", "learned", 0), texts(0, (3,)))["loss"] > 1e-3
 
 
 def test_chunks_as_printed_are_another_training():
-    """Qs[1] and Q#s[i]#s[i+1]#: a # behind the question moves what states read; the first state's is never learned."""
+    """Qs[1] and Q#s[i]#s[i+1]#: a # behind the question moves what states read; the first state's
+    is never learned.
+    """
     (example,) = texts(0, (3,))
-    memory, segments = memory_of(example.question), segments_of(example)
+    memory = memory_of(example.question)
+    segments = segments_of(example)
     printed = [plain_row(memory, segments[0][:-1])]
     printed += [plain_row((*memory, DELIMITER, *a), b) for a, b in itertools.pairwise(segments)]
-    model, meant = random_model("decoder", "learned", 0), chunks(example)
+    model = random_model("decoder", "learned", 0)
+    meant = chunks(example)
     losses = [loss_and_gradients(model, batch_of(rows))[0] for rows in (printed, meant)]
     counted = [sum(sum(row.counted) for row in rows) for rows in (printed, meant)]
     assert counted[0] == counted[1] - 1 and abs(losses[0] - losses[1]) > 1e-3
@@ -76,7 +84,12 @@ def test_chunks_as_printed_are_another_training():
     [
         ("decoder", "learned", 3, 3),
         ("ENTP", "learned", 1, 1),
-        ("inductive decoder", "learned", 3, 0),  # a state that has ended moves: not even one layer stays
+        (
+            "inductive decoder",
+            "learned",
+            3,
+            0,
+        ),  # a state that has ended moves: not even one layer stays
         ("inductive decoder", "rotary", 3, 0),
         ("inductive decoder", "alibi", 3, 1),  # keys have no position
         ("inductive decoder", "none", 3, 1),
@@ -84,7 +97,9 @@ def test_chunks_as_printed_are_another_training():
     ],
 )
 def test_layers_that_keep_their_keys_and_values(kind, scheme, kept, present):
-    """A decoder keeps all, ENTP the first; an inductive decoder all within a state, little of one that has ended."""
+    """A decoder keeps all, ENTP the first; an inductive decoder all within a state, little of one
+    that has ended.
+    """
     architecture, inductive, _ = KINDS[kind]
     example = Example((5, 6), ((3, 4), (7, 8, 3), (4, 4), (6,)))
     rows = changes(random_model(architecture, scheme, 1, n_layers=3), example, inductive)

@@ -1,4 +1,6 @@
-"""Every exact way of reading gives the logits of the definition; the naive cache does not; tokens are counted."""
+"""Every exact way of reading gives the logits of the definition; the naive cache does not; tokens
+are counted.
+"""
 
 import pytest
 import torch
@@ -20,12 +22,23 @@ from entp_papers.scratchpad.format import (
     segments_of,
     text_of,
 )
-from entp_papers.scratchpad.generation import ENDED, EXACT_WAYS, READERS, TOO_LONG, TOO_MANY, write, write_many
+from entp_papers.scratchpad.generation import (
+    ENDED,
+    EXACT_WAYS,
+    READERS,
+    TOO_LONG,
+    TOO_MANY,
+    write,
+    write_many,
+)
 
 
 def read(way, model, example):
-    """Logits before every token of the scratchpad (T, V), and the tokens that were read for them."""
-    reader, found = READERS[way](model, example.question), []
+    """Logits before every token of the scratchpad (T, V), and the tokens that were read for
+    them.
+    """
+    reader = READERS[way](model, example.question)
+    found = []
     for token in sum(segments_of(example), ()):
         found.append(reader.logits())
         reader.append(token)
@@ -33,7 +46,7 @@ def read(way, model, example):
 
 
 def apart(way, other, model, example):
-    """The largest difference of logits by token (T,)."""
+    """Compare logits by token (T,)."""
     return (read(way, model, example)[0] - read(other, model, example)[0]).abs().amax(1)
 
 
@@ -60,7 +73,9 @@ def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
     lengths = [len(s) for s in segments_of(example)]
     assert apart_T[: sum(lengths[:2])].max() < 1e-9
     assert apart_T[sum(lengths[:2]) :].max() > 1e-3
-    if scheme == "none":  # where keys depend on the token alone, the naive cache errs right after # alone
+    if (
+        scheme == "none"
+    ):  # where keys depend on the token alone, the naive cache errs right after # alone
         apart_T = apart("naive", "trimmed", random_model("decoder", "none", 5, n_layers=1), example)
         starts = {sum(lengths[:n]) for n in range(2, len(lengths))}
         assert apart_T[[t for t in range(len(apart_T)) if t not in starts]].max() < 1e-9
@@ -72,7 +87,9 @@ def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
 )
 def test_many_are_written_as_one_by_one(architecture, inductive, way):
     model = random_model(architecture, "learned", 2)
-    questions = [random_example(torch.Generator().manual_seed(seed), 1).question for seed in range(6)]
+    questions = [
+        random_example(torch.Generator().manual_seed(seed), 1).question for seed in range(6)
+    ]
     together = write_many(model, questions, inductive, (4, 3))
     for question, found in zip(questions, together, strict=True):
         alone = write(model, question, way, (4, 3))
@@ -95,7 +112,10 @@ def test_writing_stops():
 
 def test_given_states_are_read_before_anything_is_written():
     model = random_model("decoder", "learned", 4)
-    ways = [write(model, (), way, (4, 3), given=[(3, 4)]) for way in ("trimmed", "recomputed", "doubled")]
+    ways = [
+        write(model, (), way, (4, 3), given=[(3, 4)])
+        for way in ("trimmed", "recomputed", "doubled")
+    ]
     assert all(found.states[0] == (3, 4) and found.states == ways[0].states for found in ways)
     together = write_many(model, [()], True, (4, 3), given=[[(3, 4)]])
     assert together[0].states == ways[0].states
@@ -116,7 +136,11 @@ def test_a_worked_example():
     assert row.positions == (0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7)
     assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
     rows = chunks(example)
-    assert [row.tokens for row in rows] == [(7, 8, 0, 3, 1), (7, 8, 0, 3, 1, 4, 5, 1), (7, 8, 0, 4, 5, 1, 6, 2)]
+    assert [row.tokens for row in rows] == [
+        (7, 8, 0, 3, 1),
+        (7, 8, 0, 3, 1, 4, 5, 1),
+        (7, 8, 0, 4, 5, 1, 6, 2),
+    ]
     assert [sum(row.counted) for row in rows] == [2, 3, 2]
 
 
@@ -124,7 +148,8 @@ def test_a_worked_example():
 @given(example=examples)
 def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(example):
     """A counted token reads the same tokens at the same positions in both methods."""
-    memory, text = memory_of(example.question), text_of(example)
+    memory = memory_of(example.question)
+    text = text_of(example)
 
     def contexts(row):
         mask = group_mask(torch.tensor([row.groups]))[0]
@@ -140,7 +165,10 @@ def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(ex
 
 
 def test_filler_is_seen_by_nobody_and_never_counted():
-    rows = [duplicate_states(Example((3,), ((4,),))), duplicate_states(Example((3, 5), ((4,), (6, 7))))]
+    rows = [
+        duplicate_states(Example((3,), ((4,),))),
+        duplicate_states(Example((3, 5), ((4,), (6, 7)))),
+    ]
     batch = batch_of(rows, length=12)
     real = len(rows[0].tokens) - 1
     assert not batch.scored_BT[0, real:].any() and not batch.mask_BTT[0, :real, real:].any()
@@ -149,9 +177,23 @@ def test_filler_is_seen_by_nobody_and_never_counted():
 def test_a_given_state_is_read_and_never_learned():
     example = Example((), ((3,), (4, 5), (6,)), given=1)
     row = duplicate_states(example)
-    assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2) and row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
+    assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2) and row.positions == (
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        1,
+        2,
+        3,
+        4,
+        5,
+    )
     assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
-    assert [sum(r.counted) for r in chunks(example)] == [3, 2] and sum(ordinary(example).counted) == 5
+    assert [sum(r.counted) for r in chunks(example)] == [3, 2] and sum(
+        ordinary(example).counted
+    ) == 5
 
 
 test_mistakes_are_named = named(

@@ -1,4 +1,6 @@
-"""Tasks: worked examples in the published formats, answers against plain computation, induction from the last state."""
+"""Tasks: worked examples in the published formats, answers against plain computation, induction
+from the last state.
+"""
 
 import itertools
 
@@ -11,7 +13,13 @@ from mistakes import named
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import build_model
 from entp_papers.scratchpad.format import Example, chunks, duplicate_states, text_of
-from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
+from entp_papers.scratchpad.problems import (
+    PROBLEMS,
+    ShiftAddition,
+    SpacedAddition,
+    SpacedParity,
+    TwoCycles,
+)
 from entp_papers.scratchpad.training import (
     ScratchpadConfig,
     compare_ways,
@@ -37,7 +45,12 @@ CYCLES = [s for a, b in ("13", "24", "31", "42") for s in (f"v{a}", ">", f"v{b}"
     [
         (SpacedParity(slots=8), "__1_01__=", (), "[02]1,1#[04]0,1#[05]1,0#[08]_,0"),
         (SpacedAddition(most_digits=2), "_7+_5=$xyz", (), "[01]7[04]5c1r2$xy#[-1]_[02]_c0r12$x"),
-        (SpacedAddition(most_digits=2), "19+81=$xyz", (), "[01]9[04]1c1r0$xy#[00]1[03]8c1r00$x#[-1]_[02]_c0r100$"),
+        (
+            SpacedAddition(most_digits=2),
+            "19+81=$xyz",
+            (),
+            "[01]9[04]1c1r0$xy#[00]1[03]8c1r00$x#[-1]_[02]_c0r100$",
+        ),
         (ShiftAddition(most_digits=2), "", ("a$7+c$5=$xy|0",), "a$7+c$5=$xy|0#7a$+5c$=2$x|1#12$x"),
         (TwoCycles(names=9), [*CYCLES, "v3", "?", "v4", ";"], (), "v3#v1#v3;0"),
         (TwoCycles(names=9), [*CYCLES, "v2", "?", "v4", ";"], (), "v2#v4;1"),
@@ -58,7 +71,10 @@ def test_the_last_state_has_the_answer_and_states_follow_from_the_one_before(nam
     for before, after in itertools.pairwise(example.states):
         assert problem.encode(problem.next_state(question, problem.decode(before))) == after
     row = duplicate_states(example)
-    assert sum(row.counted) == sum(map(len, example.states[example.given :])) + len(example.states) - example.given
+    assert (
+        sum(row.counted)
+        == sum(map(len, example.states[example.given :])) + len(example.states) - example.given
+    )
     assert len(chunks(example)) == len(example.states) - example.given
 
 
@@ -66,7 +82,8 @@ def test_the_last_state_has_the_answer_and_states_follow_from_the_one_before(nam
 @given(size=st.integers(1, 4), seed=st.integers(0, 10_000))
 def test_both_additions_know_the_sum(size, seed):
     """Read from what stands in the texts, by another way than the solver."""
-    spaced, shift = SMALL["spaced_addition"], SMALL["shift_addition"]
+    spaced = SMALL["spaced_addition"]
+    shift = SMALL["shift_addition"]
     one, two = (p.example(size, np.random.default_rng(seed)) for p in (spaced, shift))
     text = "".join(spaced.decode(one.question)).split("=")[0]
     assert eval(text.replace("_", "")) == int("".join(spaced.decode(one.answer)))
@@ -114,7 +131,11 @@ def test_nonsense_is_wrong_and_no_error(name, state):
     """But for a label that is right by chance."""
     problem = SMALL[name]
     example = problem.example(3, np.random.default_rng(0))
-    assert tuple(state) == example.states[-1] or not problem.is_right(example, [tuple(state)]) or name == "two_cycles"
+    assert (
+        tuple(state) == example.states[-1]
+        or not problem.is_right(example, [tuple(state)])
+        or name == "two_cycles"
+    )
 
 
 # Training on scratchpads: every arm runs, is scored as it should be, and a tiny task is learned.
@@ -136,24 +157,44 @@ def test_a_study_gives_the_same_twice():
     setting = dict(TINY, scratchpad="inductive", architecture="decoder")
     metrics, curves = training_study(setting, STEPS, 3, 2, 0)
     assert training_study(setting, STEPS, 3, 2, 0) == (metrics, curves)
-    assert curves["size"] == [2, 3] and len(curves["train_loss"]) == 3 and len(curves["error_by_state"]) == 4
-    assert all(0 <= x <= 1 for name in ("answers_right", "texts_right", "state_error") for x in curves[name])
+    assert (
+        curves["size"] == [2, 3]
+        and len(curves["train_loss"]) == 3
+        and len(curves["error_by_state"]) == 4
+    )
+    assert all(
+        0 <= x <= 1
+        for name in ("answers_right", "texts_right", "state_error")
+        for x in curves[name]
+    )
     assert metrics["ways"]["largest_difference"] < 1e-9 and metrics["ways"]["differing_texts"] == 0
 
 
 def test_whole_texts_of_trained_sizes_fit_the_context():
-    """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
-    setting = ScratchpadConfig("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)
+    """Reading with a mask takes the whole text, which is longer than any chunk that the model was
+    trained on.
+    """
+    setting = ScratchpadConfig(
+        "shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16
+    )
     examples = setting.draw(3, [4], "compare", 0)
-    assert max(len(text_of(e)) for e in examples) > max(len(r.tokens) for e in examples for r in chunks(e))
-    model = build_model(ModelConfig("decoder", 2, 2, 16, len(setting.task.vocabulary), setting.context()), 0).eval()
+    assert max(len(text_of(e)) for e in examples) > max(
+        len(r.tokens) for e in examples for r in chunks(e)
+    )
+    model = build_model(
+        ModelConfig("decoder", 2, 2, 16, len(setting.task.vocabulary), setting.context()), 0
+    ).eval()
     assert compare_ways(model, examples)["largest_difference"] < 1e-9
 
 
 def test_a_state_is_learned_and_scored():
     """One bit in one slot, copied to two states."""
-    setting = ScratchpadConfig("parity", dict(slots=1), "inductive", "decoder", (1,), (1,), 2, 2, 32)
-    schedule = TrainConfig(steps=100, batch_size=24, max_lr=1e-2, min_lr=1e-3, warmup_steps=10, weight_decay=0.0)
+    setting = ScratchpadConfig(
+        "parity", dict(slots=1), "inductive", "decoder", (1,), (1,), 2, 2, 32
+    )
+    schedule = TrainConfig(
+        steps=100, batch_size=24, max_lr=1e-2, min_lr=1e-3, warmup_steps=10, weight_decay=0.0
+    )
     model, losses = train_on(setting, schedule, 0)
     examples = setting.draw(20, [1], "test", 1)
     assert losses[-1] < 0.1 * losses[0]

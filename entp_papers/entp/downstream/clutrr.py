@@ -26,15 +26,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from entp_lab.tables import read_table
 from entp_lib.config import canonical_json
 from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import library
 from entp_lib.data.tokenizers import Tokenizer, restore
-from entp_lib.files import read_table
-from entp_lib.tasks import kinship
 from entp_lib.tasks.base import PARTS, Batch, FixedData, generator_for
 from entp_lib.tasks.text import Text
 from entp_lib.validation import ConfigError, check_intervals, check_types, from_dict, require
+from entp_papers.entp.downstream import kinship
 
 RELATIONS = tuple(label for label in kinship.LABELS if "-in-law" not in label)  # GPT-2 writes in-laws in several tokens
 COLUMNS = ("story", "query", "target_text", "task_name")

@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from entp_lab.tables import read_json_lines, read_table
 from entp_lib import files
-from entp_lib.files import read_json_lines, read_table, read_text, remove_stale
+from entp_lib.files import read_text, remove_stale
 from entp_lib.validation import ConfigError
 
 TABLE = "id,value\na,1\nb,2\n"

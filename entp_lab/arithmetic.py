@@ -8,8 +8,8 @@ process that starts with these is held to AVX2, as one is that computes a record
 import contextlib
 import os
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+
+from entp_lib.kernels.processor import processor_flags
 
 AVX2, NATIVE = "AVX2", "native"
 # What ATen, oneDNN, MKL and NumPy's OpenBLAS read.
@@ -19,16 +19,6 @@ VARIABLES = {
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "OPENBLAS_CORETYPE": "Haswell",
 }
-
-
-@cache
-def processor_flags() -> frozenset[str]:
-    """Instruction sets of this processor by Linux's names; none where the system does not say."""
-    try:
-        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
-    except (OSError, StopIteration):
-        return frozenset()
-    return frozenset(flags.split())
 
 
 def has_avx2() -> bool:
@@ -42,13 +32,6 @@ def in_force() -> str:
 
     held = all(os.environ.get(name) == value for name, value in VARIABLES.items())
     return AVX2 if held and torch.backends.cpu.get_cpu_capability() == AVX2 else NATIVE
-
-
-def multiplies_bf16() -> bool:
-    """Whether matrix products of bf16 run in bf16: the processor has the instructions, and oneDNN may use them."""
-    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
-    limited = not any(name in allowed for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
-    return not limited and bool({"avx512_bf16", "amx_bf16"} & processor_flags())
 
 
 def environment_for(name: str) -> dict[str, str]:

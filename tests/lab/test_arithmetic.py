@@ -7,14 +7,15 @@ import sys
 
 import pytest
 
+from entp_lab import arithmetic
 from entp_lab.provenance import arithmetic_of
 from entp_lab.runs import run
 from entp_lab.verify import verify
-from entp_lib import arithmetic
+from entp_lib.kernels import processor
 
 needs_avx2 = pytest.mark.skipif(not arithmetic.has_avx2(), reason="no AVX2 here")
-ASK = "import entp_lib.arithmetic as a, torch; print(a.in_force(), torch.backends.cpu.get_cpu_capability())"
-LATE = f"import os, torch, entp_lib.arithmetic as a; torch.ones(9).exp().sum(); os.environ |= a.VARIABLES; {ASK}"
+ASK = "import entp_lab.arithmetic as a, torch; print(a.in_force(), torch.backends.cpu.get_cpu_capability())"
+LATE = f"import os, torch, entp_lab.arithmetic as a; torch.ones(9).exp().sum(); os.environ |= a.VARIABLES; {ASK}"
 
 
 def told(code=ASK, environment=None):
@@ -22,7 +23,7 @@ def told(code=ASK, environment=None):
     return found.stdout.split()
 
 
-@pytest.mark.parametrize("modules", ["entp_lib", "entp_lab.sweeps", "torch entp_lib", "entp_lab.registry torch"])
+@pytest.mark.parametrize("modules", ["entp_lib", "entp_lab.runs", "torch entp_lib", "entp_lab.registry torch"])
 def test_importing_changes_nothing_of_the_process(modules):
     code = "import os, threading; before = dict(os.environ)"
     for module in modules.split():
@@ -74,8 +75,8 @@ def test_verify_computes_in_the_records_own_arithmetic(small_run, store):
     ],
 )
 def test_bf16_products_need_the_instructions_and_leave_to_use_them(flags, isa, expected, monkeypatch):
-    monkeypatch.setattr(arithmetic, "processor_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(processor, "processor_flags", lambda: frozenset(flags))
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     if isa:
         monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
-    assert arithmetic.multiplies_bf16() is expected
+    assert processor.multiplies_bf16() is expected

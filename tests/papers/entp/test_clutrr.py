@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 
 from entp_lib.data.tokenizers import Bytes
-from entp_lib.tasks import Clutrr, generator_for, kinship
-from entp_lib.tasks import clutrr as module
-from entp_lib.tasks.kinship import COMPOSED, KINDS, TEMPLATES, Family
+from entp_lib.tasks import generator_for
 from entp_lib.validation import ConfigError
+from entp_papers.entp.downstream import clutrr as module
+from entp_papers.entp.downstream import kinship
+from entp_papers.entp.downstream.clutrr import Clutrr
+from entp_papers.entp.downstream.kinship import COMPOSED, KINDS, TEMPLATES, Family
 
 KIN = Family(np.random.default_rng(5), 60).kinds
 INVERSE = {kind: KIN[b, a] for (a, b), kind in KIN.items()}

@@ -1,0 +1,22 @@
+"""What this processor can compute in bf16."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def processor_flags() -> frozenset[str]:
+    """Return this processor's instruction sets by Linux's names; none where it does not say."""
+    try:
+        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return frozenset()
+    return frozenset(flags.split())
+
+
+def multiplies_bf16() -> bool:
+    """Tell whether products of bf16 run in bf16: the processor can, and oneDNN may."""
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
+    limited = not any(name in allowed for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
+    return not limited and bool({"avx512_bf16", "amx_bf16"} & processor_flags())

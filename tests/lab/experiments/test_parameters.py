@@ -1,0 +1,127 @@
+"""Parameters of notebooks, checked before anything runs, and runs that no tier has."""
+
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+
+from entp_lab import paths
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.parameters import NotebookParameters, notebook_parameters
+from entp_lab.plans import twins
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.weights import load_model
+from entp_lib.validation import ConfigError
+
+CELL = 'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0\nthreshold = 0.8  # a comment'
+
+
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    threshold: float = 0.8
+
+
+def kernel(*cells):
+    """The globals of a kernel that has executed ``cells``."""
+    values = {"In": ["", *cells]}
+    for cell in cells:
+        exec(cell, values)
+    return values
+
+
+def test_a_second_run_all_has_the_new_values():
+    values = kernel(CELL, "hits = 3", CELL.replace("0.8", "0.5"), "labels = {}")
+    assert notebook_parameters(values, Parameters).threshold == 0.5
+
+
+def test_papermills_cell_comes_on_top():
+    values = kernel(CELL, '# Parameters\ntier = "quick"\nthreshold = 0.25\n', "x = 1")
+    assert notebook_parameters(values, Parameters) == Parameters(tier="quick", threshold=0.25)
+
+
+def test_a_misspelt_name_is_named():
+    with pytest.raises(ConfigError, match="parameter = 'thresold'.*did you mean 'threshold'"):
+        notebook_parameters(kernel(CELL, "# Parameters\nthresold = 0.5\n"), Parameters)
+    with pytest.raises(ConfigError, match="the parameters cell lacks threshold"):
+        notebook_parameters(kernel(CELL.replace("threshold", "thresold")), Parameters)
+
+
+def test_python_without_checks_is_refused():
+    """What a notebook asserts would hold whatever it found."""
+    code = "from entp_lab.parameters import NotebookParameters; NotebookParameters()"
+    for options, status in ((["-O"], 1), ([], 0)):
+        command = [sys.executable, *options, "-c", code]
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONOPTIMIZE"}
+        done = subprocess.run(command, cwd=paths.root(), env=environment, capture_output=True, text=True)
+        assert done.returncode == status and ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.inf, math.nan])
+def test_a_time_limit_without_an_end_is_refused(limit):
+    with pytest.raises(ConfigError, match="time_limit = "):
+        NotebookParameters(time_limit=limit)
+
+
+# Runs that no tier has, as with more seeds than its own, leave their records apart from the committed ones.
+
+
+OWN_SEEDS = NotebookParameters(tier="quick", seeds=2, jobs=1)
+
+
+def files(folder):
+    """Names of the records and weights below a store."""
+    found = [*folder.glob("records/*/*.json"), *folder.glob("checkpoints/*/*.weights.safetensors")]
+    return sorted(path.name.split(".")[0] for path in found)
+
+
+@pytest.fixture
+def experiment(small_run, monkeypatch, tmp_path):
+    """One with a single seed of its own, in a project's store of the test's."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    base = small_run(steps=4)
+
+    def plan(tier, seeds):
+        return twins(replace(base, tier=tier), ("decoder",), seeds or 1)
+
+    return Experiment("test", 1, "", "", plan, no_claims, tiers=("quick",))
+
+
+def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path):
+    plain = experiment.collect(NotebookParameters(tier="quick", jobs=1))
+    before = {path: path.read_bytes() for path in tmp_path.glob("records/*/*")}
+    sweep = experiment.collect(OWN_SEEDS)
+    assert (sweep.computed, sweep.reused) == (1, 1) and [r.labels["seed"] for r in sweep.complete] == [0, 1]
+    assert {path: path.read_bytes() for path in tmp_path.glob("records/*/*")} == before
+    assert files(tmp_path / "own") == [sweep.records[1].id] * 2
+    assert experiment.collect(OWN_SEEDS).reused == 2
+    assert load_model(f"test/{sweep.records[1].id}") and plain.records[0].id in files(tmp_path)
+
+
+def test_what_is_shown_is_said_where_it_is_not_what_the_text_tells_of(experiment, capsys):
+    experiment.collect(NotebookParameters(tier="quick", jobs=1))
+    assert "tier quick, 1 random seed, 4 steps" in capsys.readouterr().out
+    experiment.collect(NotebookParameters(jobs=1))
+    assert capsys.readouterr().out == ""
+    experiment.collect(OWN_SEEDS)
+    said = capsys.readouterr().out
+    assert "2 random seeds" in said and "the text tells of tier quick, 1 random seed" in said
+
+
+def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
+    grid = EXPERIMENTS["in_context_settings"]
+    store, runs = grid.runs_for(NotebookParameters(tier="quick", seeds=2))
+    assert runs == grid.plan("quick", 1) and store.root == paths.results()
+    assert len(grid.plan("quick", 2)) == 2 * len(runs)  # train --seeds is
+
+
+def test_a_cut_run_of_ones_own_goes_on_where_it_was(experiment, tmp_path, capsys):
+    cut = experiment.collect(NotebookParameters(tier="quick", seeds=2, jobs=1, time_limit=1e-6))
+    assert [r.status for r in cut.records] == ["partial"] * 2
+    assert "none of 2 runs is complete" in capsys.readouterr().out
+    assert len(list(tmp_path.glob("own/checkpoints/test/*.safetensors"))) == 2
+    assert [r.status for r in experiment.collect(OWN_SEEDS).records] == ["complete"] * 2
+    assert not [p for p in tmp_path.rglob("*.safetensors") if "weights" not in p.name]

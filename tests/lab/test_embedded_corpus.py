@@ -1,0 +1,64 @@
+"""The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content."""
+
+import hashlib
+
+import pytest
+
+from entp_lab import embedded_corpus
+from entp_lab.cli import main
+from entp_lab.embedded_corpus import embedded_file
+from entp_lib.data.sources import TextFile, source_of
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Two small packages in place of the real ones, with text long enough not to recur."""
+    for name in ("first", "second"):
+        folder = tmp_path / "site" / name
+        (folder / "tests").mkdir(parents=True)
+        (folder / "__init__.py").write_text(
+            '"""The package in a few words.\n\n' + "A paragraph that both have. " * 3 + '"""'
+        )
+        (folder / "b.py").write_text(
+            f'def f():\n    """What {name}.f is for, at some length so that it counts.\n\n    Returns\n    """\n'
+            '    x = """no docs"""\n'
+            "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
+        )
+        (folder / "tests" / "test_b.py").write_text('"""Not sources."""')
+        monkeypatch.setattr(embedded_corpus.importlib.metadata, "version", lambda d: "1.0")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(embedded_corpus, "PACKAGES", {"first": "first", "second": "second"})
+    return tmp_path / "site"
+
+
+def test_docstrings_are_found_and_nothing_else(packages):
+    source = TextFile(embedded_file())
+    documents = list(source.documents())
+    assert len(documents) == 4 and source.whole
+    text = "\n".join(documents)
+    assert "What first.f is for" in text and "What second.f is for" in text and "Documentedtoo." in text
+    assert "no docs" not in text and "Not documentation" not in text and "import" not in text
+    assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
+    assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
+
+
+def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
+    path = embedded_file()
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
+    monkeypatch.setattr(embedded_corpus, "documents", lambda _: pytest.fail("it is there"))
+    assert embedded_file() == embedded_file(checksum[:16]) == path
+
+
+def test_the_command_exports(packages, tmp_path, capsys):
+    assert main(["corpus", "--export", str(tmp_path / "out.txt")]) == 0
+    data = (tmp_path / "out.txt").read_bytes()
+    assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
+    assert source_of(str(tmp_path / "out.txt")).count() == 4
+    assert main(["corpus", "--export", str(tmp_path / "no" / "out.txt")]) == 2
+    assert "no such folder" in capsys.readouterr().err

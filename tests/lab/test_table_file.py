@@ -1,0 +1,98 @@
+"""Sequences in a CSV file: what it says becomes a task, a record can name it, and mistakes are named by their line."""
+
+import pytest
+
+from entp_lab.configs import RunConfig
+from entp_lab.runs import run
+from entp_lab.table_file import TableFile
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.tasks.base import PARTS
+from entp_lib.validation import ConfigError
+
+SUMS = "sequence,scored\n" + "".join(
+    f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n" for a in range(8) for b in range(8)
+)
+
+
+def csv_of(folder, text, name="own.csv"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_scored_positions_are_those_named(tmp_path):
+    task = TableFile(csv_of(tmp_path, SUMS))
+    words = task.table.words
+    for part in PARTS:
+        batch = task.examples(part)
+        for inputs, targets, scored in zip(batch.inputs_BT, batch.targets_BT, batch.scored_BT, strict=True):
+            answer = "".join(words[i] for i in targets[scored])
+            assert int(words[inputs[0]]) + int(words[inputs[2]]) == int(answer)
+
+
+def test_targets_and_parts_are_read(tmp_path):
+    rows = "".join(f"{i} {i % 3} 1,2 3,{i} {2 * i},{PARTS[i % 3]}\n" for i in range(9))
+    task = TableFile(csv_of(tmp_path, "sequence,scored,targets,part\n" + rows))
+    for k, part in enumerate(PARTS):
+        batch = task.examples(part)
+        assert batch.inputs_BT[:, 0].tolist() == [k, k + 3, k + 6]
+        assert batch.scored_BT.tolist() == [[False, True, True]] * 3
+        assert batch.targets_BT[batch.scored_BT].view(3, 2).tolist() == [[i, 2 * i] for i in (k, k + 3, k + 6)]
+
+
+def test_a_run_on_it_ends_in_a_record_with_a_test(tmp_path, store):
+    task = TableFile(csv_of(tmp_path, SUMS), held_out=0.2).named()
+    params = {"file": task.file, "checksum": task.checksum, "held_out": 0.2}
+    shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=task.vocab_size, max_length=task.length)
+    train = TrainConfig(steps=6, batch_size=8, warmup_steps=1, eval_every=3, eval_sequences=8, final_eval_sequences=20)
+    config = RunConfig("own_data", "quick", "table", params, ModelConfig("prefix_decoder", **shape), train)
+    record = run(config, 1, store=store)
+    assert record.status == "complete" and record.metrics["data"]["train"] == task.count("train")
+    assert set(record.metrics["test"]) == {"last", "lowest_loss", "highest_accuracy"}
+    assert record.metrics["data"]["checksum"] == task.checksum and len(record.metrics["data"]["words"]) == 12
+
+
+def test_another_file_under_the_same_name_is_refused(tmp_path):
+    named = TableFile(csv_of(tmp_path, SUMS)).named()
+    csv_of(tmp_path, SUMS + "9 + 9 = 1 8,5-6\n")
+    with pytest.raises(ConfigError, match=named.checksum):
+        named.facts()
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("tokens\n1 2\n", "'sequence'"),
+        (",sequence\n0,1 2\n", "column ''"),  # as pandas writes it with its index
+        ("sequence\n", "no sequences"),
+        ("sequence,scored\n1 2,\n,2\n", "line 3"),
+        ("sequence,scored\n1 2,1\n", "line 2: scored position 1 "),
+        ("sequence,scored\n1 2,2\n\r\n\r\n1 2,9\n", "line 5: scored position 9 "),
+        ('sequence,scored\n"1\n2",2\n1 2,9\n', "line 4: scored position 9 "),
+        ("sequence,scored\n1 2,2-99999999999\n", "scored position 99999999999 "),
+        ("sequence,scored\n1 2,x\n", "scored 'x'"),
+        ("sequence,scored\n1 2 3 4 5 6 7 8,3 8-5\n", "scored '8-5'"),
+        (f"sequence,scored\n1 2,{'9' * 5000}\n", "scored '9999"),
+        ("sequence,scored\n1 2 3 4 5 6 7 8,6,8\n", "more cells than columns"),
+        ("sequence,scored,targets\n1 2,2,1 1\n", "line 2: 2 targets"),
+        ("sequence,scored,targets\n1 2 3,3 1,5 6\n", "scored '3 1'"),
+        ("sequence\n1 9999999\n", "symbol 9999999"),
+        (f"sequence\n{'1 ' * 200_000}\n", "line 2: no comma-separated values"),
+        ("sequence,part\n0 0,train\n0 0,validation\n0 0,test\n", "single symbol"),
+        ("sequence\n1 2\n1 3\n", "left for"),
+        ('sequence,scored\n"1 2 3,2\n1 2,2\n', "own.csv"),  # a quote that is never closed swallows no lines
+        ("sequence\n\0\0\0\n", "own.csv"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, place):
+    with pytest.raises(ConfigError, match=place):
+        TableFile(csv_of(tmp_path, text)).facts()
+
+
+@pytest.mark.parametrize("name", ["own.csv", "own.txt", "absent.csv", "wide.csv"])
+def test_files_that_are_none_are_named(tmp_path, name):
+    (tmp_path / "own.csv").write_bytes(b"sequence\n\xff\xfe\n")
+    (tmp_path / "wide.csv").write_bytes("sequence\n1 2\n".encode("utf-16"))
+    (tmp_path / "own.txt").write_text("1 2")
+    with pytest.raises(ConfigError, match=name):
+        TableFile(str(tmp_path / name)).facts()
