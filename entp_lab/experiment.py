@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lab import paths
-from entp_lab.caveats import still_improving
 from entp_lab.configs import BEST_FIRST, ON_CPU, TIERS, RunConfig, StudyConfig, config_id
-from entp_lab.measurements import MIN_PAIRS, Check, Measurement, Observation, strongest
+from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun
 from entp_lab.progress import EVENTS_VARIABLE
@@ -19,7 +18,6 @@ from entp_lab.store import Record, Store, is_complete
 from entp_lib.validation import ConfigError
 
 log = logging.getLogger(__name__)
-Finding = Measurement | Check | Observation
 
 
 class NoRuns(ConfigError):

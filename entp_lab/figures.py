@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from unittest import mock
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -37,13 +38,14 @@ from entp_lib.files import locked, read_text, write_atomically
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
-DRAWN = 6  # significant figures of what is drawn
+DRAWN = 6  # significant figures of what can be seen
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
 SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a step at different places
 COMPUTE = "compute (multiply-adds)"
 WIDEST = 9.6  # inches that a legend may make of a figure
+SAVED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()  # PNG files of figures
 STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -75,15 +77,15 @@ def use_style() -> None:
 
 
 def shown(figure: Figure) -> bytes:
-    """The PNG of a figure for a notebook: its file's, smaller and in 256 colours; or drawn if it has changed."""
-    buffer, saved = io.BytesIO(), getattr(figure, "saved", b"")
-    if figure.stale or not saved:
+    """Return a figure's PNG for a notebook: its file's, smaller and in 256 colours; or drawn if it has changed."""
+    buffer = io.BytesIO()
+    if figure.stale or figure not in SAVED:
         figure.savefig(buffer, format="png", dpi=figure.dpi)
-    else:
-        with Image.open(io.BytesIO(saved)) as image:
-            size = [round(pixels * figure.dpi / STYLE["savefig.dpi"]) for pixels in image.size]
-            small = image.convert("RGB").resize(size, Image.Resampling.HAMMING)
-            small.quantize(256, dither=Image.Dither.NONE).save(buffer, format="PNG", optimize=True)
+        return buffer.getvalue()
+    with Image.open(io.BytesIO(SAVED[figure])) as image:
+        size = [round(pixels * figure.dpi / STYLE["savefig.dpi"]) for pixels in image.size]
+        small = image.convert("RGB").resize(size, Image.Resampling.HAMMING)
+        small.quantize(256, dither=Image.Dither.NONE).save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
 
@@ -210,8 +212,7 @@ def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **opti
     if str(cmap).startswith("#"):
         cmap = sns.light_palette(cmap, as_cmap=True)
     plain = {"cbar": False, "xticklabels": False, "yticklabels": False, "square": True}
-    with mock.patch("seaborn.matrix._draw_figure"):  # of all panels, to see whether labels of this one overlap
-        sns.heatmap(matrix, ax=ax, cmap=cmap, vmin=vmin, vmax=vmax, **plain | options)
+    sns.heatmap(matrix, ax=ax, cmap=cmap, vmin=vmin, vmax=vmax, **plain | options)
     ax.grid(False)
     ax.tick_params(length=0, rotation=0)
 
@@ -239,10 +240,9 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
     They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
-    What is drawn is rounded first (``round_drawn``). ``data.json`` beside the project's figures holds a digest of what
-    each draws and of its words: files of the same are left alone (delete one to have it drawn in another style), and
-    where records are read-only another one is a RecordError.
-    ValueError for a name that is not notebook_figure, in lower case.
+    ``data.json`` beside the project's figures holds a digest of what each draws and of its words: files of the same are
+    left alone (delete one to have it drawn in another style), and where records are read-only another one is a
+    RecordError. ValueError for a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
@@ -250,69 +250,40 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
-    round_drawn(figure)
     digest = hashlib.sha256(f"{drawn(figure)} {about}".encode()).hexdigest()[:16]
+    known = committed_digests().get(name)
     in_place = folder == paths.figures()
-    same = committed_digests().get(name, "" if in_place else digest) == digest
-    if not (same or smoke or in_place) and Store().read_only:
+    if known not in (None, digest) and not (smoke or in_place) and Store().read_only:
         raise RecordError(f"figure {name} draws other data than the committed one: ./run_all.sh --update, if meant")
-    undated = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "entp_lib"}}
-    written = [folder / f"{name}.{suffix}" for suffix in undated]
-    if in_place and same and all(path.exists() for path in written):
-        figure.saved = written[0].read_bytes()
-    else:
-        for path, metadata in zip(written, undated.values(), strict=True):
-            buffer = io.BytesIO()
-            with matplotlib.rc_context(STYLE):
-                texts = {"Title": name, "Description": about, **metadata}
-                figure.savefig(buffer, format=path.suffix[1:], metadata=texts)
-            write_atomically(path, buffer.getvalue())
-            figure.saved = figure.saved if path.suffix == ".svg" else buffer.getvalue()
-    if in_place and not same:
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    if not (in_place and known == digest and png.exists() and svg.exists()):
+        words = {"Title": name, "Description": about}
+        write_picture(figure, png, {**words, "Software": None})
+        write_picture(figure, svg, {**words, "Date": None, "Creator": "entp_lib"})
+    if in_place and known != digest:
         with locked(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
             digests = dict(sorted({**committed_digests(), name: digest}.items()))
             write_atomically(folder / "data.json", (json.dumps(digests, indent=0) + "\n").encode())
+    SAVED[figure] = png.read_bytes()
     figure.stale = False  # until it is changed
     shell = get_ipython()
-    printers = shell.display_formatter.formatters["image/png"].type_printers if shell else {}
-    if Figure in printers:  # else the notebook shows figures in another format
-        printers[Figure] = shown
+    formatter = shell.display_formatter.formatters["image/png"] if shell else {}
+    if Figure in formatter:  # else the notebook shows figures in another format
+        formatter.for_type(Figure, shown)
     event("figure", name=name)
-    return written
+    return [png, svg]
 
 
-def round_drawn(figure: Figure) -> None:
-    """Round in place what a figure draws, the ends of its axes and their places, to ``DRAWN`` significant figures.
-
-    More cannot be seen, and the last digits of what was computed differ from one processor to the next. The layout is
-    found here, once; it serves every further drawing.
-    """
-    for ax in figure.axes:
-        ends = [to_figures(np.array(end), DRAWN) for end in (ax.get_xlim(), ax.get_ylim())]
-        for line in ax.lines:
-            line.set_data(*(to_figures(np.asarray(values), DRAWN) for values in line.get_data(orig=False)))
-        for drawn in (*ax.images, *ax.collections):
-            if drawn.get_array() is not None:
-                values = np.ma.asarray(drawn.get_array())
-                drawn.set_array(np.ma.array(to_figures(values.data, DRAWN), mask=values.mask))
-        for path in (path for drawn in ax.collections for path in drawn.get_paths()):
-            path.vertices = to_figures(path.vertices, DRAWN)
-        for patch in (patch for patch in ax.patches if isinstance(patch, Rectangle)):
-            patch.set_bounds(*to_figures(np.array(patch.get_bbox().bounds), DRAWN))
-        ax.set(xlim=ends[0], ylim=ends[1])
-    engine, dpi = figure.get_layout_engine(), figure.dpi
-    if engine is not None:
-        figure.dpi = STYLE["savefig.dpi"]  # letters are a little wider or narrower at others
-        engine.execute(figure)
-        figure.dpi = dpi
-        with matplotlib.rc_context({"figure.constrained_layout.use": False}):
-            figure.set_layout_engine(None)  # "none" leaves an empty engine, for which each drawing is made twice
-    for ax in figure.axes:
-        ax.set_position(to_figures(np.array(ax.get_position(original=True).bounds), DRAWN))
+def write_picture(figure: Figure, path: Path, metadata: Mapping[str, str | None]) -> None:
+    """Write a figure in the project's style, all or nothing, in the format of the path's ending."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
+    write_atomically(path, buffer.getvalue())
 
 
 def drawn(figure: Figure) -> str:
-    """Digest of a figure's curves, bars, areas and colours, to four significant digits, and of its words.
+    """Return a digest of a figure's curves, bars, areas and colours, to four significant digits, and of its words.
 
     Fonts, ticks and places are no part of it, nor what differs between processors and versions of matplotlib.
     """
@@ -325,18 +296,24 @@ def drawn(figure: Figure) -> str:
         for line in ax.lines:
             words.append(to_hex(line.get_color()))
             values.append(line.get_xydata())
-        for patch in (patch for patch in ax.patches if isinstance(patch, Rectangle)):
-            words.append(to_hex(patch.get_facecolor()))
-            values.append(patch.get_bbox().bounds)
+        for patch in ax.patches:
+            if isinstance(patch, Rectangle):
+                words.append(to_hex(patch.get_facecolor()))
+                values.append(patch.get_bbox().bounds)
         for area in (*ax.images, *ax.collections):
             if area.get_array() is not None:
                 values.append(np.ma.filled(np.ma.asarray(area.get_array(), dtype=float), np.nan))
             else:
                 values += [area.get_offsets(), *(path.vertices for path in area.get_paths())]
     words += [text.get_text() for legend in legends for text in legend.get_texts()]
-    rounded = [to_figures(np.asarray(value, dtype=float), SHOWN, decimals=12) + 0.0 for value in values]
-    content = json.dumps([words, [value.tolist() for value in rounded]])
+    content = json.dumps([words, [rounded(value).tolist() for value in values]])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def rounded(values: Any) -> np.ndarray:
+    """Round numbers to ``DRAWN`` significant digits, then to those of which a figure's digest tells."""
+    seen = to_figures(np.asarray(values, dtype=float), DRAWN)
+    return to_figures(seen, SHOWN, decimals=12) + 0.0
 
 
 def committed_digests() -> dict[str, str]:

@@ -12,7 +12,6 @@ import pandas as pd
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
 from entp_lab.configs import ON_CPU
-from entp_lab.measurements import Level
 from entp_lab.plans import PlannedRun
 from entp_lab.statistics import exceeds, mean_interval, value_at
 from entp_lab.store import Record
@@ -119,12 +118,6 @@ def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, wit
     if not {first, second} <= set(wide):
         return pd.DataFrame()
     return (wide[first] - wide[second]).unstack(within).dropna(axis=1, how="all")
-
-
-def levels(table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float) -> tuple[Level, ...]:
-    """A ``Level`` for each arm of a comparison, of means over seeds; ``scale``: floor, ceiling and distance."""
-    means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
-    return tuple(Level(float(score), **scale) for score in means)
 
 
 def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:

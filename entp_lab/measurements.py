@@ -1,13 +1,23 @@
-"""Measurements, checks and observations: an experiment's side of a claim, which ``claims`` judges."""
+"""Measurements, checks and observations: an experiment's side of a claim, which ``claims`` judges.
+
+``Comparisons`` is the ``measure`` of an experiment as a table: paired differences between two arms, one claim a row.
+"""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from entp_lab.statistics import exceeds
+import numpy as np
+import pandas as pd
+
+from entp_lab.configs import RunConfig
+from entp_lab.frames import paired, select, summary
+from entp_lab.statistics import exceeds, reaches
+from entp_lab.store import Record, RecordError
 
 MIN_PAIRS = 5
+FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
 
 
 @dataclass(frozen=True)
@@ -33,14 +43,21 @@ class Level:
         return self.ceiling - self.score if self.ceiling > self.floor else self.score - self.ceiling
 
 
+def levels(table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float) -> tuple[Level, ...]:
+    """Return the ``Level`` of each arm, of means over seeds; ``scale``: floor, ceiling and distance."""
+    means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
+    return tuple(Level(float(score), **scale) for score in means)
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Our side of one claim: a value per seed, paired differences where the claim compares two models.
 
     ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
-    reproduced. ``levels``: where the sides of the comparison are. ``excluded_because``: why nothing can be compared by
-    a rule of the experiment's own; empty where it can. ``paper_value``: the paper's over the settings that were
-    measured, where the claim's own is a mean over more. ``margin``: below it a difference counts as none.
+    reproduced. ``levels``: mean score of each arm with its floor (guessing) and ceiling. ``excluded_because``: why
+    nothing can be compared by a rule of the experiment's own; empty where it can. ``paper_value``: the paper's over the
+    settings that were measured, where the claim's own is a mean over more. ``margin``: below it a difference counts as
+    none.
     """
 
     claim: str
@@ -57,7 +74,7 @@ class Measurement:
     @property
     def unlearned(self) -> bool:
         """Whether all sides are at the floor."""
-        return bool(self.levels) and all(v.at_floor for v in self.levels)
+        return bool(self.levels) and all(level.at_floor for level in self.levels)
 
     @property
     def uninformative_because(self) -> str:
@@ -66,19 +83,26 @@ class Measurement:
         A side at its ceiling leaves the other no room to lead by the margin (where none is stated, by its distance).
         That tells nothing unless the sides are further apart than that all the same.
         """
-        if self.excluded_because or self.unlearned:
-            return self.excluded_because or "no side is above guessing"
-        rooms = [v.room for v in self.levels]
-        near = self.margin if self.margin > 0 else max((v.distance for v in self.levels), default=0.0)
-        decided = bool(rooms) and min(rooms) < near and max(rooms) - min(rooms) <= near
+        if self.excluded_because:
+            return self.excluded_because
+        if self.unlearned:
+            return "no side is above guessing"
+        if not self.levels:
+            return ""
+        rooms = [level.room for level in self.levels]
+        near = self.margin if self.margin > 0 else max(level.distance for level in self.levels)
+        decided = min(rooms) < near and max(rooms) - min(rooms) <= near
         return "a side is nearer to its ceiling than the margin" if decided else ""
 
     @property
     def undecided(self) -> str:
-        """Why there is no verdict: nothing can be compared, or pairs are too few; empty where the interval decides."""
-        pairs, scoreless = len(self.values), sum(map(math.isnan, self.values))
-        if self.uninformative_because or pairs < MIN_PAIRS:
-            return self.uninformative_because or f"{pairs} of {MIN_PAIRS} pairs"
+        """Reason for withholding a verdict: uninformative, or too few pairs; "" if the interval decides."""
+        if self.uninformative_because:
+            return self.uninformative_because
+        pairs = len(self.values)
+        if pairs < MIN_PAIRS:
+            return f"{pairs} of {MIN_PAIRS} pairs"
+        scoreless = sum(map(math.isnan, self.values))
         return f"{scoreless} of {pairs} pairs without a score" if scoreless else ""
 
 
@@ -126,20 +150,128 @@ class Observation:
     records: Sequence[str] = field(default_factory=tuple)
 
 
-def priority(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
-    """Key by which one tier's measurement of a claim comes before another's: that it can conclude, then its pairs."""
-    if isinstance(measurement, Check):
+Finding = Measurement | Check | Observation
+
+
+def evidence_rank(finding: Finding) -> tuple[bool, bool]:
+    """Sort key of the measurements of one claim at several tiers: conclusive first, then enough pairs."""
+    if isinstance(finding, Check):
         return True, True
-    if isinstance(measurement, Observation):
-        return measurement.found != "uninformative", not measurement.why
-    enough, begun = len(measurement.values) >= MIN_PAIRS, not (measurement.excluded_because or measurement.unlearned)
+    if isinstance(finding, Observation):
+        return finding.found != "uninformative", not finding.why
+    enough = len(finding.values) >= MIN_PAIRS
+    begun = not (finding.excluded_because or finding.unlearned)
     return enough and begun, enough  # where too little was learned a smaller tier may say more
 
 
-def strongest(measured: Iterable[tuple[Measurement | Check | Observation, Any]]) -> dict[str, tuple]:
-    """Of (measurement, whatever goes with it) the one by claim that can conclude most; of equals the first."""
+def strongest(measured: Iterable[tuple[Finding, Any]]) -> dict[str, tuple]:
+    """Keep the best-ranked (finding, whatever goes with it) of each claim; ties keep the first."""
     best: dict[str, tuple] = {}
-    for m, about in measured:
-        if m.claim not in best or priority(m) > priority(best[m.claim][0]):
-            best[m.claim] = m, about
+    for finding, about in measured:
+        known = best.get(finding.claim)
+        if known is None or evidence_rank(finding) > evidence_rank(known[0]):
+            best[finding.claim] = finding, about
     return best
+
+
+def measured(
+    claim: str, values: Iterable[float], records: Sequence[Record], paper: bool = False, **judged: Any
+) -> Measurement:
+    """Return a ``Measurement`` that rests on ``records``, which are of one tier, at the least one.
+
+    ``paper``: whether the runs of the paper's tier are at the paper's settings. ``judged``: its further fields.
+    """
+    tier = records[0].config.tier
+    names = tuple(record.name for record in records)
+    at_paper = paper and tier == "paper"
+    return Measurement(claim, [float(v) for v in values], tier, names, paper_settings=at_paper, **judged)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A claim on the differences first − second of a column, paired by random seed, of runs with labels ``where``."""
+
+    claim: str
+    metric: str
+    first: str
+    second: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        return self.first, self.second
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """``measure`` as a table of claims, called with the records of a tier; claims without a single pair are omitted.
+
+    ``frame``: records to a row per run. Scores lie between ``floor`` (a number, or the column of the frame whose mean
+    it is, the baseline's where None) and ``ceiling``; a score within ``near`` of the floor is treated as not learned.
+    ``excluded``: of the records with a claim's labels, and its arms, why they say nothing; empty where they do.
+    ``paper``: whether the paper's tier has the paper's settings. ``others``: what a table cannot say, further functions
+    from records to measurements.
+    """
+
+    claims: Sequence[Paired]
+    ceiling: float = 1.0
+    floor: float | str | None = None
+    near: float = 0.02
+    frame: Callable[[Sequence[Record]], pd.DataFrame] = summary
+    excluded: Callable[[Sequence[Record], Sequence[str]], str] = lambda records, arms: ""
+    paper: bool = False
+    others: Sequence[Callable[[Sequence[Record]], Sequence[Any]]] = ()
+
+    def __call__(self, records: Sequence[Record]) -> list[Any]:
+        found = [measurement for claim in self.claims for measurement in self.measure(claim, records)]
+        return [*found, *(measurement for other in self.others for measurement in other(records))]
+
+    def measure(self, claim: Paired, records: Sequence[Record]) -> list[Measurement]:
+        """Return the measurement of one row of the table, or none."""
+        part = select(records, **claim.where)
+        used = select(part, arm=claim.arms)
+        if not used:
+            return []
+        table = self.frame(part)
+        if claim.metric not in table:
+            raise RecordError(f"record {used[0].name} has no {claim.metric!r}, of which {claim.claim} is measured")
+        values = paired(table, claim.metric, *claim.arms)
+        if not len(values):
+            return []
+        floor = f"baseline_{claim.metric}" if self.floor is None else self.floor
+        if isinstance(floor, str):
+            floor = table[floor].mean()
+        sides = levels(table, claim.metric, claim.arms, floor=floor, ceiling=self.ceiling, distance=self.near)
+        why = self.excluded(part, claim.arms)
+        return [measured(claim.claim, values, used, self.paper, levels=sides, excluded_because=why)]
+
+
+def rise(values: Sequence[float]) -> float:
+    """Return the mean over the last fifth of a curve less that over the fifth before; NaN for fewer than five."""
+    if len(values) < 5:
+        return math.nan
+    *_, before, last = np.array_split(np.asarray(values, dtype=float), 5)
+    return float(last.mean() - before.mean())
+
+
+def still_improving(records: Sequence[Record]) -> str:
+    """Say after how many steps an arm's token accuracy was still rising by ``FLAT`` or more; empty where none's.
+
+    The mean over seeds decides, of runs whose other labels are alike. Studies and runs without that curve say nothing.
+    """
+    curves: dict[frozenset, list[Record]] = {}
+    for record in records:
+        if isinstance(record.config, RunConfig) and "token_accuracy" in record.curves:
+            alike = frozenset((name, str(value)) for name, value in record.labels.items() if name != "seed")
+            curves.setdefault(alike, []).append(record)
+    steps: set[int] = set()
+    for part in curves.values():
+        if reaches(np.mean([rise(record.curves["token_accuracy"]) for record in part]), FLAT):
+            steps.update(record.config.steps for record in part)
+    return after(steps)
+
+
+def after(steps: Iterable[int]) -> str:
+    """Return "still improving after 1,200 steps", for each number of steps once; empty for none."""
+    counts = " and ".join(f"{count:,}" for count in sorted(set(steps)))
+    return f"still improving after {counts} steps" if counts else ""

@@ -27,7 +27,13 @@ STUDIES = {
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
-RESUMABLE = ("compact_triplets", "compact_walks", "compact_abstraction", "compact_last_token", "compact_addition")
+RESUMABLE = (
+    "compact_triplets",
+    "compact_walks",
+    "compact_abstraction",
+    "compact_last_token",
+    "compact_addition",
+)
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
 NIGHTLY_ORDER = (

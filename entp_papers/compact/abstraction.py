@@ -13,9 +13,11 @@ from entp_lab.store import Record
 from entp_lab.studies import names_of
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
-NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
+NAME = "compact_abstraction"
+LAST_TOKEN_NAME = "compact_last_token"
 NOTEBOOK = "12_compact_transformers"
-GUESS, NEAR = 1 / 3, 0.05  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
+GUESS = 1 / 3  # accuracy among three variables
+NEAR = 0.05  # closer to a guess, or to 1, counts as being there
 
 BOTH = ("decoder", "entp")
 # By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all share. ENTP
@@ -40,7 +42,10 @@ TIERS: dict[str, dict[str, Any]] = {
     ),
     # The paper's width and a fifth of its steps, for the question that five pairs can answer in a night.
     "overnight": dict(
-        task=dict(), shapes=ALL_SHAPES[:2], seeds=5, shared=dict(width=128, steps=20_000, evaluations=40)
+        task=dict(),
+        shapes=ALL_SHAPES[:2],
+        seeds=5,
+        shared=dict(width=128, steps=20_000, evaluations=40),
     ),
     "gpu": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=20_000)),
     "paper": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=100_000)),
@@ -54,8 +59,9 @@ LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every arm of the tier and its seeds, seeds outermost."""
-    t, found = TIERS[tier], []
+    """Plan every arm of the tier and its seeds, seeds outermost."""
+    t = TIERS[tier]
+    found = []
     for architecture, n_layers, n_heads, scored in t["shapes"]:
         for seed in range(seeds or t["seeds"]):
             shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
@@ -65,7 +71,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
+    """Plan the runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
     found = []
     for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS[tier]:
         shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
@@ -76,7 +82,7 @@ def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per run: loss and floor, the two accuracies by side, the strongest head, accuracy without the best."""
+    """Return a row per run: loss and floor, both accuracies by side, the strongest head, accuracy without the best."""
     return pd.DataFrame(
         {
             **{k: r.labels[k] for k in ("architecture", "n_layers", "n_heads", "scored", "seed")},
@@ -94,7 +100,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def stretches(records: Sequence[Record]) -> pd.DataFrame:
-    """Means of ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to 0.75."""
+    """Average ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to 0.75."""
     parts = [
         pd.DataFrame(r.curves).assign(n_layers=r.labels["n_layers"], seed=r.labels["seed"], rule=r.metrics["rule"])
         for r in records
@@ -106,20 +112,23 @@ def stretches(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
-    """A ``Level`` of each arm among the rows of ``table``, at the last held-out token, between a guess and 1."""
+    """Return a ``Level`` for each arm of ``table``: accuracy at the last held-out token, between a guess and 1."""
     means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
     return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check]:
-    """The floor of 0.686 nats exactly; last-token accuracy of two layers over one, and of three over two, by seed."""
+    """Check the floor of 0.686 nats; compare depths at the last token, by seed."""
     tier = records[0].config.tier
     task = Templates(held_out=0.0)
     floor = bayes_floor(task, task.sides()[0])
-    decoders, sampled = select(records, architecture="decoder", scored="all"), select(records, scored="sampled")
-    rows, ids = table(decoders), names_of(decoders)
+    decoders = select(records, architecture="decoder", scored="all")
+    sampled = select(records, scored="sampled")
+    rows = table(decoders)
+    ids = names_of(decoders)
     means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
-    depths, above = ", ".join(map(str, means.index)), ", ".join(f"{m:.2f}" for m in means)
+    depths = ", ".join(map(str, means.index))
+    above = ", ".join(f"{m:.2f}" for m in means)
     remark = f"decoders of {depths} layers end {above} above it"
     succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]["seed"]  # of others nothing is said
     heads = rows[rows["seed"].isin(succeeded)]
@@ -150,5 +159,11 @@ TITLE = "Abstraction from instantiations of a template"
 ABSTRACTION = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "What two thirds of the last tokens are"
 LAST_TOKEN = Experiment(
-    LAST_TOKEN_NAME, 1, TITLE, "12b_compact_details", plan_last_token, no_claims, tiers=LAST_TOKEN_RUNS
+    LAST_TOKEN_NAME,
+    1,
+    TITLE,
+    "12b_compact_details",
+    plan_last_token,
+    no_claims,
+    tiers=LAST_TOKEN_RUNS,
 )

@@ -55,7 +55,7 @@ FORMATS = {
 
 
 def write(form: Format, a: int, b: int, generator: np.random.Generator | None = None) -> str:
-    """The sum of two numbers, not negative, as text, ``$`` included; spaces only where a generator is given."""
+    """Write the sum of two natural numbers, ``$`` included; spaces only where a generator is given."""
     numbers: list[Any] = [str(a), str(b), str(a + b)]
     if form.padded:
         width = max(len(numbers[0]), len(numbers[1]))
@@ -70,7 +70,7 @@ def write(form: Format, a: int, b: int, generator: np.random.Generator | None = 
 
 
 def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Tokens (B, T + 1), filled up with ``$``, and which of the first T are followed by a scored token, (B, T).
+    """Return tokens (B, T + 1), filled up with ``$``, and which of the first T come before a scored token, (B, T).
 
     Scored are the answer and the ``$`` that ends it.
     """
@@ -85,7 +85,7 @@ def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 def coupled_ids(text: str, start: int) -> list[int]:
-    """Position ids with equal significance coupled: for ``$653+049=2070$`` and start 6
+    """Give digits of equal significance one position id: for ``$653+049=2070$`` and start 6
 
         $ 6 5 3 + 0 4 9 = 2 0 7 0 $
         0 6 7 8 9 6 7 8 9 8 7 6 5 0
@@ -147,13 +147,19 @@ def addition_study(
 
 
 def draw(
-    positions: str, format: str, digits_B2: np.ndarray, longest: int, generator: np.random.Generator, training: bool
+    positions: str,
+    format: str,
+    digits_B2: np.ndarray,
+    longest: int,
+    generator: np.random.Generator,
+    training: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Tokens (B, T + 1), scored (B, T) and ids (B, T) of random sums with operands of these numbers of digits.
+    """Draw sums with operands of these numbers of digits: tokens (B, T + 1), scored (B, T) and ids (B, T).
 
     Training draws spaces and the first id of a coupling at random; a test has no spaces and a fixed first id, 2.
     """
-    form, kind = FORMATS[format], SCHEMES[positions].ids
+    form = FORMATS[format]
+    kind = SCHEMES[positions].ids
     lows = np.where(digits_B2 == 1, 0, 10 ** (digits_B2 - 1))  # 0 has one digit
     first, second = (generator.integers(lows[:, i], 10 ** digits_B2[:, i]).tolist() for i in (0, 1))
     texts = [write(form, a, b, generator if training else None) for a, b in zip(first, second, strict=True)]
@@ -175,9 +181,11 @@ def draw(
 
 @torch.no_grad()
 def score(model, positions: str, format: str, digits: int, count: int, longest: int, seed: int) -> tuple[float, float]:
-    """(share of sums that are right, share of their scored tokens) for operands of exactly so many digits."""
+    """Return the share of sums that are right, and of their scored tokens, for operands of exactly so many digits."""
     generator = np.random.default_rng(seed_from("tested sums", seed, digits))
-    right, tokens_right, tokens_all = 0, 0, 0
+    right = 0
+    tokens_right = 0
+    tokens_all = 0
     for begin in range(0, count, 50):
         digits_B2 = np.full((min(50, count - begin), 2), digits)
         tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, False)
@@ -185,11 +193,12 @@ def score(model, positions: str, format: str, digits: int, count: int, longest: 
         right_BT = torch.ones_like(scored)
         right_BT[scored] = right_N
         right += int(right_BT.all(1).sum())
-        tokens_right, tokens_all = tokens_right + int(right_N.sum()), tokens_all + len(right_N)
+        tokens_right = tokens_right + int(right_N.sum())
+        tokens_all = tokens_all + len(right_N)
     return right / count, tokens_right / tokens_all
 
 
 def longest_text(format: str, digits: int) -> int:
-    """Most tokens that a text with operands of so many digits can have, its first and last ``$`` included."""
+    """Return the most tokens that a text with operands of so many digits has, first and last ``$`` included."""
     each = 2 if FORMATS[format].hints or FORMATS[format].spaces else 1
     return each * 2 * digits + (2 if FORMATS[format].hints else 1) * (digits + 1) + 4

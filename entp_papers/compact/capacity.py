@@ -17,128 +17,168 @@ from entp_lab.store import Record, RecordError
 from entp_lab.studies import flat, names_of
 from entp_papers.compact import laws
 
-NAME, TRAININGS_NAME = "compact_capacity", "compact_capacity_trainings"
+NAME = "compact_capacity"
+TRAININGS_NAME = "compact_capacity_trainings"
 NOTEBOOK = "12b_compact_details"
-ONE_FUNCTION = "one function by construction: at the last token neither mask hides anything"
 SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
-PARTS = {"sweep", "one_layer", "feed_forward", "entp", "batch", "largest", "shatter"}
 SMOKE = dict(epochs=4, batch_size=32, rate=1e-2, count_every=2)
+PARTS = {"sweep", "one_layer", "feed_forward", "entp", "batch", "largest", "shatter"}
+SHAPES_TO_FIT = 24  # a cubic polynomial in three variables has 20 terms
+
+
+def growing_sizes(starts: dict[int, int], count: int) -> dict[int, list[int]]:
+    """Return, by width, library sizes that grow by a quarter each."""
+    return {width: [int(start * 1.25**power) for power in range(count)] for width, start in starts.items()}
+
 
 # By tier: the library, its symbols and runs; what is swept; the schedule of the sweep.
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
-        library=64, symbols=8, runs=1, widths=(4, 6, 8, 12), heads=(1, 2), lengths=(4, 6, 8), head_width=4,
-        schedule=SMOKE, ablated=(8,), sizes={8: [4, 8, 64, 72]}, steps=60,
-        batches=(16, 64), batch_epochs=2, batch_steps=6, shatter=dict(library=6, runs=60, epochs=80),
+        library=64,
+        symbols=8,
+        runs=1,
+        widths=(4, 6, 8, 12),
+        heads=(1, 2),
+        lengths=(4, 6, 8),
+        head_width=4,
+        schedule=SMOKE,
+        ablated=(8,),
+        sizes={8: [4, 8, 64, 72]},
+        steps=60,
+        batches=(16, 64),
+        batch_epochs=2,
+        batch_steps=6,
+        shatter=dict(library=6, runs=60, epochs=80),
     ),
     "quick": dict(
-        library=2048, symbols=64, runs=2, widths=(8, 12, 16, 24), heads=(1, 2, 4), lengths=(8, 16, 32), head_width=16,
-        schedule=SCHEDULE, ablated=(8, 12, 16, 20, 24), steps=1500,
-        sizes={width: [int(start * 1.25**i) for i in range(12)] for width, start in ((8, 10), (16, 60), (24, 180))},
-        batches=(16, 64, 256, 1024), batch_epochs=30, batch_steps=300,
+        library=2048,
+        symbols=64,
+        runs=2,
+        widths=(8, 12, 16, 24),
+        heads=(1, 2, 4),
+        lengths=(8, 16, 32),
+        head_width=16,
+        schedule=SCHEDULE,
+        ablated=(8, 12, 16, 20, 24),
+        steps=1500,
+        sizes=growing_sizes({8: 10, 16: 60, 24: 180}, 12),
+        batches=(16, 64, 256, 1024),
+        batch_epochs=30,
+        batch_steps=300,
         shatter=dict(library=16, runs=200, epochs=800),
     ),
     "paper": dict(
-        library=16_000, symbols=128, runs=5, widths=(32, 64, 128, 256, 512), heads=(1, 2, 4, 8),
-        lengths=(8, 16, 32, 64, 128), head_width=128,
-        schedule=dict(epochs=1000, batch_size=512, rate=1e-3, count_every=5, patience=5), ablated=(32, 128, 512),
-        steps=20_000, sizes={width: [int(100 * 1.25**i) for i in range(24)] for width in (32, 128, 512)},
-        batches=(32, 128, 512, 2048), batch_epochs=500, batch_steps=10_000,
+        library=16_000,
+        symbols=128,
+        runs=5,
+        widths=(32, 64, 128, 256, 512),
+        heads=(1, 2, 4, 8),
+        lengths=(8, 16, 32, 64, 128),
+        head_width=128,
+        schedule=dict(epochs=1000, batch_size=512, rate=1e-3, count_every=5, patience=5),
+        ablated=(32, 128, 512),
+        steps=20_000,
+        sizes=growing_sizes(dict.fromkeys((32, 128, 512), 100), 24),
+        batches=(32, 128, 512, 2048),
+        batch_epochs=500,
+        batch_steps=10_000,
         shatter=dict(library=16, runs=1000, epochs=5000),
     ),
-}  # fmt: skip
+}
+# Of figure 8: the share of its epochs that each way has, and its shape.
+SHATTERED = {
+    "attention": (1, dict(head_width=8, feed_forward="none")),
+    # queries and keys alone never get there
+    "query_key": (4, dict(head_width=16, feed_forward="none", attention_weights="query_key")),
+    "whole": (1, dict(head_width=16)),
+}
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """All studies of a tier; ``seeds`` > 0 sets the number of runs that each trains side by side, except figure 8's."""
-    t, found = TIERS[tier], []
-    runs, few = seeds or t["runs"], t["shatter"]
+    """List all studies of a tier; ``seeds`` sets the runs that each trains side by side, except figure 8's."""
+    setting = TIERS[tier]
+    runs = seeds or setting["runs"]
+    short = setting["lengths"][0]
+    found = []
 
-    def add(part: str, params: dict[str, Any], study: str = "compact_capacity", **labels) -> None:
+    def model(width: int, n_heads: int, length: int, **changes: Any) -> dict[str, Any]:
+        shape = dict(
+            symbols=setting["symbols"],
+            width=width,
+            n_heads=n_heads,
+            length=length,
+            head_width=setting["head_width"],
+        )
+        return shape | changes
+
+    def add(part: str, params: dict[str, Any], study: str = NAME, **labels: Any) -> None:
         found.append(planned_study(NAME, tier, study, params, part=part, **labels))
 
-    def model(width: int, n_heads: int, length: int, **changes) -> dict[str, Any]:
-        shape = dict(symbols=t["symbols"], width=width, n_heads=n_heads, length=length, head_width=t["head_width"])
-        return {**shape, **changes}
+    def add_capacity(part: str, shape: dict, divisor: int, budget: dict | None = None, **labels: Any) -> None:
+        schedule = setting["schedule"] | (budget or {})
+        library = setting["library"] // divisor
+        params = dict(model=shape, schedule=schedule, library=library, runs=runs)
+        add(part, params, **labels)
 
-    def params(divisor: int, shape: dict[str, Any], **changes) -> dict[str, Any]:
-        schedule = {**t["schedule"], **changes}
-        return dict(model=shape, schedule=schedule, library=t["library"] // divisor, runs=runs)
-
-    short = t["lengths"][0]
-    for width, n_heads, length in itertools.product(t["widths"], t["heads"], t["lengths"]):
-        add("sweep", params(1, model(width, n_heads, length)), width=width, n_heads=n_heads, length=length)
+    for width, n_heads, length in itertools.product(setting["widths"], setting["heads"], setting["lengths"]):
+        shape = dict(width=width, n_heads=n_heads, length=length)
+        add_capacity("sweep", model(**shape), 1, **shape)
     for architecture in ("decoder", "entp"):
-        shape = model(t["ablated"][0], 2, short, architecture=architecture)
-        add("one_layer", params(4, shape), architecture=architecture)
-    for width in t["ablated"]:
+        shape = model(setting["ablated"][0], 2, short, architecture=architecture)
+        add_capacity("one_layer", shape, 4, architecture=architecture)
+    for width in setting["ablated"]:
         for way in ("trained", "identity", "none"):
             shape = model(width, 2, short, n_layers=2, feed_forward=way)
-            add("feed_forward", params(2, shape), width=width, way=way)
+            add_capacity("feed_forward", shape, 2, width=width, way=way)
         shape = model(width, 2, short, n_layers=2, architecture="entp")
-        add("entp", params(2, shape), width=width, way="entp")
-    for batch, equal in itertools.product(t["batches"], ("epochs", "steps")):
-        budget = {"batch_size": batch, equal: t[f"batch_{equal}"]}
-        shape = model(t["widths"][-2], 1, t["lengths"][1])
-        add("batch", params(2, shape, **budget), batch_size=batch, equal=equal)
-    for width, sizes in t["sizes"].items():
-        schedule = {**t["schedule"], "steps": t["steps"]}
-        whole = dict(model=model(width, 2, short), schedule=schedule, sizes=sizes, runs=runs)
-        add("largest", whole, "compact_largest_library", width=width)
-    for way, epochs, shape in (
-        ("attention", few["epochs"], dict(head_width=8, feed_forward="none")),
-        # queries and keys alone never get there
-        ("query_key", few["epochs"] // 4, dict(head_width=16, feed_forward="none", attention_weights="query_key")),
-        ("whole", few["epochs"], dict(head_width=16)),
-    ):
-        shape = dict(symbols=32, length=8, width=16, **shape)
-        schedule = dict(epochs=epochs, batch_size=16, rate=1e-2)
-        whole = dict(model=shape, schedule=schedule, library=few["library"], runs=few["runs"])
-        add("shatter", whole, "compact_shatter", way=way)
+        add_capacity("entp", shape, 2, width=width, way="entp")
+    for batch, equal in itertools.product(setting["batches"], ("epochs", "steps")):
+        shape = model(setting["widths"][-2], 1, setting["lengths"][1])
+        budget = {"batch_size": batch, equal: setting[f"batch_{equal}"]}
+        add_capacity("batch", shape, 2, budget, batch_size=batch, equal=equal)
+    for width, sizes in setting["sizes"].items():
+        schedule = setting["schedule"] | dict(steps=setting["steps"])
+        params = dict(model=model(width, 2, short), schedule=schedule, sizes=sizes, runs=runs)
+        add("largest", params, "compact_largest_library", width=width)
+    shatter = setting["shatter"]
+    for way, (divisor, changes) in SHATTERED.items():
+        params = dict(
+            model=dict(symbols=32, length=8, width=16, **changes),
+            schedule=dict(epochs=shatter["epochs"] // divisor, batch_size=16, rate=1e-2),
+            library=shatter["library"],
+            runs=shatter["runs"],
+        )
+        add("shatter", params, "compact_shatter", way=way)
     return found
 
 
 def table(records: Sequence[Record], part: str) -> pd.DataFrame:
-    """One row per study of a part: its labels and its plain metrics. RecordError where a time limit left no record."""
+    """Return a row per study of a part: its labels and plain metrics. RecordError where a time limit left none."""
     chosen = select(records, part=part)
     if not chosen:
-        raise RecordError(f"no record of the part {part!r} is complete: a longer time limit, or none, leaves some")
+        message = f"no record of the part {part!r} is complete: a longer time limit, or none, leaves some"
+        raise RecordError(message)
     return flat(chosen, "study", "part", "tier")
 
 
 def points(records: Sequence[Record]) -> np.ndarray:
-    """The sweep for the capacity model: width, heads, length and, as in the paper, the capacity of the best run."""
+    """Return the sweep for the capacity model: width, heads, length, and the capacity of the best run."""
     return table(records, "sweep")[["width", "n_heads", "length", "best"]].to_numpy(float)
 
 
 def forms(records: Sequence[Record]) -> pd.DataFrame:
-    """Both forms of the capacity model fitted to the sweep: their numbers and how well they fit."""
-    found, rows = points(records), {}
-    *shapes, measured = found.T
+    """Fit both forms of the capacity model to the sweep: their numbers and how well they fit."""
+    measured = points(records)
+    rows = {}
     for form in laws.FORMS:
-        law = laws.fit(found, form)
-        rows[form] = law._asdict() | laws.quality(measured, laws.capacity(law, *shapes, form))
+        law = laws.fit(measured, form)
+        predicted = laws.capacity(law, *measured[:, :3].T, form)
+        rows[form] = law._asdict() | laws.quality(measured[:, 3], predicted)
     return pd.DataFrame(rows).T
 
 
-def at_equal_parameters(records: Sequence[Record]) -> list[float]:
-    """log2 of capacity with four heads over that with two at equal parameters, interpolated: one a length."""
-    found = []
-    for _, part in table(records, "sweep").groupby("length"):
-        curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (2, 4)]
-        if any(len(c) < 2 for c in curves):
-            continue
-        low = max(c["parameters"].min() for c in curves)
-        high = min(c["parameters"].max() for c in curves)
-        if low < high:
-            at = np.geomspace(low, high, 3)
-            a, b = (np.interp(at, c["parameters"], c["best"]) for c in curves)
-            found.append(float(np.log2(b / a).mean()))
-    return found
-
-
 def two_measures(records: Sequence[Record]) -> pd.DataFrame:
-    """By width: MAC and MAC less chance, and the largest library recalled whole (two heads, shortest sequences)."""
+    """Return capacity, capacity less chance, and the largest library recalled whole, by width (two heads)."""
     rows = table(records, "sweep")
     rows = rows[(rows["n_heads"] == 2) & (rows["length"] == rows["length"].min())]
     largest = table(records, "largest").set_index("width")["best"].rename("largest library")
@@ -146,128 +186,247 @@ def two_measures(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def same_with_one_layer(records: Sequence[Record]) -> bool | None:
-    """Whether a decoder and ENTP of one layer gave the same counts and losses throughout; None without both."""
-    both = [r.metrics | r.curves for r in select(records, part="one_layer")]
+    """Compare all counts and losses of a decoder and ENTP of one layer; None without both."""
+    both = [record.metrics | record.curves for record in select(records, part="one_layer")]
     if len(both) < 2:
         return None
     first, second = both
-    return first.keys() == second.keys() and all(np.allclose(first[k], second[k], rtol=0, atol=EDGE) for k in first)
+    if first.keys() != second.keys():
+        return False
+    return all(np.allclose(first[name], second[name], rtol=0, atol=EDGE) for name in first)
 
 
-def negative_binomial(records: Sequence[Record], tier: str) -> Observation:
-    """Whether a negative binomial describes the epochs of attention alone, the model of the figure's 512 weights.
+# --- What the records say of each claim ------------------------------------------------------------------------------
+
+
+def chance(sweep: Sequence[Record]) -> Check:
+    """Check the printed probabilities of right guesses, a binomial distribution (equation 7)."""
+    from scipy import stats  # takes a second to import
+
+    guesses = stats.binom(2048, 1 / 128)
+    as_printed = abs(guesses.cdf(24) - 0.96) < 0.005
+    one_fewer = abs(guesses.cdf(23) - 0.96) < 0.005
+    many = math.isclose(guesses.sf(39), 2.8e-7, rel_tol=0.03)
+    return Check(
+        "CT-chance",
+        printed=bool(as_printed),
+        tier=sweep[0].config.tier,
+        corrected=bool(one_fewer and many),
+        correction="0.96 is P(r < 24); P(r < 25) is 0.978",
+        records=names_of(sweep),
+    )
+
+
+def one_layer(records: Sequence[Record]) -> Check:
+    """Check that one layer of a decoder and of ENTP recall the same."""
+    return Check(
+        "CT-one-layer",
+        printed=same_with_one_layer(records),
+        tier=records[0].config.tier,
+        records=names_of(records, part="one_layer"),
+        remark="one function by construction: at the last token neither mask hides anything",
+    )
+
+
+def printed_law(sweep: Sequence[Record]) -> Check:
+    """Check the printed maximum of two branches: no capacity may lie below the saturation, as figure 13 does."""
+    law = laws.of_table_2(1)
+    above = [laws.saturation(law, n_heads) <= read for n_heads, read in laws.READ_OFF.items()]
+    r2 = forms(sweep)["r2"]
+    remark = (
+        f"by table 2 at least {laws.saturation(law, 2):,.0f} with two heads, where figure 13 has "
+        f"{laws.READ_OFF[2]:,.0f}; its minimum would do, and of ours both explain alike "
+        f"(R² {r2['min']:.3f} and {r2['max']:.3f})"
+    )
+    return Check("CT-ecm", all(above), sweep[0].config.tier, records=names_of(sweep), remark=remark)
+
+
+def observe(claim: str, records: Sequence[Record], why: str, seen: str) -> Observation:
+    """Return an observation that decides nothing, and why."""
+    return Observation(
+        claim,
+        found="inconclusive",
+        tier=records[0].config.tier,
+        why=why,
+        seen=seen,
+        records=names_of(records),
+    )
+
+
+def law_or_cubic(sweep: Sequence[Record]) -> Observation:
+    """Compare the capacity model with a cubic polynomial on points left out of the fit."""
+    measured = points(sweep)
+    predicted = laws.left_out(measured)
+    r2 = {name: laws.quality(measured[:, 3], values)["r2"] for name, values in predicted.items()}
+    seen = f"left out of the fit: R² {r2['capacity_model']:.1f}, of the cubic {r2['cubic']:.1f}"
+    return observe("CT-cubic", sweep, "one sweep, far from where capacity ends", seen)
+
+
+def heads(sweep: Sequence[Record]) -> Measurement:
+    """Measure log2 of capacity with four heads over that with two at equal parameters, interpolated, by length."""
+    values = []
+    for _, part in table(sweep, "sweep").groupby("length"):
+        two, four = (part[part["n_heads"] == count].sort_values("parameters") for count in (2, 4))
+        if len(two) < 2 or len(four) < 2:
+            continue
+        low = max(two["parameters"].min(), four["parameters"].min())
+        high = min(two["parameters"].max(), four["parameters"].max())
+        if low < high:
+            at = np.geomspace(low, high, 3)
+            of_two = np.interp(at, two["parameters"], two["best"])
+            of_four = np.interp(at, four["parameters"], four["best"])
+            values.append(float(np.log2(of_four / of_two).mean()))
+    return Measurement("CT-heads", values, sweep[0].config.tier, names_of(sweep))
+
+
+def economy(sweep: Sequence[Record]) -> Measurement:
+    """Measure log2 of sequences per trained weight, the widest model over the narrowest, by length and heads."""
+    rows = table(sweep, "sweep")
+    wide = rows.pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
+    values = np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
+    return Measurement("CT-economy", values, sweep[0].config.tier, names_of(sweep))
+
+
+def negative_binomial(records: Sequence[Record]) -> Observation:
+    """Test whether a negative binomial describes the epochs of attention alone, the 512 weights of the figure.
 
     All runs count, those that did not get there in time as later than the last epoch. Below a p of 0.01 it does not.
     """
-    names = names_of(records, part="shatter")
-    found = {r.labels["way"]: r for r in select(records, part="shatter") if r.metrics["fit"]}
+    shattered = select(records, part="shatter")
+    tier = records[0].config.tier
+    names = names_of(shattered)
+    found = {record.labels["way"]: record for record in shattered if record.metrics["fit"]}
     if "attention" not in found:
         return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
-    alone, epochs = found["attention"].metrics, found["attention"].curves["epochs"]
+    alone = found["attention"].metrics
+    epochs = found["attention"].curves["epochs"]
     of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
     if of_all is None:
         return Observation("CT-negative-binomial", "uninformative", tier, "too few different epochs", records=names)
-    p_value = of_all["p_value"]
     seen = (
-        f"attention alone: p = {p_value:.1g}, and {alone['fit']['p_value']:.2g} without the {alone['unfinished']} of "
-        f"{alone['runs']} runs that did not get there in time"
+        f"attention alone: p = {of_all['p_value']:.1g}, and {alone['fit']['p_value']:.2g} without the "
+        f"{alone['unfinished']} of {alone['runs']} runs that did not get there in time"
     )
     if "whole" in found:
         whole = found["whole"].metrics
         seen += f"; the whole layer: {whole['fit']['p_value']:.1g} without its {whole['unfinished']}"
-    verdict = "not reproduced" if exceeds(0.01, p_value) else "same direction"
+    verdict = "not reproduced" if exceeds(0.01, of_all["p_value"]) else "same direction"
     return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
 
 
+def largest_library(records: Sequence[Record]) -> Observation:
+    """Compare the two measures of capacity at the widest model."""
+    widest = two_measures(records).iloc[-1]
+    largest = select(records, part="largest")
+    runs = largest[0].config.params["runs"]
+    seen = f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} at width {widest.name}, {runs} runs each"
+    return observe("CT-mls", largest, "no wide model", seen)
+
+
+def batches(records: Sequence[Record]) -> Observation:
+    """Ask whether capacity rises with the batch size, at equal epochs and at equal steps."""
+    rows = table(records, "batch").sort_values("batch_size")
+    seen = []
+    for equal, part in rows.groupby("equal"):
+        verb = "rises" if part["best"].is_monotonic_increasing else "does not rise"
+        seen.append(f"{verb} at equal {equal}")
+    why = "neither separates the batch from how much is trained"
+    return observe("CT-batch", select(records, part="batch"), why, " and ".join(seen))
+
+
 def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
-    """Every claim of the section, from records of a whole tier; nothing from fewer than 24 shapes or parts alone."""
-    from scipy import stats  # takes a second to import
-
+    """Measure every claim of the section from records of a whole tier; nothing from fewer shapes or parts alone."""
     sweep = select(records, part="sweep")
-    if len(sweep) < 24 or not PARTS <= {r.labels["part"] for r in records}:
+    if len(sweep) < SHAPES_TO_FIT or not PARTS <= {record.labels["part"] for record in records}:
         return []
-    tier, ids, one = sweep[0].config.tier, names_of(sweep), names_of(records, part="one_layer")
-
-    def observe(claim: str, part: str, why: str, seen: str) -> Observation:
-        return Observation(claim, "inconclusive", tier, why, seen, records=names_of(records, part=part))
-
-    fitted, found, widest = forms(records), points(records), two_measures(records).iloc[-1]
-    r2 = {name: laws.quality(found[:, 3], values)["r2"] for name, values in laws.left_out(found).items()}
-    left_out = f"left out of the fit: R² {r2['capacity_model']:.1f}, of the cubic {r2['cubic']:.1f}"
-    largest = f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} at width {widest.name}"
-    # by the budget held equal, epochs or steps, capacity by batch size
-    batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
-    rising = {equal: "rises" if batches[equal].is_monotonic_increasing else "does not rise" for equal in batches}
-    budgets = " and ".join(f"{word} at equal {equal}" for equal, word in rising.items())
-    # log2 of sequences per trained weight, widest model over narrowest, by length and heads
-    wide = table(records, "sweep").pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
-    economy = np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
-    guesses = stats.binom(2048, 1 / 128)  # right ones, equation 7; 0.96 is printed for fewer than 25
-    below = {right: bool(abs(guesses.cdf(right - 1) - 0.96) < 0.005) for right in (24, 25)}
-    corrected = below[24] and math.isclose(guesses.sf(39), 2.8e-7, rel_tol=0.03)
-    # the larger of two branches is nowhere below saturation, and figure 13 is
-    table_2 = laws.of_table_2(1)
-    reached = all(laws.saturation(table_2, n_heads) <= read for n_heads, read in laws.READ_OFF.items())
-    saturated = (
-        f"by table 2 at least {laws.saturation(table_2, 2):,.0f} with two heads, where figure 13 has "
-        f"{laws.READ_OFF[2]:,.0f}; its minimum would do, and of ours both explain alike (R² "
-        f"{fitted.loc['min', 'r2']:.3f} and {fitted.loc['max', 'r2']:.3f})"
-    )
-    return [
-        Check("CT-chance", below[25], tier, corrected, "0.96 is P(r < 24); P(r < 25) is 0.978", records=ids),
-        Check("CT-one-layer", same_with_one_layer(records), tier, records=one, remark=ONE_FUNCTION),
-        Check("CT-ecm", reached, tier, records=ids, remark=saturated),
-        observe("CT-cubic", "sweep", "one sweep, far from where capacity ends", left_out),
-        Measurement("CT-heads", at_equal_parameters(records), tier, ids),
-        Measurement("CT-economy", economy, tier, ids),
-        negative_binomial(records, tier),
-        observe("CT-mls", "largest", "no wide model", f"{largest}, {sweep[0].config.params['runs']} runs each"),
-        observe("CT-batch", "batch", "neither separates the batch from how much is trained", budgets),
-    ]
+    of_sweep = [claim(sweep) for claim in (chance, printed_law, law_or_cubic, heads, economy)]
+    others = [claim(records) for claim in (one_layer, negative_binomial, largest_library, batches)]
+    return of_sweep + others
 
 
-TITLE = "Capacity of compact Transformers for random sequences"
-CAPACITY = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
+CAPACITY = Experiment(
+    name=NAME,
+    version=1,
+    title="Capacity of compact Transformers for random sequences",
+    notebook=NOTEBOOK,
+    plan=plan,
+    measure=measure,
+    tiers=TIERS,
+)
 
 
-# How much the training decides: the loss at every position, as in the paper's autoregressive task, or at the last token
-# alone; heads of width 128, as in the paper, or 16. Its design stands in docs/journal/compact.md.
+# --- How much the training decides -----------------------------------------------------------------------------------
+
+# The loss at every position, as in the paper's autoregressive task, or at the last token alone; heads of width 128, as
+# in the paper, or 16. Its design stands in docs/journal/compact.md.
 SCORED = ("every", "last")
 TRAININGS: dict[str, dict[str, Any]] = {
     "smoke": dict(
-        library=64, symbols=8, runs=2, widths=(6, 8), heads=(1, 2), lengths=(4, 8), head_widths=(4,),
-        schedule=SMOKE, ablated=(6, 8), ablated_schedule=SMOKE,
+        library=64,
+        symbols=8,
+        runs=2,
+        widths=(6, 8),
+        heads=(1, 2),
+        lengths=(4, 8),
+        head_widths=(4,),
+        schedule=SMOKE,
+        ablated=(6, 8),
+        ablated_schedule=SMOKE,
     ),
     "overnight": dict(
-        library=2048, symbols=64, runs=5, widths=(16, 24), heads=(1, 2), lengths=(8, 16, 32), head_widths=(128, 16),
-        schedule=SCHEDULE, ablated=(8, 16, 24), ablated_schedule={**SCHEDULE, "epochs": 300},
+        library=2048,
+        symbols=64,
+        runs=5,
+        widths=(16, 24),
+        heads=(1, 2),
+        lengths=(8, 16, 32),
+        head_widths=(128, 16),
+        schedule=SCHEDULE,
+        ablated=(8, 16, 24),
+        ablated_schedule=SCHEDULE | dict(epochs=300),
     ),
-}  # fmt: skip
+}
 
 
 def plan_trainings(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Recall by length, and with a trained feed-forward layer and an identity, for each head width and loss."""
-    t, found = TRAININGS[tier], []
-    runs = seeds or t["runs"]
+    """Plan recall by length, and with a trained feed-forward layer and an identity, for each training."""
+    setting = TRAININGS[tier]
+    found = []
 
     def add(part: str, library: int, schedule: dict[str, Any], shape: dict[str, Any], **labels: Any) -> None:
-        model = dict(symbols=t["symbols"], **shape)
-        params = dict(model=model, schedule=schedule, library=library, runs=runs)
-        found.append(planned_study(TRAININGS_NAME, tier, "compact_capacity", params, part=part, **labels))
+        params = dict(
+            model=dict(symbols=setting["symbols"], **shape),
+            schedule=schedule,
+            library=library,
+            runs=seeds or setting["runs"],
+        )
+        run = planned_study(TRAININGS_NAME, tier, NAME, params, part=part, **labels)
+        found.append(run)
 
-    for scored, head_width in itertools.product(SCORED, t["head_widths"]):
+    shapes = [setting[name] for name in ("widths", "heads", "lengths")]
+    for scored, head_width in itertools.product(SCORED, setting["head_widths"]):
         training = dict(scored=scored, head_width=head_width)
-        for width, n_heads, length in itertools.product(t["widths"], t["heads"], t["lengths"]):
+        for width, n_heads, length in itertools.product(*shapes):
             shape = dict(width=width, n_heads=n_heads, length=length, **training)
-            add("length", t["library"], t["schedule"], shape, **shape)
-        for width, way in itertools.product(t["ablated"], ("trained", "identity")):
-            shape = dict(width=width, n_heads=2, length=t["lengths"][0], n_layers=2, feed_forward=way, **training)
-            add("feed_forward", t["library"] // 2, t["ablated_schedule"], shape, way=way, width=width, **training)
+            add("length", setting["library"], setting["schedule"], shape, **shape)
+        for width, way in itertools.product(setting["ablated"], ("trained", "identity")):
+            short = dict(width=width, n_heads=2, length=setting["lengths"][0])
+            shape = dict(**short, n_layers=2, feed_forward=way, **training)
+            library = setting["library"] // 2
+            add(
+                "feed_forward",
+                library,
+                setting["ablated_schedule"],
+                shape,
+                way=way,
+                width=width,
+                **training,
+            )
     return found
 
 
 def capacities(records: Sequence[Record], part: str) -> pd.DataFrame:
-    """A row for each study of a part and run: the study's labels, ``run``, and the sequences that it recalls."""
+    """Return a row for each study of a part and run: the study's labels, ``run``, and the sequences that it recalls."""
     rows = [
         {**record.labels, "run": run, "capacity": capacity}
         for record in select(records, part=part)
@@ -277,7 +436,7 @@ def capacities(records: Sequence[Record], part: str) -> pd.DataFrame:
 
 
 def slopes_by_length(table: pd.DataFrame) -> pd.Series:
-    """Slope of ln capacity over ln length by run, mean over shapes."""
+    """Return the slope of ln capacity over ln length by run, mean over shapes."""
 
     def slope(part: pd.DataFrame) -> float:
         return float(np.polyfit(np.log(part["length"]), np.log(part["capacity"]), 1)[0])
@@ -287,24 +446,30 @@ def slopes_by_length(table: pd.DataFrame) -> pd.Series:
 
 
 def gains_of_feed_forward(table: pd.DataFrame) -> pd.DataFrame:
-    """log2 of capacity with a trained feed-forward layer over that with an identity: runs by widths."""
+    """Return log2 of capacity with a trained feed-forward layer over that with an identity: runs by widths."""
     wide = table.pivot(index=["run", "width"], columns="way", values="capacity")
     return np.log2(wide["trained"] / wide["identity"]).unstack("width")
 
 
 def measure_trainings(records: Sequence[Record]) -> list[Measurement]:
-    """CT-length and CT-feed-forward in the paper's training: the loss at every position, the widest heads."""
-    found, tier = [], records[0].config.tier
+    """Measure both claims in the paper's training: the loss at every position, the widest heads."""
     widest = max(record.labels["head_width"] for record in records)
-    for claim, part, values_of in (
-        ("CT-length", "length", slopes_by_length),
-        ("CT-feed-forward", "feed_forward", lambda table: gains_of_feed_forward(table).mean(axis=1)),
-    ):
-        used = select(records, part=part, scored="every", head_width=widest)
-        values = values_of(capacities(used, part))
-        found.append(Measurement(claim, values.tolist(), tier, names_of(used)))
-    return found
+    paper = select(records, scored="every", head_width=widest)
+    slopes = slopes_by_length(capacities(paper, "length"))
+    gains = gains_of_feed_forward(capacities(paper, "feed_forward")).mean(axis=1)
+    tier = records[0].config.tier
+    return [
+        Measurement("CT-length", slopes.tolist(), tier, names_of(paper, part="length")),
+        Measurement("CT-feed-forward", gains.tolist(), tier, names_of(paper, part="feed_forward")),
+    ]
 
 
-TITLE = "Capacity by how the models are trained: the loss and the width of a head"
-CAPACITY_TRAININGS = Experiment(TRAININGS_NAME, 1, TITLE, NOTEBOOK, plan_trainings, measure_trainings, tiers=TRAININGS)
+CAPACITY_TRAININGS = Experiment(
+    name=TRAININGS_NAME,
+    version=1,
+    title="Capacity by how the models are trained: the loss and the width of a head",
+    notebook=NOTEBOOK,
+    plan=plan_trainings,
+    measure=measure_trainings,
+    tiers=TRAININGS,
+)

@@ -39,7 +39,7 @@ class Graph:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Sizes and a checksum of the triplets, for a record."""
+        """Return sizes and a checksum of the triplets, for a record."""
         return {
             "concepts": self.n_concepts,
             "relations": self.n_relations,
@@ -50,28 +50,34 @@ class Graph:
 
 
 def load(source: str, traits: dict[str, Any] | None, seed: int) -> Graph:
-    """The graph called ``source``: ``synthetic`` with its traits, or a real one, which has none."""
+    """Return the graph called ``source``: ``synthetic`` with its traits, or a real one, which has none."""
     return synthetic(seed, **(traits or {})) if source == "synthetic" else real(source)
 
 
 def zipf(count: int) -> np.ndarray:
-    """Chances of ``count`` ranks, proportional to 1 / rank."""
+    """Return the chances of ``count`` ranks, proportional to 1 / rank."""
     weights = np.arange(1, count + 1, dtype=float) ** -1.0
     return weights / weights.sum()
 
 
 def synthetic(
-    seed: int = 0, concepts: int = 3600, relations: int = 30, relations_per_concept: float = 3.0, several: float = 0.3
+    seed: int = 0,
+    concepts: int = 3600,
+    relations: int = 30,
+    relations_per_concept: float = 3.0,
+    several: float = 0.3,
 ) -> Graph:
-    """A graph drawn from its traits; relations, targets and the relations per concept follow Zipf's law.
+    """Draw a graph from its traits; relations, targets and relations per concept follow Zipf's law.
 
     ``relations_per_concept`` is a mean; ``several`` the chance of one more target for a pair, again and again.
     """
     generator = np.random.default_rng(seed)
     popularity = zipf(concepts)[generator.permutation(concepts)]
-    numbers, frequent = np.arange(1, relations + 1), zipf(relations)
+    numbers = np.arange(1, relations + 1)
+    frequent = zipf(relations)
     # chances of having 1, 2, … relations: Zipf's times x^number, with the x, by bisection, that gives the mean
-    low, high = -20.0, 20.0
+    low = -20.0
+    high = 20.0
     for _ in range(80):
         middle = (low + high) / 2
         chances = frequent * np.exp(middle * (numbers - numbers.mean()))
@@ -88,12 +94,15 @@ def synthetic(
 
 
 def real(name: str) -> Graph:
-    """Kinships, Nations or UMLS, all parts together: text files of three columns, separated by tabs.
+    """Read Kinships, Nations or UMLS, all parts together: text files of three columns, separated by tabs.
 
     Raises ConfigError where the package ``pykeen`` is not installed, which has them.
     """
     package = importlib.util.find_spec("pykeen")  # finds the package without importing it
-    require(package is not None, f"graph = {name!r}: its files come with the package pykeen, which is not installed")
+    require(
+        package is not None,
+        f"graph = {name!r}: its files come with the package pykeen, which is not installed",
+    )
     folder = Path(package.submodule_search_locations[0]) / "datasets" / name
     rows = {tuple(line.split("\t")) for part in PARTS for line in (folder / part).read_text("utf-8").splitlines()}
     concepts = {name: i for i, name in enumerate(sorted({r[0] for r in rows} | {r[2] for r in rows}))}
@@ -103,7 +112,7 @@ def real(name: str) -> Graph:
 
 
 def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
-    """``size`` triplets (P, 3) of different (concept, relation), one target drawn where there are several (§2.2.2).
+    """Draw ``size`` triplets (P, 3) of different (concept, relation), one target where there are several (§2.2.2).
 
     A smaller set is the first part of a larger one.
     """
@@ -114,7 +123,7 @@ def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
 
 
 def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
-    """(W, 11) tokens node, edge, node, …, filled up with 0 (§2.2.3).
+    """Draw walks, (W, 11) tokens node, edge, node, …, filled up with 0 (§2.2.3).
 
     Every edge may be walked backwards, under a label of its own. A walk visits no node twice, and ends after a number
     of edges drawn from 3 to 5 or where no new neighbour is left. The paper first cuts out what lies
@@ -129,19 +138,21 @@ def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
     tokens = np.zeros((count, 11), dtype=np.int64)
     for row in tokens:
         node = int(generator.integers(graph.n_concepts))
-        row[0], visited = 1 + node, {node}
+        row[0] = 1 + node
+        visited = {node}
         for edge in range(int(generator.integers(3, 6))):
             onward = [step for step in neighbours[node] if step[1] not in visited]
             if not onward:
                 break
             relation, node = onward[int(generator.integers(len(onward)))]
             visited.add(node)
-            row[2 * edge + 1], row[2 * edge + 2] = 1 + graph.n_concepts + relation, 1 + node
+            row[2 * edge + 1] = 1 + graph.n_concepts + relation
+            row[2 * edge + 2] = 1 + node
     return tokens
 
 
 def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
-    """Largest share of items that a function of the key alone gets right: sum of each key's commonest answer, / n."""
+    """Return the most that a function of the key can get right: each key's most frequent answer, summed, over n."""
     counts: dict[Hashable, Counter] = defaultdict(Counter)
     for key, answer in zip(keys, answers, strict=True):
         counts[key][answer] += 1
@@ -149,7 +160,7 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
 
 
 def walk_ceiling(tokens_WT: np.ndarray) -> float:
-    """Largest share of the nodes of walks that all before them tells: equal beginnings may go on differently."""
+    """Return the most nodes of walks that all before them tells: equal beginnings may go on differently."""
     items = [
         (tuple(row[:place]), row[place])
         for row in tokens_WT.tolist()
@@ -160,7 +171,7 @@ def walk_ceiling(tokens_WT: np.ndarray) -> float:
 
 
 def expected_ceiling(concepts: float, size):
-    """Expected share of different concepts among ``size`` triplets over so many equally likely concepts.
+    """Return the expected share of different concepts among ``size`` triplets over equally likely concepts.
 
     C (1 - exp(-n / C)) / n: the ceiling of a model that sees the concept alone, where a concept's targets differ.
     """
@@ -169,7 +180,7 @@ def expected_ceiling(concepts: float, size):
 
 
 def fitted_concepts() -> float:
-    """The smallest number of concepts under which no published number of recalled triplets lies above the ceiling.
+    """Return the fewest concepts under which no published number of recalled triplets is above the ceiling.
 
     A ceiling through the middle of them would lie below some.
     """

@@ -29,7 +29,12 @@ from entp_lib.tasks.base import generator_for, seed_from
 from entp_papers.compact import graph
 
 # Between the two maps of a feed-forward layer; softmax runs over the features, RReLU draws its slopes in training.
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "rrelu": nn.RReLU, "softmax": partial(nn.Softmax, dim=-1)}
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "rrelu": nn.RReLU,
+    "softmax": partial(nn.Softmax, dim=-1),
+}
 RATE = 1e-3  # of Adam, §2.2.4
 
 
@@ -50,8 +55,10 @@ class TripletModel(nn.Module):
         activation: str = "relu",
     ):
         super().__init__()
-        self.wiring, self.n_concepts = wiring, n_concepts
-        self.embedding, self.positions = nn.Embedding(n_concepts + n_relations, width), nn.Embedding(2, width)
+        self.wiring = wiring
+        self.n_concepts = n_concepts
+        self.embedding = nn.Embedding(n_concepts + n_relations, width)
+        self.positions = nn.Embedding(2, width)
         shape = dict(dim_feedforward=4 * width, dropout=0.0, batch_first=wiring != "published")
         self.layers = nn.ModuleList(
             nn.TransformerDecoderLayer(width, n_heads, activation=ACTIVATIONS[activation](), **shape)
@@ -60,7 +67,7 @@ class TripletModel(nn.Module):
         self.output = nn.Linear(width, n_concepts)
 
     def forward(self, pairs_B2: Tensor) -> Tensor:
-        """``pairs_B2``: concept and relation ids, each counted from 0."""
+        """Return logits (B, V) for pairs of concept and relation ids, each counted from 0."""
         tokens_BT = pairs_B2 + torch.tensor([0, self.n_concepts], device=pairs_B2.device)
         x_BTD = self.embedding(tokens_BT) + self.positions.weight
         if self.wiring == "concept":
@@ -73,7 +80,7 @@ class TripletModel(nn.Module):
 
 
 def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
-    """Largest derivative of a randomly weighted sum of all logits by any relation's embedding: 0 if none is seen."""
+    """Return the largest derivative of a random sum of all logits by any relation's embedding."""
     logits_BV = model(pairs_B2)
     noise_BV = torch.randn(logits_BV.shape, generator=torch.Generator().manual_seed(0))
     (gradient,) = torch.autograd.grad((logits_BV * noise_BV).sum(), model.embedding.weight)
@@ -82,7 +89,7 @@ def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
 
 @torch.no_grad()
 def change_by_batch_mates(model: TripletModel, pairs_B2: Tensor) -> float:
-    """Largest change of the first row's logits when only the other rows change: 0 where rows do not mix."""
+    """Return the largest change of the first row's logits when only the other rows change."""
     half = len(pairs_B2) // 2
     one, other = (torch.cat([pairs_B2[:1], rest]) for rest in (pairs_B2[1:half], pairs_B2[half + 1 : 2 * half]))
     return largest(model(one)[0], model(other)[0])
@@ -103,7 +110,7 @@ class ActivatedBlock(Block):
 
 
 def walk_model(cfg: ModelConfig, activation: str, seed: int) -> Transformer:
-    """The shared model, whose own GELU is "gelu"; with another of ``ACTIVATIONS`` it starts from the same weights."""
+    """Build the library's model, or with another activation than GELU one of the same initial weights."""
     network = build_model(cfg, seed)
     if activation != "gelu":
         network.blocks = nn.ModuleList(ActivatedBlock(cfg, activation) for _ in range(cfg.n_layers))
@@ -121,7 +128,7 @@ def fit(
     batch_size: int,
     seed: int,
 ) -> dict[str, list]:
-    """Adam on cross-entropy over shuffled batches of items; curves by epoch, the share recalled every two.
+    """Train by Adam over shuffled batches of items; return curves by epoch, the share recalled every two.
 
     ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch, that recall is counted
     in; ``name`` and ``seed`` give the order.
@@ -130,11 +137,14 @@ def fit(
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
-        total, scored, right = 0.0, 0, 0
+        total = 0.0
+        scored = 0
+        right = 0
         for pick in torch.randperm(items, generator=generator_for("cpu", name, seed, epoch)).split(batch_size):
             logits_NV, targets_N = predict(pick)
             loss = descend(network, optimizer, [F.cross_entropy(logits_NV, targets_N)])
-            total, scored = total + loss * len(targets_N), scored + len(targets_N)
+            total = total + loss * len(targets_N)
+            scored = scored + len(targets_N)
         if epoch % 2 == 0 or epoch == epochs:
             network.eval()
             with torch.no_grad():
@@ -178,7 +188,8 @@ def triplets_study(
             return network(items_P3[pick, :2]), items_P3[pick, 2]
 
         curves = fit(network, "triplets", len(items_P3), predict, shuffled, epochs, batch_size, seed)
-    sample, best = items_P3[:64, :2], max(curves["accuracy"])
+    sample = items_P3[:64, :2]
+    best = max(curves["accuracy"])
     metrics = {
         "triplets": len(items_P3),
         "accuracy": curves["accuracy"][-1],
@@ -215,14 +226,16 @@ def walks_study(
     """
     found = graph.load(source, traits, seed)
     tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
-    ceiling, length = graph.walk_ceiling(tokens_WT.numpy()), tokens_WT.shape[1] - 1
+    ceiling = graph.walk_ceiling(tokens_WT.numpy())
+    length = tokens_WT.shape[1] - 1
     vocabulary = 1 + found.n_concepts + 2 * found.n_relations  # filling, concepts, relations forwards and backwards
     cfg = ModelConfig(architecture, n_layers, n_heads, width, vocabulary, length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
     scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
     scored_WT[:, 1::2] = tokens_WT[:, 2::2] != 0
     kept = scored_WT.any(1)  # a walk from a node without neighbours predicts nothing
-    tokens_WT, scored_WT = tokens_WT[kept], scored_WT[kept]
+    tokens_WT = tokens_WT[kept]
+    scored_WT = scored_WT[kept]
 
     def predict(pick: Tensor) -> tuple[Tensor, Tensor]:
         scored = scored_WT[pick]
@@ -231,7 +244,16 @@ def walks_study(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("slopes", seed))  # of a randomised activation
         walks_in_order = torch.arange(len(tokens_WT)).split(512)
-        curves = fit(network, "walks", len(tokens_WT), predict, lambda epoch: walks_in_order, epochs, batch_size, seed)
+        curves = fit(
+            network,
+            "walks",
+            len(tokens_WT),
+            predict,
+            lambda epoch: walks_in_order,
+            epochs,
+            batch_size,
+            seed,
+        )
     metrics = {
         "walks": walks,
         "predictions": int(scored_WT.sum()),

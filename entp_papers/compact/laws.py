@@ -40,29 +40,30 @@ READ_OFF = {2: 1600.0, 4: 3300.0}
 
 
 def of_table_2(layers: int) -> Parameters:
-    """The published numbers for 1 or 2 layers. Those for 2 are rounded too far to be used: f(1, 64) is negative."""
+    """Return the published numbers for 1 or 2 layers; for 2 they are rounded too far: f(1, 64) is negative."""
     row = published("compact", "capacity_model").set_index("layers").loc[layers]
     return Parameters(*row[list(Parameters._fields)].tolist())
 
 
 def slope(p: Parameters, n_heads, length):
-    """f(H, N), sequences per unit of width; numbers or arrays. Equation 11 with its lost fraction restored."""
+    """Return f(H, N), sequences per unit of width (equation 11 with its lost fraction restored)."""
     return p.a / (np.asarray(length, float) ** (p.b * np.asarray(n_heads, float) + p.c) + p.d) + p.e
 
 
 def saturation(p: Parameters, n_heads):
-    """α H + β."""
+    """Return α H + β."""
     return p.alpha * np.asarray(n_heads, float) + p.beta
 
 
 def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):
-    """Sequences the model predicts can be memorised; numbers or arrays."""
+    """Return the sequences that the model predicts can be memorised; numbers or arrays."""
     return FORMS[form](slope(p, n_heads, length) * np.asarray(width, float), saturation(p, n_heads))
 
 
 def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """R², root mean square error, and mean absolute error relative to the measured capacity."""
-    error, spread = predicted - measured, ((measured - measured.mean()) ** 2).sum()
+    """Return R², root mean square error, and mean absolute error relative to the measured capacity."""
+    error = predicted - measured
+    spread = ((measured - measured.mean()) ** 2).sum()
     return {
         "r2": float(1 - (error**2).sum() / spread),
         "rmse": float(np.sqrt((error**2).mean())),
@@ -71,7 +72,7 @@ def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 
 
 def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None) -> Parameters:
-    """The capacity model by least squares from random starting points, and from ``near``.
+    """Fit the capacity model by least squares from random starting points, and from ``near``.
 
     Columns of ``points_P4``: width, heads, length, measured capacity. Saturation and slope are fitted together, so that
     a point belongs to whichever branch it lies on.
@@ -79,7 +80,8 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     from scipy import optimize
 
     widths, heads, lengths, measured = points_P4.T
-    top, per_width = measured.max(), (measured / widths).mean()
+    top = measured.max()
+    per_width = (measured / widths).mean()
 
     def residuals(x: np.ndarray) -> np.ndarray:
         predicted = capacity(Parameters(*x), widths, heads, lengths, form)
@@ -99,7 +101,7 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
 
 
 def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
-    """Predictions of the capacity model and of a cubic polynomial, each point's from the other seven of eight folds.
+    """Predict each point by the capacity model and by a cubic polynomial fitted to the other seven of eight folds.
 
     The polynomial has 20 terms: it takes 24 points.
     """
@@ -120,13 +122,14 @@ def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
-    """(r, p) with the sample's mean and variance; None where the variance is not above the mean."""
-    mean, variance = float(np.mean(epochs)), float(np.var(epochs, ddof=1))
+    """Return (r, p) with the sample's mean and variance; None where the variance is not above the mean."""
+    mean = float(np.mean(epochs))
+    variance = float(np.var(epochs, ddof=1))
     return (mean**2 / (variance - mean), mean / variance) if variance > mean else None
 
 
 def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = None) -> dict[str, float] | None:
-    """The negative binomial (``r``, ``p``) of maximum likelihood over runs that took ``epochs`` each, and its fit.
+    """Fit a negative binomial (``r``, ``p``) by maximum likelihood to the epochs that runs took, and test the fit.
 
     The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
     ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
@@ -148,8 +151,10 @@ def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = N
     begin = [np.log(start[0]), np.log(start[1] / (1 - start[1]))]
     options = {"xatol": 1e-6, "fatol": 1e-8}
     best = optimize.minimize(minus_log_likelihood, begin, method="Nelder-Mead", options=options)
-    r, p = float(np.exp(best.x[0])), float(1 / (1 + np.exp(-best.x[1])))
-    law, runs = stats.nbinom(r, p), len(values) + unfinished
+    r = float(np.exp(best.x[0]))
+    p = float(1 / (1 + np.exp(-best.x[1])))
+    law = stats.nbinom(r, p)
+    runs = len(values) + unfinished
 
     within = float(law.cdf(limit)) if unfinished else 1.0
     edges = np.unique(law.ppf(within * np.linspace(0, 1, 11)[1:-1]))

@@ -26,7 +26,8 @@ from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 
-NAME, SEEDS_NAME = "compact_lengths", "compact_length_seeds"
+NAME = "compact_lengths"
+SEEDS_NAME = "compact_length_seeds"
 NOTEBOOK = "12_compact_transformers"
 LABELS = ("positions", "format", "architecture", "arm", "seed")
 LEARNED = 0.05  # share of right sums at the trained length; below it, how far a scheme reaches is not measured
@@ -39,7 +40,13 @@ COMPARED = (
     ("CT-relative", DECODERS, "positions", "t5", "learned"),
     ("CT-none", DECODERS, "positions", "none", "learned"),
     ("CT-fire", {**DECODERS, "format": "hinted"}, "positions", "fire", "learned"),
-    ("CT-entp-length", dict(format="padded", positions="coupled"), "architecture", "entp", "decoder"),
+    (
+        "CT-entp-length",
+        dict(format="padded", positions="coupled"),
+        "architecture",
+        "entp",
+        "decoder",
+    ),
 )
 
 # By tier: the parameters that all runs share, seeds of every scheme in padded text (of ``more`` apart, where there is
@@ -49,26 +56,65 @@ COMPARED = (
 # steps of their own.
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
-        shared=dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8,
-                    tested=10),
-        seeds=1, other_seeds=1, others=("learned", "fire"),
+        shared=dict(
+            trained_digits=2,
+            tested_digits=[2, 3],
+            n_layers=1,
+            n_heads=2,
+            width=16,
+            steps=4,
+            batch_size=8,
+            tested=10,
+        ),
+        seeds=1,
+        other_seeds=1,
+        others=("learned", "fire"),
     ),
     "quick": dict(
-        shared=dict(trained_digits=2, tested_digits=[2, 3, 4, 6], width=32, steps=2000, batch_size=32, rate=3e-3,
-                    tested=200),
-        seeds=3, more={"learned": 5, "coupled": 5, "t5": 5, "none": 5}, other_seeds=3, others=("learned",),
+        shared=dict(
+            trained_digits=2,
+            tested_digits=[2, 3, 4, 6],
+            width=32,
+            steps=2000,
+            batch_size=32,
+            rate=3e-3,
+            tested=200,
+        ),
+        seeds=3,
+        more={"learned": 5, "coupled": 5, "t5": 5, "none": 5},
+        other_seeds=3,
+        others=("learned",),
     ),
     "overnight": dict(
-        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=64, steps=6000, batch_size=32, rate=3e-3,
-                    tested=500),
-        seeds=1, more={"learned": 5, "coupled": 5, "rope": 5}, other_seeds=3, others=(),
+        shared=dict(
+            trained_digits=5,
+            tested_digits=[5, 7, 10, 15],
+            width=64,
+            steps=6000,
+            batch_size=32,
+            rate=3e-3,
+            tested=500,
+        ),
+        seeds=1,
+        more={"learned": 5, "coupled": 5, "rope": 5},
+        other_seeds=3,
+        others=(),
         decoders=dict(cells=(("hinted", "fire"), ("hinted", "learned")), seeds=5, steps=9000),
     ),
     "gpu": dict(
-        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=128, steps=8000, batch_size=64, tested=500),
-        seeds=5, other_seeds=5, others=tuple(name for name in SCHEMES if name != "coupled"),
+        shared=dict(
+            trained_digits=5,
+            tested_digits=[5, 7, 10, 15],
+            width=128,
+            steps=8000,
+            batch_size=64,
+            tested=500,
+        ),
+        seeds=5,
+        other_seeds=5,
+        others=tuple(name for name in SCHEMES if name != "coupled"),
     ),
-}  # fmt: skip
+}
 
 RELATIVE = ("t5", "alibi", "fire")
 SEEDS = {
@@ -83,10 +129,17 @@ EQUAL_FORWARDS = {
 
 
 def planned(
-    name: str, tier: str, form: str, positions: str, seeds: range, arms=ARCHITECTURES, steps: int = 0
+    name: str,
+    tier: str,
+    form: str,
+    positions: str,
+    seeds: range,
+    arms=ARCHITECTURES,
+    steps: int = 0,
 ) -> list[PlannedRun]:
-    """Runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others than the tier's."""
-    own, runs = {"steps": steps} if steps else {}, []
+    """Plan runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others than the tier's."""
+    own = {"steps": steps} if steps else {}
+    runs = []
     for arm, seed in itertools.product(arms, seeds):
         cell = dict(format=form, positions=positions, architecture="decoder" if arm == "longer" else arm)
         params = {**cell, "seed": seed, **TIERS[tier]["shared"], **own}
@@ -95,8 +148,9 @@ def planned(
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
-    t, runs = TIERS[tier], []
+    """Plan every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
+    t = TIERS[tier]
+    runs = []
     for name in SCHEMES:
         runs += planned(NAME, tier, "padded", name, range(seeds or t.get("more", {}).get(name, t["seeds"])))
     for form, name in itertools.product(FORMATS, t["others"]):
@@ -109,8 +163,9 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Each scheme in padded text as decoder and as ENTP, with seeds from 1 up: 0 is that of ``compact_lengths``."""
-    runs, longer = [], EQUAL_FORWARDS[tier]
+    """Plan each scheme in padded text with seeds from 1 up: 0 is that of ``compact_lengths``."""
+    runs = []
+    longer = EQUAL_FORWARDS[tier]
     for name, count in SEEDS[tier].items():
         runs += planned(SEEDS_NAME, tier, "padded", name, range(1, 1 + (seeds or count)))
     for name in longer["schemes"]:
@@ -120,7 +175,7 @@ def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Long: one row per run and tested length, with both accuracies and the factor over the trained length."""
+    """Return a row per run and tested length, with both accuracies and the factor over the trained length."""
     rows = [
         {
             **{k: r.labels[k] for k in LABELS},
@@ -136,7 +191,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
-    """Whole padded sums of the trained length right: a row per scheme and arm, a column per seed."""
+    """Return whole padded sums right at the trained length: a row per scheme and arm, a column per seed."""
     rows = table(select(records, format="padded", positions=tuple(schemes)))
     rows = rows[rows["factor"] == 1]
     wide = rows.pivot_table(index=["positions", "arm"], columns="seed", values="accuracy", sort=False)
@@ -144,7 +199,7 @@ def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE)
 
 
 def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> str:
-    """Sentence on the ``sides`` (positions, architecture) that have not learned their training sums; empty if none.
+    """Name the ``sides`` (positions, architecture) that have not learned their training sums; empty if none.
 
     The reach of such a side is not measured; a side with all of them right is compared.
     """
@@ -155,7 +210,7 @@ def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> 
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Token accuracy beyond the trained length, one side less the other by seed, for every claim of ``COMPARED``."""
+    """Measure token accuracy beyond the trained length, one side less the other, for each claim of ``COMPARED``."""
     found = []
     for claim, shared, by, first, second in COMPARED:
         pool = select(records, **shared)
@@ -170,13 +225,20 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
         found.append(
-            Measurement(claim, values, records[0].config.tier, names_of(chosen), levels=levels, excluded_because=barred)
+            Measurement(
+                claim,
+                values,
+                records[0].config.tier,
+                names_of(chosen),
+                levels=levels,
+                excluded_because=barred,
+            )
         )
     return found
 
 
 def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
-    """ENTP − decoder at the trained length, at equal steps, as seed 0 suggested."""
+    """Measure ENTP less decoder at the trained length, at equal steps, as seed 0 suggested."""
     chosen = select(records, positions=RELATIVE, arm=TWINS)
     if {r.labels["arm"] for r in chosen} != set(TWINS):
         return []

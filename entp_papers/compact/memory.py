@@ -54,7 +54,10 @@ class MemoryConfig:
 
     def __post_init__(self):
         wrong = self.scored == "every" and self.architecture != "decoder"
-        require(not wrong, 'scored = "every" needs architecture = "decoder": ENTP would take a pass per prefix')
+        require(
+            not wrong,
+            'scored = "every" needs architecture = "decoder": ENTP would take a pass per prefix',
+        )
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,20 @@ class Schedule:
     until_all: bool = False
 
     def passes(self, library: int) -> int:
-        """Epochs over a library of so many sequences."""
+        """Return the epochs over a library of so many sequences."""
         per_epoch = -(-library // self.batch_size)
         return -(-self.steps // per_epoch) if self.steps else self.epochs
 
 
 def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weights, Weights]:
-    """Attention and feed-forward weights, which are trained, and the frozen others.
+    """Draw attention and feed-forward weights, which are trained, and the frozen others.
 
     The former are uniform within ±1/√(inputs), as PyTorch's linear layers begin, with biases 0; embedding and positions
     N(0, 1), the output layer N(0, 1/D).
     """
-    D, H, K = cfg.width, cfg.n_heads, cfg.head_width
+    D = cfg.width
+    H = cfg.n_heads
+    K = cfg.head_width
     trained: Weights = {}
 
     def draw(*shape: int, inputs: int) -> Tensor:
@@ -110,12 +115,12 @@ def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weig
 
 
 def parameter_count(cfg: MemoryConfig) -> int:
-    """Number of trained parameters."""
+    """Count the trained parameters."""
     return sum(weight.numel() for weight in initial_weights(cfg, torch.Generator())[0].values())
 
 
 def scored_logits(cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor) -> Tensor:
-    """Logits (S, P, V) after the P scored of T = length - 1 tokens: the last alone, or all of them."""
+    """Return logits (S, P, V) after the P scored of T = length - 1 tokens: the last alone, or all of them."""
     x_STD = frozen["embedding"][tokens_ST] + frozen["positions"]
     whole_layers = cfg.n_layers - (cfg.scored == "last")
     for layer in range(whole_layers):
@@ -128,13 +133,14 @@ def scored_logits(cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_S
 
 
 def normed(x: Tensor) -> Tensor:
-    """Layer norm without weights: with frozen inputs and outputs, those of the linear maps are enough."""
+    """Apply layer norm without weights: with frozen inputs and outputs, those of the linear maps are enough."""
     return F.layer_norm(x, x.shape[-1:])
 
 
 def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
-    """Attention output (S, D) of the last position, which sees all the others whatever the mask."""
-    query, key = trained[f"{layer}.query"], trained[f"{layer}.key"]
+    """Return the attention output (S, D) of the last position, which sees all others whatever the mask."""
+    query = trained[f"{layer}.query"]
+    key = trained[f"{layer}.key"]
     q_HSK = z_STD[:, -1] @ query
     seeking_SHD = (q_HSK @ key.transpose(1, 2)).transpose(0, 1) * cfg.head_width**-0.5
     weights_SHT = F.softmax(seeking_SHD @ z_STD.transpose(1, 2), -1)
@@ -145,7 +151,7 @@ def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) 
 
 
 def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
-    """Attention output (S, T, D) of every position: causal in a decoder, unmasked in ENTP."""
+    """Return the attention output (S, T, D) of every position: causal in a decoder, unmasked in ENTP."""
 
     def project(name: str) -> Tensor:  # every head's projection, (S, H, T, K), in one product
         matrix_HDK = trained[f"{layer}.{name}"]
@@ -164,7 +170,7 @@ def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -
 
 
 def feed_forward(cfg: MemoryConfig, trained: Weights, layer: int, x: Tensor) -> Tensor:
-    """The residual stream after the feed-forward sublayer."""
+    """Return the residual stream after the feed-forward sublayer."""
     if cfg.feed_forward == "none":
         return x
     z = normed(x)
@@ -204,7 +210,9 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
     first_scored = 1 if cfg.scored == "every" else cfg.length - 1
     runs = len(seeds)
     best_R, since_R, ended_R = torch.zeros(3, runs, dtype=torch.long)  # ended: 0 while a run goes on
-    epochs, right, mean_losses = [], [], []
+    epochs = []
+    right = []
+    mean_losses = []
     for epoch in range(1, schedule.passes(library) + 1):
         order_RK = torch.stack([torch.randperm(library, generator=generator_for("cpu", s, epoch)) for s in seeds])
         total_R = torch.zeros(runs)
@@ -228,7 +236,8 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
         epochs.append(epoch)
         right.append(right_R)
         mean_losses.append(total_R)
-        going_R, better_R = ended_R == 0, right_R > best_R
+        going_R = ended_R == 0
+        better_R = right_R > best_R
         since_R = torch.where(better_R, 0, since_R + 1)
         best_R = torch.where(going_R & better_R, right_R, best_R)
         late_R = (since_R >= schedule.patience) & (schedule.patience > 0)
@@ -243,15 +252,18 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
 
 
 def capacity_study(model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int) -> Study:
-    """Maximum attainable capacity: the most sequences of a large library that are recalled at any count (§3.1).
+    """Count the most sequences of a large library that are recalled at any time: its capacity (§3.1).
 
     Metrics: ``capacity`` by run, the ``best`` of them (as the paper reports), ``offset`` of guessing (equation 8),
     ``above_chance`` (best less offset), ``parameters``, ``memories_per_parameter`` (equation 12). Curves: mean count
     and loss by epoch.
     """
-    cfg, plan = MemoryConfig(**model), Schedule(**schedule)
+    cfg = MemoryConfig(**model)
+    plan = Schedule(**schedule)
     outcome = train(cfg, plan, library, range(runs))
-    best, offset, parameters = int(outcome.best_R.max()), library / cfg.symbols, parameter_count(cfg)
+    best = int(outcome.best_R.max())
+    offset = library / cfg.symbols
+    parameters = parameter_count(cfg)
     metrics = {
         "capacity": outcome.best_R.tolist(),
         "best": best,
@@ -272,32 +284,42 @@ def capacity_study(model: dict[str, Any], schedule: dict[str, Any], library: int
 
 
 def largest_library_study(model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int) -> Study:
-    """Maximum library size: the largest of ``sizes`` that is recalled whole, each trained afresh (§3.1).
+    """Find the largest of ``sizes`` that is recalled whole, each trained from new weights (§3.1).
 
     Sizes, which ascend, are tried until no run recalls two in a row. Metrics: ``largest`` by run (0 for none) and the
     ``best``; curves: sequences recalled by size, best run.
     """
-    cfg, plan = MemoryConfig(**model), Schedule(until_all=True, **schedule)
-    largest_R, failed, tried, right = torch.zeros(runs, dtype=torch.long), 0, [], []
+    cfg = MemoryConfig(**model)
+    plan = Schedule(until_all=True, **schedule)
+    largest_R = torch.zeros(runs, dtype=torch.long)
+    failed = 0
+    tried = []
+    right = []
     for size in sizes:
         best_R = train(cfg, plan, size, range(runs)).best_R
         largest_R = torch.where(best_R == size, size, largest_R)
         failed = 0 if (best_R == size).any() else failed + 1
-        tried, right = [*tried, size], [*right, int(best_R.max())]
+        tried = [*tried, size]
+        right = [*right, int(best_R.max())]
         if failed == FAILED_SIZES:
             break
-    metrics = {"largest": largest_R.tolist(), "best": int(largest_R.max()), "parameters": parameter_count(cfg)}
+    metrics = {
+        "largest": largest_R.tolist(),
+        "best": int(largest_R.max()),
+        "parameters": parameter_count(cfg),
+    }
     return metrics | {"bounded": failed == FAILED_SIZES}, {"size": tried, "right": right}
 
 
 def shatter_study(model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int) -> Study:
-    """Epochs until a small library is recalled whole, over many runs, and the negative binomial for them (figure 8).
+    """Count epochs until a small library is recalled whole, and fit a negative binomial to them (figure 8).
 
     Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or where
     ``laws.fit_epochs`` has none), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled
     at best. Curves: their epochs, sorted.
     """
-    cfg, plan = MemoryConfig(**model), Schedule(until_all=True, count_every=1, **schedule)
+    cfg = MemoryConfig(**model)
+    plan = Schedule(until_all=True, count_every=1, **schedule)
     outcome = train(cfg, plan, library, range(runs))
     epochs = sorted(outcome.ended_R[outcome.ended_R > 0].tolist())
     moments = laws.by_moments(epochs) if len(epochs) >= 50 else None

@@ -23,7 +23,8 @@ from entp_lib.model import Transformer
 from entp_lib.positions import slopes
 
 ARCHITECTURES = ("decoder", "entp")
-T5_BUCKETS, T5_FARTHEST = 32, 128
+T5_BUCKETS = 32
+T5_FARTHEST = 128
 RANDOM_RANGE = 4  # randomised ids come from so many times the longest sequence
 FIRE_HIDDEN = 32
 
@@ -35,22 +36,25 @@ class Scheme(nn.Module):
 
     def __init__(self, width: int, n_heads: int, longest: int, causal: bool):
         super().__init__()
-        self.width, self.n_heads, self.longest, self.causal = width, n_heads, longest, causal
+        self.width = width
+        self.n_heads = n_heads
+        self.longest = longest
+        self.causal = causal
         self.build()
 
     def build(self) -> None:
-        """Parameters and buffers of the scheme."""
+        """Make the parameters and buffers of the scheme."""
 
     def embed(self, x_BTD: Tensor, ids_BT: Tensor) -> Tensor:
-        """Token embeddings with positions added."""
+        """Add positions to token embeddings."""
         return x_BTD
 
     def turn(self, x_BHTK: Tensor) -> Tensor:
-        """Queries or keys turned by their place."""
+        """Turn queries or keys by their place."""
         return x_BHTK
 
     def bias(self, distance_TT: Tensor) -> Tensor | None:
-        """The term added to the scores, (H, T, T) by query and key, from i - j in the model's type; or None."""
+        """Return what is added to the scores, (H, T, T) by query and key, from i - j; None for nothing."""
         return None
 
 
@@ -69,7 +73,8 @@ class Learned(Scheme):
 class Randomised(Learned):
     """A learned vector per id, ids being a sorted random choice from a range four times the longest sequence."""
 
-    ids, ranges = "random", RANDOM_RANGE
+    ids = "random"
+    ranges = RANDOM_RANGE
 
 
 class Coupled(Learned):
@@ -101,13 +106,15 @@ class T5(Scheme):
         return self.table(self.buckets(distance_TT.long())).permute(2, 0, 1)
 
     def buckets(self, back_TT: Tensor) -> Tensor:
-        """The bucket of each distance, (T, T), backwards counted positive."""
-        count, offset = T5_BUCKETS, torch.zeros_like(back_TT)
+        """Return the bucket of each distance, (T, T), backwards counted positive."""
+        count = T5_BUCKETS
+        offset = torch.zeros_like(back_TT)
         if self.causal:
             back_TT = back_TT.clamp_min(0)
         else:
             count //= 2
-            offset, back_TT = (back_TT < 0) * count, back_TT.abs()
+            offset = (back_TT < 0) * count
+            back_TT = back_TT.abs()
         exact = count // 2
         far = torch.log(back_TT.clamp_min(1) / exact) / math.log(T5_FARTHEST / exact) * (count - exact)
         return offset + torch.where(back_TT < exact, back_TT, (exact + far.long()).clamp_max(count - 1))
@@ -142,12 +149,14 @@ class Fire(Scheme):
     """
 
     def build(self):
-        self.hidden, self.out = nn.Linear(1, FIRE_HIDDEN), nn.Linear(FIRE_HIDDEN, self.n_heads)
+        self.hidden = nn.Linear(1, FIRE_HIDDEN)
+        self.out = nn.Linear(FIRE_HIDDEN, self.n_heads)
         self.raw_c = nn.Parameter(torch.tensor(0.1))
         self.raw_L = nn.Parameter(torch.tensor(float(self.longest) / 4))
 
     def bias(self, distance_TT):
-        c, threshold = self.raw_c.abs() + 1e-6, self.raw_L.abs()
+        c = self.raw_c.abs() + 1e-6
+        threshold = self.raw_L.abs()
         query_T1 = distance_TT[:, :1] + 1
         far = torch.log1p(c * torch.maximum(query_T1, threshold))
         ratio_TT = torch.log1p(c * distance_TT.abs()) / far
@@ -161,8 +170,10 @@ class Rope(Scheme):
         length, size = x_BHTK.shape[2:]
         rates = torch.exp(torch.arange(0, size, 2, device=x_BHTK.device) * (-math.log(10_000) / size))
         angles_TK = (torch.arange(length, device=x_BHTK.device)[:, None] * rates).to(x_BHTK)
-        cos, sin = angles_TK.cos(), angles_TK.sin()
-        even, odd = x_BHTK[..., ::2], x_BHTK[..., 1::2]
+        cos = angles_TK.cos()
+        sin = angles_TK.sin()
+        even = x_BHTK[..., ::2]
+        odd = x_BHTK[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
 
@@ -181,7 +192,7 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def random_ids(batch: int, length: int, longest: int, generator: torch.Generator) -> Tensor:
-    """Sorted random choices of ``length`` ids below four times ``longest``, (B, T), one for each row."""
+    """Choose ``length`` ids below four times ``longest`` for each row, sorted, (B, T)."""
     top = RANDOM_RANGE * longest
     return torch.rand(batch, top, generator=generator).argsort(-1)[:, :length].sort(-1).values
 
@@ -203,7 +214,8 @@ class PositionedTransformer(Transformer):
                 self.scheme.table.weight.normal_(0.0, 0.02, generator=torch.Generator().manual_seed(seed + 1))
 
     def forward(self, tokens_BT: Tensor, scored_BT: Tensor, ids_BT: Tensor | None = None) -> Tensor:
-        length, device = tokens_BT.shape[1], tokens_BT.device
+        length = tokens_BT.shape[1]
+        device = tokens_BT.device
         if ids_BT is None:
             ids_BT = torch.arange(length, device=device).expand_as(tokens_BT)
         x = self.scheme.embed(self.embedding(tokens_BT), ids_BT)  # (B, T, D), of ENTP (N, T, D)
@@ -213,7 +225,8 @@ class PositionedTransformer(Transformer):
         if self.causal:
             hidden = distance_TT < 0
         else:  # (N, 1, 1, T)
-            x, hidden = x[rows_N], (place_T > ends_N[:, None])[:, None, None]
+            x = x[rows_N]
+            hidden = (place_T > ends_N[:, None])[:, None, None]
         mask = torch.zeros(hidden.shape, dtype=x.dtype, device=device).masked_fill(hidden, -math.inf)
         bias_HTT = self.scheme.bias(distance_TT.to(x.dtype))
         mask = mask if bias_HTT is None else mask + bias_HTT
@@ -223,7 +236,8 @@ class PositionedTransformer(Transformer):
         if self.causal:
             x_ND = x[scored_BT]
         else:  # the last layer, with the query of each prefix's end alone
-            last, here_N = self.blocks[-1], torch.arange(len(rows_N), device=device)
+            last = self.blocks[-1]
+            here_N = torch.arange(len(rows_N), device=device)
             q, k, v = self.project(last, x)
             mask = mask if bias_HTT is None else mask[here_N, :, ends_N][:, :, None]
             attended = last.attention(q[here_N, :, ends_N][:, :, None], k, v, mask, False)[:, 0]

@@ -44,7 +44,7 @@ PARTS = ("last", "repeating", "others", "copied")
 
 @functools.lru_cache(maxsize=16)
 def all_templates(length: int, variables: int) -> tuple[tuple[int, ...], ...]:
-    """Every template in ascending order; of length 8 over 3 variables there are S(8, 3) - S(7, 2) = 903."""
+    """List every template in ascending order: of length 8 over 3 variables S(8, 3) - S(7, 2) = 903."""
     found = [(0,)]
     for _ in range(length - 1):
         found = [(*t, v) for t in found for v in range(min(max(t) + 2, variables))]
@@ -80,11 +80,11 @@ class Templates(Task):
 
     @property
     def last_prefix(self) -> int:
-        """Length of the prefix after which the last token of the last instantiation comes."""
+        """Return the length of the prefix before the last token of the last instantiation."""
         return self.instances * self.template_length - 1
 
     def sides(self) -> tuple[Tensor, Tensor]:
-        """Templates (M, length) to train on and to evaluate on: a fixed choice, the same where nothing is held out."""
+        """Split the templates (M, length) into those of training and of evaluation: a fixed choice."""
         found = torch.tensor(all_templates(self.template_length, self.variables))
         if self.held_out == 0:
             return found, found
@@ -104,22 +104,25 @@ class Templates(Task):
         if self.scored == "sampled" and not evaluating:
             scored_BT = torch.rand(size, self.length, **options).argsort(-1).argsort(-1) < self.sample
         else:
-            where_T, last = torch.arange(self.length, device=device), self.last_prefix
+            where_T = torch.arange(self.length, device=device)
+            last = self.last_prefix
             scored = {"last": where_T == last - 1, "matching": where_T >= last}.get(self.scored, where_T >= 0)
             scored_BT = scored.expand(size, -1).clone()
         return Batch.of_text(text_BT, scored_BT)
 
 
 def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
-    """Expected entropy in nats of each prediction, for one who knows the templates and all else about the task.
+    """Return the entropy in nats of each prediction, for one who knows the templates and the task.
 
     Within the first instantiation the next symbol is that of a template that fits so far; a new variable's digit is
     any that is not used yet. After the first, the template is known. Returns ``task.length`` numbers.
     """
     rows = [tuple(t) for t in templates.tolist()]
-    first, later = [], []
+    first = []
+    later = []
     for j in range(task.template_length):
-        total, certain = 0.0, 0.0
+        total = 0.0
+        certain = 0.0
         prefixes: dict[tuple[int, ...], list[int]] = {}
         for row in rows:
             prefixes.setdefault(row[:j], []).append(row[j])
@@ -138,7 +141,7 @@ def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
 
 
 def bayes_floor(task: Templates, templates: Tensor) -> float:
-    """Mean of ``floor_by_position``: [ln M + instances · ln(9 · 8 · 7) - ln 9] / 43 with the paper's numbers."""
+    """Average ``floor_by_position``: [ln M + instances · ln(9 · 8 · 7) - ln 9] / 43 with the paper's numbers."""
     return sum(floor_by_position(task, templates)) / task.length
 
 
@@ -209,7 +212,7 @@ def trained(
     rate: float = 1e-3,
     evaluations: int = 10,
 ) -> tuple[Templates, nn.Module, dict[str, list]]:
-    """The task, a model with the seed's weights trained on the seed's sequences, and the curves of what ``look`` finds.
+    """Train a model with the seed's weights on the seed's sequences; return task, model and curves.
 
     Adam with a short warm-up. ``look`` is given the task, the model, the step and the mean training loss since the last
     evaluation, and finds ``names``.
@@ -227,19 +230,24 @@ def trained(
         since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
         since["steps"] += 1
         if step % every == 0 or step == steps:
-            for name, value in {"step": step, **look(source, model, step, since["loss"] / since["steps"])}.items():
+            for name, value in {
+                "step": step,
+                **look(source, model, step, since["loss"] / since["steps"]),
+            }.items():
                 curves[name].append(value)
-            since["loss"], since["steps"] = 0.0, 0
+            since["loss"] = 0.0
+            since["steps"] = 0
     return source, model, curves
 
 
 @torch.no_grad()
 def split(model: nn.Module, source: Templates, count: int, generator: torch.Generator) -> dict[str, float]:
-    """The shares of ``PARTS`` over so many sequences of held-out templates; 0 where none is concerned."""
+    """Return the shares of ``PARTS`` over so many sequences of held-out templates; 0 where none is concerned."""
     batch = replace(source, scored="last").batch(generator, count, evaluating=True)
     predicted_B = model(batch.inputs_BT, batch.scored_BT, None).argmax(-1)
     before_B = batch.inputs_BT[:, source.last_prefix - 1]
-    right_B, repeating_B = predicted_B == batch.targets_N, batch.targets_N == before_B
+    right_B = predicted_B == batch.targets_N
+    repeating_B = batch.targets_N == before_B
 
     def share(hits_B: Tensor, of_B: Tensor) -> float:
         return float(hits_B[of_B].double().mean()) if of_B.any() else 0.0
@@ -254,7 +262,7 @@ def split(model: nn.Module, source: Templates, count: int, generator: torch.Gene
 
 @torch.no_grad()
 def traced(model: nn.Module, inputs_BT: Tensor, without: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
-    """Logits (B, V) after the prefixes and the attention of their last token, (L, B, H, T).
+    """Return logits (B, V) after the prefixes, and the attention of their last token, (L, B, H, T).
 
     ``without``: the layer and head whose output is set to zero at every token.
     """
@@ -277,7 +285,7 @@ def traced(model: nn.Module, inputs_BT: Tensor, without: tuple[int, int] | None 
 
 
 def examine_heads(model: nn.Module, task: Templates, generator: torch.Generator) -> dict[str, Any]:
-    """Every head's attention on the aligned places, and the accuracy at the last token without it.
+    """Measure every head's attention on the aligned places, and the accuracy at the last token without it.
 
     ``mass``: by layer and head, mean attention from place j of an instantiation, from the second on, to ``TARGETS``:
     places j and j + 1 of the first instantiation and the same of the previous one, over all places but the last, whose
@@ -285,11 +293,14 @@ def examine_heads(model: nn.Module, task: Templates, generator: torch.Generator)
     ``without`` each head by layer. On held-out templates.
     """
     batch = replace(task, scored="all").batch(generator, HEAD_SEQUENCES, evaluating=True)
-    inputs_BT, place = batch.inputs_BT, task.last_prefix
-    total, length = 0.0, task.template_length
+    inputs_BT = batch.inputs_BT
+    place = task.last_prefix
+    total = 0.0
+    length = task.template_length
     for instance in range(1, task.instances):
         for j in range(length - 1):
-            end, previous = instance * length + j, (instance - 1) * length + j
+            end = instance * length + j
+            previous = (instance - 1) * length + j
             _, looked_LBHT = traced(model, inputs_BT[:, : end + 1])
             total = total + looked_LBHT[..., [j, j + 1, previous, previous + 1]].mean(1)
     mass_LH4 = total / ((task.instances - 1) * (length - 1))

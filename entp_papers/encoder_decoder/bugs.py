@@ -20,17 +20,26 @@ from entp_lib.config import ModelConfig
 from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import Attention, build_model
 from entp_papers.encoder_decoder.computing import growth_is_counted, right_costs
-from entp_papers.encoder_decoder.parts import IGNORED, Masking, attention_mask, check_labels, mask_tokens, random_stack
+from entp_papers.encoder_decoder.parts import (
+    IGNORED,
+    Masking,
+    attention_mask,
+    check_labels,
+    mask_tokens,
+    random_stack,
+)
 
 Finding = tuple[bool, str]
-LENGTH, WIDTH, HEADS = 6, 16, 4
+LENGTH = 6
+WIDTH = 16
+HEADS = 4
 MASKING = Masking(vocab_size=12, mask_token=11, special=(9, 10, 11))
 PAD = 10
 CHANGED = 1e-6  # an output that moves by more has seen what was changed
 
 
 def drawn_attention() -> Attention:
-    """The library's attention with weights of a size at which everything matters."""
+    """Draw the library's attention with weights of a size at which everything matters."""
     attention = Attention(ModelConfig("decoder", 1, HEADS, WIDTH, 1, LENGTH))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -40,13 +49,13 @@ def drawn_attention() -> Attention:
 
 
 def states(length: int = LENGTH) -> Tensor:
-    """Random states (2, T, D)."""
+    """Draw states (2, T, D)."""
     return torch.randn(2, length, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
 @torch.no_grad()
 def torch_attention(attention: Attention) -> nn.MultiheadAttention:
-    """PyTorch's own layer with the same weights."""
+    """Build PyTorch's own layer with the same weights."""
     theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=torch.float64).eval()
     theirs.in_proj_weight.copy_(attention.qkv.weight)
     theirs.in_proj_bias.copy_(attention.qkv.bias)
@@ -58,7 +67,7 @@ def torch_attention(attention: Attention) -> nn.MultiheadAttention:
 
 
 def across_heads(attention: Attention, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-    """As printed: heads stay behind tokens, (B, T, H, K), so that scores are (B, T, H, H), heads of one token."""
+    """Attend as printed: heads stay behind tokens, (B, T, H, K), so that scores are (B, T, H, H), one token's heads."""
     q, k, v = (part.unflatten(-1, (HEADS, -1)) for part in attention.qkv(x_BTD).chunk(3, -1))
     scores_BTHH = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
@@ -67,12 +76,12 @@ def across_heads(attention: Attention, x_BTD: Tensor, mask: Tensor | None = None
 
 
 def across_tokens(attention: Attention, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Corrected: heads before tokens, (B, H, T, K), so that scores are (B, H, T, T)."""
+    """Attend with heads before tokens, (B, H, T, K), so that scores are (B, H, T, T)."""
     return attention(*attention.project(x_BTD), mask, causal=False)
 
 
 def causally(compute: Callable[..., Tensor]) -> Callable[[Attention, Tensor], Tensor]:
-    """With a mask (T, T), True where a token may look."""
+    """Pass a mask (T, T) on, True where a token may look."""
 
     def call(attention: Attention, x_BTD: Tensor) -> Tensor:
         return compute(attention, x_BTD, torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril())
@@ -81,15 +90,17 @@ def causally(compute: Callable[..., Tensor]) -> Callable[[Attention, Tensor], Te
 
 
 def merged_as_printed(attention: Attention, x_BTD: Tensor) -> Tensor:
-    """The order of axes corrected, the printed merge kept: (B, H, T, K) is read as if it were (B, T, H K)."""
+    """Merge heads as printed: (B, H, T, K) is read as if it were (B, T, H K); the axes before are right."""
     q, k, v = attention.project(x_BTD)
     return attention.out(F.scaled_dot_product_attention(q, k, v).reshape(x_BTD.shape))
 
 
 def influence(compute: Callable[..., Tensor], length: int = LENGTH) -> Tensor:
-    """(T, T): how far the output at a row moves when the token of a column changes."""
-    attention, x_BTD = drawn_attention(), states(length)
-    before, rows = compute(attention, x_BTD), []
+    """Return (T, T), how far the output at a row moves when the token of a column changes."""
+    attention = drawn_attention()
+    x_BTD = states(length)
+    before = compute(attention, x_BTD)
+    rows = []
     for token in range(length):
         other_BTD = x_BTD.clone()
         other_BTD[:, token] += 1
@@ -103,7 +114,8 @@ def tokens_mix(compute: Callable[..., Tensor]) -> Finding:
 
 
 def every_length_runs(compute: Callable[..., Tensor]) -> Finding:
-    attention, ran = drawn_attention(), []
+    attention = drawn_attention()
+    ran = []
     for length in range(1, 13):
         with contextlib.suppress(RuntimeError):  # shapes that do not fit
             compute(attention, states(length))
@@ -115,14 +127,16 @@ def every_length_runs(compute: Callable[..., Tensor]) -> Finding:
 def past_alone_is_seen(compute: Callable[..., Tensor]) -> Finding:
     moved_TT = influence(compute, HEADS)  # the one length above 1 at which the printed mask fits
     below = torch.ones(HEADS, HEADS).tril(-1) == 1
-    past, future = float(moved_TT[below].min()), float(moved_TT[below.T].max())
+    past = float(moved_TT[below].min())
+    future = float(moved_TT[below.T].max())
     seen = f"past tokens move outputs by {past:.1g} or more, later ones by {future:.1g}"
     return past > CHANGED and future == 0, seen
 
 
 def apart_from_torch(compute: Callable[..., Tensor], causal: bool = False) -> float:
-    """The largest difference from torch.nn.MultiheadAttention with the same weights."""
-    attention, x_BTD = drawn_attention(), states()
+    """Return the largest difference from torch.nn.MultiheadAttention with the same weights."""
+    attention = drawn_attention()
+    x_BTD = states()
     hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1) if causal else None
     expected = torch_attention(attention)(x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False)[0]
     return largest(compute(attention, x_BTD), expected)
@@ -137,24 +151,24 @@ def equals_torch(compute: Callable[..., Tensor]) -> Finding:
 
 
 def filled_with_a_number(scores: Tensor, mask: Tensor) -> Tensor:
-    """As printed: -10⁹ in place of hidden scores; of padding, the mask (B, T) goes on the scores as it is."""
+    """Hide scores as printed, by -10⁹; a mask of padding (B, T) goes on the scores as it is."""
     return scores.masked_fill(~mask, -1e9).softmax(-1)
 
 
 def filled_with_infinity(scores: Tensor, mask: Tensor) -> Tensor:
-    """Corrected: minus infinity, and no row that sees nothing."""
+    """Hide scores by minus infinity, and refuse a row that sees nothing."""
     if not mask.any(-1).all():
         raise ValueError("a row sees nothing")
     return scores.masked_fill(~mask, -torch.inf).softmax(-1)
 
 
 def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
-    """Corrected: as (B, 1, T, T), a row of the mask for every row of the batch."""
+    """Hide padding by a mask (B, 1, T, T), a row for every row of the batch."""
     return filled_with_infinity(scores_BHTT, attention_mask(scores_BHTT.shape[-1], False, visible_BT))
 
 
 def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Callable[[Tensor], Tensor]:
-    """States (B, T, D) of an encoder, as printed without positions (``places`` 0) or without a mask of padding."""
+    """Return an encoder of states (B, T, D), as printed without positions (``places`` 0) or mask of padding."""
     stack = random_stack(0, 2, 2, WIDTH, 32, vocab_size, places)
     return torch.no_grad()(lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None))
 
@@ -178,7 +192,10 @@ def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
     visible = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
     weights_BHTT = weigh(torch.zeros(3, 2, 3, 3), visible)
     onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
-    return onto == 0, f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)"
+    return (
+        onto == 0,
+        f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)",
+    )
 
 
 def padding_changes_nothing(encode: Callable[[Tensor], Tensor]) -> Finding:
@@ -196,7 +213,7 @@ def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
 
 
 def no_special_token_is_drawn(from_all: bool) -> Finding:
-    """``from_all``: tokens are replaced from the whole vocabulary, as printed, else from the ordinary tokens."""
+    """Look for special tokens among replacements from the whole vocabulary, as printed, or ordinary ones."""
     tokens_BT = torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     batch = mask_tokens(tokens_BT, MASKING, generator)
@@ -209,7 +226,7 @@ def no_special_token_is_drawn(from_all: bool) -> Finding:
 
 
 def loss_of_something(logits_NV: Tensor, labels_N: Tensor) -> Tensor:
-    """Corrected: labels are looked at first."""
+    """Look at the labels first."""
     counted_N = check_labels(labels_N)
     return F.cross_entropy(logits_NV[counted_N], labels_N[counted_N])
 
@@ -226,8 +243,9 @@ def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
 
 
 def one_token_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
-    """As printed: one counter, fp32 buffers (those of values are left out), one new token at a time."""
-    kept, filled = torch.zeros(2, HEADS, 8, WIDTH // HEADS), itertools.count()
+    """Make the printed cache: one counter, fp32 buffers (values left out), one new token at a time."""
+    kept = torch.zeros(2, HEADS, 8, WIDTH // HEADS)
+    filled = itertools.count()
 
     def write(layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
         at = next(filled)
@@ -238,13 +256,13 @@ def one_token_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
 
 
 def layered_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
-    """Corrected: the library's cache, of the model's own type, a place for each layer, any number of new tokens."""
+    """Make the library's cache, of the model's own type, with a place for each layer and many new tokens."""
     cache = Cache(build_model(ModelConfig("decoder", 2, HEADS, WIDTH, 8, 8)).double(), 2)
     return lambda layer, k_BHTK, v_BHTK: cache.extend(layer, k_BHTK, v_BHTK)[0]
 
 
 def keys(length: int, seed: int = 0) -> Tensor:
-    """Random keys (2, H, T, K)."""
+    """Draw keys (2, H, T, K)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, HEADS, length, WIDTH // HEADS, generator=generator, dtype=torch.float64)
 
@@ -270,11 +288,12 @@ def layers_are_apart(cache: Callable[[], Any]) -> Finding:
 
 @torch.no_grad()
 def cache_equals_no_cache(in_place: bool) -> Finding:
-    """``in_place``: new tokens get the place behind the others; as printed nothing says which, and it is place 0."""
+    """Compare with no cache; ``in_place`` gives new tokens their place, which as printed is always 0."""
     model = build_model(ModelConfig("decoder", 2, 2, WIDTH, 8, 8)).double().eval()
     for p in model.parameters():
         p.mul_(8 if p.dim() > 1 else 1)
-    tokens_BT, cache = torch.tensor([[3, 1, 4, 1, 5]]), Cache(model, 1)
+    tokens_BT = torch.tensor([[3, 1, 4, 1, 5]])
+    cache = Cache(model, 1)
     for token_B1 in tokens_BT.split(1, 1):
         logits_BV = cached_logits(model, token_B1, cache, positions_BT=None if in_place else torch.zeros_like(token_B1))
     apart = largest(logits_BV, model(tokens_BT)[-1:])
@@ -285,43 +304,139 @@ def cache_equals_no_cache(in_place: bool) -> Finding:
 
 # The bug, the printed fault, a check in words; then the computation as printed, as corrected, and the check of both.
 BUGS = (
-    ("B1", "scores between the heads of one token", "another token's change reaches an output",
-        across_heads, across_tokens, tokens_mix),
-    ("B2", "a mask over tokens on scores over heads", "every length runs",
-        causally(across_heads), causally(across_tokens), every_length_runs),
-    ("B2", "where the shapes fit, heads are hidden", "earlier tokens are seen, later ones are not",
-        causally(across_heads), causally(across_tokens), past_alone_is_seen),
-    ("B3", "heads merged without bringing tokens back to the front", "equals torch.nn.MultiheadAttention",
-        merged_as_printed, across_tokens, equals_torch),
-    ("B4", "-10⁹ in place of hidden scores", "runs in fp16",
-        filled_with_a_number, filled_with_infinity, half_precision_runs),
-    ("B4", "-10⁹ where a row sees nothing", "no weight goes to hidden tokens",
-        filled_with_a_number, filled_with_infinity, nothing_seen_is_refused),
-    ("B5", "replacements from the whole vocabulary", "no special token is drawn",
-        True, False, no_special_token_is_drawn),
-    ("B5", "no mask of padding is returned", "padding changes no state",
-        encoder(12, 12), encoder(12, 12, visible=True), padding_changes_nothing),
-    ("B5", "a batch in which nothing was selected", "a number, or an error in words",
-        partial(F.cross_entropy, ignore_index=IGNORED), loss_of_something, nothing_to_learn_is_refused),
-    ("B6", "the cache takes one token", "a prompt can be stored",
-        one_token_cache, layered_cache, prompt_is_kept),
-    ("B6", "buffers of fp32, whatever the model has", "keys come back as they were",
-        one_token_cache, layered_cache, precision_is_kept),
-    ("B6", "one counter for all that is stored", "two layers are kept apart",
-        one_token_cache, layered_cache, layers_are_apart),
-    ("B6", "nothing says which place a cached step has", "equals no cache",
-        False, True, cache_equals_no_cache),
-    ("B7", "layers without positions", "the order of tokens matters",
-        encoder(places=0), encoder(), order_matters),
-    ("B7", "an encoder mask of no stated shape", "padding gets no weight",
-        filled_with_a_number, shaped_padding_mask, padding_is_unseen),
-    ("B8", "an encoder constant, a decoder linear in time", "the growth that is counted",
-        lambda kind, cfg, n: 1.0 if kind == "classify" else float(n), right_costs, growth_is_counted),
-)  # fmt: skip
+    (
+        "B1",
+        "scores between the heads of one token",
+        "another token's change reaches an output",
+        across_heads,
+        across_tokens,
+        tokens_mix,
+    ),
+    (
+        "B2",
+        "a mask over tokens on scores over heads",
+        "every length runs",
+        causally(across_heads),
+        causally(across_tokens),
+        every_length_runs,
+    ),
+    (
+        "B2",
+        "where the shapes fit, heads are hidden",
+        "earlier tokens are seen, later ones are not",
+        causally(across_heads),
+        causally(across_tokens),
+        past_alone_is_seen,
+    ),
+    (
+        "B3",
+        "heads merged without bringing tokens back to the front",
+        "equals torch.nn.MultiheadAttention",
+        merged_as_printed,
+        across_tokens,
+        equals_torch,
+    ),
+    (
+        "B4",
+        "-10⁹ in place of hidden scores",
+        "runs in fp16",
+        filled_with_a_number,
+        filled_with_infinity,
+        half_precision_runs,
+    ),
+    (
+        "B4",
+        "-10⁹ where a row sees nothing",
+        "no weight goes to hidden tokens",
+        filled_with_a_number,
+        filled_with_infinity,
+        nothing_seen_is_refused,
+    ),
+    (
+        "B5",
+        "replacements from the whole vocabulary",
+        "no special token is drawn",
+        True,
+        False,
+        no_special_token_is_drawn,
+    ),
+    (
+        "B5",
+        "no mask of padding is returned",
+        "padding changes no state",
+        encoder(12, 12),
+        encoder(12, 12, visible=True),
+        padding_changes_nothing,
+    ),
+    (
+        "B5",
+        "a batch in which nothing was selected",
+        "a number, or an error in words",
+        partial(F.cross_entropy, ignore_index=IGNORED),
+        loss_of_something,
+        nothing_to_learn_is_refused,
+    ),
+    (
+        "B6",
+        "the cache takes one token",
+        "a prompt can be stored",
+        one_token_cache,
+        layered_cache,
+        prompt_is_kept,
+    ),
+    (
+        "B6",
+        "buffers of fp32, whatever the model has",
+        "keys come back as they were",
+        one_token_cache,
+        layered_cache,
+        precision_is_kept,
+    ),
+    (
+        "B6",
+        "one counter for all that is stored",
+        "two layers are kept apart",
+        one_token_cache,
+        layered_cache,
+        layers_are_apart,
+    ),
+    (
+        "B6",
+        "nothing says which place a cached step has",
+        "equals no cache",
+        False,
+        True,
+        cache_equals_no_cache,
+    ),
+    (
+        "B7",
+        "layers without positions",
+        "the order of tokens matters",
+        encoder(places=0),
+        encoder(),
+        order_matters,
+    ),
+    (
+        "B7",
+        "an encoder mask of no stated shape",
+        "padding gets no weight",
+        filled_with_a_number,
+        shaped_padding_mask,
+        padding_is_unseen,
+    ),
+    (
+        "B8",
+        "an encoder constant, a decoder linear in time",
+        "the growth that is counted",
+        lambda kind, cfg, n: 1.0 if kind == "classify" else float(n),
+        right_costs,
+        growth_is_counted,
+    ),
+)
 
 
 def finding(check: Callable[[Any], Finding], computation: Any) -> Finding:
-    """The check's finding; one line of the error where the computation raises."""
+    """Return the check's finding, or one line of the error where the computation raises."""
     try:
         return check(computation)
     except (RuntimeError, ValueError, IndexError) as error:
@@ -330,13 +445,22 @@ def finding(check: Callable[[Any], Finding], computation: Any) -> Finding:
 
 
 def bugs_study() -> Study:
-    """Every check on the computation as printed and as corrected; a row of the curves each."""
+    """Run every check on the computation as printed and as corrected; a row of the curves each."""
     rows = []
     for name, printed, words, faulty, right, check in BUGS:
-        (failed, as_printed), (passed, corrected) = finding(check, faulty), finding(check, right)
-        seen = {"as_printed": as_printed, "corrected": corrected, "told_apart": passed and not failed}
+        (failed, as_printed) = finding(check, faulty)
+        (passed, corrected) = finding(check, right)
+        seen = {
+            "as_printed": as_printed,
+            "corrected": corrected,
+            "told_apart": passed and not failed,
+        }
         rows.append({"bug": name, "printed": printed, "check": words, **seen})
-    attentions = {"printed": across_heads, "corrected": across_tokens, "causal": causally(across_tokens)}
+    attentions = {
+        "printed": across_heads,
+        "corrected": across_tokens,
+        "causal": causally(across_tokens),
+    }
     metrics = {
         "bugs": len(BUGS),
         "told_apart": sum(row["told_apart"] for row in rows),

@@ -22,28 +22,35 @@ from entp_lib.config import ModelConfig
 from entp_lib.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import ConfigError
-from entp_papers.encoder_decoder.parts import IGNORED, Masking, causal_loss, entp_loss, mask_tokens, masked_loss
+from entp_papers.encoder_decoder.parts import (
+    IGNORED,
+    Masking,
+    causal_loss,
+    entp_loss,
+    mask_tokens,
+    masked_loss,
+)
 
 
 def model_of(architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any) -> Transformer:
-    """A model in double precision whose weights are large enough for attention and order to matter."""
+    """Build a model in double precision whose weights are large enough for attention and order to matter."""
     shape = dict(n_heads=2, width=16, max_length=16) | shape
     return scale_up(build_model(ModelConfig(architecture, n_layers, vocab_size=vocab, **shape), seed), seed)
 
 
 def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Tensor:
-    """Random token ids (B, T)."""
+    """Draw token ids (B, T)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(model.cfg.vocab_size, (batch, length), generator=generator)
 
 
 def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
-    """Logits (B, V) after the last token, computed from nothing."""
+    """Compute logits (B, V) after the last token from nothing."""
     return Stepper(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
 
 
 def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:
-    """Rows as curves."""
+    """Return rows as curves."""
     return {name: [row[i] for row in rows] for i, name in enumerate(names.split())}
 
 
@@ -51,7 +58,7 @@ def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:
 
 
 def by_hand(logits_BTV: Tensor, labels_BT: Tensor) -> float:
-    """The causal loss as a loop over single tokens, in Python's own numbers."""
+    """Compute the causal loss as a loop over single tokens, in Python's own numbers."""
     losses = [
         float(before.logsumexp(0) - before[label])
         for logits_TV, labels in zip(logits_BTV, labels_BT.tolist(), strict=True)
@@ -62,7 +69,7 @@ def by_hand(logits_BTV: Tensor, labels_BT: Tensor) -> float:
 
 
 def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) -> float:
-    """-log p of one token by full attention, layer by layer."""
+    """Compute -log p of one token by full attention, layer by layer."""
     x = model.embed(tokens_1T)
     for block in model.blocks:
         x = block(x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool))
@@ -71,7 +78,7 @@ def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) 
 
 @torch.no_grad()
 def losses_study(seeds: int) -> Study:
-    """Three losses against their definitions, over random weights and texts; rows: name and largest difference."""
+    """Compare three losses with their definitions, over random weights and texts; rows: name and difference."""
     apart: dict[str, float] = {}
     twice = []
     for seed in range(seeds):
@@ -111,12 +118,13 @@ def losses_study(seeds: int) -> Study:
 
 @torch.no_grad()
 def sampling_study(draws: int, top_k: int) -> Study:
-    """The primer's five ways of choosing a token, each against its definition, for a decoder and for ENTP."""
+    """Check the primer's five ways of choosing a token against their definitions, for a decoder and for ENTP."""
     from scipy.stats import chisquare
 
     rows = []
     for architecture in ("decoder", "entp"):
-        model, prompt = model_of(architecture, vocab=5), torch.tensor([[3, 1, 4]])
+        model = model_of(architecture, vocab=5)
+        prompt = torch.tensor([[3, 1, 4]])
         greedy = generate(model, prompt, 4)
         steps = prompt
         for _ in range(4):
@@ -153,10 +161,11 @@ def sampling_study(draws: int, top_k: int) -> Study:
 
 
 def brute_force(model: Transformer, prompt_1T: Tensor, new: int) -> dict[tuple[int, ...], float]:
-    """The log-probability of every text of ``new`` tokens."""
+    """Return the log-probability of every text of ``new`` tokens."""
     found = {}
     for text in itertools.product(range(model.cfg.vocab_size), repeat=new):
-        whole, total = torch.cat([prompt_1T, torch.tensor([text])], 1), 0.0
+        whole = torch.cat([prompt_1T, torch.tensor([text])], 1)
+        total = 0.0
         for at in range(new):
             logits = last_logits(model, whole[:, : prompt_1T.shape[1] + at])
             total += float(F.log_softmax(logits, -1)[0, text[at]])
@@ -166,14 +175,15 @@ def brute_force(model: Transformer, prompt_1T: Tensor, new: int) -> dict[tuple[i
 
 @torch.no_grad()
 def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
-    """Logits with keys and values kept, token by token, against those computed from nothing: the largest difference."""
+    """Compare logits with keys and values kept, token by token, with those computed from nothing."""
     rows = []
     for architecture, n_layers in itertools.product(("decoder", "entp"), depths):
         apart = 0.0
         for seed in range(seeds):
             model = model_of(architecture, n_layers, seed=seed, max_length=length)
             model.entp_method = "reference"  # the definition, for one layer too
-            tokens_BT, cache = tokens_of(model, 2, length, seed), Cache(model, 2)
+            tokens_BT = tokens_of(model, 2, length, seed)
+            cache = Cache(model, 2)
             for t in range(length):
                 found = cached_logits(model, tokens_BT[:, t : t + 1], cache, causal=architecture == "decoder")
                 apart = max(apart, largest(found, last_logits(model, tokens_BT[:, : t + 1])))
@@ -186,30 +196,35 @@ def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
 # The architecture, whether it has a cache, and the multiply-adds of token m.
 WAYS = {
     "decoder, cache": ("decoder", True, costs.decoder_token),
-    "decoder, no cache": ("decoder", False, lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg)),
+    "decoder, no cache": (
+        "decoder",
+        False,
+        lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg),
+    ),
     "ENTP": ("entp", False, costs.encoder_token),
 }
 
 
 def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
-    """Multiply-adds to write n tokens after one, each by itself, by the formulas of ``entp_lib.costs``."""
+    """Count multiply-adds to write n tokens after one, each by itself, by the formulas of ``entp_lib.costs``."""
     return sum(WAYS[way][2](cfg, m) for m in range(1, n + 1))
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Of log y on log x between the last two points."""
+    """Return the slope of log y on log x between the last two points."""
     return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
 
 
 def costs_study(lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int) -> Study:
-    """Three ways to write n tokens, counted up to ``far`` and measured at ``lengths``: CPU seconds of this process.
+    """Count three ways to write n tokens up to ``far``, and measure their CPU seconds at ``lengths``.
 
     The least of ``rounds``, in which all ways and lengths take turns. ``ratio_of_seconds``: to a decoder with its
     cache at that length. Metrics: log-log slopes between the last two lengths.
     """
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
     models = {name: build_model(replace(cfg, architecture=name)).eval() for name in ("decoder", "entp")}
-    prompt, best = torch.zeros(1, 1, dtype=torch.long), {}
+    prompt = torch.zeros(1, 1, dtype=torch.long)
+    best = {}
     for _, n, (way, (architecture, cached, _)) in itertools.product(range(rounds), lengths, WAYS.items()):
         begun = time.process_time()
         generate(models[architecture], prompt, n, use_cache=cached)
@@ -240,18 +255,19 @@ def costs_study(lengths: Sequence[int], far: Sequence[int], n_layers: int, width
 
 
 def right_costs(kind: str, cfg: ModelConfig, n: int) -> float:
-    """Corrected: one pass grows with n and n², writing n tokens with a cache too."""
+    """Return the corrected cost: one pass grows with n and n², writing n tokens with a cache too."""
     if kind == "classify":
         return float(costs.decoder_pass(cfg, n) - n * costs.head(cfg))
     return float(counted_total(cfg, "decoder, cache", n))
 
 
 def counted_work(model: Transformer, kind: str, n: int) -> int:
-    """PyTorch's count of multiply-adds to read n tokens in one full pass, or to write n with a cache (16 lengths)."""
+    """Count by PyTorch the multiply-adds to read n tokens in one pass, or to write n with a cache (16 lengths)."""
     if kind == "classify":
         x_BTD = torch.zeros(1, n, model.cfg.width, device="meta")
         return costs.counted(lambda: model.blocks[0](x_BTD))
-    total, step = 0, n // 16
+    total = 0
+    step = n // 16
     for length in range(step // 2, n, step):
         cache = Cache(model, 1, length)
         cache.length = length - 1
@@ -262,9 +278,11 @@ def counted_work(model: Transformer, kind: str, n: int) -> int:
 
 def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> tuple[bool, str]:
     """Check of ``bugs``: work as n doubles, against PyTorch's own count on the models themselves, without weights."""
-    n, cfg = 1024, ModelConfig("decoder", 1, 1, 8, 8, 2048)
+    n = 1024
+    cfg = ModelConfig("decoder", 1, 1, 8, 8, 2048)
     model = build_model(cfg, device="meta").eval()
-    passed, words = True, []
+    passed = True
+    words = []
     for name, kind in (("encoder", "classify"), ("decoder", "generate")):
         said = predicted(kind, cfg, 2 * n) / predicted(kind, cfg, n)
         found = counted_work(model, kind, 2 * n) / counted_work(model, kind, n)
@@ -278,22 +296,26 @@ def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> tu
 
 @torch.no_grad()
 def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study:
-    """Change of the next token's logits when the past x_1 .. x_{n-1} is put in another order, x_n kept in place."""
+    """Measure how the next token's logits change when the past x_1 .. x_{n-1} is reordered."""
     rows = []
     for architecture, n_layers, positions in itertools.product(("entp", "decoder"), depths, ("none", "learned")):
-        model, moved = model_of(architecture, n_layers, positions=positions, max_length=length), 0.0
+        model = model_of(architecture, n_layers, positions=positions, max_length=length)
+        moved = 0.0
         model.entp_method = "reference"  # the definition, for one layer too
         tokens_BT = tokens_of(model, 4, length)
         before = last_logits(model, tokens_BT)
         for seed in range(orders):
             order = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))
-            moved = max(moved, largest(last_logits(model, tokens_BT[:, [*order.tolist(), length - 1]]), before))
+            moved = max(
+                moved,
+                largest(last_logits(model, tokens_BT[:, [*order.tolist(), length - 1]]), before),
+            )
         rows.append((architecture, n_layers, positions, moved))
     return {"orders": orders, "length": length}, table("architecture n_layers positions moved", rows)
 
 
 def longer(q: Tensor, k: Tensor, constant: float, coordinates: int) -> tuple[Tensor, Tensor]:
-    """Queries and keys (B, H, T, K + coordinates) whose full attention is causal up to exp(-constant).
+    """Lengthen queries and keys to (B, H, T, K + coordinates), whose full attention is causal up to exp(-constant).
 
     Query i gets a 1 in its own coordinate i, key j a -constant in those of all earlier tokens: scores of later keys
     fall by the constant, those of earlier ones and its own stay. The first T - 1 coordinates are all that is needed.
@@ -309,7 +331,7 @@ def longer(q: Tensor, k: Tensor, constant: float, coordinates: int) -> tuple[Ten
 
 @torch.no_grad()
 def coordinates_study(constants: Sequence[float], lengths: Sequence[int], n_layers: int) -> Study:
-    """A whole decoder without a mask: its logits' largest difference by the constant, in fp64 and in fp32.
+    """Compare a decoder without a mask with itself, by the constant, in fp64 and in fp32.
 
     Metrics: with the last coordinate left out and with one more left out, at a constant of 60.
     """
@@ -324,7 +346,8 @@ def coordinates_study(constants: Sequence[float], lengths: Sequence[int], n_laye
             x_BTD = block.residual(x_BTD, block.attention(q, k, v, None, causal=False))
         return largest(model.head(model.ln_f(x_BTD)), model(tokens_BT).view(2, length, -1))
 
-    precisions, n = {"fp64": torch.float64, "fp32": torch.float32}, max(lengths)
+    precisions = {"fp64": torch.float64, "fp32": torch.float32}
+    n = max(lengths)
     rows = [
         (length, constant, name, apart(length, constant, length, precisions[name]))
         for length, constant, name in itertools.product(lengths, constants, precisions)

@@ -63,7 +63,16 @@ TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         text=dict(corpus="README.md", split="tail", held_out=0.1, context=8),
         prefixes=dict(many=4, few=2),
-        setting=dict(n_layers=2, n_heads=2, width=16, labelled=16, epochs=1, tested=16, curve_windows=8, candidates=2),
+        setting=dict(
+            n_layers=2,
+            n_heads=2,
+            width=16,
+            labelled=16,
+            epochs=1,
+            tested=16,
+            curve_windows=8,
+            candidates=2,
+        ),
         train=dict(steps=4, batch_size=8, warmup_steps=1, eval_every=2),
         seeds=1,
     ),
@@ -71,12 +80,21 @@ TIERS: dict[str, dict[str, Any]] = {
         text=dict(**EMBEDDED, context=32),
         prefixes=dict(many=8, few=2),
         # with learned positions a masked model does not leave the unigram loss in these steps
-        setting=dict(n_layers=2, n_heads=4, width=64, positions="rotary", **TUNED, curve_windows=128, candidates=32),
+        setting=dict(
+            n_layers=2,
+            n_heads=4,
+            width=64,
+            positions="rotary",
+            **TUNED,
+            curve_windows=128,
+            candidates=32,
+        ),
         train=dict(steps=500, batch_size=32, **RATES, eval_every=100),
         seeds=5,
     ),
 }
-NEAR_NATS, NEAR_SHARE = 0.1, 0.03  # closer than that to guessing counts as having learned nothing
+NEAR_NATS = 0.1
+NEAR_SHARE = 0.03  # closer than that to guessing counts as having learned nothing
 # Claims, and the two arms and scores whose difference decides each.
 COMPARED = (
     ("ED-next-token", ("masked", "next_token_loss"), ("decoder", "next_token_loss")),

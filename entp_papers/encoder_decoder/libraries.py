@@ -13,22 +13,37 @@ from entp_lab.studies import Study, columns, largest
 from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import require
-from entp_papers.encoder_decoder.bugs import across_tokens, apart_from_torch, causally, states, torch_attention
-from entp_papers.encoder_decoder.parts import DRAWN, MASKED, MaskedBatch, Masking, mask_tokens, random_stack
+from entp_papers.encoder_decoder.bugs import (
+    across_tokens,
+    apart_from_torch,
+    causally,
+    states,
+    torch_attention,
+)
+from entp_papers.encoder_decoder.parts import (
+    DRAWN,
+    MASKED,
+    MaskedBatch,
+    Masking,
+    mask_tokens,
+    random_stack,
+)
 
-VOCABULARY, PLACES = 29, 12
+VOCABULARY = 29
+PLACES = 12
 
 
 def texts() -> tuple[Tensor, Tensor]:
-    """Token ids (B, T), and which of them are no padding: rows of different lengths."""
+    """Return token ids (B, T), and which of them are no padding: rows of different lengths."""
     tokens_BT = torch.randint(VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(0))
     return tokens_BT, torch.arange(9) < torch.tensor([[9], [7], [5]])
 
 
 @torch.no_grad()
 def torch_layer(causal: bool) -> float:
-    """A whole post-norm layer against torch.nn.TransformerEncoderLayer: ReLU for the encoder, GELU for the decoder."""
-    activation, x_BTD = "gelu" if causal else "relu", states()
+    """Compare a post-norm layer with PyTorch's: ReLU for the encoder, GELU for the decoder."""
+    activation = "gelu" if causal else "relu"
+    x_BTD = states()
     ours = random_stack(3, 1, 4, 16, 40, 1, 0, causal=causal, activation=activation).layers[0]
     theirs = nn.TransformerEncoderLayer(16, 4, 40, 0.0, activation, batch_first=True, dtype=torch.float64).eval()
     theirs.self_attn.load_state_dict(torch_attention(ours.attention).state_dict())
@@ -41,7 +56,7 @@ def torch_layer(causal: bool) -> float:
 
 @torch.no_grad()
 def bert(padded: bool) -> float:
-    """Our encoder against a BERT with the same random weights, at every token that is no padding.
+    """Compare our encoder with a BERT of the same random weights, at every token that is no padding.
 
     BERT's embedding of the first segment becomes zero: here are no segments.
     """
@@ -52,7 +67,8 @@ def bert(padded: bool) -> float:
     none = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     config = transformers.BertConfig(**sizes, **tokens, **none, attn_implementation="eager")
     theirs = transformers.BertModel(config, add_pooling_layer=False).double().eval()
-    options, table = dict(activation="gelu", norm_eps=1e-12, input_norm=True), theirs.embeddings
+    options = dict(activation="gelu", norm_eps=1e-12, input_norm=True)
+    table = theirs.embeddings
     ours = random_stack(0, 3, 4, 16, 40, VOCABULARY, PLACES, **options)
     table.token_type_embeddings.weight.zero_()
     pairs = [(table.word_embeddings, ours.embedding), (table.position_embeddings, ours.positions)]
@@ -63,7 +79,10 @@ def bert(padded: bool) -> float:
         for linear, (weight, bias) in zip((heads.query, heads.key, heads.value), parts, strict=True):
             linear.weight.copy_(weight)
             linear.bias.copy_(bias)
-        pairs += [(other.attention.output.dense, mine.attention.out), (other.attention.output.LayerNorm, mine.norm_1)]
+        pairs += [
+            (other.attention.output.dense, mine.attention.out),
+            (other.attention.output.LayerNorm, mine.norm_1),
+        ]
         pairs += [(other.intermediate.dense, mine.fc_in), (other.output.dense, mine.fc_out)]
         pairs += [(other.output.LayerNorm, mine.norm_2)]
     for other, mine in pairs:
@@ -78,11 +97,15 @@ def bert(padded: bool) -> float:
 @torch.no_grad()
 def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     """Fill ``model``, of the same shapes, with a ``GPT2Model``'s weights; ConfigError where it computes otherwise."""
-    theirs, kind = source.config, source.config.activation_function
+    theirs = source.config
+    kind = source.config.activation_function
     pairs = {  # what no shape of a weight tells
         "n_heads": (theirs.n_head, model.cfg.n_heads),
         "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
-        "activation_function": ("gelu_new" if kind == "gelu_pytorch_tanh" else kind, "gelu_new"),  # two names of one
+        "activation_function": (
+            "gelu_new" if kind == "gelu_pytorch_tanh" else kind,
+            "gelu_new",
+        ),  # two names of one
     }
     for name, (expected, found) in pairs.items():
         require(expected == found, f"{name}: the GPT-2 has {expected}, this model {found}")
@@ -91,7 +114,10 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     copies = [(source.ln_f, model.ln_f)]
     for theirs, ours in zip(source.h, model.blocks, strict=True):
         copies += [(theirs.ln_1, ours.ln_1), (theirs.ln_2, ours.ln_2)]
-        copies += [(theirs.attn.c_attn, ours.attention.qkv), (theirs.attn.c_proj, ours.attention.out)]
+        copies += [
+            (theirs.attn.c_attn, ours.attention.qkv),
+            (theirs.attn.c_proj, ours.attention.out),
+        ]
         copies += [(theirs.mlp.c_fc, ours.fc_in), (theirs.mlp.c_proj, ours.fc_out)]
     for theirs, ours in copies:
         ours.weight.copy_(theirs.weight.T if isinstance(ours, nn.Linear) else theirs.weight)
@@ -99,11 +125,18 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
 
 
 def gpt2() -> float:
-    """The library's decoder against GPT-2 with the same random weights: logits at every token."""
+    """Compare the library's decoder with a GPT-2 of the same random weights: logits at every token."""
     import transformers
 
     tokens_BT, _ = texts()
-    sizes = dict(vocab_size=VOCABULARY, n_positions=PLACES, n_embd=16, n_layer=3, n_head=4, initializer_range=0.3)
+    sizes = dict(
+        vocab_size=VOCABULARY,
+        n_positions=PLACES,
+        n_embd=16,
+        n_layer=3,
+        n_head=4,
+        initializer_range=0.3,
+    )
     config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation="eager")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -129,7 +162,7 @@ PARTS: dict[str, dict[str, Callable[[], float]]] = {
 
 
 def properties() -> dict[str, float]:
-    """Largest changes: what an encoder without positions does to a permutation, and who sees a changed later token."""
+    """Measure what an encoder without positions does to a permutation, and who sees a changed later token."""
     tokens_BT, _ = texts()
     order = torch.randperm(tokens_BT.shape[1], generator=torch.Generator().manual_seed(1))
     bag = random_stack(5, 2, 4, 16, 40, VOCABULARY, 0)
@@ -144,17 +177,20 @@ def properties() -> dict[str, float]:
 
 @torch.no_grad()
 def parity_study(libraries: Sequence[str]) -> Study:
-    """The largest difference of every part from its library's. ConfigError for a library that is not installed."""
+    """Compare every part with its library's. ConfigError for a library that is not installed."""
     found = [(library, *part) for library in libraries for part in PARTS[library].items()]
     rows = [{"library": library, "part": part, "difference": compare()} for library, part, compare in found]
-    return {"largest_difference": max(row["difference"] for row in rows), "properties": properties()}, columns(rows)
+    return {
+        "largest_difference": max(row["difference"] for row in rows),
+        "properties": properties(),
+    }, columns(rows)
 
 
 # --- Masked batches --------------------------------------------------------------------------------------------------
 
 
 def collated(tokens_BT: Tensor, masking: Masking, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Inputs and labels by the collator of ``transformers``, from the same generator."""
+    """Mask tokens by the collator of ``transformers``, from the same generator: inputs and labels."""
     from transformers import DataCollatorForLanguageModeling
 
     class SpecialTokens:
@@ -175,12 +211,14 @@ def collated(tokens_BT: Tensor, masking: Masking, generator: torch.Generator) ->
 
 
 def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[str, Any]]:
-    """By rate: how many of how many, the nominal share, and by how many standard deviations it differs.
+    """Count, by rate, hits among how many, the nominal share, and how many standard deviations it is off.
 
     A drawn token equals the old one once in as many as may be drawn, so that kept ones are a little more.
     """
-    ordinary_BT, selected_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special)), batch.selected_BT
-    masked_BT, same_BT = batch.inputs_BT == masking.mask_token, batch.inputs_BT == tokens_BT
+    ordinary_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special))
+    selected_BT = batch.selected_BT
+    masked_BT = batch.inputs_BT == masking.mask_token
+    same_BT = batch.inputs_BT == tokens_BT
     same = DRAWN / len(masking.ordinary())
     found = []
     for rate, hits, share in (
@@ -189,15 +227,25 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[
         ("drawn", (~masked_BT & ~same_BT)[selected_BT], DRAWN - same),
         ("kept", same_BT[selected_BT], 1 - MASKED - DRAWN + same),
     ):
-        of, count = hits.numel(), int(hits.sum())
+        of = hits.numel()
+        count = int(hits.sum())
         spread = (of * share * (1 - share)) ** 0.5
         sigmas = (count - of * share) / spread if spread else 0.0
-        found.append(dict(rate=rate, count=count, of=of, share=count / max(1, of), nominal=share, sigmas=sigmas))
+        found.append(
+            dict(
+                rate=rate,
+                count=count,
+                of=of,
+                share=count / max(1, of),
+                nominal=share,
+                sigmas=sigmas,
+            )
+        )
     return found
 
 
 def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
-    """Rates over so many random tokens, a tenth of them special, and the collator's for comparison.
+    """Count rates over so many random tokens, a tenth of them special, and the collator's beside them.
 
     Metrics: counts of events that must not happen (a special token selected, an unselected one changed, a label that is
     another than the original, a special token drawn), and whether the collator, from the same generator, selects and
@@ -208,7 +256,8 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     tokens_BT = torch.randint(998, (-(-tokens // 100), 100), generator=generator)
     tokens_BT[:, ::10] = 998
     batch = mask_tokens(tokens_BT, masking, torch.Generator().manual_seed(1), padding=998)
-    special_BT, selected_BT = tokens_BT == 998, batch.selected_BT
+    special_BT = tokens_BT == 998
+    selected_BT = batch.selected_BT
     metrics: dict[str, Any] = {
         "tokens": tokens_BT.numel(),
         "special_selected": int((selected_BT & special_BT).sum()),

@@ -27,7 +27,14 @@ from entp_lib.tasks import Text
 from entp_lib.tasks.base import draw_on_side, generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
-from entp_papers.encoder_decoder.parts import Masking, appended_mask, full_states, mask_tokens, masked_loss, prefix_loss
+from entp_papers.encoder_decoder.parts import (
+    Masking,
+    appended_mask,
+    full_states,
+    mask_tokens,
+    masked_loss,
+    prefix_loss,
+)
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
@@ -59,30 +66,36 @@ class ObjectiveConfig:
 
     @cached_property
     def task(self) -> Text:
-        """The text. ConfigError for parameters that it does not have."""
+        """Return the text. ConfigError for parameters that it does not have."""
         return from_dict(Text, self.text, "text.")
 
     @cached_property
     def masking(self) -> Masking:
-        """The mask token is the one behind the text's vocabulary."""
+        """Return the masking, whose mask token is the one behind the text's vocabulary."""
         mask = self.task.vocab_size
         return Masking(mask + 1, mask, (mask,), self.share)
 
     def model(self) -> ModelConfig:
-        """The backbone: a masked model has ENTP's weights and reads a whole window at a time."""
+        """Return the backbone: a masked model has ENTP's weights and reads a whole text at a time."""
         name = "decoder" if self.objective == "causal" else "entp"
-        shape = (self.n_layers, self.n_heads, self.width, self.masking.vocab_size, self.task.context + 1)
+        shape = (
+            self.n_layers,
+            self.n_heads,
+            self.width,
+            self.masking.vocab_size,
+            self.task.context + 1,
+        )
         return ModelConfig(name, *shape, positions=self.positions)
 
 
 def windows(task: Text, count: int, *seed: int | str, evaluating: bool = False) -> tuple[Tensor, Tensor]:
-    """Windows (B, T + 1), the same for the same seed whatever is scored, and the prefixes to be scored (B, T)."""
+    """Draw texts (B, T + 1), the same for a seed whatever is scored, and the prefixes to be scored (B, T)."""
     batch = task.batch(generator_for("cpu", *seed), count, evaluating)
     return torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1), batch.scored_BT
 
 
 def step_losses(setting: ObjectiveConfig, model: Transformer, window_BW, scored_BT, *seed) -> Iterator[Tensor]:
-    """The loss of one step in parts to be added up, each with its own gradient."""
+    """Yield the loss of one step in parts to be added up, each with its own gradient."""
     if setting.objective == "masked":
         yield masked_loss(model, mask_tokens(window_BW, setting.masking, generator_for("cpu", "mask", *seed)))
         return
@@ -96,7 +109,7 @@ def step_losses(setting: ObjectiveConfig, model: Transformer, window_BW, scored_
 def train(
     setting: ObjectiveConfig, schedule: TrainConfig, model_seed: int, data_seed: int
 ) -> tuple[Transformer, dict[str, list], dict[str, float]]:
-    """A trained model, its curves, and what it cost: ``token_forwards`` and ``cpu_seconds`` without evaluation.
+    """Train a model; return it, its curves, and its cost without evaluation.
 
     Windows depend on ``data_seed`` and the step alone. Raises TrainingError where the loss stops being finite.
     """
@@ -105,7 +118,12 @@ def train(
     optimizer = make_optimizer(model, schedule)
     shown = windows(setting.task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
     curves: dict[str, list] = {"step": [], "train_loss": [], "next_token_loss": []}
-    spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}  # the last two since the curves' point
+    spent = {
+        "token_forwards": 0,
+        "cpu_seconds": 0.0,
+        "loss": 0.0,
+        "steps": 0,
+    }  # the last two since the curves' point
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
         window_BW, scored_BT = windows(setting.task, schedule.batch_size, "objectives", data_seed, step)
@@ -121,17 +139,19 @@ def train(
             curves["step"].append(step)
             curves["train_loss"].append(spent["loss"] / spent["steps"])
             curves["next_token_loss"].append(float(next_token_losses(setting, model, shown).mean()))
-            spent["loss"], spent["steps"] = 0.0, 0
+            spent["loss"] = 0.0
+            spent["steps"] = 0
     return model.eval(), curves, {name: spent[name] for name in ("token_forwards", "cpu_seconds")}
 
 
 @torch.no_grad()
 def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Loss (B, T) of every next token after its prefix, in nats, by each model in its own way.
+    """Return the loss (B, T) of every next token after its prefix, in nats, each model in its own way.
 
     The mask token is left out of what a model may answer: it never comes.
     """
-    found, mask = [], setting.masking.mask_token
+    found = []
+    mask = setting.masking.mask_token
     for rows_BW in window_BW.split(EVAL_BATCH):
         if setting.objective == "masked":
             logits = [appended_mask(model, rows_BW[:, :t], mask) for t in range(1, rows_BW.shape[1])]
@@ -144,8 +164,9 @@ def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: T
 
 @torch.no_grad()
 def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Loss (B,) of the token in the middle: a masked model sees both sides of it, the others the left one."""
-    middle, mask = window_BW.shape[1] // 2, setting.masking.mask_token
+    """Return the loss (B,) of the token in the middle: a masked model sees both sides, the others the left."""
+    middle = window_BW.shape[1] // 2
+    mask = setting.masking.mask_token
     if setting.objective != "masked":
         return next_token_losses(setting, model, window_BW[:, : middle + 1])[:, -1]
     hidden_BW = window_BW.clone()
@@ -156,11 +177,12 @@ def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tenso
 
 @torch.no_grad()
 def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Loss (B,) of the middle token by a causal model that tries every token there and reads on to the window's end.
+    """Return the loss (B,) of the middle token by a causal model that tries every token and reads on.
 
     By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C passes in place of one.
     """
-    middle, vocabulary = window_BW.shape[1] // 2, setting.task.vocab_size
+    middle = window_BW.shape[1] // 2
+    vocabulary = setting.task.vocab_size
     found = []
     for window_W in window_BW:
         tried_CW = window_W.repeat(vocabulary, 1)
@@ -171,20 +193,25 @@ def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Te
 
 
 def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
-    """Loss of counted frequencies of single tokens and of pairs, from the first 4 million of training, in nats."""
+    """Return the loss of counted frequencies of tokens and of pairs, from 4 million tokens of training, in nats."""
     tokens = np.asarray(task.tokens().part("train")[:4_000_000]).astype(np.int64)
     size = task.vocab_size
     pairs = np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size).reshape(size, size) + 0.0
     single = pairs.sum(0) + 0.5
     single /= single.sum()
     pairs = (pairs + 5 * single) / (pairs.sum(1, keepdims=True) + 5)  # pairs that never came as single tokens
-    before, after = window_BW[:, :-1].numpy(), window_BW[:, 1:].numpy()
-    return {"unigram": float(-np.log(single[after]).mean()), "bigram": float(-np.log(pairs[before, after]).mean())}
+    before = window_BW[:, :-1].numpy()
+    after = window_BW[:, 1:].numpy()
+    return {
+        "unigram": float(-np.log(single[after]).mean()),
+        "bigram": float(-np.log(pairs[before, after]).mean()),
+    }
 
 
 def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
-    """Each window with one token, at a place drawn uniformly, replaced by a different one that the windows have."""
-    generator, (rows, length) = generator_for("cpu", "misprints", *seed), window_BT.shape
+    """Replace one token of each text, at a random place, by a different one that the texts have."""
+    generator = generator_for("cpu", "misprints", *seed)
+    (rows, length) = window_BT.shape
     place_B = torch.randint(length, (rows,), generator=generator)
     before_B = window_BT[torch.arange(rows), place_B]
     all_N = window_BT.flatten()
@@ -206,7 +233,8 @@ class Pointer(nn.Module):
 
     def __init__(self, model: Transformer, seed: int):
         super().__init__()
-        self.model, self.score = model, nn.Linear(model.cfg.width, 1)
+        self.model = model
+        self.score = nn.Linear(model.cfg.width, 1)
         with torch.no_grad():
             self.score.weight.normal_(0, 0.02, generator=torch.Generator().manual_seed(seed))
             self.score.bias.zero_()
@@ -217,13 +245,21 @@ class Pointer(nn.Module):
 
 
 def fine_tuned(
-    model: Transformer, learned: Labelled, tested: Labelled, *, epochs: int, lr: float, batch_size: int, seed: int
+    model: Transformer,
+    learned: Labelled,
+    tested: Labelled,
+    *,
+    epochs: int,
+    lr: float,
+    batch_size: int,
+    seed: int,
 ) -> float:
-    """Share of the tested windows whose misprint has the largest score, after learning all weights; rate falls to 0."""
+    """Fine-tune all weights, the rate falling to 0; return the share of texts whose misprint scores highest."""
     pointer = Pointer(model, seed_from("score", seed)).train()
     optimizer = torch.optim.AdamW(pointer.parameters(), lr=lr, weight_decay=0.01)
     windows_BT, places_B = learned
-    steps, step = epochs * -(-len(windows_BT) // batch_size), 0
+    steps = epochs * -(-len(windows_BT) // batch_size)
+    step = 0
     for epoch in range(epochs):
         order = torch.randperm(len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch))
         for pick in order.split(batch_size):
@@ -237,7 +273,7 @@ def fine_tuned(
 
 
 def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int) -> Study:
-    """One model trained, tested and fine-tuned; for comparison, fine-tuned alike, one that was not trained before.
+    """Train, test and fine-tune one model; fine-tune beside it one that was not trained before.
 
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and
     ``fresh_accuracy`` of weights not trained before. Curves by step, and the next token's loss by length of the prefix.
@@ -248,7 +284,8 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     task = chosen.task
     shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]
     by_position_T = next_token_losses(chosen, model, shown_BW).double().mean(0)
-    middle_B, few_BW = middle_losses(chosen, model, shown_BW).double(), shown_BW[: chosen.candidates]
+    middle_B = middle_losses(chosen, model, shown_BW).double()
+    few_BW = shown_BW[: chosen.candidates]
     tried = chosen.objective == "causal" and len(few_BW)
     metrics: dict[str, Any] = {
         "next_token_loss": float(by_position_T.mean()),
@@ -268,5 +305,8 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed)
     for name, start in starts.items():
         metrics[name] = fine_tuned(start, learned, tested, **options)
-    curves |= {"prefix": list(range(1, len(by_position_T) + 1)), "loss_by_prefix": by_position_T.tolist()}
+    curves |= {
+        "prefix": list(range(1, len(by_position_T) + 1)),
+        "loss_by_prefix": by_position_T.tolist(),
+    }
     return metrics, curves

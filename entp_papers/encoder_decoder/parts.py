@@ -23,13 +23,14 @@ from entp_lib.relations import masked, relations_of
 from entp_lib.validation import require
 
 IGNORED = -100  # of labels: no loss here
-MASKED, DRAWN = 0.8, 0.1  # of the selected tokens: become the mask token, become another; the others stay
+MASKED = 0.8
+DRAWN = 0.1  # of the selected tokens: become the mask token, become another; the others stay
 
 # --- Layers ----------------------------------------------------------------------------------------------------------
 
 
 def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tensor | None:
-    """Who sees whom, boolean (B or 1, 1, T, T), True where attention is allowed; None where all see all.
+    """Return who sees whom, boolean (B or 1, 1, T, T), True where allowed; None where all see all.
 
     ``visible_BT``: False for padding, which nobody sees. ValueError where a token would see nothing: a softmax over
     nothing has no value, and a large negative number in place of minus infinity would give all hidden tokens the same
@@ -51,11 +52,12 @@ class Layer(nn.Module):
         super().__init__()
         self.attention = Attention(ModelConfig("entp", 1, n_heads, width, 1, 1))
         self.norm_1, self.norm_2 = (nn.LayerNorm(width, norm_eps) for _ in range(2))
-        self.fc_in, self.fc_out = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.fc_in = nn.Linear(width, hidden)
+        self.fc_out = nn.Linear(hidden, width)
         self.activation = getattr(F, activation)
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T, D); ``mask`` as ``attention_mask`` makes it."""
+        """Return states (B, T, D); ``mask`` as ``attention_mask`` makes it."""
         q, k, v = self.attention.project(x_BTD)
         x_BTD = self.norm_1(x_BTD + self.attention(q, k, v, mask, causal=False))
         return self.norm_2(x_BTD + self.fc_out(self.activation(self.fc_in(x_BTD))))
@@ -82,13 +84,14 @@ class Stack(nn.Module):
         input_norm: bool = False,
     ):
         super().__init__()
-        self.causal, self.embedding = causal, nn.Embedding(vocab_size, width)
+        self.causal = causal
+        self.embedding = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(max_length, width) if max_length else None
         self.input_norm = nn.LayerNorm(width, norm_eps) if input_norm else nn.Identity()
         self.layers = nn.ModuleList(Layer(n_heads, width, hidden, activation, norm_eps) for _ in range(n_layers))
 
     def forward(self, tokens_BT: Tensor, visible_BT: Tensor | None = None) -> Tensor:
-        """Hidden states (B, T, D). Raises ValueError as ``attention_mask`` does."""
+        """Return hidden states (B, T, D). Raises ValueError as ``attention_mask`` does."""
         length = tokens_BT.shape[1]
         mask = attention_mask(length, self.causal, visible_BT)
         x_BTD = self.embedding(tokens_BT)
@@ -101,8 +104,9 @@ class Stack(nn.Module):
 
 
 def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
-    """A stack in double precision, ready for evaluation, whose weights are large enough for every part to matter."""
-    stack, generator = Stack(*shape, **options), torch.Generator().manual_seed(seed)
+    """Draw a stack in double precision whose weights are large enough for every part to matter."""
+    stack = Stack(*shape, **options)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in stack.parameters():
             p.copy_(torch.randn(p.shape, generator=generator) * (0.3 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5))
@@ -127,7 +131,7 @@ class Masking:
     share: float = 0.15
 
     def ordinary(self) -> Tensor:
-        """The ids that may be drawn, in order."""
+        """Return the ids that may be drawn, in order."""
         return torch.tensor([token for token in range(self.vocab_size) if token not in self.special])
 
 
@@ -147,13 +151,13 @@ class MaskedBatch:
 def mask_tokens(
     tokens_BT: Tensor, masking: Masking, generator: torch.Generator, padding: int | None = None
 ) -> MaskedBatch:
-    """A batch from texts (B, T), ``padding`` the id that fills them up, which should be among the special ones.
+    """Mask a batch of texts (B, T), filled up with ``padding``, which should be among the special tokens.
 
     Draws in the order of ``transformers``' collator, so that both select and mask the same tokens from one generator.
     """
 
     def chosen(share: float, among: Tensor | bool = True) -> Tensor:
-        """True with probability ``share``; False outside ``among``, for which nothing less is drawn."""
+        """Draw True with probability ``share``; False outside ``among``, for which nothing less is drawn."""
         probability = torch.where(torch.as_tensor(among), share, 0.0).expand(tokens_BT.shape)
         return torch.bernoulli(probability, generator=generator).bool()
 
@@ -172,7 +176,7 @@ def mask_tokens(
 
 
 def check_labels(labels: Tensor) -> Tensor:
-    """Boolean, where labels count. ConfigError where none does."""
+    """Return where labels count, boolean. ConfigError where none does."""
     counted = labels != IGNORED
     require(
         bool(counted.any()),
@@ -183,14 +187,14 @@ def check_labels(labels: Tensor) -> Tensor:
 
 
 def causal_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Mean loss of the next token from logits at every token of the *same* text: the shift is made here, once."""
+    """Return the mean loss of the next token from logits at every token of the *same* text: shifts once."""
     targets_BS = labels_BT[:, 1:]
     counted_BS = check_labels(targets_BS)
     return F.cross_entropy(logits_BTV[:, :-1][counted_BS], targets_BS[counted_BS])
 
 
 def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
-    """Mean over prefixes of -log p(x_{t+1} | the unmasked stack read at the end of x_1..x_t): one run per prefix.
+    """Average over prefixes -log p(x_{t+1} | the unmasked stack read at the end of x_1..x_t): one run per prefix.
 
     Of a decoder it is the causal loss. Ignored labels are read as token 0, which a counted one behind them then sees.
     """
@@ -199,20 +203,20 @@ def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
 
 
 def prefix_loss(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | Part) -> Tensor:
-    """Mean loss of the targets after the scored positions, by any architecture of the library."""
+    """Return the mean loss of the targets after the scored positions, by any architecture of the library."""
     scored_BT = scored.scored_BT if isinstance(scored, Part) else scored
     return F.cross_entropy(model(inputs_BT, scored), targets_BT[scored_BT])
 
 
 def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:
-    """Mean loss of the selected tokens, each read at its own place with full attention; no shift."""
+    """Return the mean loss of the selected tokens, each read at its own place with full attention; no shift."""
     selected_BT = check_labels(batch.labels_BT)
     states_BTD = full_states(model, batch.inputs_BT)
     return F.cross_entropy(model.head(states_BTD[selected_BT]), batch.labels_BT[selected_BT])
 
 
 def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> Tensor:
-    """Final states (B, T, D) at every token, in one pass in which all tokens see each other, or all earlier ones."""
+    """Return final states (B, T, D) in one pass in which all tokens see each other, or all earlier ones."""
     x_BTD = model.embed(tokens_BT)
     ids_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
     relations = relations_of(model.positions, ids_BT, None, x_BTD.dtype)
@@ -225,7 +229,7 @@ def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> 
 
 
 def appended_mask(model: Transformer, tokens_BT: Tensor, mask_token: int) -> Tensor:
-    """Log-probabilities (B, V) of the next token by a masked model: its mask token is appended and read."""
+    """Return log-probabilities (B, V) of the next token by a masked model, read at an appended mask token."""
     mask_B1 = torch.full_like(tokens_BT[:, :1], mask_token)
     states_BTD = full_states(model, torch.cat([tokens_BT, mask_B1], 1))
     return F.log_softmax(model.head(states_BTD[:, -1]), -1)

@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
-from entp_lab.caveats import FLAT, rise
-from entp_lab.comparisons import Comparisons, Paired, measured
 from entp_lab.experiment import Experiment
-from entp_lab.frames import by_position, gap_table, levels, paired, paired_within, select, summary
-from entp_lab.measurements import Level, Measurement
+from entp_lab.frames import by_position, gap_table, paired, paired_within, select, summary
+from entp_lab.measurements import FLAT, Comparisons, Level, Measurement, Paired, levels, measured, rise
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lab.statistics import exceeds, first_at

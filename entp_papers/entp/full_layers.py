@@ -11,9 +11,9 @@ import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
 from entp_lab.claims import answer, reference_claims
-from entp_lab.comparisons import Comparisons, Paired
 from entp_lab.experiment import Experiment
 from entp_lab.frames import paired, select, summary
+from entp_lab.measurements import Comparisons, Paired
 from entp_lab.plans import PlannedRun, by_seed, planned, run_of, with_seed
 from entp_lab.statistics import mean_interval, ratio_interval
 from entp_lab.store import Record

@@ -269,7 +269,6 @@ CHART = "application/vnd.vegalite.v5+json"
 
 def png(figure) -> bytes:
     """Return a figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
-    figures.round_drawn(figure)
     drawn = io.BytesIO()
     small = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=90)

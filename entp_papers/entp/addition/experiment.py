@@ -13,11 +13,10 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS
-from entp_lab.comparisons import measured
 from entp_lab.configs import ON_CPU
 from entp_lab.experiment import Experiment, no_claims
-from entp_lab.frames import levels, paired_within, published, select
-from entp_lab.measurements import Measurement
+from entp_lab.frames import paired_within, published, select
+from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model
 from entp_lab.statistics import exceeds

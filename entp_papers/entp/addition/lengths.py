@@ -7,11 +7,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from entp_lab.comparisons import measured
 from entp_lab.configs import ON_CPU
 from entp_lab.experiment import Experiment
-from entp_lab.frames import levels, paired, select
-from entp_lab.measurements import Measurement
+from entp_lab.frames import paired, select
+from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.plans import TWINS, Tier
 from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Record

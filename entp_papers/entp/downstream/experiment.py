@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.comparisons import Comparisons, Paired
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import Experiment
 from entp_lab.frames import curves, gap_table, paired, published, select
+from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
 from entp_lab.statistics import mcnemar, mean_interval, proportion_interval

@@ -15,12 +15,10 @@ import pandas as pd
 
 from entp_lab import plans
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lab.caveats import after
-from entp_lab.comparisons import Comparisons, Paired, measured
 from entp_lab.configs import StudyConfig
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired, select, summary
-from entp_lab.measurements import Measurement
+from entp_lab.measurements import Comparisons, Measurement, Paired, after, measured
 from entp_lab.plans import TWINS, Arm, PlannedRun, Tier, by_seed, planned, run_of, twins
 from entp_lab.statistics import reaches
 from entp_lab.store import Record

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, on_budget
-from entp_lab.comparisons import measured
 from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
-from entp_lab.frames import by_position, levels, paired, published, select
-from entp_lab.measurements import Measurement
+from entp_lab.frames import by_position, paired, published, select
+from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
 from entp_lab.statistics import to_figures

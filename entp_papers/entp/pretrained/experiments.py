@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.budgets import compute_ratio
-from entp_lab.comparisons import Comparisons, Paired
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import select
-from entp_lab.measurements import Level, Measurement
+from entp_lab.measurements import Comparisons, Level, Measurement, Paired
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from entp_lab import claims, paths
 from entp_lab.claims import judge, verdict
-from entp_lab.measurements import Check, Level, Measurement, Observation, priority
+from entp_lab.measurements import Check, Level, Measurement, Observation, evidence_rank
 from entp_lab.statistics import exceeds
 
 
@@ -198,7 +198,7 @@ def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
     assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
     assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
     few, many = Measurement(claim, [0.1], "gpu"), Measurement(claim, [0.1] * 5, "quick")
-    assert priority(few) < priority(seen) < priority(many)
+    assert evidence_rank(few) < evidence_rank(seen) < evidence_rank(many)
 
 
 FLOOR, CEILING = 0.2, 1.0

@@ -117,17 +117,9 @@ def one_of_each(off):
     return figure
 
 
-def test_figures_do_not_depend_on_the_last_digits_of_what_they_draw():
-    """What differs between processors is rounded before it is drawn, and so are the ends of the axes."""
+def test_digests_do_not_depend_on_the_last_digits_of_what_is_drawn():
     first, second = (one_of_each(off) for off in (1, 1 + 1e-13))
-    for figure in (first, second):
-        figures.round_drawn(figure)
     assert figures.drawn(first) == figures.drawn(second)
-    for a, b in zip(first.axes, second.axes, strict=True):
-        assert (a.get_xlim(), a.get_ylim()) == (b.get_xlim(), b.get_ylim())
-        for one, other in zip(a.lines, b.lines, strict=True):
-            assert np.array_equal(one.get_xydata(), other.get_xydata())
-    assert first.axes[0].lines[0].get_xdata().tolist() == [1.23457, 2.34568, 3.45679, 4.0]
 
 
 def move_line(figure):
@@ -208,12 +200,3 @@ def test_smoke_claims_nothing(records, tmp_path):
     paths = figures.save_figure(drawn()[0], "03_test", records=smoke, alt="x")
     assert all(p.is_relative_to(tmp_path / "results" / "smoke" / "figures") for p in paths)
     assert not (tmp_path / "figures").exists()
-
-
-# Figures of changed runs say below what was changed, inside the figure.
-
-
-def inside(figure, artist):
-    """Whether all of an artist lies in the figure."""
-    box, whole = artist.get_window_extent(), figure.bbox
-    return whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1

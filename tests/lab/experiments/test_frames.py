@@ -8,11 +8,9 @@ import pytest
 from made_up import record_of
 
 from entp_lab.budgets import equal_forwards, equal_operations, layer_tokens, training_operations
-from entp_lab.caveats import FLAT, still_improving
-from entp_lab.comparisons import Comparisons, Paired
 from entp_lab.figures import COMPUTE, lines, panels
 from entp_lab.frames import at_equal_compute, compared, curves, gap_table, paired, seconds_name, summary
-from entp_lab.measurements import Measurement
+from entp_lab.measurements import FLAT, Comparisons, Measurement, Paired, still_improving
 from entp_lab.plans import Arm, Plan, Tier, Variant, planned_study, run_of
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig

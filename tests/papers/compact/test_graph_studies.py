@@ -45,7 +45,8 @@ def test_wirings_see_the_relation_or_the_other_rows(shape, relation, mates):
 
 def test_walk_models_differ_in_the_activation_alone():
     cfg = ModelConfig("entp", 2, 2, 16, vocab_size=11, max_length=6)
-    shared, softmax = walk_model(cfg, "gelu", 3), walk_model(cfg, "softmax", 3)
+    shared = walk_model(cfg, "gelu", 3)
+    softmax = walk_model(cfg, "softmax", 3)
     for (name, p), (other, q) in zip(shared.named_parameters(), softmax.named_parameters(), strict=True):
         assert name == other and torch.equal(p, q)
     tokens_BT = torch.randint(0, 11, (3, 6), generator=torch.Generator().manual_seed(0))
@@ -53,7 +54,8 @@ def test_walk_models_differ_in_the_activation_alone():
     assert not torch.allclose(fast, shared(tokens_BT), atol=1e-6)
     softmax.entp_method = "reference"
     assert torch.allclose(fast, softmax(tokens_BT), atol=1e-5)
-    block, x_TD = softmax.blocks[0], torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    block = softmax.blocks[0]
+    x_TD = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     hidden = torch.softmax(block.fc_in(block.ln_2(x_TD)), dim=-1)
     assert torch.allclose(block.residual(x_TD, torch.zeros_like(x_TD)), x_TD + block.fc_out(hidden), atol=1e-6)
     randomised = walk_model(cfg, "rrelu", 3)
@@ -75,7 +77,8 @@ def test_deterministic_whatever_the_global_generator():
 
 
 def test_ceilings_hold():
-    described, concept = triplets("described", 80)[0], triplets("concept", 80)[0]
+    described = triplets("described", 80)[0]
+    concept = triplets("concept", 80)[0]
     assert described["best"] > 0.9 > concept["concept_ceiling"] + 0.1
     assert concept["best"] <= concept["concept_ceiling"]
     assert described["relation_gradient"] > 0 == concept["relation_gradient"]
@@ -140,7 +143,8 @@ def test_walks_end_where_no_new_node_is_left():
 
 
 def test_no_function_of_the_key_is_above_the_ceiling():
-    keys, answers = list("aabbbcc"), [0, 1, 1, 1, 0, 2, 2]
+    keys = list("aabbbcc")
+    answers = [0, 1, 1, 1, 0, 2, 2]
     best = max(
         sum(dict(zip("abc", values, strict=True))[k] == a for k, a in zip(keys, answers, strict=True)) / 7
         for values in itertools.product(range(3), repeat=3)

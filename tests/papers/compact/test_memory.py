@@ -33,7 +33,8 @@ def plain(cfg, trained, frozen, tokens_ST):
         z = F.layer_norm(x, x.shape[-1:])
         total = torch.zeros_like(x)
         for h in range(cfg.n_heads):
-            q, k = z @ trained[f"{layer}.query"][h], z @ trained[f"{layer}.key"][h]
+            q = z @ trained[f"{layer}.query"][h]
+            k = z @ trained[f"{layer}.key"][h]
             scores = q @ k.transpose(1, 2) / math.sqrt(cfg.head_width)
             if cfg.architecture == "decoder":
                 scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
@@ -71,7 +72,9 @@ def test_a_loss_at_every_position_teaches_all_tokens_and_the_last_is_counted():
 
 
 def test_models_before_training_recall_as_many_as_guesses_and_scores_have_the_rank_of_a_head():
-    library, runs, schedule = 256, 50, Schedule(epochs=1, rate=1e-12, count_every=1)
+    library = 256
+    runs = 50
+    schedule = Schedule(epochs=1, rate=1e-12, count_every=1)
     right_R = memory.train(CFG, schedule, library, range(runs)).right_RC[:, 0].double()
     share = 1 / CFG.symbols
     assert abs(right_R.mean() - library * share) < 3 * math.sqrt(library * share * (1 - share) / runs)
@@ -81,7 +84,8 @@ def test_models_before_training_recall_as_many_as_guesses_and_scores_have_the_ra
 
 
 def test_runs_side_by_side_equal_single_runs():
-    cfg, schedule = MemoryConfig(**{**vars(CFG), "n_layers": 2}), Schedule(epochs=6, batch_size=8, count_every=2)
+    cfg = MemoryConfig(**{**vars(CFG), "n_layers": 2})
+    schedule = Schedule(epochs=6, batch_size=8, count_every=2)
     together = memory.train(cfg, schedule, 24, [0, 1, 2])
     for run in range(3):
         alone = memory.train(cfg, schedule, 24, [run])
@@ -105,7 +109,8 @@ def test_capacity_is_deterministic_plain_and_one_function_with_one_layer():
 
 
 def test_the_largest_library_lies_where_recall_ends():
-    schedule, small = dict(steps=120, batch_size=64, rate=3e-2, count_every=10), dict(width=6, feed_forward="none")
+    schedule = dict(steps=120, batch_size=64, rate=3e-2, count_every=10)
+    small = dict(width=6, feed_forward="none")
     metrics, curves = memory.largest_library_study({**MODEL, **small}, schedule, [2, 4, 400, 500, 600], runs=2)
     assert metrics["bounded"] and metrics["best"] in (2, 4) and curves["size"] == [2, 4, 400, 500]
     assert curves["right"][0] == 2 and curves["right"][2] < 400
@@ -115,7 +120,8 @@ def test_the_largest_library_lies_where_recall_ends():
 
 
 def test_the_printed_form_never_falls_below_saturation_which_figure_13_does():
-    heads, table_2 = np.array([1, 2, 4, 8]), laws.of_table_2(1)
+    heads = np.array([1, 2, 4, 8])
+    table_2 = laws.of_table_2(1)
     assert laws.saturation(table_2, heads) == pytest.approx([12_504, 16_266, 23_792, 38_843], abs=1)
     printed = laws.capacity(table_2, 512, heads, 64, "max")
     assert (printed >= laws.saturation(table_2, heads)).all() and printed.min() > laws.READ_OFF[4]
@@ -123,7 +129,8 @@ def test_the_printed_form_never_falls_below_saturation_which_figure_13_does():
 
 
 def points(noise=0.0):
-    law, generator = Parameters(60.0, -0.1, 0.6, 0.2, 4.0, 150.0, 900.0), np.random.default_rng(0)
+    law = Parameters(60.0, -0.1, 0.6, 0.2, 4.0, 150.0, 900.0)
+    generator = np.random.default_rng(0)
     shapes = np.array([(b, h, n) for b in (8, 16, 32, 64) for h in (1, 2, 4) for n in (8, 16, 32)], float)
     capacity = laws.capacity(law, *shapes.T) * (1 + noise * generator.standard_normal(len(shapes)))
     return np.column_stack([shapes, capacity])

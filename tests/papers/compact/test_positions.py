@@ -63,7 +63,8 @@ def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
 
 def test_fire_by_its_formula():
     fire = scheme("fire")
-    c, threshold = fire.raw_c.item(), fire.raw_L.item()
+    c = fire.raw_c.item()
+    threshold = fire.raw_L.item()
     for i, j in ((1, 0), (12, 3)):
         ratio = math.log(c * (i - j) + 1) / math.log(c * max(i + 1, threshold) + 1)
         expected = fire.out(torch.relu(fire.hidden(torch.tensor([ratio]))))
@@ -84,7 +85,9 @@ def test_randomised_ids_keep_order_and_reach_far():
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_outputs_never_see_later_tokens(name):
-    built, x, ids = model(name, "decoder"), tokens(), ids_for(name)
+    built = model(name, "decoder")
+    x = tokens()
+    ids = ids_for(name)
     scored = torch.zeros_like(x, dtype=torch.bool)
     scored[:, 2:6:2] = True
     changed = x.clone()
@@ -94,7 +97,9 @@ def test_outputs_never_see_later_tokens(name):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_entp_is_the_unmasked_stack_on_each_prefix(name):
-    built, x, ids = model(name), tokens(), ids_for(name)
+    built = model(name)
+    x = tokens()
+    ids = ids_for(name)
     ids = torch.arange(9).expand_as(x) if ids is None else ids
     scored = torch.zeros_like(x, dtype=torch.bool)
     scored[0, 4] = scored[1, 8] = scored[2, 0] = True
@@ -113,7 +118,8 @@ def test_entp_is_the_unmasked_stack_on_each_prefix(name):
 
 @pytest.mark.parametrize("name", [n for n in SCHEMES if n != "t5"])
 def test_one_layer_of_entp_is_the_decoder(name):
-    x, ids = tokens(), ids_for(name)
+    x = tokens()
+    ids = ids_for(name)
     scored = torch.ones_like(x, dtype=torch.bool)
     outputs = [model(name, architecture, 1)(x, scored, ids) for architecture in ("decoder", "entp")]
     torch.testing.assert_close(*outputs, rtol=1e-9, atol=1e-9)

@@ -45,7 +45,8 @@ class Rule(nn.Module):
         self.always = always
 
     def forward(self, inputs_BT, scored_BT, _):
-        length, last = SOURCE.template_length, SOURCE.last_prefix
+        length = SOURCE.template_length
+        last = SOURCE.last_prefix
         logits_BV = torch.zeros(len(inputs_BT), SOURCE.vocab_size)
         for row, text in enumerate(inputs_BT.tolist()):
             here = text[last - length + 1 : last]

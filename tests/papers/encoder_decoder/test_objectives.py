@@ -68,7 +68,8 @@ ROWS = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
 def test_losses_by_their_definitions(objective):
     """The next token after its prefix, and the token in the middle, which a masked model sees from both sides."""
     chosen = setting(objective)
-    model, other = spread(chosen), ROWS.clone()
+    model = spread(chosen)
+    other = ROWS.clone()
     found = next_token_losses(chosen, model, ROWS)
     read = torch.tensor([[72, 101, 108, 256]]) if objective == "masked" else ROWS[:, :3]
     logits = model.head(full_states(model, read, causal=objective == "causal")[:, -1])[:, :256]
@@ -82,7 +83,8 @@ def test_losses_by_their_definitions(objective):
 @torch.no_grad()
 def test_candidates_are_weighed_by_whole_texts():
     """p(token | both sides) over all tokens sums to 1, and is that of the joint probability."""
-    chosen, tried = setting("causal"), ROWS.repeat(256, 1)
+    chosen = setting("causal")
+    tried = ROWS.repeat(256, 1)
     model = spread(chosen).double()
     tried[:, 3] = torch.arange(256)
     expected = (-next_token_losses(chosen, model, tried).sum(1)).log_softmax(0)
