@@ -6,9 +6,10 @@ VARIABLE = "ENTP_LIVE"
 FEW = 20  # enough to go through the code
 
 
-def steps(count: int) -> int:
-    """Return how many steps a live cell makes: ``count``, or few where ``ENTP_LIVE=short``, as in tests.
+def steps(count: int, tier: str = "best") -> int:
+    """Return how many steps a live cell makes: ``count``, or few at tier ``smoke`` and where ``ENTP_LIVE=short``.
 
-    ``./run_all.sh`` sets it, too, unless it is asked for single notebooks or to update the committed ones.
+    Tests set that, and ``./run_all.sh`` unless it is asked for single notebooks or to update the committed ones.
     """
-    return min(count, FEW) if os.environ.get(VARIABLE) == "short" else count
+    is_short = tier == "smoke" or os.environ.get(VARIABLE) == "short"
+    return min(count, FEW) if is_short else count

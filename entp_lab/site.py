@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from entp_lab import claims, findings, paths
-from entp_lab.ledger import ledger
+from entp_lab import claims, paths
 from entp_lab.notebooks import notebook_paths
+from entp_lab.report import findings_page, ledger
 from entp_lab.store import Store
 from entp_lab.weights import load_run
 from entp_lib.files import read_text
@@ -76,7 +76,7 @@ def build(folder: Path) -> Path:
     return folder / "index.html"
 
 
-def site_command(no_browser: bool) -> int:
+def open_site(browser: bool = True) -> int:
     """``./run_all.sh --site``: build the site and open it; missing packages of the extra ``site`` come first."""
     if lacking := ", ".join(missing()):
         print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
@@ -90,7 +90,7 @@ def site_command(no_browser: bool) -> int:
     files = [path for path in first.parent.rglob("*") if path.is_file()]
     size, took = sum(path.stat().st_size for path in files) / 2**20, time.monotonic() - begun
     print(f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}")
-    if not no_browser:
+    if browser:
         webbrowser.open(first.as_uri())
     return 0
 
@@ -115,7 +115,7 @@ def lay_out(folder: Path) -> None:
         script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
     (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
-    (folder / "docs" / "findings.md").write_text(findings.page(table) + annex(table), encoding="utf-8")
+    (folder / "docs" / "findings.md").write_text(findings_page(table) + annex(table), encoding="utf-8")
     stems = {paths.number_of(path.stem): path.stem for path in notebook_paths()}
     parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
     for stem, (alt, _, rests) in pictures.items():

@@ -262,7 +262,10 @@ class Store:
             return True
         path = self.path(config.experiment, config_id(config, version))
         try:
-            return path.is_file() and b'"status": "partial"' not in path.read_bytes()[-160:]
+            is_regular = stat.S_ISREG(path.stat().st_mode)  # what is not is damaged, and would block a reader
+            return not is_regular or b'"status": "partial"' not in path.read_bytes()[-160:]
+        except FileNotFoundError:
+            return False
         except OSError:
             return True
 

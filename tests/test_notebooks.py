@@ -11,8 +11,7 @@ import pytest
 
 from entp_lab import figures, paths, site
 from entp_lab.claims import reference_claims
-from entp_lab.notebook_runs import Job, execute
-from entp_lab.notebooks import defaults, notebook_paths
+from entp_lab.notebooks import Job, defaults, execute, notebook_paths
 from entp_lab.parameters import NotebookParameters
 from entp_papers.entp import playground
 
@@ -234,7 +233,10 @@ def test_it_opens_with_an_answer_that_the_ledger_still_gives(path):
 def test_every_figure_it_saves_is_there(path):
     source = "\n".join(c.source for c in code_cells(path))
     saved = re.findall(r'save_figure\(\s*\w+,\s*"(\w+)"', source)
-    assert saved and all(name.startswith(path.stem[:2]) for name in saved)
+    assert saved or path.stem.startswith("91"), (
+        "only what is trained on a user's own data has no figure of the project's"
+    )
+    assert all(name.startswith(path.stem[:2]) for name in saved)
     for name in saved:
         assert all((paths.figures() / f"{name}.{suffix}").stat().st_size > 1000 for suffix in ("png", "svg"))
 
@@ -270,7 +272,7 @@ def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
     before = path.read_bytes()
     result = execute(Job(path, {"tier": "smoke", "jobs": 1}, paths.new_figures()))
     assert (result.status, result.error) == ("ok", "")
-    assert result.reused == 0 and result.figures >= 1
+    assert result.reused == 0 and result.figures >= (0 if path.stem.startswith("91") else 1)
     made = list((tmp_path / "results" / "smoke" / "figures").glob("*.png"))
     assert len(made) == result.figures and not (tmp_path / "figures").exists()
     assert path.read_bytes() == before and (tmp_path / "results" / "executed" / path.name).exists()

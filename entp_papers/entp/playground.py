@@ -10,7 +10,7 @@ Letters: B batch, T tokens, V vocabulary, L layers, H heads.
 import io
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from PIL import Image
 from torch import Tensor
 
 from entp_lab import figures, paths
+from entp_lab.configs import RunConfig
 from entp_lab.frames import select
-from entp_lab.generate_command import codec, codec_of
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Record, Store
 from entp_lab.weights import load_model, load_run
@@ -38,6 +38,7 @@ from entp_papers.entp.count3 import ARCHITECTURES, COUNT3
 from entp_papers.entp.pairless import every, grown
 from entp_papers.entp.rasp.constructed import constructed_count3, run_by_layer
 
+Codec = tuple[Callable[[str], list[int]], Callable[[list[int]], str]]  # encode and decode
 BY_HAND = {"constructed": "entp", "constructed, causal": "decoder"}
 LENGTH = 12  # of the constructed model's sequences
 LARGEST = 9
@@ -100,6 +101,34 @@ class Player:
     def probabilities(self, tokens_BT: Tensor) -> Tensor:
         """Of every token after every prefix, (B, T, V), in fp64."""
         return self.model(tokens_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
+
+
+def codec(config: RunConfig) -> Codec:
+    """Return functions from text to a run's tokens and back; ConfigError for tasks whose tokens nobody could type."""
+    numbers = [str(i) for i in range(config.model.vocab_size)]
+    if config.task == "text":
+        tokenizer = build_task("text", config.task_params).tokens().tokenizer()
+        return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
+    if config.task == "triplets":  # whose labels, numbers from 0, have ids after the symbols
+        symbols = build_task(config.task, config.task_params).symbols
+        encode, _ = codec_of(numbers[:symbols])
+        return encode, lambda ids: " " + " ".join(str(i - symbols * (i >= symbols)) for i in ids)
+    known = f"{config.experiment} was trained on {config.task!r}: name a run on counting, triplets or text"
+    require(config.task == "counting", known)
+    return codec_of(numbers)
+
+
+def codec_of(words: Sequence[str]) -> Codec:
+    """Return functions from words between spaces to their places and back."""
+    places = {word: i for i, word in enumerate(words)}
+
+    def encode(text: str) -> list[int]:
+        parts = text.replace(",", " ").split()
+        for part in parts:
+            require(part in places, f"{part!r}: this model's tokens are the numbers 0 to {len(words) - 1}")
+        return [places[part] for part in parts]
+
+    return encode, lambda ids: " " + " ".join(words[i] for i in ids)
 
 
 def player(name: str) -> Player:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from entp_lab import cli, ledger, paths
+from entp_lab import cli, paths, report
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import checksum
 
@@ -49,7 +49,7 @@ def test_a_damaged_record_is_one_line_and_stays_where_it_is(results, capsys, how
     for arguments in (["claims"], ["readme", "--check"], ["readme"]):
         assert cli.main(arguments) == 2
         (line,) = lines(capsys)
-        assert line.startswith(f"entp_lib: record {path}: ")
+        assert line.startswith(f"entp: record {path}: ")
     assert cli.main(["records"]) == 1
     assert f"record {path}" in capsys.readouterr().out
     assert {p: p.lstat().st_mtime_ns for p in sorted(results.rglob("*"))} == before
@@ -87,7 +87,7 @@ def test_a_mistake_in_a_measure_function_keeps_its_traceback(results, monkeypatc
 def test_verbose_says_where_a_mistake_of_input_was_found(capsys, caplog):
     assert cli.main(["train", "nothing"]) == 2 and not caplog.records
     assert cli.main(["train", "nothing", "--verbose"]) == 2
-    assert "Traceback" in caplog.text and "one_of" in caplog.text
+    assert "Traceback" in caplog.text and "experiment_named" in caplog.text
 
 
 def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, tmp_path_factory):
@@ -124,7 +124,7 @@ def test_a_list_of_claims_that_is_damaged_is_one_line(results, capsys, monkeypat
 def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
     before, seen = signal.getsignal(signal.SIGTERM), []
 
-    def command(_):
+    def command(*_):
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
@@ -132,7 +132,7 @@ def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
             seen.append("put away")
             raise
 
-    monkeypatch.setattr(ledger, "claims_command", command)
+    monkeypatch.setattr(report, "write_ledger", command)
     assert cli.main(["claims"]) == 143 and seen == ["put away"]
     assert "finished records are kept" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before

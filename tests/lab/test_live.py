@@ -9,3 +9,4 @@ from entp_lab import live
 def test_a_live_cell_is_short_only_where_that_is_asked_for(monkeypatch, setting, made):
     monkeypatch.setenv("ENTP_LIVE", setting)
     assert live.steps(600) == made and live.steps(3) == 3
+    assert live.steps(600, "smoke") == live.FEW

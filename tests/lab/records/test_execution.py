@@ -8,13 +8,12 @@ import pytest
 import torch
 from made_up import timeless
 
-from entp_lab import cli, paths
+from entp_lab import paths
 from entp_lab.configs import config_id
-from entp_lab.generate_command import continued
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run, sweep
 from entp_lab.store import OWN, Store
-from entp_lab.weights import load_model, load_run, trained_model, weights_of
+from entp_lab.weights import load_model, trained_model, weights_of
 from entp_lib import files
 from entp_lib.validation import ConfigError
 
@@ -156,53 +155,3 @@ def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_pa
     exec("\n".join(line[4:] for line in section.splitlines() if line.startswith("    ")), {})
     (entp, high), (decoder, low) = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (entp, decoder) == ("entp", "decoder") and float(high) > 0.95 and float(low) < 0.85
-
-
-def test_a_sequence_goes_on_beyond_the_models_length_and_says_so(trained, caplog):
-    config, model = load_run(f"count3/{trained[1].id}", trained[0])
-    continued(config, model, "3 1 4", 6, temperature=0)
-    assert not caplog.messages
-    text = continued(config, model, "3 1 4", 12, temperature=0)
-    assert "the model's length of 8 is reached after 6 new tokens" in caplog.text
-    ids = [int(part) for part in text.split()]
-    assert len(ids) == 15 and ids[:3] == [3, 1, 4] and max(ids) < 8
-    assert continued(config, model, "3 1 4", 5, temperature=1.0, seed=1) == continued(
-        config, model, "3 1 4", 5, temperature=1.0, seed=1
-    )
-    assert text.startswith(continued(config, model, "3 1 4", 4, temperature=0))
-
-
-def test_the_command_prints_what_comes_next_and_bad_prompts_are_one_line(trained, monkeypatch, capsys):
-    store, record = trained
-    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
-    bad = {
-        "3 9": "'9'",
-        "three": "'three'",
-        "": "prompt",
-        "3 --temperature -1": "temperature",
-        "3 --tokens 0": "--tokens",
-    }
-    for prompt, named in bad.items():
-        given, *options = prompt.split(" -", 1)
-        options = f"-{options[0]}".split() if options else []
-        assert cli.main(["generate", f"count3/{record.id}", "--prompt", given, *options]) == 2
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert named in line
-    assert cli.main(["generate", f"count3/{record.id}", "--prompt", "3 1 4", "--tokens", "2"]) == 0
-    assert capsys.readouterr().out.startswith("3 1 4 ")
-
-
-def test_the_models_that_git_keeps_answer_a_prompt(monkeypatch, tmp_path, capsys):
-    """As the docs say, wherever results are kept; ENTP is right and the decoder wrong."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    prompt = ["--prompt", "8 3 9 0", "--tokens", "1", "--temperature", "0"]
-    assert f'generate match3/d0f9 --prompt "{prompt[1]}" --tokens 1' in (paths.root() / "docs/starting.md").read_text()
-    for name, answer in (("d0f9", "1"), ("7629", "0")):
-        assert cli.main(["generate", f"match3/{name}", *prompt]) == 0
-        assert capsys.readouterr().out == f"8 3 9 0 {answer}\n"
-    for wrong, said in (
-        (["8 11", "--tokens", "1"], "'11': this model's tokens"),
-        (["8"], "--tokens 100: match3's models"),
-    ):
-        assert cli.main(["generate", "match3/d0f9", "--prompt", *wrong]) == 2
-        assert said in capsys.readouterr().err

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from made_up import sound
 
-from entp_lab import costs
-from entp_lab import train_command as training
+from entp_lab import commands, estimates
 from entp_lab.budgets import training_operations
 from entp_lab.cli import main
 from entp_lab.configs import StudyConfig
@@ -23,23 +22,23 @@ from entp_papers.entp.count3 import COUNT3
 def test_the_order_names_experiments_that_have_the_tier():
     assert len(set(nightly_order())) == len(nightly_order()) > 0
     assert all(EXPERIMENTS[name].plan("overnight", 0) for name in nightly_order())
-    assert [e.name for e in training.experiments_of("overnight")] == list(nightly_order())
-    assert {e.notebook[:2] for e in training.experiments_of("overnight", ["03"])} == {"03"}
+    assert [e.name for e in commands.experiments_of("overnight")] == list(nightly_order())
+    assert {e.notebook[:2] for e in commands.experiments_of("overnight", ["03"])} == {"03"}
 
 
 def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    monkeypatch.setattr(training, "nightly_order", lambda: ("rasp",))
+    monkeypatch.setattr(commands, "nightly_order", lambda: ("rasp",))
     monkeypatch.setattr("os.nice", lambda _: 0)  # of the tests' own process
     rasp = EXPERIMENTS["rasp"]
     store = Store(tmp_path / "smoke")  # apart from records that claim something
     assert len(rasp.missing(store, "smoke")) == len(rasp.plan("smoke", 0)) == 5
-    assert training.run_tier("smoke", jobs=1) == 0
+    assert commands.complete_tier("smoke", jobs=1) == 0
     said = capsys.readouterr().err
     assert "rasp: 0 of 5 runs are complete" in said and "rasp: 5 more in" in said
     assert rasp.missing(store, "smoke") == [] and not (tmp_path / "records").exists()
-    assert training.run_tier("smoke", jobs=1) == 0
+    assert commands.complete_tier("smoke", jobs=1) == 0
     assert "rasp: 5 of 5 runs are complete" in capsys.readouterr().err
 
 
@@ -76,12 +75,12 @@ def test_records_tell_how_long_runs_like_them_take(store, capsys):
     for config, seconds in ((study, 600.0), (again, 800.0)):
         store.save(took(config, seconds))
     store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
-    assert costs.expected([third, again, wider], 1, store) == (1400.0, 1)
-    assert costs.expected([third, again], 2, store) == (700.0, 0)
-    assert costs.expected([wider], 2, store) == (0.0, 1)
-    costs.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
+    assert estimates.expected([third, again, wider], 1, store) == (1400.0, 1)
+    assert estimates.expected([third, again], 2, store) == (700.0, 0)
+    assert estimates.expected([wider], 2, store) == (0.0, 1)
+    estimates.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
     assert "3 runs (1 of them unlike any" in (said := capsys.readouterr().err) and "about 23 minutes" in said
-    assert costs.expected([third], 1, store, "cuda") == (0.0, 1)
+    assert estimates.expected([third], 1, store, "cuda") == (0.0, 1)
 
 
 def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
@@ -91,23 +90,23 @@ def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
     for config in quick:
         store.save(took(config, training_operations(config) / rate))
     took_of = [training_operations(config) / rate for config in paper]
-    assert costs.expected(paper, 1, store) == (pytest.approx(sum(took_of), rel=1e-4), 0)
-    assert costs.expected(paper, 100, store) == (pytest.approx(max(took_of), rel=1e-4), 0)
-    assert costs.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
+    assert estimates.expected(paper, 1, store) == (pytest.approx(sum(took_of), rel=1e-4), 0)
+    assert estimates.expected(paper, 100, store) == (pytest.approx(max(took_of), rel=1e-4), 0)
+    assert estimates.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
     gpu = took(replace(paper[0], data_seed=9), 60.0)
     del gpu.provenance["cpu_seconds"]
     gpu.provenance["cuda"] = "13.0"  # as runs on a GPU say it
     store.save(gpu)
-    assert costs.expected(paper, 1, store, "cuda") == (120.0, len(paper) - 1)  # by the clock, of those like it
+    assert estimates.expected(paper, 1, store, "cuda") == (120.0, len(paper) - 1)  # by the clock, of those like it
 
 
 @pytest.mark.parametrize("answer", ["", "no", "y"])
 def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
-    monkeypatch.setattr(costs.sys, "stdin", type("Input", (), {"isatty": lambda _: True})())
-    monkeypatch.setattr(costs, "expected", lambda *_: (7200.0, 0))
+    monkeypatch.setattr(estimates.sys, "stdin", type("Input", (), {"isatty": lambda _: True})())
+    monkeypatch.setattr(estimates, "expected", lambda *_: (7200.0, 0))
     monkeypatch.setattr("builtins.input", lambda _: answer)
     with contextlib.nullcontext() if answer == "y" else pytest.raises(ConfigError, match="--yes starts it"):
-        costs.announce_runs("6 runs", COUNT3.configs("quick"), 1, False)
+        estimates.announce_runs("6 runs", COUNT3.configs("quick"), 1, False)
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
 
 
@@ -119,8 +118,8 @@ def test_a_long_tier_is_asked_about_before_it_begins(tmp_path, monkeypatch):
         asked.append((len(configs), yes))
         raise ConfigError("not started")
 
-    monkeypatch.setattr(training, "announce_runs", refuse)
-    monkeypatch.setattr(training, "run_tier", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr(commands, "announce_runs", refuse)
+    monkeypatch.setattr(commands, "sweep", lambda *_, **__: pytest.fail("it began"))
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))  # none of its runs is there
     assert main(["tier", "overnight"]) == main(["tier", "overnight", "--yes"]) == 2
     assert asked[0][0] > 0 and [yes for _, yes in asked] == [False, True]

@@ -16,13 +16,10 @@ from made_up import wait_for
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from entp_lab import cli, notebooks, paths
-from entp_lab import notebook_runs as execution
-from entp_lab import run_command as launcher
+from entp_lab import cli, commands, notebooks, paths
 from entp_lab.configs import RunConfig, config_id
-from entp_lab.notebooks import clean, defaults, notebook_paths, read_notebook
+from entp_lab.notebooks import ONE_LINE, Result, clean, defaults, notebook_paths, read_notebook
 from entp_lab.registry import EXPERIMENTS
-from entp_lab.run_command import OWN_WORDS
 from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
@@ -45,14 +42,14 @@ def folder(tmp_path, monkeypatch):
     folder = tmp_path / "note books"
     folder.mkdir()
     monkeypatch.setattr(paths, "notebooks", lambda: folder)
-    monkeypatch.setattr(launcher, "available_cores", lambda: 1)
+    monkeypatch.setattr(notebooks, "available_cores", lambda: 1)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
     return folder
 
 
 def planned(only="", update=False, **given):
     """The jobs of notebooks with these parameters, and whether their figures are the project's."""
-    return launcher.plan(notebooks.checked_for_all({}, given, notebook_paths(only)), update)
+    return notebooks.plan(notebooks.checked_for_all({}, given, notebook_paths(only)), update)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +73,7 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
     bad = write_notebook(folder, "03_bad", "raise ValueError('rate is ' + str(rate))")
     good = write_notebook(folder, "04_good", "assert rate == 0.25", events)
     before = [path.read_bytes() for path in (bad, good)]
-    results = launcher.run_all(planned(rate=0.25)[0])
+    results = notebooks.run_all(planned(rate=0.25)[0])
     assert [(r.notebook, r.status) for r in results] == [("03_bad", "failed"), ("04_good", "ok")]
     assert results[0].error == "ValueError: rate is 0.25"
     assert (results[1].reused, results[1].computed, results[1].figures) == (2, 1, 1)
@@ -84,9 +81,6 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
     executed = sorted((tmp_path / "results" / "executed").iterdir())
     assert [p.name for p in executed] == ["03_bad.ipynb", "04_good.ipynb"]
     assert "0.25" in executed[1].read_text()
-    shown = launcher.table(results)
-    assert "03_bad" in shown and "failed" in shown and "records reused" in shown
-    assert str(tmp_path / "results" / "executed" / "04_good.ipynb") in shown
     told = capsys.readouterr().err
     assert "/2] 03_bad" in told and "/2] 04_good" in told and told.count("  failed: ValueError") == 1
 
@@ -94,13 +88,12 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
 def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder, tmp_path, monkeypatch):
     """Each of two waits for the other; one that computes comes when they are done, though it stands between them.
 
-    The two are forked from a process that has the imports, and show pictures and tables as any kernel does.
+    They show pictures and tables as any kernel does.
     """
-    monkeypatch.setattr(launcher, "available_cores", lambda: 2)
-    monkeypatch.setattr(launcher, "planned", lambda name, _: [None] * 2 * (name == "04_computes"))
+    monkeypatch.setattr(notebooks, "available_cores", lambda: 2)
+    monkeypatch.setattr(notebooks, "missing_runs", lambda name, _: [None] * 2 * (name == "04_computes"))
     meet = (
-        "import pathlib, sys, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
-        "assert 'seaborn' in sys.modules or sys.platform != 'linux'\n"
+        "import pathlib, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
         "for _ in range(300):\n    time.sleep(0.1 * (not (place / '{}').exists()))\nassert (place / '{}').exists()\n"
         "import matplotlib.pyplot as plt, pandas as pd\nplt.plot([1])\nplt.show()\n"
         "print(pd.options.display.max_columns)"
@@ -111,8 +104,8 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
     )
     write_notebook(folder, "05_b", meet.format(str(tmp_path), "b", "a", "a"))
     jobs, _ = planned()
-    assert [job.notebook.stem for job in jobs if job.settled] == ["03_a", "05_b"]
-    results = launcher.run_all(jobs)
+    assert [job.notebook.stem for job in jobs if job.computes_nothing] == ["03_a", "05_b"]
+    results = notebooks.run_all(jobs)
     assert [(r.notebook, r.status) for r in results] == [("03_a", "ok"), ("04_computes", "ok"), ("05_b", "ok")]
     cells = nbformat.read(tmp_path / "results" / "executed" / "03_a.ipynb", as_version=4).cells
     shown = [output for cell in cells for output in cell.get("outputs", [])]
@@ -133,12 +126,12 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
 def test_only_the_best_records_and_update_touch_the_projects_figures(
     folder, tmp_path, monkeypatch, call, missing, in_place
 ):
-    monkeypatch.setattr(launcher, "planned", lambda *_: [None] * missing)
+    monkeypatch.setattr(notebooks, "missing_runs", lambda *_: [None] * missing)
     monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
     write_notebook(folder, "03_x", "from entp_lab import paths\nprint(paths.new_figures())")
     jobs, found = planned(**call)
     assert found is in_place
-    launcher.run_all(jobs)
+    notebooks.run_all(jobs)
     place = tmp_path / "figures" if in_place else tmp_path / "results" / "executed" / "figures"
     assert f"{place}\\n" in (tmp_path / "results" / "executed" / "03_x.ipynb").read_text()
 
@@ -151,10 +144,10 @@ def test_an_interrupt_ends_notebooks_side_by_side_and_their_kernels(folder, tmp_
         import pathlib, sys
         from entp_lab import paths
         from entp_lab import cli
-        from entp_lab import run_command as launcher
+        from entp_lab import notebooks
         if __name__ == "__main__":
             paths.notebooks = lambda: pathlib.Path({str(folder)!r})
-            launcher.available_cores = lambda: 2
+            notebooks.available_cores = lambda: 2
             sys.exit(cli.main(["run"]))"""
     environ = os.environ | {"PYTHONPATH": str(paths.root()), "ENTP_RESULTS": str(tmp_path / "results")}
     alone = dict(start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
@@ -165,7 +158,7 @@ def test_an_interrupt_ends_notebooks_side_by_side_and_their_kernels(folder, tmp_
         os.killpg(command.pid, signal.SIGINT)
         told = command.communicate(timeout=60)[1]
         assert command.returncode == 130
-        assert told.startswith("\nstopped; finished records are kept") and len(told.strip().splitlines()) == 1
+        assert told.startswith("stopped; finished records are kept") and len(told.strip().splitlines()) == 1
         wait_for(lambda: not any(alive(int(path.read_text())) for path in kernels))
         assert not list((tmp_path / "results" / "executed").glob(".run-*"))
     finally:
@@ -194,7 +187,7 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
     path = write_notebook(folder, "03_x", source)
     overview, other = write_notebook(folder, "00_overview", "print('all')"), write_notebook(folder, "04_y", "1 / 0")
     before = other.read_bytes()
-    results = launcher.run_all(planned("03", update=True)[0])
+    results = notebooks.run_all(planned("03", update=True)[0])
     assert [(r.notebook, r.status, r.computed) for r in results] == [("03_x", "ok", 1), ("00_overview", "ok", 0)]
     assert "read" in path.read_text() and "computing ...\\n" not in path.read_text()
     assert nbformat.read(overview, as_version=4).cells[-1].outputs[0].text == "all\n" and other.read_bytes() == before
@@ -205,22 +198,22 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
     [
         (["run", "--only", "77"], "no notebook 77"),
         (["run", "--only", "03", "-p", "sedes=1"], "did you mean 'seeds'"),
-        (["run", "--jobs", "-1"], "--jobs -1: must be 0 (one per core) or more"),
+        (["run", "--jobs", "-1"], "'--jobs': Input should be greater than or equal to 0"),
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
         (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03b_count3_details: add --only 03b"),
-        (["run", "--only", "07", "-p", "rule=bogus"], "07_addition: checkpoint rule = 'bogus'"),
-        (["run", "--only", "90", "-p", "first=bogus"], "90_playground: first = 'bogus': write experiment/id"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
         (["run", "--port", "9000"], "--port goes with --lab"),
-        (["run", "--lab", "--port", "99999999"], "--port 99999999: must be from 1 to 65535"),
+        (["run", "--lab", "--port", "99999999"], "'--port': Input should be less than or equal to 65535"),
+        (["run", "--lub"], "No such option"),
+        (["run", "--tier", "Quick"], "'quick'"),
+        (["nothing"], "No such command"),
+        (["train"], "Missing argument 'experiment'"),
         (["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"], "tier: given as an option and by -p"),
-        (["tier", "overnight", "--only", "02"], "notebooks whose experiments are run in turn at overnight: 03,"),
-        (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
-        (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be in [0, 64]"),
+        (["tier", "overnight", "--only", "02"], "--only 02: notebooks with experiments for the tier overnight: 03,"),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
         (["corpus", "--export", "docs"], "--export docs: is a folder"),
-        (["train", "count4"], "did you mean 'count3'"),
+        (["train", "count4"], "there is no experiment 'count4'; did you mean count3"),
         (["train", "count3", "--architecture", "encoder"], "must be one of decoder, prefix_decoder, entp"),
         (["train", "count3", "--run", "xyz"], "--run xyz: of the 20 runs of count3 at tier quick none begins so"),
     ],
@@ -229,7 +222,7 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, m
     monkeypatch.chdir(paths.root())
     assert cli.main(arguments) == 2
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and message in lines[0]
+    assert len(lines) == 1 and message in lines[0] and lines[0].startswith("entp: ")
 
 
 def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch, capsys):
@@ -239,12 +232,12 @@ def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch,
     assert cli.main([*command, f"count3/{scored[:9]}"]) == 0 and "token_accuracy" in capsys.readouterr().out
     assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [scored]
     numbers = itertools.count()
-    monkeypatch.setattr("entp_lab.train_command.config_id", lambda config, version: f"same{next(numbers)}")
+    monkeypatch.setattr("entp_lab.commands.config_id", lambda config, version: f"same{next(numbers)}")
     assert cli.main([*command, "sam"]) == 2 and "begin so, same0, same1, same2; write more" in capsys.readouterr().err
 
 
 def test_the_command_that_names_a_committed_run_finds_it():
-    """``train_command`` asks for as many seeds as the run's is; the plan for so many has it."""
+    """The message asks for as many seeds as the run's is; the plan for so many has it."""
     store = Store()
     for experiment in EXPERIMENTS.values():
         planned_ids = functools.cache(lambda *c, e=experiment: {config_id(r, e.version) for r in e.configs(*c)})
@@ -300,8 +293,8 @@ def test_a_kernel_checks_and_finds_room_for_its_sockets_whatever_the_environment
     deep.mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
-    job = execution.Job(write_notebook(folder, "03_x", "assert 1 == 2"), {}, tmp_path / "figures")
-    assert execution.execute(job, quiet=True).error == "AssertionError: this does not hold: assert 1 == 2"
+    job = notebooks.Job(write_notebook(folder, "03_x", "assert 1 == 2"), {}, tmp_path / "figures")
+    assert notebooks.execute(job, quiet=True).error == "AssertionError: this does not hold: assert 1 == 2"
     assert os.environ["PYTHONOPTIMIZE"] == "2" and not list((tmp_path / "results" / "executed").glob(".run-*"))
 
 
@@ -325,7 +318,7 @@ def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_trac
         (error,) = cell.outputs
         told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
         assert error.output_type == "error" and told.startswith(words)
-        assert shown == [told] if error.ename in OWN_WORDS else len(shown) > 5
+        assert shown == [told] if error.ename in ONE_LINE else len(shown) > 5
 
 
 def test_the_limit_of_overnight_is_for_its_runs_and_its_notebooks_together(monkeypatch):
@@ -336,11 +329,26 @@ def test_the_limit_of_overnight_is_for_its_runs_and_its_notebooks_together(monke
         raise Planned(*parameters.values())
 
     clock = iter([0.0, 40.0])
-    monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(launcher.costs, "announce_runs", lambda *_: None)
-    monkeypatch.setattr(launcher.training, "run_tier", lambda *_, **__: 0)
-    monkeypatch.setattr(launcher, "plan", planned)
-    how = dict(tier="overnight", time_limit="100", jobs=1, yes=True, cluster="", update=False, only="03")
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(commands, "complete_tier", lambda *_, **__: 0)
+    monkeypatch.setattr(notebooks, "plan", planned)
     with pytest.raises(Planned) as found:
-        launcher.run_notebooks(SimpleNamespace(**how), {Path("03_count3.ipynb"): {"time_limit": 100.0}})
-    assert found.value.args == ({"time_limit": 60.0},)
+        commands.run_notebooks({Path("03_count3.ipynb"): {"tier": "overnight", "time_limit": 100.0}}, is_whole=False)
+    assert found.value.args == ({"tier": "overnight", "time_limit": 60.0},)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_it_ends_with_the_claims_and_where_to_open_what_it_made(folder, tmp_path, monkeypatch, capsys, verbose):
+    """The table of what became of each notebook is for those who ask for it."""
+    results = [Result("03_a", "ok", 1.0), Result("04_b", "failed", 2.0, error="ValueError: no")]
+    monkeypatch.setattr(notebooks, "run_all", lambda jobs: results)
+    monkeypatch.setattr(commands.report, "write_ledger", lambda folder: "judged")
+    monkeypatch.setattr(commands.report, "plain_table", lambda judged: f"claims as {judged}")
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    path = write_notebook(folder, "03_a")
+    assert commands.run_notebooks({path: {}}, verbose=verbose) == 1
+    out, err = capsys.readouterr()
+    assert "claims as judged" in out and err == "04_b: ValueError: no\n"
+    assert ("executed copy" in out) == verbose
+    index = tmp_path / "results" / "executed" / "index.md"
+    assert str(index) in out and "](03_a.ipynb)" in index.read_text() and "| failed |" in index.read_text()

@@ -1,7 +1,6 @@
 """README's generated parts and the pages of docs/: from the ledger alone, current or named."""
 
 import csv
-import html
 import json
 import math
 import re
@@ -9,15 +8,14 @@ import re
 import pandas as pd
 import pytest
 
-from entp_lab import deviations, findings, paths
-from entp_lab import ledger as ledgers
+from entp_lab import paths, report
 from entp_lab.claims import reference_claims
 from entp_lab.configs import TIERS
-from entp_lab.ledger import ledger
 from entp_lab.measurements import Measurement
-from entp_lab.notebooks import is_own, notebook_paths, notebooks_html
+from entp_lab.notebooks import is_own, notebook_paths, notebooks_markdown
 from entp_lab.paths import number_of
 from entp_lab.registry import EXPERIMENTS
+from entp_lab.report import ledger
 from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 
@@ -30,8 +28,8 @@ def table():
 @pytest.mark.parametrize("name", ["claims", "questions"])
 def test_the_committed_ledger_is_what_the_committed_records_give(table, name, tmp_path, monkeypatch):
     """A change of code that moves a verdict is seen here, whatever it is."""
-    monkeypatch.setattr(ledgers, "ledger", lambda _: table)
-    ledgers.write_ledger(Store(read_only=True), tmp_path)
+    monkeypatch.setattr(report, "ledger", lambda _: table)
+    report.write_ledger(Store(read_only=True), tmp_path)
     files = (tmp_path / f"{name}.csv", paths.results() / f"{name}.csv")
     computed, committed = (list(csv.reader(file.read_text(encoding="utf-8").splitlines())) for file in files)
     assert {row[0]: row for row in computed} == {row[0]: row for row in committed}
@@ -39,62 +37,62 @@ def test_the_committed_ledger_is_what_the_committed_records_give(table, name, tm
 
 
 def test_the_readme_says_what_the_records_say(table, monkeypatch):
-    monkeypatch.setattr(findings, "ledger", lambda _: table)
-    assert findings.outdated() == [], "run: python -m entp_lab readme"
+    monkeypatch.setattr(report, "ledger", lambda _: table)
+    assert report.outdated() == [], "run: python -m entp_lab readme"
 
 
 def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
-    assert len(findings.table_of_claims(table)) == len(findings.answers()) > 20
+    assert len(report.table_of_claims(table)) == len(report.answers()) > 20
     moved = table.assign(verdict=table["verdict"].where(table["id"] != "6.2-medium", "refuted"))
     with pytest.raises(
         ConfigError, match=r"'A decoder needs ever more layers.*6.2-medium is 'refuted' and was 'verified'"
     ):
-        findings.table_of_claims(moved)
-    marked = findings.table_of_claims(moved, strict=False).set_index("claim")["here"]
+        report.table_of_claims(moved)
+    marked = report.table_of_claims(moved, strict=False).set_index("claim")["here"]
     assert "to be written anew: 6.2-medium" in marked["6.2"] and "anew" not in marked["4.1"]
-    assert "anew: 6.2-medium" in " ".join(findings.plain_table(moved).split())
+    assert "anew: 6.2-medium" in " ".join(report.plain_table(moved).split())
     with pytest.raises(ConfigError, match="rests on '6.2-medium', a row that the ledger lacks"):
-        findings.table_of_claims(table[table["id"] != "6.2-medium"])
+        report.table_of_claims(table[table["id"] != "6.2-medium"])
 
 
 def test_the_verdict_shown_is_that_of_the_row_it_rests_on_and_numbers_are_its_values(table):
-    shown = findings.table_of_claims(table).set_index("claim")
+    shown = report.table_of_claims(table).set_index("claim")
     rows = table.set_index("id")
     for claim, row in shown.iterrows():
-        assert row["verdict"] == findings.PLAIN.get(rows.loc[claim, "verdict"], rows.loc[claim, "verdict"])
+        assert row["verdict"] == report.PLAIN.get(rows.loc[claim, "verdict"], rows.loc[claim, "verdict"])
     assert f"by {-rows.loc['T3-all', 'our_value']:.2f} nats" in shown.loc["T3-all", "here"]
     assert not shown[["here", "numbers"]].map(lambda text: "{" in text).any(axis=None)
-    front, plain, page = findings.front(table), findings.plain_table(table), findings.claims_html(table)
+    front, plain, page = report.front(table), report.plain_table(table), report.claims_markdown(table)
     for says in shown.loc[shown["front"], "says"]:
-        assert says in front and says in plain and html.escape(says) in str(page)
+        assert says in front and says in plain and says in page
 
 
 def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
-    main = ledgers.main_rows()
+    main = report.main_rows()
     assert len(main) <= 40 and set(main) <= set(table["id"])
     assert set(table.loc[table["part"] == "main", "id"]) <= set(main)
     assert (table.loc[table["verdict"] == "uninformative", "part"] == "could not tell").all()
-    page = findings.ledger_page(table)
+    page = report.ledger_page(table)
     assert all(text.replace("|", "\\|") in page for text in table.loc[table["part"] == "main", "statement"])
 
 
 def test_the_tally_counts_each_statement_once(table):
-    tally = findings.tally(table)
+    tally = report.tally(table)
     assert tally.drop(columns=["paper", "statements on"]).to_numpy().sum() == (table["kind"] != "question").sum()
     none = table[table["kind"] != "empirical"]
     one = pd.concat([none, table[table["id"] == "T3-all"]])
-    assert "Of 1 statements of the ENTP paper on trained models 1 is not seen at our size." in findings.tally_sentence(
+    assert "Of 1 statements of the ENTP paper on trained models 1 is not seen at our size." in report.tally_sentence(
         one
     )
     large = one.assign(tier="paper", our_value=0.1)
-    assert findings.tally_sentence(large).endswith("1 comparisons ran at the paper's size.")
+    assert report.tally_sentence(large).endswith("1 comparisons ran at the paper's size.")
 
 
 def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(table):
-    said = findings.leads(table)
+    said = report.leads(table)
     assert "the decoder is ahead on text" in said and "sets never seen" not in said  # p = .038 alone
     alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("F2-unseen-sets", "T3-all"))))
-    assert "sets never seen" in findings.leads(alone)
+    assert "sets never seen" in report.leads(alone)
 
 
 def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table):
@@ -105,7 +103,7 @@ def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table)
 def test_a_row_whose_experiment_has_no_reason_is_named(table):
     row = table[table["id"] == "F2-tokens"].assign(records="elsewhere/0")
     with pytest.raises(ConfigError, match="deviations.csv has no line on elsewhere"):
-        deviations.from_papers(row)
+        report.deviations_from_papers(row)
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
@@ -114,44 +112,47 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    for name in ("ledger", "front", "page", "ledger_page", "costs.page", "deviations.page"):
-        monkeypatch.setattr(f"entp_lab.findings.{name}", lambda _: "made")
-    assert findings.outdated() == [
+    for name in ("ledger", "front", "findings_page", "ledger_page", "costs_page", "deviations_page"):
+        monkeypatch.setattr(f"entp_lab.report.{name}", lambda _: "made")
+    assert report.outdated() == [
         "README.md",
         "docs/findings.md",
         "docs/costs.md",
         "docs/ledger.md",
         "docs/deviations.md",
     ]
-    findings.write()
-    assert findings.outdated() == [] and "made" in (tmp_path / "README.md").read_text()
+    report.write()
+    assert report.outdated() == [] and "made" in (tmp_path / "README.md").read_text()
     (tmp_path / "docs" / "costs.md").write_text("typed")
-    assert findings.outdated() == ["docs/costs.md"]
+    assert report.outdated() == ["docs/costs.md"]
 
 
-# The overview's list of notebooks: whole, linked, and of HTML that nothing has to leave out.
+# The overview's list of notebooks: whole and linked.
 
 
 def test_every_notebook_is_listed_once_with_what_it_asks():
-    text, found = notebooks_html(), sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
-    rows = re.findall(r'<tr><td[^>]*><a href="(\w+)\.ipynb">(.*?)</a></td><td[^>]*>(.*?)</td></tr>', text)
-    assert [stem for stem, _, _ in rows] == [path.stem for path in found]
-    for (stem, title, asks), path in zip(rows, found, strict=True):
+    text, found = notebooks_markdown(), sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
+    rows = re.findall(r"^\| \[(.*)\]\((\w+)\.ipynb\) \| (.*) \|$", text, re.MULTILINE)
+    assert [stem for _, stem, _ in rows] == [path.stem for path in found]
+    for (title, stem, asks), path in zip(rows, found, strict=True):
         assert title.startswith(f"{number_of(stem)} · ") and 20 < len(asks) < 160
         if not is_own(path):
             first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
-            assert html.unescape(asks) == first["metadata"]["asks"]
+            assert asks == first["metadata"]["asks"]
 
 
 def test_the_committed_overview_lists_the_notebooks_and_its_text_leads_to_each_of_a_paper():
     cells = json.loads((paths.notebooks() / "00_overview.ipynb").read_text(encoding="utf-8"))["cells"]
     shown = [
-        "".join(o["data"]["text/html"]) for c in cells for o in c.get("outputs", ()) if "text/html" in o.get("data", ())
+        "".join(output["data"]["text/markdown"])
+        for cell in cells
+        for output in cell.get("outputs", ())
+        if "text/markdown" in output.get("data", ())
     ]
-    assert str(notebooks_html()) in shown
+    assert str(notebooks_markdown()) in shown
     written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     linked = set(re.findall(r"\]\((\w+)\.ipynb", written))
-    assert linked == {p.stem for p in notebook_paths() if number_of(p.stem) not in ("00", "90") and not is_own(p)}
+    assert linked == {p.stem for p in notebook_paths() if number_of(p.stem) not in ("00", "90", "91") and not is_own(p)}
 
 
 # What full attention buys: every comparison is a claim's, on one scale, with an answer by rule.
@@ -180,7 +181,7 @@ def rows(**changes):
     ],
 )
 def test_answers_follow_one_rule(changes, answer):
-    assert findings.comparisons(rows(**changes)).set_index("claim")["answer"]["F2-tokens"] == answer
+    assert report.comparisons(rows(**changes)).set_index("claim")["answer"]["F2-tokens"] == answer
 
 
 def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger(table):
@@ -192,7 +193,7 @@ def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger(table):
         "open": {"open", "inconclusive"},
         "uninformative": {"uninformative"},
     }
-    apart = {r.claim: r.answer for r in findings.comparisons(table).itertuples() if r.answer in alike}
+    apart = {r.claim: r.answer for r in report.comparisons(table).itertuples() if r.answer in alike}
     apart = {claim: answer for claim, answer in apart.items() if verdicts[claim] not in alike[answer]}
     assert apart == {}
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 import browser
 import pytest
 
-from entp_lab import findings
+from entp_lab import report
 from entp_lab import site as site_module
 from entp_lab.notebooks import notebook_paths
 from entp_lib import costs
@@ -95,7 +95,7 @@ def test_findings_begin_with_the_twenty_rows_and_the_annex_is_searched(page):
     window = page("docs/findings")
     window.wait("document.querySelector('#ledger tbody tr td:nth-child(3)')")
     asked = "document.querySelectorAll('article table')[0].tBodies[0].rows.length"
-    assert window.ask(asked) == len(findings.answers())
+    assert window.ask(asked) == len(report.answers())
     words = "document.querySelector('#ledger_wrapper .dt-search input, .dt-search input')"
     window.ask(f"(i => {{ i.value = 'refuted'; i.dispatchEvent(new Event('input')); }})({words})")
     verdicts = "[...document.querySelectorAll('#ledger tbody tr')].map(r => r.textContent)"

@@ -64,7 +64,7 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
         (["task", "a" * 31], "of at most 30 letters"),
         (["notebook", "count3"], "exists"),
         (["notebook", "runs", "--task", "countign"], "did you mean 'counting'"),
-        (["notebook", "runs", "--task", "clutrr"], "unknown parameter clutrr.'length'"),
+        (["notebook", "runs", "--task", "clutrr"], "must be one of addition"),
     ],
 )
 def test_names_that_will_not_do_are_one_line_and_write_nothing(arguments, said, capsys):

@@ -26,7 +26,7 @@ from entp_lib.model import build_model
 from entp_lab import ranks
 from entp_lab.runs import run
 from entp_lab.store import Store
-from entp_lab.train_command import train_along
+from entp_lab.commands import train_along
 from entp_lib.tasks import build_task, generator_for
 from entp_lib import training as loop
 

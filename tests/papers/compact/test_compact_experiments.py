@@ -5,7 +5,7 @@ import pytest
 from made_up import record_of, sound
 
 from entp_lab.frames import select
-from entp_lab.ledger import ledger
+from entp_lab.report import ledger
 from entp_lab.store import Record, RecordError
 from entp_papers.compact import capacity, knowledge, lengths
 from entp_papers.compact.capacity import CAPACITY

@@ -1,0 +1,665 @@
+"""Judge every claim by the records, and write the pages that follow: README's part, findings, costs, deviations.
+
+``ledger`` is the table of verdicts. ``results/reference/answers.csv`` is the one file of what the papers say and what
+was seen here: README, notebook 00, ``docs/findings.md`` and the end of ``./run_all.sh`` show its sentences.
+``rests_on`` names the verdicts that a sentence supposes; that of the first is shown in plain words. A sentence whose
+verdict has moved is refused, or marked.
+"""
+
+import re
+import textwrap
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from entp_lab import claims, paths
+from entp_lab.budgets import training_operations
+from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
+from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
+from entp_lab.estimates import all_records, measured_rates, seconds_of
+from entp_lab.experiment import Experiment, own, spent
+from entp_lab.frames import select
+from entp_lab.measurements import Check, Measurement, Observation, strongest
+from entp_lab.notebooks import Markdown, notebook_paths
+from entp_lab.provenance import pairs_apart, processes
+from entp_lab.registry import EXPERIMENTS, build_task
+from entp_lab.settings import differing_settings, stated_settings
+from entp_lab.statistics import exceeds, holm, p_value
+from entp_lab.store import Record, Store
+from entp_lab.tables import read_table
+from entp_lib.files import read_text, write_atomically
+from entp_lib.validation import require
+
+Found = Measurement | Check | Observation
+# Units of claims that compare last weights.
+SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
+BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
+AHEAD = "ENTP ahead"
+BEHIND = "decoder ahead"
+UNDECIDED = {
+    "not attempted": "not run yet",
+    "inconclusive": OPEN,
+    OPEN: OPEN,
+    UNINFORMATIVE: UNINFORMATIVE,
+}
+PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
+GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed
+# Verdicts as README says them; those of questions are plain already.
+PLAIN = {
+    "reproduced": "holds",
+    "verified": "holds",
+    "verified with correction": "holds, corrected",
+    "same direction": "points the same way",
+    "not reproduced": "not seen at our size",
+    "inconclusive": "undecided",
+    OPEN: "undecided",
+    UNINFORMATIVE: "could not tell",
+    "refuted": "false",
+    "unproved": "unproved",
+    "not attempted": "not run yet",
+    EQUAL: "no difference",
+}
+TALLIED = (
+    "holds",
+    "holds, corrected",
+    "points the same way",
+    "not seen at our size",
+    "false",
+    "unproved",
+    "undecided",
+    "could not tell",
+    "not run yet",
+)
+# How the tally says a verdict of one statement, and of several.
+COUNTED = {
+    "holds": ("holds", "hold"),
+    "points the same way": ("points the paper's way", "point the paper's way"),
+    "not seen at our size": ("is not seen at our size", "are not seen at our size"),
+    "undecided": ("is undecided", "are undecided"),
+    "could not tell": ("we could not tell", "we could not tell"),
+    "not run yet": ("has not been run", "have not been run"),
+}
+PAPERS = {
+    "entp": "ENTP",
+    "looped": "looped Transformers",
+    "compact": "compact Transformers",
+    "scratchpad": "inductive scratchpads",
+    "encoder_decoder": "encoder and decoder",
+}
+KINDS = {"theory": "what it proves or defines", "empirical": "what trained models do"}
+ANSWERS = "results/reference/answers.csv"
+HERE = Path(__file__).parent
+WRITTEN = "<!-- The whole page is written by python -m entp_lab readme; no line of it is typed. -->"
+
+
+# The ledger: a row a claim or question, judged by the records.
+
+
+def ledger(store: Store | None = None) -> pd.DataFrame:
+    """Judge every claim and question by the records; *not attempted* where none measures it.
+
+    A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
+    has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
+    distance from what guessing gets to the best there is in the unit of the row (1 for accuracies and errors without
+    levels, NaN where it is not known). ``differs``: settings that are not those of the paper (``settings``);
+    ``excludes_paper``: whether our interval excludes the paper's value; ``caveats``, the reservations about its
+    verdict: code that no commit has, twins that were made apart, models that were still improving; ``part``, by
+    ``part_of``. No row rests on seconds.
+    """
+    store = store or Store()
+    measured: list[tuple[Found, tuple[Experiment, dict[str, Record]]]] = []
+    for experiment in EXPERIMENTS.values():
+        for tier in BEST_FIRST:
+            records = {record.name: record for record in experiment.stored(store, tier) or []}
+            found = experiment.measure(list(records.values()))
+            measured += [(measurement, (experiment, records)) for measurement in found]
+    best = strongest(measured).values()
+    table = claims.judge([measurement for measurement, _ in best])
+    units = dict(zip(table["id"], table["unit"], strict=True))
+    stated = stated_settings()
+    differs, caveats, levels = {}, {}, {}
+    for measurement, (experiment, records) in best:
+        claim = measurement.claim
+        names = set(measurement.records)
+        used = [record for name, record in records.items() if name in names]
+        caveats[claim] = caveats_of(experiment, used, measurement, units[claim])
+        if not isinstance(measurement, Check):  # which compares no runs
+            planned = experiment.plan("paper", 1)
+            shown = select(planned, **experiment.figure_labels) or planned
+            differs[claim] = differing_settings(used, shown, stated.get(claim, {}))
+        if isinstance(measurement, Measurement) and measurement.levels:
+            levels[claim] = abs(measurement.levels[0].ceiling - measurement.levels[0].floor)
+    main = set(main_rows())
+    return table.assign(
+        differs=table["id"].map(differs).fillna(""),
+        excludes_paper=[claims.excludes_paper(row) for row in table.to_dict("records")],
+        caveats=table["id"].map(caveats).fillna(""),
+        part=[part_of(row.id, row.verdict, main) for row in table.itertuples()],
+        scale=table["id"].map(levels).fillna(table["unit"].map({"accuracy": 1.0, "error": 1.0})),
+    )
+
+
+def main_rows() -> list[str]:
+    """Return the ids of the rows that matter, of ``results/reference/main_rows.csv``; all others are the annex."""
+    return read_table(paths.reference() / "main_rows.csv", ["id"], needed=("id",))["id"].tolist()
+
+
+def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
+    """Say whether a row is of the ledger's ``main`` part, of its ``annex``, or of what ``could not tell``."""
+    if verdict == UNINFORMATIVE:
+        return "could not tell"
+    return "main" if claim in main else "annex"
+
+
+def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str) -> str:
+    """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
+
+    A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
+    they are compared by a score, not by how soon they have one; a task's own caveat everywhere.
+    """
+    found = []
+    dirty = sum(any(process.get("dirty") for process in processes(record)) for record in used)
+    if dirty:
+        found.append(f"{dirty} of {len(used)} records by code that no commit has")
+    if isinstance(measurement, Measurement):
+        configs = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
+        tasks = [build_task(config.task, config.task_params) for config in configs.values()]
+        found += dict.fromkeys(task.caveat for task in tasks)
+        found.append(pairs_apart(used))
+        if unit in SCORES:
+            found.append(experiment.still_improving_note(used))
+    return "; ".join(filter(None, found))
+
+
+def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
+    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``."""
+    store = store or Store()
+    table = ledger(store)
+    is_question = table["kind"] == "question"
+    for name, part in (("claims", table[~is_question]), ("questions", table[is_question])):
+        text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
+        write_atomically((folder or store.root) / f"{name}.csv", text.encode())
+    return table
+
+
+# What decoder and ENTP have at equal steps and at equal compute.
+
+
+def comparisons(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a task and budget: value, low, high and margin in ``unit``, answer, tier, seeds, claim and records.
+
+    ``results/reference/<paper>/comparisons.csv`` says which row of the ledger ``table`` answers for which task at which
+    budget. ``unit`` is "share" of the way from guessing to a perfect score, positive where ENTP is ahead, or "nats" of
+    text. The answer follows the rule of our own questions, whether a paper claims the row or not, and is open where its
+    verdict is. KeyError for a claim that the ledger does not have.
+    """
+    files = sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
+    columns = ["task", *BUDGETS, "drawn_as"]
+    tasks = pd.concat([read_table(path, columns, needed=("task", "equal_steps")) for path in files])
+    rows = table.set_index("id")
+    margins = claims.reference_claims().set_index("id")["margin"]
+    found = []
+    for task in tasks.fillna("").to_dict("records"):
+        for column, budget in BUDGETS.items():
+            claim = task[column]
+            if claim:
+                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget}
+                found.append(about | compared(rows.loc[claim], margins[claim]) | {"claim": claim})
+    return pd.DataFrame(found)
+
+
+def compared(row: pd.Series, margin: float) -> dict[str, Any]:
+    """Return one row of the ledger as ``comparisons`` has it."""
+    is_text = row.get("unit") == "nats"
+    scale = 1.0 if is_text else row["scale"]
+    by_rule = claims.answer(
+        row["low"],
+        row["high"],
+        pairs=int(row["seeds"]),
+        margin=margin,
+        positive=AHEAD,
+        negative=BEHIND,
+    )
+    return {
+        "unit": "nats" if is_text else "share",
+        "value": row["our_value"] / scale,
+        "low": row["low"] / scale,
+        "high": row["high"] / scale,
+        "margin": margin / scale,
+        "answer": UNDECIDED.get(row["verdict"], by_rule),
+        "tier": row["tier"],
+        "seeds": row["seeds"],
+        "records": row["records"],
+    }
+
+
+def leads(table: pd.DataFrame) -> str:
+    """Say which leads of ``comparisons`` stand after Holm's correction over all intervals that test a difference."""
+    measured = claims.tested(table)
+    p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+    kept = comparisons(table)
+    kept = kept[kept["claim"].isin(measured.loc[holm(p_values), "id"])]
+    sentences = []
+    for budget, words in (("equal steps", "after equally many steps"), ("equal multiply-adds", "at equal compute")):
+        at_budget = kept[kept["budget"] == budget]
+        sides = []
+        for who, is_ahead in (("ENTP", at_budget["value"] > 0), ("the decoder", at_budget["value"] < 0)):
+            if is_ahead.any():
+                sides.append(f"{who} is ahead on {listed(at_budget.loc[is_ahead, 'task'].tolist())}")
+        if sides:
+            sentences.append(f"{words} {', and '.join(sides)}")
+    return (
+        "Comparisons rest on five random seeds, both models from the same weights on the same batches. Of "
+        f"{len(measured)} intervals of 95 % {excluding} exclude zero. Corrected for their number (Holm), these leads "
+        f"stand: {'; '.join(sentences) or 'none'}."
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names, the last after "and"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+# The table of claims, and the tally.
+
+
+def answers() -> pd.DataFrame:
+    """Return what the papers say, the sentences that answer it, and the verdicts that these suppose.
+
+    Columns: says, here, numbers, sure, rests_on, and front, which is set in the rows that README shows.
+    """
+    columns = ["says", "here", "numbers", "sure", "rests_on", "front"]
+    return read_table(paths.reference() / "answers.csv", columns, needed=("says", "here", "rests_on")).fillna("")
+
+
+def supposed(rests_on: str) -> dict[str, str]:
+    """Return the claims and the verdicts on them that an answer supposes: of "4.1: verified; 4.2: verified"."""
+    pairs = (part.split(": ", 1) for part in rests_on.split("; ") if part)
+    return {claim.strip(): verdict for claim, verdict in pairs}
+
+
+def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
+    """Return the table of claims by a ledger: says, verdict (in plain words), here, numbers, sure, claim, front.
+
+    A name in braces stands for a row's value: ``{T3-all:.2f}`` for its size in a sentence, ``{T3-all}`` for value and
+    interval among the numbers. ``strict``: ConfigError where a sentence supposes a verdict that is another now, or a
+    row that is not there; else the sentence says so itself.
+    """
+    rows = table.set_index("id")
+    shown = claims.readable(table, ["ours", "95 % interval"])
+
+    def size(match: re.Match) -> str:
+        return format(abs(rows.loc[match[1], "our_value"]), match[2])
+
+    def number(match: re.Match) -> str:
+        row = shown.loc[match[1]]
+        return f"{row['ours']} ({row['95 % interval']})" if row["ours"] else "not run yet"
+
+    found = []
+    for row in answers().itertuples():
+        verdicts = supposed(row.rests_on)
+        for claim in verdicts:
+            require(claim in rows.index, f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks")
+        now = {claim: rows.loc[claim, "verdict"] for claim in verdicts}
+        moved = [f"{claim} is {now[claim]!r} and was {was!r}" for claim, was in verdicts.items() if now[claim] != was]
+        changes = "; ".join(moved)
+        require(not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}")
+        first = next(iter(verdicts))
+        filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
+        found.append(
+            {
+                "says": row.says,
+                "verdict": PLAIN.get(now[first], now[first]),
+                "here": f"(to be written anew: {changes})" if moved else filled,
+                "numbers": re.sub(r"\{([^}]+)\}", number, row.numbers),
+                "sure": row.sure,
+                "claim": first,
+                "front": bool(row.front),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def tally(table: pd.DataFrame) -> pd.DataFrame:
+    """Count the statements of each paper, of theory and of trained models, by verdict in plain words."""
+    stated = table[table["kind"] != "question"]
+    rows = pd.DataFrame(
+        {
+            "paper": stated["id"].map(paper_of_claims()).map(PAPERS),
+            "statements on": stated["kind"].map(KINDS),
+            "verdict": stated["verdict"].map(lambda verdict: PLAIN.get(verdict, verdict)),
+        }
+    )
+    counts = rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
+    counts = counts.reindex(columns=[word for word in TALLIED if word in counts])
+    order = [(paper, kind) for paper in PAPERS.values() for kind in KINDS.values()]
+    return counts.loc[[row for row in order if row in counts.index]].rename_axis(columns=None).reset_index()
+
+
+def paper_of_claims() -> pd.Series:
+    """Return the paper of each claim, by id."""
+    return claims.reference_claims().set_index("id")["paper"]
+
+
+def tally_sentence(table: pd.DataFrame) -> str:
+    """Say in two sentences how the ENTP paper's statements on trained models came out, and what ran at its size."""
+    stated = table[table["kind"] == "empirical"]
+    verdicts = stated.loc[stated["id"].map(paper_of_claims()) == "entp", "verdict"].map(PLAIN)
+    counts = verdicts.value_counts()
+    parts = []
+    for verdict, (one, several) in COUNTED.items():
+        if verdict in counts:
+            about = "about " if verdict == "could not tell" else ""
+            parts.append(f"{about}{counts[verdict]} {one if counts[verdict] == 1 else several}")
+    large = stated.loc[stated["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum()
+    size = f"{large} comparisons ran at the paper's size." if large else "Nothing has run at the paper's size yet."
+    return f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
+
+
+# The table of claims as it is shown: in README, in notebook 00, in a terminal, and on pages of docs/.
+
+
+def answer_of(row: Any) -> str:
+    """Return an answer of the table of claims as Markdown, its verdict first."""
+    return f"**{sentence_case(row.verdict)}.** {row.here}"
+
+
+def sentence_case(text: str) -> str:
+    """Return the text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def link_from_docs(claim: str) -> str:
+    """Return where a claim is looked at, as a link from a page of docs/."""
+    return claims.link(claim).replace("](<", "](<../")
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """Return a frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
+    plain = frame.astype(object).where(frame.notna(), "").astype(str)
+    cells = plain.map(lambda text: " ".join(text.replace("|", "\\|").splitlines()))
+    lines = [list(frame.columns), ["---"] * len(frame.columns), *cells.values.tolist()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
+    """Return README's table of claims as Markdown, links from the project's root."""
+    rows = [
+        {
+            "the paper says": row.says,
+            "here": answer_of(row),
+            "how sure": row.sure,
+            "": claims.link(row.claim),
+        }
+        for row in table_of_claims(table, strict).query("front").itertuples()
+    ]
+    return markdown_table(pd.DataFrame(rows))
+
+
+def front(table: pd.DataFrame) -> str:
+    """Return README's part as Markdown: the table of claims, the tally, and the leads that stand after correction."""
+    return f"{claims_in_front(table)}\n\n**The tally.** {tally_sentence(table)}\n\n**How sure.** {leads(table)}"
+
+
+def claims_markdown(table: pd.DataFrame) -> Markdown:
+    """Return README's table of claims for a notebook, links from ``notebooks/``."""
+    return Markdown(claims_in_front(table, strict=False).replace("](<notebooks/", "](<"))
+
+
+def plain_table(table: pd.DataFrame, width: int = 100) -> str:
+    """Return the table of claims as plain text for a terminal, with the tally."""
+    lines = []
+    for row in table_of_claims(table, strict=False).query("front").itertuples():
+        lines.append(f"- {row.says}")
+        answer = f"{sentence_case(row.verdict)}. {row.here}"
+        lines.append(textwrap.fill(answer, width, initial_indent="    ", subsequent_indent="    "))
+    return "\n".join([*lines, "", textwrap.fill(tally_sentence(table), width)])
+
+
+def findings_page(table: pd.DataFrame) -> str:
+    """Return ``docs/findings.md``: papers' claims, questions of ours, the tally, what could not tell."""
+    answered = table_of_claims(table)
+    shown = pd.DataFrame(
+        {
+            "statement": answered["says"],
+            "here": [answer_of(row) for row in answered.itertuples()],
+            "numbers (+: ENTP, or writing, is better)": answered["numbers"],
+            "how sure": answered["sure"],
+            "where": answered["claim"].map(link_from_docs),
+        }
+    )
+    asked = shown[~answered["front"]].rename(columns={"statement": "question"})
+    untold = table[table["part"] == "could not tell"]
+    reasons = pd.DataFrame(
+        {
+            "statement": claims.readable(untold, ["statement"])["statement"].tolist(),
+            "why it could not tell": untold["why"].tolist(),
+            "where": untold["id"].map(link_from_docs).tolist(),
+        }
+    )
+    return f"""# Findings
+
+{WRITTEN}
+
+## What the papers say
+
+{markdown_table(shown[answered["front"]])}
+
+{tally_sentence(table)}
+
+## What we asked beside
+
+{markdown_table(asked)}
+
+{leads(table)}
+
+## The tally, paper by paper
+
+{markdown_table(tally(table))}
+
+## Tried, could not tell
+
+Too little was learned, or the task was too easy, for a difference to show.
+
+{markdown_table(reasons)}
+
+Every row with its interval, margin and caveats stands in [the ledger](ledger.md), in `results/claims.csv` and in \
+`results/questions.csv`. [Deviations](deviations.md) says what was done otherwise than in the papers and in our own \
+designs.
+
+## Verdicts
+
+{read_text(HERE / "verdicts.md")}"""
+
+
+def ledger_page(table: pd.DataFrame) -> str:
+    """Return ``docs/ledger.md``: the rows that matter, then the annex."""
+    columns = ["statement", "ours", "95 % interval", "margin", "tier", "seeds"]
+    parts = {}
+    for name in ("main", "annex"):
+        rows = table[table["part"] == name]
+        shown = claims.readable(rows, columns).rename(columns={"tier": "scale"})
+        parts[name] = markdown_table(shown.assign(where=rows["id"].map(link_from_docs).tolist()))
+    return f"""# The ledger
+
+{WRITTEN}
+
+What each row says, our value with its 95 % interval over pairs of runs, and the verdict that follows by rule \
+([findings](findings.md) says what each means, and lists the rows that could not tell).
+
+## The rows that matter
+
+{parts["main"]}
+
+## Annex
+
+{parts["annex"]}
+"""
+
+
+# What runs cost.
+
+
+def costs_page(store: Store) -> str:
+    """Return ``docs/costs.md``, from the records of a store."""
+    return f"""# Costs
+
+{WRITTEN}
+
+## Measured
+
+What the records of each experiment took at a tier that is whole, all runs added, from their provenance: processor \
+time on CPUs, or by the clock where an older record has that alone. Cores were often shared with other work, which \
+lengthens both, so that times are upper bounds.
+
+{markdown_table(measured_costs(store))}
+
+## Extrapolated
+
+Tiers without records: multiply-adds of all their training steps, counted; core-hours at the rate that the stored runs \
+of the same precision reached whose steps are nearest in size; GPU-hours at an assumed 1e14 operations a second, a \
+tenth of an H200's peak. Evaluation is left out, and nothing in this table was measured on a GPU.
+
+{markdown_table(extrapolated_costs(store))}
+"""
+
+
+def measured_costs(store: Store) -> pd.DataFrame:
+    """Return processor time, memory and machines of each experiment's records, by tier."""
+    rows = []
+    for experiment in EXPERIMENTS.values():
+        for tier in reversed(BEST_FIRST):
+            records = own(experiment, experiment.stored(store, tier) or [])
+            if records:
+                peak = max(r.provenance["peak_memory_bytes"] for r in records)
+                rows.append(
+                    {
+                        "notebook": experiment.notebook,
+                        "experiment": experiment.name,
+                        "tier": tier,
+                        "runs": len(records),
+                        "core-minutes" if tier in ON_CPU else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
+                        "peak memory": f"{peak / 2**20:.0f} MiB",
+                        "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
+                    }
+                )
+    return pd.DataFrame(rows).fillna("")
+
+
+def extrapolated_costs(store: Store) -> pd.DataFrame:
+    """Return a row a tier of training runs without records: what its first random seed needs, times their number.
+
+    Core-hours are at the rate of ``seconds_of``, measured; GPU-hours at ``GPU_RATE``.
+    """
+    rows = []
+    rates = measured_rates(all_records(store))
+    for experiment in EXPERIMENTS.values():
+        for tier in PAPER_SCALE:
+            once = experiment.configs(tier, 1)
+            every = experiment.configs(tier, 0)
+            runs = [config for config in once if isinstance(config, RunConfig)]
+            if not runs or experiment.stored(store, tier):
+                continue
+            times = len(every) / len(once)
+            operations = times * sum(map(training_operations, runs))
+            seconds = times * sum(seconds_of(config, rates) for config in runs)
+            rows.append(
+                {
+                    "experiment": experiment.name,
+                    "tier": tier,
+                    "runs": len(every),
+                    "multiply-adds": f"{operations:.1e}",
+                    "core-hours": f"{seconds / 3600:,.0f}",
+                    "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+# What was done otherwise than in the papers.
+
+
+def deviations_page(table: pd.DataFrame) -> str:
+    """Return ``docs/deviations.md``: what follows from a ledger, then what is typed in ``entp_lab/deviations.md``."""
+    return f"""# Deviations
+
+What this collection does otherwise than the papers, where it left its own designs, and which records were deleted. The
+first table is written by `python -m entp_lab readme` from the ledger, the other two are typed in
+`entp_lab/deviations.md`.
+
+## From the papers
+
+Each row compares a setting of ours with the paper's, which stands in brackets; names are those of the configurations.
+A setting that a paper does not state is left out. *Since* is the day on which the first of the runs began.
+
+{markdown_table(deviations_from_papers(table))}
+
+{read_text(HERE / "deviations.md")}"""
+
+
+def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a setting in which papers' empirical claims were tried: claims, difference, reason, first day.
+
+    ``results/reference/deviations.csv`` says in words what an experiment is and why its setting is ours. ConfigError
+    for an experiment whose reason is missing.
+    """
+    path = paths.reference() / "deviations.csv"
+    columns = ("experiment", "what", "why")
+    reasons = read_table(path, list(columns), needed=columns).set_index("experiment")
+    tried = table[(table["kind"] == "empirical") & (table["differs"] != "")]
+    tried = tried.iloc[(tried["id"].map(paper_of_claims()) != "entp").argsort(kind="stable")]  # this paper first
+    experiments = tried["records"].str.partition("/")[0].rename("experiment")
+    unknown = sorted(set(experiments) - set(reasons.index))
+    require(not unknown, f"{paths.relative(path)} has no line on {', '.join(unknown)}")
+    rows = []
+    for (experiment, differs), part in tried.groupby([experiments, "differs"], sort=False):
+        started = [record.provenance["started"] for record in claims.records_behind(part)]
+        rows.append(
+            {
+                "experiment": reasons.loc[experiment, "what"],
+                "the paper's": "; ".join(dict.fromkeys(part["source"])),
+                "ours (the paper's)": differs,
+                "why": reasons.loc[experiment, "why"],
+                "since": min(started)[:10],
+                "where": ", ".join(dict.fromkeys(part["id"].map(link_from_docs))),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+# Files that are generated.
+
+
+def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
+    """Return README.md and the generated pages of ``docs/`` by the records; ``table``: their ledger, if it is known."""
+    store = Store(read_only=True)
+    table = ledger(store) if table is None else table
+    readme = read_text(paths.root() / "README.md")
+    links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
+    for name, part in {"findings": front(table), "notebooks": " · ".join(links) + ".\n"}.items():
+        pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
+        readme, count = re.subn(pattern, lambda m, part=part: m[1] + part + m[2], readme)
+        require(count > 0, f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+    pages = {
+        "README.md": readme,
+        "docs/findings.md": findings_page(table),
+        "docs/costs.md": costs_page(store),
+        "docs/ledger.md": ledger_page(table),
+        "docs/deviations.md": deviations_page(table),
+    }
+    return {paths.root() / name: text for name, text in pages.items()}
+
+
+def outdated() -> list[str]:
+    """Return the generated files that differ from what the records say now, README first; missing ones among them."""
+    found = generated().items()
+    return [paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text]
+
+
+def write(table: pd.DataFrame | None = None) -> None:
+    """Bring README.md and the generated pages up to date with the records, or with their ledger ``table``."""
+    for path, text in generated(table).items():
+        write_atomically(path, text.encode())
