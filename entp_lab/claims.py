@@ -45,7 +45,7 @@ def verdict(
     informative: bool = True,
     no_worse: bool = False,
 ) -> str:
-    """The verdict on an empirical claim, from the 95 % interval of its paired differences.
+    """Return the verdict on an empirical claim, from the 95 % interval of its paired differences.
 
     ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
     differences below it count as equivalence, also where the interval excludes zero; NaN where none is stated.
@@ -76,7 +76,7 @@ def side(low: float, high: float, margin: float) -> int | None:
 
 
 def answer_of_every(values: Sequence[float], positive: str, negative: str) -> str:
-    """The answer where every seed must be on one side of zero, which counts as above; else ``OPEN``."""
+    """Return the answer where every seed must be on one side of zero, which counts as above; else ``OPEN``."""
     if len(values) < MIN_PAIRS:
         return OPEN
     if all(reaches(v, 0) for v in values):
@@ -87,7 +87,7 @@ def answer_of_every(values: Sequence[float], positive: str, negative: str) -> st
 def answer(
     low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
 ) -> str:
-    """A question's answer: a word for each sign of the interval, ``EQUAL``, ``OPEN`` or ``UNINFORMATIVE``."""
+    """Return a question's answer: a word for each sign of the interval, ``EQUAL``, ``OPEN`` or ``UNINFORMATIVE``."""
     if not informative:
         return UNINFORMATIVE
     if pairs < MIN_PAIRS or not math.isfinite(low):
@@ -96,12 +96,13 @@ def answer(
 
 
 def reference_claims() -> pd.DataFrame:
-    """The claims of all papers: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
+    """Return the claims of all papers.
 
-    ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
-    ``positive``, ``negative``: of questions, what a difference above or below zero says. ConfigError where two rows, of
-    whatever papers, share an id. ``rule``, which a table may lack: ``no worse`` where the paper claims no more than
-    that, ``every seed`` of a question that all seeds must answer alike.
+    Columns: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section. ``section``
+    is the heading in the notebook under which the claim is looked at; empty while there is none. ``positive``,
+    ``negative``: of questions, what a difference above or below zero says. ``rule``, which a table may lack:
+    ``no worse`` where the paper claims no more than that, ``every seed`` of a question that all seeds must answer
+    alike. ConfigError where two rows, of whatever papers, share an id.
     """
     files = sorted(paths.reference().glob("*/claims.csv"))
     return read_claims(*((path, path.stat().st_mtime_ns) for path in files)).copy()
@@ -109,7 +110,7 @@ def reference_claims() -> pd.DataFrame:
 
 @lru_cache(maxsize=4)
 def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
-    """The claims in ``files``, each with the time of its last change, so that a table is read once."""
+    """Return the claims in ``files``, each with the time of its last change, so that a table is read once."""
     columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
     needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
     tables = []
@@ -217,14 +218,17 @@ def link(claim: str) -> str:
 
 
 def records_behind(table: pd.DataFrame) -> list[Record]:
-    """The records that the rows of a ledger rest on, each once."""
-    store, names = Store(), dict.fromkeys(name for row in table["records"] for name in str(row).split())
-    found = (store.load(*name.split("/")) for name in names)
+    """Return the records that the rows of a ledger rest on, each once."""
+    store = Store()
+    found = []
+    for name in dict.fromkeys(name for row in table["records"] for name in str(row).split()):
+        experiment, record_id = name.split("/")
+        found.append(store.load(experiment, record_id))
     return [record for record in found if record is not None]
 
 
 def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """The ledger as people read it: values and intervals as short text, no ids of records.
+    """Return the ledger as people read it: values and intervals as short text, no ids of records.
 
     Why a row is open, and its caveats, follow its verdict in brackets. ``margin``: below it a difference counts
     as none, in the unit of the claim; empty where a claim states none. ``paper excluded``: whether our interval

@@ -88,7 +88,7 @@ class StudyConfig:
 
 
 def config_from(values: dict[str, Any], expected: RunConfig | StudyConfig | None = None) -> RunConfig | StudyConfig:
-    """The configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names.
+    """Return the configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names.
 
     Where it says the same as ``expected`` it is a copy of that, which was checked when it was made.
     """
@@ -101,7 +101,7 @@ def config_from(values: dict[str, Any], expected: RunConfig | StudyConfig | None
 
 
 def parameters_of(config: RunConfig | StudyConfig) -> str:
-    """The field that holds the parameters of a configuration's task or study."""
+    """Return the field that holds the parameters of a configuration's task or study."""
     return "task_params" if isinstance(config, RunConfig) else "params"
 
 
@@ -115,8 +115,10 @@ def config_id(config: RunConfig | StudyConfig, version: int) -> str:
 
 
 def family(config: RunConfig | StudyConfig) -> str:
-    """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
+    """Return a configuration without its random seeds, as text: runs of one family cost and measure the same."""
     own = parameters_of(config)
-    fresh = {"start_from": ""} if isinstance(config, RunConfig) else {}
     params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
-    return canonical_json(plain(replace(config, **{own: params}, **fresh, model_seed=0, data_seed=0)))
+    changes: dict[str, Any] = {own: params, "model_seed": 0, "data_seed": 0}
+    if isinstance(config, RunConfig):
+        changes["start_from"] = ""
+    return canonical_json(plain(replace(config, **changes)))

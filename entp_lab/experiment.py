@@ -226,7 +226,7 @@ class Experiment:
         jobs = parameters.jobs or self.jobs or one
         limit = parameters.time_limit
         if missing and not store.read_only and not os.environ.get(EVENTS_VARIABLE):
-            from entp_lab.costs import announce_runs
+            from entp_lab.estimates import announce_runs
 
             announce_runs(f"{len(missing)} runs of {self.name}", missing, jobs, True, limit, store)
         label = f"{self.name} {tier}"

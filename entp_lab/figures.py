@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from IPython import get_ipython
+from matplotlib.collections import Collection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -31,7 +32,7 @@ from PIL import Image
 from entp_lab import budgets, paths
 from entp_lab.frames import check_costs, paired_within
 from entp_lab.progress import event
-from entp_lab.statistics import SHOWN, mean_interval, to_figures
+from entp_lab.statistics import DISPLAY_DIGITS, mean_interval, to_figures
 from entp_lab.store import Record, RecordError, Store
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.files import locked, read_text, write_atomically
@@ -46,7 +47,7 @@ SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a s
 COMPUTE = "compute (multiply-adds)"
 WIDEST = 9.6  # inches that a legend may make of a figure
 SAVED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()  # PNG files of figures
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
     "figure.constrained_layout.use": True,
@@ -73,7 +74,7 @@ def use_style() -> None:
     matplotlib.rcParams.update(STYLE)
     shell = get_ipython()
     if shell is not None:
-        InlineBackend.instance(parent=shell).print_figure_kwargs = {"bbox_inches": None}
+        InlineBackend.instance(parent=shell).set_trait("print_figure_kwargs", {"bbox_inches": None})
 
 
 def shown(figure: Figure) -> bytes:
@@ -90,7 +91,7 @@ def shown(figure: Figure) -> bytes:
 
 
 def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8, **options):
-    """A figure of equal panels in the project's style: (figure, axes)."""
+    """Return a figure of equal panels in the project's style: (figure, axes)."""
     use_style()
     return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
 
@@ -113,7 +114,7 @@ class Look:
     width: float = 1.6
 
     def style(self, marks: bool = True) -> dict:
-        """The same as matplotlib's keywords for a line, with its marker where ``marks``."""
+        """Return the same as matplotlib's keywords for a line, with its marker where ``marks``."""
         solid = self.dashes == "-"
         line = {"color": self.colour, "linestyle": self.dashes, "lw": self.width, "label": self.label}
         edge = {"mfc": self.colour if solid else "white", "mec": "white" if solid else self.colour, "mew": 0.6}
@@ -134,7 +135,7 @@ ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for na
 
 
 def extent(values: pd.Series) -> tuple[float, float]:
-    """An error bar of seaborn from the lowest to the highest random seed; its ("pi", 100) takes longer."""
+    """Return an error bar for seaborn from the lowest to the highest seed (faster than ("pi", 100))."""
     return values.min(), values.max()
 
 
@@ -163,11 +164,16 @@ def lines(
     for i, (name, part) in enumerate(table.groupby(by, sort=False)):
         points = part[x].nunique()
         step = max(1, points // marks) if marks else 1
-        single = points == 1  # shows its interval as a bar
-        drawn = {"err_style": "bars"} if single else {"err_kws": {"alpha": 0.15, "lw": 0}}
-        drawn |= {} if part.duplicated(x).any() else {"estimator": None}  # nothing to average, which takes long
-        line = looks[name].style(marks=bool(marks)) | ({"markevery": (i * step // 4 % step, step)} if marks else {})
-        sns.lineplot(part, x=x, y=y, errorbar=errorbar, legend=False, ax=ax, **drawn, **line)
+        line = looks[name].style(marks=bool(marks))
+        if marks:
+            line["markevery"] = (i * step // 4 % step, step)
+        if points == 1:  # its interval is a bar
+            line["err_style"] = "bars"
+        else:
+            line["err_kws"] = {"alpha": 0.15, "lw": 0}
+        if not part.duplicated(x).any():  # nothing to average, which takes long
+            line["estimator"] = None
+        sns.lineplot(part, x=x, y=y, errorbar=errorbar, legend=False, ax=ax, **line)
     ax.set(**{"xlabel": x.replace("_", "-"), "ylabel": y.replace("_", " "), **labels})
 
 
@@ -208,7 +214,7 @@ def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
 
 
 def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **options) -> None:
-    """A matrix in colours, its first row above, plain unless ``options`` say so; ``cmap``: a map, or its colour."""
+    """Draw a matrix in colours, its first row above, plain unless ``options`` say so; ``cmap``: a map or a colour."""
     if str(cmap).startswith("#"):
         cmap = sns.light_palette(cmap, as_cmap=True)
     plain = {"cbar": False, "xticklabels": False, "yticklabels": False, "square": True}
@@ -218,7 +224,7 @@ def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **opti
 
 
 def title(figure: Figure, text: str) -> None:
-    """A title over all panels, at the left, in as many lines as it needs."""
+    """Write a title over all panels, at the left, in as many lines as it needs."""
     lines = textwrap.wrap(text, int(figure.get_figwidth() * 11))  # characters that an inch holds
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11)
 
@@ -229,8 +235,8 @@ def legend(figure: Figure, **options):
     The figure grows by its width, so that panels keep theirs, but not beyond ``WIDEST``.
     """
     found = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    defaults = {"loc": "outside right center", "fontsize": 8, "handlelength": 3, "borderpad": 1.2}
-    drawn = figure.legend(found.values(), found.keys(), **defaults | options)
+    defaults: dict[str, Any] = {"loc": "outside right center", "fontsize": 8, "handlelength": 3, "borderpad": 1.2}
+    drawn = figure.legend(list(found.values()), list(found), **defaults | options)
     width = drawn.get_window_extent().width / figure.dpi
     figure.set_figwidth(max(figure.get_figwidth(), min(figure.get_figwidth() + round(width, 1), WIDEST)))
     return drawn
@@ -267,8 +273,8 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     SAVED[figure] = png.read_bytes()
     figure.stale = False  # until it is changed
     shell = get_ipython()
-    formatter = shell.display_formatter.formatters["image/png"] if shell else {}
-    if Figure in formatter:  # else the notebook shows figures in another format
+    formatter = shell.display_formatter.formatters["image/png"] if shell else None
+    if formatter is not None and Figure in formatter:  # else the notebook shows figures in another format
         formatter.for_type(Figure, shown)
     event("figure", name=name)
     return [png, svg]
@@ -288,11 +294,12 @@ def drawn(figure: Figure) -> str:
     Fonts, ticks and places are no part of it, nor what differs between processors and versions of matplotlib.
     """
     words = [figure.get_suptitle(), figure.get_supxlabel(), figure.get_supylabel()]
-    legends, values = list(figure.legends), []
+    legends = list(figure.legends)
+    values: list[Any] = []
     for ax in figure.axes:
         words += [ax.get_title(loc=place) for place in ("left", "center", "right")]
         words += [ax.get_xlabel(), ax.get_ylabel(), *(text.get_text() for text in ax.texts)]
-        legends += [ax.get_legend()] if ax.get_legend() else []
+        legends += [legend for legend in [ax.get_legend()] if legend is not None]
         for line in ax.lines:
             words.append(to_hex(line.get_color()))
             values.append(line.get_xydata())
@@ -303,7 +310,7 @@ def drawn(figure: Figure) -> str:
         for area in (*ax.images, *ax.collections):
             if area.get_array() is not None:
                 values.append(np.ma.filled(np.ma.asarray(area.get_array(), dtype=float), np.nan))
-            else:
+            elif isinstance(area, Collection):
                 values += [area.get_offsets(), *(path.vertices for path in area.get_paths())]
     words += [text.get_text() for legend in legends for text in legend.get_texts()]
     content = json.dumps([words, [rounded(value).tolist() for value in values]])
@@ -313,11 +320,11 @@ def drawn(figure: Figure) -> str:
 def rounded(values: Any) -> np.ndarray:
     """Round numbers to ``DRAWN`` significant digits, then to those of which a figure's digest tells."""
     seen = to_figures(np.asarray(values, dtype=float), DRAWN)
-    return to_figures(seen, SHOWN, decimals=12) + 0.0
+    return to_figures(seen, DISPLAY_DIGITS, decimals=12) + 0.0
 
 
 def committed_digests() -> dict[str, str]:
-    """What ``drawn`` says of the project's figures, with the records behind them, by name."""
+    """Return the digests of the project's figures by name, as ``save_figure`` wrote them."""
     path = paths.figures() / "data.json"
     return json.loads(read_text(path)) if path.exists() else {}
 

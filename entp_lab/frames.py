@@ -11,7 +11,7 @@ import pandas as pd
 
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
-from entp_lab.configs import ON_CPU
+from entp_lab.configs import ON_CPU, RunConfig
 from entp_lab.plans import PlannedRun
 from entp_lab.statistics import exceeds, mean_interval, value_at
 from entp_lab.store import Record
@@ -23,7 +23,7 @@ SCORES = ("loss", *ACCURACIES)
 
 
 def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
-    """The records, or planned runs, that carry all of these labels; a tuple of values means any of them."""
+    """Return the records, or planned runs, that carry all of these labels; a tuple of values means any of them."""
     scored = {name: value if isinstance(value, tuple) else (value,) for name, value in labels.items()}
     return [run for run in runs if all(run.labels.get(name) in values for name, values in scored.items())]
 
@@ -92,7 +92,7 @@ def seconds_name(records: Sequence[Record]) -> str:
 
 
 def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
-    """Final scores by prefix length, long: ``metrics`` are records' lists ..._by_position; NaN where it has none."""
+    """Return final scores by prefix length, long: ``metrics`` are records' lists ..._by_position; NaN without one."""
     names = {"position": "position"} | {metric: f"{metric}_by_position" for metric in metrics}
     parts = [{**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in names.items()}} for r in records]
     return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
@@ -121,7 +121,7 @@ def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, wit
 
 
 def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
-    """A row for each set of paired differences: mean, 95 % interval, pairs without NaN, how many above zero."""
+    """Return a row for each set of paired differences: mean, 95 % interval, pairs without NaN, how many above zero."""
     rows = {}
     for name, differences in gaps.items():
         values = [v for v in differences if v == v]
@@ -172,18 +172,21 @@ def at_equal_compute(
 
 
 def published(paper: str, table: str) -> pd.DataFrame:
-    """A table of published numbers, ``results/reference/<paper>/<table>.csv``."""
+    """Return a table of published numbers, ``results/reference/<paper>/<table>.csv``."""
     return pd.read_csv(paths.reference() / paper / f"{table}.csv")
 
 
 def describe(records: Sequence[Record]) -> str:
     """Describe tier, seeds, task, model and schedule of runs that share them, in two lines."""
     config, seeds = records[0].config, len({r.config.model_seed for r in records})
+    if not isinstance(config, RunConfig):
+        return f"tier {config.tier}; study {config.study} {config.params}"
     shape, train, task = config.model, config.train, config.task_params or "with its own defaults"
-    rate = f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
     return (
-        f"tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n{shape.n_layers} layers, "
-        f"{shape.n_heads} heads, width {shape.width}; {train.steps} steps of {train.batch_size} sequences, {rate}"
+        f"tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task}\n"
+        f"{shape.n_layers} layers, {shape.n_heads} heads, width {shape.width}; "
+        f"{train.steps} steps of {train.batch_size} sequences, "
+        f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
     )
 
 

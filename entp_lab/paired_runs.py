@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 import torch
@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from entp_lab import paths
 from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
-from entp_lab.plans import TWINS, PlannedRun, planned
+from entp_lab.plans import TWINS, PlannedRun, model_for, planned
 from entp_lab.provenance import available_cores, provenance
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
@@ -115,7 +115,14 @@ class Runs:
 
 def identity(record: Record) -> dict[str, Any]:
     """Return what tells a run from the others: its model and its random seed."""
-    return {"model": record.config.model.architecture, "seed": record.config.model_seed}
+    return {"model": trained(record).model.architecture, "seed": record.config.model_seed}
+
+
+def trained(record: Record) -> RunConfig:
+    """Return the configuration of a training run; ConfigError for a study."""
+    if not isinstance(record.config, RunConfig):
+        raise ConfigError(f"record {record.name} is a study, which has no model to compare")
+    return record.config
 
 
 def pairs(
@@ -135,31 +142,38 @@ def pairs(
     name = task_name(task)
     if name is None:
         raise ConfigError(f"task = {task!r}: not a task of the project; lab.compare trains it")
-    require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
-    params = {
-        f.name: value for f in dataclasses.fields(task) if f.init and (value := getattr(task, f.name)) != f.default
-    }
+    fields = [field for field in dataclasses.fields(cast(Any, task)) if field.init]
+    params = {field.name: getattr(task, field.name) for field in fields if getattr(task, field.name) != field.default}
     known = EXPERIMENTS.named(experiment).plan(tier, seeds) if experiment != OWN else []
-    runs = []
+    configs = plan_pairs(RunParts(experiment, tier, name, params), task, model, train, models, seeds)
+    planned_configs = [run.config for run in known]
+    return [next((c for c in planned_configs if is_same(c, config, task)), config) for config in configs]
+
+
+class RunParts(NamedTuple):
+    """What all runs of a comparison share: experiment, tier, and the task's name and parameters."""
+
+    experiment: str
+    tier: TierName
+    task: str
+    params: dict[str, Any]
+
+
+def plan_pairs(
+    parts: RunParts, task: Task, model: Shape, train: Schedule, models: Sequence[str], seeds: int
+) -> list[RunConfig]:
+    """Plan a run a random seed and architecture, the seeds outermost."""
+    require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
+    configs = []
     for seed in range(seeds):
-        for architecture in models:
-            schedule = train if isinstance(train, TrainConfig) else train[architecture]
-            shape = shape_for(model, architecture, task)
-            config = RunConfig(experiment, tier, name, params, shape, schedule, seed, seed)
-            runs.append(next((run.config for run in known if is_same(run.config, config, task)), config))
-    return runs
-
-
-def shape_for(model: Shape, architecture: str, task: Task) -> ModelConfig:
-    """Return the model of an architecture; a shape without sizes takes them from the task."""
-    if isinstance(model, ModelConfig):
-        return replace(model, architecture=architecture)
-    sizes: dict[str, Any] = {"max_length": task.length}
-    if task.continuous:
-        sizes |= {"vocab_size": 0, "input_dim": task.input_dim, "output_dim": 1}
-    else:
-        sizes |= {"vocab_size": task.vocab_size}
-    return ModelConfig(architecture, **(sizes | dict(model)))
+        for name in models:
+            schedule = train if isinstance(train, TrainConfig) else train[name]
+            if isinstance(model, ModelConfig):
+                shape = replace(model, architecture=name)
+            else:
+                shape = model_for(task, name, model)
+            configs.append(RunConfig(*parts, shape, schedule, seed, seed))
+    return configs
 
 
 def is_same(planned_config: Any, config: RunConfig, task: Task) -> bool:
@@ -219,20 +233,22 @@ def beside_own(plan: Sequence[PlannedRun], version: int, configs: Sequence[RunCo
     """Return the stored records of the plan's first setting and the architectures of ``configs``."""
     models = {config.model.architecture for config in configs}
     runs = [run for run in plan if isinstance(run.config, RunConfig) and run.labels.get("arm") in models]
-    runs = [run for run in runs if run.config.task_params == runs[0].config.task_params]
-    store = Store()
-    found = [store.find(run.config, version) for run in runs]
-    if not found or not all(map(is_complete, found)):
-        return []
-    return [replace(record, labels=run.labels) for record, run in zip(found, runs, strict=True)]
+    store, found = Store(), []
+    for run in runs:
+        record = store.find(run.config, version)
+        if cast(RunConfig, run.config).task_params == cast(RunConfig, runs[0].config).task_params:
+            if record is None or not is_complete(record):
+                return []
+            found.append(replace(record, labels=run.labels))
+    return found
 
 
 def sentence(records: Sequence[Record], asked: int, where: str) -> str:
     """Say of which models, size and seeds what is shown is, and whether a time limit cut any of it."""
     if not records:
         return f"Nothing to show: none of {asked} runs is complete."
-    shape, train = records[0].config.model, records[0].config.train
-    models = " and ".join(dict.fromkeys(record.config.model.architecture for record in records))
+    shape, train = trained(records[0]).model, trained(records[0]).train
+    models = " and ".join(dict.fromkeys(trained(record).model.architecture for record in records))
     seeds = len({record.config.model_seed for record in records})
     cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
     return (
@@ -260,12 +276,7 @@ def compare(
     if task_name(task) is not None:
         return run(pairs(task, model, train, models, seeds))
     name = type(task).__name__
-    configs = []
-    for seed in range(seeds):
-        for architecture in models:
-            schedule = train if isinstance(train, TrainConfig) else train[architecture]
-            shape = shape_for(model, architecture, task)
-            configs.append(RunConfig(OWN, "quick", name, {}, shape, schedule, seed, seed))
+    configs = plan_pairs(RunParts(OWN, "quick", name, {}), task, model, train, models, seeds)
     say_price(configs, 1, task)
     lengths = prefixes_of(task)
     records, costs = [], []

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lab.budgets import Budget, on_budget
-from entp_lab.configs import RunConfig, StudyConfig
+from entp_lab.configs import RunConfig, StudyConfig, TierName
 from entp_lab.registry import build_task
 from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.tasks import Task
 
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
 
@@ -22,49 +23,59 @@ class PlannedRun:
 
 
 def planned(config: RunConfig, **labels: Any) -> PlannedRun:
-    """A training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
+    """Plan a training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
     architecture = config.model.architecture
     common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed, "tier": config.tier}
     return PlannedRun(config, {**common, **labels})
 
 
 def planned_study(
-    experiment: str, tier: str, study: str, params: dict[str, Any], seed: int = 0, **labels: Any
+    experiment: str, tier: TierName, study: str, params: dict[str, Any], seed: int = 0, **labels: Any
 ) -> PlannedRun:
-    """A study with its labels."""
+    """Plan a study with its labels."""
     config = StudyConfig(experiment, tier, study, params, seed, seed)
     return PlannedRun(config, {"study": study, "seed": seed, "tier": tier, **labels})
 
 
 def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
-    """``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
+    """Plan ``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
     pairs = itertools.product(range(seeds), architectures)
     return [planned(with_seed(with_model(base, architecture=name), seed), **labels) for seed, name in pairs]
 
 
 def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The runs with seeds outermost, so that what a time limit leaves is paired."""
+    """Sort runs with seeds outermost, so that what a time limit leaves is paired."""
     return sorted(runs, key=lambda run: run.labels["seed"])
 
 
 def with_model(config: RunConfig, **fields: Any) -> RunConfig:
-    """A run with other values for its model."""
+    """Return a run with other values for its model."""
     return replace(config, model=replace(config.model, **fields))
 
 
 def with_train(config: RunConfig, **fields: Any) -> RunConfig:
-    """A run with other values for its schedule."""
+    """Return a run with other values for its schedule."""
     return replace(config, train=replace(config.train, **fields))
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
-    """A run with one random seed for weights and data."""
+    """Return a run with one random seed for weights and data."""
     return replace(config, model_seed=seed, data_seed=seed)
+
+
+def model_for(task: Task, architecture: str, shape: Mapping[str, Any]) -> ModelConfig:
+    """Return a model that takes its sizes from the task, all else from ``shape``."""
+    sizes: dict[str, Any] = {"max_length": task.length}
+    if task.continuous:
+        sizes |= {"vocab_size": 0, "input_dim": task.input_dim, "output_dim": 1}
+    else:
+        sizes["vocab_size"] = task.vocab_size
+    return ModelConfig(architecture, **(sizes | dict(shape)))
 
 
 def run_of(
     experiment: str,
-    tier: str,
+    tier: TierName,
     task: str,
     params: Mapping[str, Any],
     shape: Mapping[str, Any],
@@ -72,13 +83,8 @@ def run_of(
     architecture: str = "decoder",
     seed: int = 0,
 ) -> RunConfig:
-    """A run whose model takes its sizes from the task, all else from ``shape``. ConfigError for wrong parameters."""
-    built = build_task(task, dict(params))
-    if built.continuous:
-        sizes = dict(vocab_size=0, input_dim=built.input_dim, output_dim=1)
-    else:
-        sizes = dict(vocab_size=built.vocab_size)
-    model = ModelConfig(architecture, max_length=built.length, **sizes, **shape)
+    """Plan a run whose model takes its sizes from the task. ConfigError for wrong parameters."""
+    model = model_for(build_task(task, dict(params)), architecture, shape)
     return RunConfig(experiment, tier, task, dict(params), model, train, seed, seed)
 
 
@@ -113,7 +119,7 @@ class Arm:
     once: bool = False
 
     def run(self, base: RunConfig, seed: int) -> RunConfig:
-        """The arm's run with a seed, where ``base`` is the tier's."""
+        """Return the arm's run with a seed, where ``base`` is the tier's."""
         own = with_seed(with_model(base, architecture=self.architecture, **self.model), seed)
         return on_budget(self.budget, with_model(base, architecture="entp"), own) if self.budget else own
 
@@ -140,7 +146,7 @@ class Plan:
     variants: Mapping[str, Variant] = field(default_factory=lambda: {"": Variant()})
     variant_label: str = ""
 
-    def __call__(self, tier: str, seeds: int = 0) -> list[PlannedRun]:
+    def __call__(self, tier: TierName, seeds: int = 0) -> list[PlannedRun]:
         if tier not in self.tiers:
             return []
         setting, runs = self.tiers[tier], []

@@ -8,9 +8,9 @@ names alternatives. What no record holds, because code fixes it, has ours beside
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from entp_lab import paths
 from entp_lab.claims import reference_claims
@@ -19,7 +19,7 @@ from entp_lab.plans import PlannedRun
 from entp_lab.registry import build_task
 from entp_lab.store import Record
 from entp_lab.tables import read_table
-from entp_lib.validation import require
+from entp_lib.validation import ConfigError, require
 
 NO_DIFFERENCE = "none"
 TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
@@ -34,7 +34,7 @@ class Stated(NamedTuple):
 
 
 def stated_settings() -> dict[str, dict[str, Stated]]:
-    """The settings that the papers state, by claim and key. ConfigError names the table, the claim and the key."""
+    """Return the settings that the papers state, by claim and key. ConfigError names table, claim and key."""
     claims, found = reference_claims(), {}
     for path in sorted(paths.reference().glob("*/settings.csv")):
         known = set(claims.loc[claims["paper"] == path.parent.name, "id"])
@@ -47,7 +47,7 @@ def stated_settings() -> dict[str, dict[str, Stated]]:
 
 
 def parsed(setting: str, place: str) -> dict[str, Stated]:
-    """A setting of the form ``key: value; key: value | ours`` by key; ``place`` begins the message of an error."""
+    """Read a setting of the form ``key: value; key: value | ours`` by key; ``place`` begins an error's message."""
     found: dict[str, Stated] = {}
     for part in setting.split(";"):
         key, _, values = (text.strip() for text in part.partition(":"))
@@ -60,14 +60,15 @@ def parsed(setting: str, place: str) -> dict[str, Stated]:
 
 
 def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]) -> str:
-    """Settings of ``records`` that are not the paper's, as "steps 1,200 (150,000)", the paper's in brackets.
+    """Name the settings of ``records`` that are not the paper's, as "steps 1,200 (150,000)", the paper's in brackets.
 
     ``of_paper``: runs of the paper's tier; compared are those whose labels are most alike. ``stated`` is what the paper
     states of the claim and takes the place of a setting of the same name. Where a setting varies, all values are named.
     ``NO_DIFFERENCE`` where all that could be compared is alike, empty where nothing could. ConfigError for a stated
     setting that no record holds and that has no value of ours.
     """
-    differences, ours, compared = {}, held(records), bool(stated)
+    differences: dict[str, tuple[Iterable[str], Iterable[str]]] = {}
+    ours, compared = held(records), bool(stated)
     trained = [record for record in records if isinstance(record.config, RunConfig)]
     planned = [run for run in of_paper if isinstance(run.config, RunConfig)]
     for record in trained if planned else ():
@@ -77,12 +78,11 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
         for name, values in settings_of(record.config).items():
             papers = dict.fromkeys(value for settings in alike for value in settings.get(name, ()))
             if papers and not set(values) <= set(papers):
-                mine, theirs = differences.setdefault(name, ({}, {}))
-                mine.update(dict.fromkeys(values))
-                theirs.update(papers)
+                mine, theirs = differences.get(name, ((), ()))
+                differences[name] = dict.fromkeys([*mine, *values]), dict.fromkeys([*theirs, *papers])
     for name, setting in stated.items():
-        missing = f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'"
-        require(bool(setting.ours) or name in ours, missing)
+        if not (setting.ours or name in ours):
+            raise ConfigError(f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'")
         mine = [setting.ours] if setting.ours else ours[name]
         differences.pop(name, None)
         if not set(mine) <= set(setting.paper.split("/")):
@@ -102,7 +102,7 @@ def held(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
-    """The settings that a reader would compare, as text: a run's task, model and schedule, a study's parameters.
+    """Return the settings that a reader would compare, as text: a run's task, model and schedule, a study's parameters.
 
     Nested settings have their innermost name, and the width of a head follows from width and heads where none is set.
     """
@@ -125,7 +125,8 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
 def settings_of_task(name: str, params: str) -> dict[str, Any]:
     """All parameters of a task, of which ``params`` are some as JSON."""
     task = build_task(name, json.loads(params))
-    return dict(innermost({f.name: getattr(task, f.name) for f in fields(task)}))
+    names = [field.name for field in fields(cast(Any, task))]
+    return dict(innermost({name: getattr(task, name) for name in names}))
 
 
 def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -138,7 +139,7 @@ def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def texts(value: Any) -> list[str]:
-    """A value as text, a list as the texts of its entries."""
+    """Return a value as text, a list as the texts of its entries."""
     if isinstance(value, list | tuple):
         return [text for entry in value for text in texts(entry)]
     return [f"{value:,}" if type(value) is int else str(value)]

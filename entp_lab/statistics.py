@@ -10,39 +10,40 @@ from typing import Any
 
 import numpy as np
 
-SHOWN, SURE = 4, 10  # significant figures of what is shown, and of what is the same on every processor
+DISPLAY_DIGITS = 4  # significant figures of what is shown
+PORTABLE_DIGITS = 10  # significant figures that are the same on every processor
 CONFIDENCE = 0.95  # of every interval
-EDGE = 1e-9  # closer to a bar, a value is on it
-NOTHING = 1e-12  # a difference of means that is smaller is none
+TOLERANCE = 1e-9  # within which a value counts as equal to a threshold
+ZERO_BELOW = 1e-12  # differences of means below this are rounding noise and set to 0
 
 
-def to_figures(value: Any, figures: int = SHOWN, decimals: int = 400) -> Any:
-    """A float, or each of an array (as a new one), to so many significant figures; everything else as it is.
+def to_figures(value: Any, figures: int = DISPLAY_DIGITS, decimals: int = 400) -> Any:
+    """Round a float, or each of an array (as a new one), to so many significant figures; everything else as it is.
 
-    By way of ``SURE`` figures, so that half a unit of the last place, too, is rounded alike on every processor.
+    By way of ``PORTABLE_DIGITS``, so that half a unit of the last place, too, is rounded alike on every processor.
     ``decimals``: at most so many behind the point.
     """
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return np.vectorize(to_figures, otypes=[value.dtype])(value, figures, decimals)
     if not isinstance(value, float) or not math.isfinite(value):
         return value
-    digits, exponent = f"{value:.{SURE - 1}e}".split("e")
+    digits, exponent = f"{value:.{PORTABLE_DIGITS - 1}e}".split("e")
     return round(float(f"{digits}e{exponent}"), min(decimals, figures - 1 - int(exponent)))
 
 
-def sure(*values: float) -> tuple[float, ...]:
-    """The values to ``SURE`` figures; what is next to nothing is 0, whose sign would be the processor's."""
-    return tuple(0.0 if abs(value) < NOTHING else to_figures(float(value), SURE) for value in values)
+def portable(*values: float) -> Any:
+    """Round the values to ``PORTABLE_DIGITS``; what is next to nothing is 0, whose sign would be the processor's."""
+    return tuple(0.0 if abs(value) < ZERO_BELOW else to_figures(float(value), PORTABLE_DIGITS) for value in values)
 
 
 def exceeds(value: Any, bar: Any) -> Any:
-    """Whether a value (or each of an array) is above a bar by more than ``EDGE``: closer, it is on the bar."""
-    return value - bar > EDGE
+    """Say whether a value (or each of an array) is above a bar by more than ``TOLERANCE``: closer, it is on the bar."""
+    return value - bar > TOLERANCE
 
 
 def reaches(value: Any, bar: Any) -> Any:
-    """Whether a value (or each of an array) is above a bar or on it, as ``exceeds`` has it; NaN reaches none."""
-    return value - bar >= -EDGE
+    """Say whether a value (or each of an array) is above a bar or on it, as ``exceeds`` has it; NaN reaches none."""
+    return value - bar >= -TOLERANCE
 
 
 def t_quantile(freedom: float) -> float:
@@ -53,21 +54,20 @@ def t_quantile(freedom: float) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """(mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
+    """Return (mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
 
     For differences of paired runs this is the paired t interval.
     """
-    values = np.asarray(values, dtype=float)
-    mean = float(values.mean()) if len(values) else math.nan
-    if len(values) < 2:
-        return sure(mean, math.nan, math.nan)
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    half = t_quantile(len(values) - 1) * error
-    return sure(mean, mean - half, mean + half)
+    found = np.asarray(values, dtype=float)
+    mean = float(found.mean()) if len(found) else math.nan
+    if len(found) < 2:
+        return portable(mean, math.nan, math.nan)
+    half = t_quantile(len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))
+    return portable(mean, mean - half, mean + half)
 
 
 def welch_interval(first: tuple[float, float, int], second: tuple[float, float, int]) -> tuple[float, float, float]:
-    """(difference of means, low, high) of two samples that are not paired, by Welch's t.
+    """Return (difference of means, low, high) of two samples that are not paired, by Welch's t.
 
     Each sample as published tables have it: mean, standard deviation (n − 1) and number of values. low and high are NaN
     where either has fewer than two values, and the difference itself where neither varies.
@@ -75,17 +75,17 @@ def welch_interval(first: tuple[float, float, int], second: tuple[float, float, 
     (mean, sd, n), (other, other_sd, m) = first, second
     gap = mean - other
     if min(n, m) < 2:
-        return sure(gap, math.nan, math.nan)
+        return portable(gap, math.nan, math.nan)
     parts = np.array([sd**2 / n, other_sd**2 / m])
     if not parts.any():
-        return sure(gap, gap, gap)
+        return portable(gap, gap, gap)
     freedom = parts.sum() ** 2 / (parts**2 / [n - 1, m - 1]).sum()
     half = t_quantile(freedom) * np.sqrt(parts.sum())
-    return sure(gap, gap - half, gap + half)
+    return portable(gap, gap - half, gap + half)
 
 
 def p_value(mean: float, low: float, high: float, pairs: int) -> float:
-    """The two-sided p of no difference that a ``mean_interval`` of so many values tells; NaN for fewer than two.
+    """Return the two-sided p of no difference that a ``mean_interval`` of so many values tells; NaN for fewer than two.
 
     An interval without width excludes every other value: 0, or 1 where the mean is zero.
     """
@@ -97,7 +97,7 @@ def p_value(mean: float, low: float, high: float, pairs: int) -> float:
     if half == 0:
         return float(mean == 0)
     t = mean / half * t_quantile(pairs - 1)
-    return to_figures(float(2 * stdtr(pairs - 1, -abs(t))), SURE)
+    return to_figures(float(2 * stdtr(pairs - 1, -abs(t))), PORTABLE_DIGITS)
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -115,29 +115,28 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """(ratio, low, high) of the means of two paired sets of values, by Fieller's theorem.
+    """Return (ratio, low, high) of the means of two paired sets of values, by Fieller's theorem.
 
     Low and high are NaN for fewer than two pairs, and where the interval of the mean of ``below`` includes zero: no
     bounded interval exists then. All three are where that mean is zero.
     """
-    above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
-    if not len(above) or below.mean() == 0:
+    top, bottom = float(np.mean(above)) if len(above) else 0.0, float(np.mean(below)) if len(below) else 0.0
+    if bottom == 0:
         return math.nan, math.nan, math.nan
-    top, bottom = above.mean(), below.mean()
     ratio = top / bottom
     if len(above) < 2:
-        return sure(ratio, math.nan, math.nan)
+        return portable(ratio, math.nan, math.nan)
     t2 = t_quantile(len(above) - 1) ** 2
     (of_top, of_both), (_, of_bottom) = t2 * np.cov(above, below, ddof=1) / len(above)
     lead, half, last = bottom**2 - of_bottom, top * bottom - of_both, top**2 - of_top
     if lead <= 0:
-        return sure(ratio, math.nan, math.nan)
+        return portable(ratio, math.nan, math.nan)
     root = np.sqrt(max(half**2 - lead * last, 0.0))
-    return sure(ratio, (half - root) / lead, (half + root) / lead)
+    return portable(ratio, (half - root) / lead, (half + root) / lead)
 
 
 def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
-    """(low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
+    """Return (low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
     from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay
 
     interval = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="wilson")
@@ -161,6 +160,6 @@ def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str =
 
 
 def value_at(curves: dict[str, list], metric: str, x: float, axis: str) -> float | None:
-    """The last value of a curve at or before ``x`` on ``axis``; None if the curve starts later."""
+    """Return the last value of a curve at or before ``x`` on ``axis``; None if the curve starts later."""
     before = [y for at, y in zip(curves[axis], curves[metric], strict=True) if at <= x]
     return before[-1] if before else None

@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from entp_lab.configs import StudyConfig, TierName
 from entp_lab.frames import select
 from entp_lab.measurements import Check
 from entp_lab.plans import PlannedRun, planned_study
@@ -30,14 +31,14 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
 
 
 def largest(x: Any, y: Any = 0.0) -> float:
-    """The largest absolute difference of an entry of two arrays or tensors; of one array, its largest entry."""
+    """Return the largest absolute difference of an entry of two arrays or tensors; of one array, its largest entry."""
     difference = abs(x - y)
     return float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
 
 
 @torch.no_grad()
 def scale_up(model: nn.Module, seed: int) -> nn.Module:
-    """The model in double precision, in evaluation, its weights large enough for attention and order to matter."""
+    """Return the model in double precision, its weights made so large that attention and order matter."""
     generator = torch.Generator().manual_seed(seed)
     for p in model.double().eval().parameters():
         p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
@@ -71,10 +72,10 @@ def descend(
     return total
 
 
-def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Callable[[str, int], list[PlannedRun]]:
-    """The plan of studies that draw their own cases, whatever the seeds; ``tiers``: parameters by tier and study."""
+def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Callable[..., list[PlannedRun]]:
+    """Return the plan of studies that draw their own cases; ``tiers``: parameters by tier and study."""
 
-    def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    def plan(tier: TierName, seeds: int = 0) -> list[PlannedRun]:
         found = tiers.get(tier, {}).items()
         return [planned_study(experiment, tier, f"{experiment}_{name}", params) for name, params in found]
 
@@ -82,12 +83,16 @@ def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Ca
 
 
 def by_study(records: Iterable[Record]) -> dict[str, Record]:
-    """Records by the name of their study, without that of their experiment."""
-    return {record.config.study.removeprefix(f"{record.experiment}_"): record for record in records}
+    """Return records by the name of their study, without that of their experiment."""
+    names = {}
+    for record in records:
+        if isinstance(record.config, StudyConfig):
+            names[record.config.study.removeprefix(f"{record.experiment}_")] = record
+    return names
 
 
 def of_study(records: Sequence[Record], study: str) -> Record:
-    """The record of a study, named without its experiment. KeyError where it is missing."""
+    """Return the record of a study, named without its experiment. KeyError where it is missing."""
     found = by_study(records)
     if study not in found:
         raise KeyError(f"no record of the study {study!r}")
@@ -95,12 +100,12 @@ def of_study(records: Sequence[Record], study: str) -> Record:
 
 
 def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
-    """A study's curves, a row per case. KeyError where it is missing."""
+    """Return a study's curves, a row per case. KeyError where it is missing."""
     return pd.DataFrame(of_study(records, study).curves)
 
 
 def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
-    """A row per record: its labels but those ``left_out``, and the metrics that are numbers or None."""
+    """Return a row per record: its labels but those ``left_out``, and the metrics that are numbers or None."""
     labels = ({k: v for k, v in r.labels.items() if k not in left_out} for r in records)
     numbers = ({k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None} for r in records)
     return pd.DataFrame(a | b for a, b in zip(labels, numbers, strict=True))
@@ -113,7 +118,7 @@ def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
 
 
 def checker(records: Sequence[Record]) -> Callable[..., Check]:
-    """A maker of checks from studies of one tier: claim, names of the studies it rests on, whether it holds as printed.
+    """Return a maker of checks from studies of one tier: claim, names of its studies, whether it holds as printed.
 
     Where it does not: whether it is ``corrected``, in other ``words``. ``remark`` as in ``Check``.
     """

@@ -12,7 +12,7 @@ from entp_lab.experiment import Experiment
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Measurement, Observation
 from entp_lab.plans import PlannedRun, planned_study
-from entp_lab.statistics import EDGE, exceeds
+from entp_lab.statistics import TOLERANCE, exceeds
 from entp_lab.store import Record, RecordError
 from entp_lab.studies import flat, names_of
 from entp_papers.compact import laws
@@ -193,7 +193,7 @@ def same_with_one_layer(records: Sequence[Record]) -> bool | None:
     first, second = both
     if first.keys() != second.keys():
         return False
-    return all(np.allclose(first[name], second[name], rtol=0, atol=EDGE) for name in first)
+    return all(np.allclose(first[name], second[name], rtol=0, atol=TOLERANCE) for name in first)
 
 
 # --- What the records say of each claim ------------------------------------------------------------------------------
