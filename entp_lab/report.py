@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab import claims, paths
+from entp_lab import claims, coverage, paths
 from entp_lab.budgets import training_operations
 from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
@@ -649,6 +649,7 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
         "docs/costs.md": costs_page(store),
         "docs/ledger.md": ledger_page(table),
         "docs/deviations.md": deviations_page(table),
+        "docs/coverage.md": coverage.page(table),
     }
     return {paths.root() / name: text for name, text in pages.items()}
 

@@ -32,4 +32,7 @@ STUDIES = {
     "looped_errata": "errata:errata_study",
     "looped_multiply": "errata:multiply_study",
     "looped_speed": "subleq_studies:speed_study",
+    "looped_one_head": "one_head_studies:one_head_study",
+    "looped_one_head_sums": "one_head_studies:one_head_sums_study",
+    "looped_ranges": "one_head_studies:ranges_study",
 }

@@ -100,6 +100,36 @@ def power_functions(m: int) -> dict[str, Maker]:
     }
 
 
+def power_iteration_by_products(a_dd: Tensor, b_d: Tensor, rounds: int, inner: int) -> FleqProgram:
+    """Iterate b ← A b / ‖A b‖ without roots: s → 1 / ‖A b‖ by ``inner`` rounds of Newton's method.
+
+    s ← s (3 - r s²) / 2 with r = ‖A b‖² converges from s = 1 for r < 3.
+    """
+    text = f"""
+        At = transp(A)
+    loop:
+        y = mul(At, b)
+        r = mul(y, y)
+        s = add(one, zero)
+        left = add(inner, zero)
+    newton:
+        q = mul(s, s)
+        q = mul(r, q)
+        q = sub(three, q)
+        s = mul(s, q)
+        s = mul(half, s)
+        left = add(left, one); if left <= 0 goto newton
+        yt = transp(y)
+        b = mul(yt, s)
+        {COUNT}
+    """
+    items = {"A": a_dd, "b": b_d, "count": 1.0 - rounds, "inner": 1.0 - inner}
+    items |= {"three": 3.0, "half": 0.5} | dict.fromkeys(
+        ("At", "y", "yt", "r", "q", "s", "left"), 0.0
+    )
+    return fleq(text, len(a_dd), items, linear_functions())
+
+
 def linear_regression(x_kn: Tensor, y_n: Tensor, rate: float, steps: int) -> FleqProgram:
     """Gradient descent on ‖X^T w - y‖² / 2 from w = 0; the columns of X are the examples."""
     d = max(x_kn.shape)
@@ -157,16 +187,21 @@ def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqP
     return fleq("\n".join(lines), k, items, linear_functions(symmetric=True, delta=1e-5))
 
 
-def learning_functions() -> dict[str, Maker]:
+def learning_functions(sigmoid: Maker | None = None) -> dict[str, Maker]:
     """Make the functions of back-propagation: linear ones, the sigmoid, diagonal matrices."""
     return linear_functions() | {
-        "sigmoid": blocks.sigmoid_block(blocks.SIGMOID),
+        "sigmoid": sigmoid or blocks.sigmoid_block(blocks.SIGMOID),
         "diag": blocks.diagonal_block(),
     }
 
 
 def back_propagation(
-    w_hk: Tensor, v_h: Tensor, samples: Sequence[tuple[Tensor, float]], rate: float, rounds: int
+    w_hk: Tensor,
+    v_h: Tensor,
+    samples: Sequence[tuple[Tensor, float]],
+    rate: float,
+    rounds: int,
+    sigmoid: Maker | None = None,
 ) -> FleqProgram:
     """Descend the gradient of (v · σ(W x) - y)² / 2, sample by sample (Lemma 15).
 
@@ -207,4 +242,4 @@ def back_propagation(
             dv = mul(rate, dv)
             v = sub(v, dv)""")
     text = "loop:" + "".join(lines) + f"\n{COUNT}\n"
-    return fleq(text, d, items, learning_functions())
+    return fleq(text, d, items, learning_functions(sigmoid))

@@ -42,18 +42,20 @@ def assemble(text: str) -> Program:
     assembler = Assembler()
     try:
         for assembler.line, line in enumerate(text.splitlines(), 1):
-            line = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
-            declares = re.match(r"(cell|bits)(\s|$)", line)
-            (assembler.declare if declares else assembler.command)(line)
+            statement = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
+            if re.match(r"(cell|bits)(\s|$)", statement):
+                assembler.declare(statement)
+            else:
+                assembler.command(statement)
         return assembler.link()
     except ConfigError as error:
         raise ConfigError(f"line {assembler.line}: {error}") from None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'; did you mean …?' where a known name is near."""
-    found = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    """Return '; did you mean …?' where a known name is near."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class Assembler:
@@ -75,15 +77,17 @@ class Assembler:
             raise ConfigError(f"{text!r} is no number") from None
 
     def declare(self, text: str) -> None:
-        """``bits`` and ``cell``."""
+        """Read a declaration: ``bits`` or ``cell``."""
         if match := CELL.fullmatch(text):
             name, size, values = match.groups()
             count = self.number(size) if size else 1
-            given = [self.number(v) for v in re.split(r"[\s,]+", values)] if values else []
+            initial = [self.number(v) for v in re.split(r"[\s,]+", values)] if values else []
             require(count >= 1, f"{name}[{count}]: must have at least one cell")
-            right = f"{name} has {count} cells and {len(given)} values: give all of them or none"
-            require(len(given) in (0, count), right)
-            for i, value in enumerate(given or [0] * count):
+            require(
+                len(initial) in (0, count),
+                f"{name} has {count} cells and {len(initial)} values: give all of them or none",
+            )
+            for i, value in enumerate(initial or [0] * count):
                 cell = f"{name}[{i}]" if size else name
                 require(cell not in self.cells, f"{cell!r} exists already")
                 self.new_cell(cell, value)
@@ -94,17 +98,19 @@ class Assembler:
         else:
             raise ConfigError(f"{text!r} is not understood: cell name = value, or bits N")
 
-    def new_cell(self, name: str, value: int) -> int:
-        """Add a cell with its initial value and return its place."""
+    def new_cell(self, name: str, value: int) -> None:
+        """Add a cell with its initial value."""
         half = 1 << (self.bits - 1)
-        said = f"does not fit into a word of {self.bits} bits, which holds {-half} to {half - 1}"
-        require(-half <= value < half, f"{name} = {value}: {said}")
+        require(
+            -half <= value < half,
+            f"{name} = {value}: does not fit into a word of {self.bits} bits, "
+            f"which holds {-half} to {half - 1}",
+        )
         self.cells[name] = len(self.memory)
         self.memory.append(value)
-        return self.cells[name]
 
     def command(self, text: str) -> None:
-        """Labels, and the command behind them."""
+        """Read labels, and the command behind them."""
         while match := LABEL.match(text):
             require(
                 match[1] not in ("next", "halt"),
@@ -119,27 +125,22 @@ class Assembler:
         require(
             word not in DECLARATIONS, f"{word!r} behind a label: labels stand before commands alone"
         )
-        hint = did_you_mean(word, (*OPERANDS, *DECLARATIONS))
-        require(word in OPERANDS, f"unknown command {word!r}{hint}")
-        takes = " or ".join(map(str, OPERANDS[word]))
-        require(
-            len(operands) in OPERANDS[word],
-            f"{word} takes {takes} operands, {len(operands)} are given",
-        )
+        if word not in OPERANDS:
+            hint = did_you_mean(word, (*OPERANDS, *DECLARATIONS))
+            raise ConfigError(f"unknown command {word!r}{hint}")
+        if len(operands) not in OPERANDS[word]:
+            takes = " or ".join(map(str, OPERANDS[word]))
+            raise ConfigError(f"{word} takes {takes} operands, {len(operands)} are given")
         if word == "subleq":
             a, b, c = (*operands, "next")[:3]
         elif word == "clear":
-            a = operands[0]
-            b = operands[0]
-            c = "next"
+            a, b, c = operands[0], operands[0], "next"
         else:  # goto, halt
-            a = "ZERO"
-            b = "MINUS_ONE"
-            c = (*operands, "halt")[0]
+            a, b, c = "ZERO", "MINUS_ONE", (*operands, "halt")[0]
         self.code.append((self.line, a, b, c))
 
     def link(self) -> Program:
-        """Names become places; the command that halts is appended."""
+        """Replace names by places and append the command that halts."""
         last = len(self.code)
         code = []
         for i, (line, a, b, c) in enumerate(self.code):
@@ -163,15 +164,15 @@ class Assembler:
         """Find a cell by name, list[number] or #number; a constant gets its cell on first use."""
         if name.startswith("#"):
             value = self.number(name[1:])
-            return (
-                self.cells[f"#{value}"]
-                if f"#{value}" in self.cells
-                else self.new_cell(f"#{value}", value)
-            )
+            if f"#{value}" not in self.cells:
+                self.new_cell(f"#{value}", value)
+            return self.cells[f"#{value}"]
         if match := re.fullmatch(r"(\w+)\[(\w+)\]", name):
             name = f"{match[1]}[{self.number(match[2])}]"
             size = sum(c.startswith(f"{match[1]}[") for c in self.cells)
-            inside = name in self.cells or not size
-            require(inside, f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}")
+            require(
+                name in self.cells or not size,
+                f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}",
+            )
         require(name in self.cells, f"unknown cell {name!r}{did_you_mean(name, self.cells)}")
         return self.cells[name]

@@ -19,6 +19,7 @@ vector e_j that selects one of several functions, B holds x.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -78,17 +79,52 @@ def diagonal_block() -> Maker:
 
 
 def transpose_block() -> Maker:
-    """Transpose A in 4 layers with 1 head (Lemma 6), over a grid of d² tokens.
+    """Transpose A in 4 layers with 1 head (Lemma 6): exchange the entries (k, j) and (j, k)."""
 
-    One entry of the matrix per token of the grid, the grid turned over, its columns read together
-    again.
+    def turn(frame: Frame, name: str, grid: Grid) -> LayerPlan:
+        plan = LayerPlan(f"{name}: exchange (k, j) and (j, k)")
+        swapped = paired((*grid.across, *grid.down), (*grid.down, *grid.across))
+        frame.head(plan, swapped, paired([grid.entry], [grid.moved]))
+        return plan
+
+    return grid_block(turn, lambda a, b: a.mT)
+
+
+def entrywise_sigmoid_block() -> Maker:
+    """Apply σ to every entry of A in 4 layers with 1 head; ``sigmoid_block`` takes a head a row."""
+
+    def squash(frame: Frame, name: str, grid: Grid) -> LayerPlan:
+        plan = LayerPlan(f"{name}: a softmax over the entry and 0")
+        score = ({grid.entry: 1.0}, {grid.marker: 1.0})
+        unseen = ({frame.inside: -FAR}, {frame.inside: 1.0, grid.marker: -1.0, frame.rest: -1.0})
+        frame.head(plan, [score, unseen], paired([grid.marker], [grid.moved]), 1.0)
+        return plan
+
+    return grid_block(squash, lambda a, b: torch.sigmoid(a))
+
+
+class Grid(NamedTuple):
+    """Rows of a block that works on d² tokens; ``marker`` is 1 at one token alone."""
+
+    across: range  # codes of the column
+    down: range  # codes of the row
+    entry: int
+    moved: int  # the new entry
+    marker: int
+
+
+def grid_block(
+    change: Callable[[Frame, str, Grid], LayerPlan], exact: Callable[[Tensor, Tensor], Tensor]
+) -> Maker:
+    """Spread A over d² tokens, one entry each, ``change`` the entries in a layer, collect them.
+
+    Token k d + j has the entry in row k and column j.
     """
 
     def make(frame: Frame, name: str) -> Block:
         d = frame.d
-        data, column, spread, (entry,), (moved,) = frame.add(
-            name, data=d, column=d, spread=d, entry=1, moved=1
-        )
+        data, column, spread = frame.add(name, data=d, column=d, spread=d)
+        (entry,), (moved,) = frame.add(name, entry=1, moved=1)
         across, down, of_a, of_c = frame.add(name, across=d, down=d, of_a=d, of_c=d)
 
         scatter = LayerPlan(f"{name}: read column j of A at (k, j), keep its row k")
@@ -98,8 +134,7 @@ def transpose_block() -> Maker:
             scatter.add_where({y: 1.0}, {entry: 1.0}, [gate], BOUND)
         scatter.clear(column)
 
-        turn = LayerPlan(f"{name}: exchange (k, j) and (j, k)")
-        frame.head(turn, paired((*across, *down), (*down, *across)), paired([entry], [moved]))
+        turn = change(frame, name, Grid(across, down, entry, moved, of_c[0]))
         turn.clear([entry])
 
         place = LayerPlan(f"{name}: put the entry into row k")
@@ -113,7 +148,7 @@ def transpose_block() -> Maker:
         collect.clear(spread)
 
         temporary = [*column, *spread, entry, moved]
-        block = Block(data, temporary, [scatter, turn, place, collect], lambda a, b: a.mT)
+        block = Block(data, temporary, [scatter, turn, place, collect], exact)
         for j in range(d):
             block.constants += [(j, of_a[j], 1.0), (2 * d + j, of_c[j], 1.0)]
             for k in range(d):
@@ -228,6 +263,29 @@ def sqrt_sum(m: int, high: float = 100.0) -> SigmoidSum:
 def inverse_sum(m: int, low: float = 0.1, high: float = 10.0) -> SigmoidSum:
     """Approximate 1/x on [low, high] (Lemma 10)."""
     return staircase(lambda x: 1 / x, lambda y: 1 / y, low, high, m)
+
+
+def graded_sqrt_sum(m: int, high: float) -> SigmoidSum:
+    """Approximate the square root on [0, high] up to O(√high / m²), with steps that grow as k^4.
+
+    Equal steps of the root leave an error of order √high / m near 0. The sum goes on a little
+    beyond ``high``, so that its end does not show.
+    """
+    ends = high * (np.arange(m + 1) / (0.8 * m)) ** 4
+    middles = high * ((np.arange(m) + 0.5) / (0.8 * m)) ** 4
+    w = 2.5 / np.diff(ends)
+    return SigmoidSum(np.diff(np.sqrt(ends)), w, -w * middles)
+
+
+def signed_inverse_sum(m: int, low: float, high: float) -> SigmoidSum:
+    """Approximate 1/x on [-high, -low] and [low, high]: the positive sum, its mirror and a jump."""
+    f = inverse_sum((m - 3) // 2 - 1, low, high)
+    jump = 2 / low
+    return SigmoidSum(
+        np.concatenate([f.c, -f.c, [jump, -jump / 2]]),
+        np.concatenate([f.w, -f.w, [40 / low, 0.0]]),
+        np.concatenate([f.b, f.b, [0.0, 40.0]]),
+    )
 
 
 def sigmoid_block(

@@ -35,6 +35,9 @@ TIERS: dict[str, dict[str, dict]] = {
         "sizes": dict(bits=8, tokens=[16, 64]),
         "errata": dict(),
         "speed": dict(tokens=[21], batches=[1, 4], seconds=0.01),
+        "one_head": dict(d=2, newton_rounds=10, power_rounds=4, root_rounds=5, learning_rounds=1),
+        "one_head_sums": dict(terms=[4, 10], points=20),
+        "ranges": dict(terms=[10, 30], points=100),
     },
     "quick": {
         "multiply": dict(x=6, y=5),
@@ -72,6 +75,9 @@ TIERS: dict[str, dict[str, dict]] = {
         "sizes": dict(bits=8, tokens=[16, 32, 64, 128, 256, 512, 1024, 4096]),
         "errata": dict(),
         "speed": dict(tokens=[21, 65, 257], batches=[1, 32]),
+        "one_head": dict(d=4, newton_rounds=20, power_rounds=20, root_rounds=6, learning_rounds=10),
+        "one_head_sums": dict(terms=[10, 30, 100, 300], points=100),
+        "ranges": dict(terms=[10, 30, 100, 300], points=500),
     },
 }
 

@@ -38,9 +38,7 @@ from entp_papers.looped.layers import LayerPlan, Pairs, Rows, Stack, Terms, pair
 POINTERS = ("a", "b", "c", "flag", "goto")
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
-BOUND = (
-    4096.0  # the G of gates: data must stay below. A power of 2, so that integers pass them exactly
-)
+BOUND = 4096.0  # the G of gates: data must stay below. A power of 2: integers pass exactly
 ROLES = ("a", "b", "c")
 
 
@@ -142,9 +140,12 @@ class FleqShape(NamedTuple):
 
 
 class FleqMachine(Stack):
-    """The looped Transformer for a ``FleqShape`` and a set of functions, by name."""
+    """The looped Transformer for a ``FleqShape`` and a set of functions, by name.
 
-    def __init__(self, shape: FleqShape, functions: Mapping[str, Maker]):
+    Every layer has as many heads as its blocks together (Theorem 2), or ``one_head`` for all.
+    """
+
+    def __init__(self, shape: FleqShape, functions: Mapping[str, Maker], one_head: bool = False):
         frame = Frame(shape.d)
         blocks = [maker(frame, name) for name, maker in functions.items()]
         # the parts of a command, and the rows of the machine after those of its blocks
@@ -157,16 +158,13 @@ class FleqMachine(Stack):
         part = dict(zip(sizes, frame.add("current", **sizes), strict=True))
         rows.add(counter=L, pointer=L, target=L, active=1)
         rows.add(operand=d, result=d, incoming=d, hit=1, number=1, flag=1, following=L)
-        plans = first_layers(frame, part, blocks)
-        for layer in itertools.zip_longest(
-            *(block.plans for block in blocks)
-        ):  # all blocks at once
-            parts = [plan for plan in layer if plan is not None]
-            plan = LayerPlan("; ".join(p.purpose for p in parts))
-            plan.heads = [head for p in parts for head in p.heads]
-            plan.units = [unit for p in parts for unit in p.units]
-            plans.append(plan)
-        plans += last_layers(frame, part, blocks)
+        first = first_layers(frame, part, blocks)
+        last = last_layers(frame, part, blocks)
+        if one_head:
+            for block, chosen in zip(blocks, part["function"], strict=True):
+                copies = gate_constants(frame, block, chosen, first[-1])
+                last[-2].clear(copies.values())
+        plans = [*first, *all_at_once(blocks, one_head), *last]
         super().__init__([plan.build(rows.width) for plan in plans], rows.width)
         self.shape = shape
         self.frame = frame
@@ -214,6 +212,54 @@ class FleqMachine(Stack):
     def counters(self, x_BTD: Tensor) -> Tensor:
         """Read the command (B,) that each program is at, counted from 0."""
         return to_unsigned(x_BTD[:, 0, self.frame.rows["counter"]]) - self.shape.items
+
+
+def gate_constants(frame: Frame, block: Block, chosen: int, give: LayerPlan) -> dict[int, int]:
+    """Let a block read copies of its constants that are 0 unless the block is ``chosen``.
+
+    All that it attends by, reads and computes is then 0 where another block is chosen, so that the
+    heads of all blocks can be one. Keys keep the constants: a query of 0 scores 0 with any key.
+    """
+    constants = sorted({row for _, row, _ in (*frame.constants, *block.constants)})
+    (rows,) = frame.add(f"chosen {chosen}", constants=len(constants))
+    copies = dict(zip(constants, rows, strict=True))
+
+    def gated(terms: Terms) -> Terms:
+        return {copies.get(row, row): weight for row, weight in terms.items()}
+
+    for row, copy in copies.items():
+        give.add_where({row: 1.0}, {copy: 1.0}, [chosen], 1.0)
+    for plan in block.plans:
+        plan.units = [(gated(source), bias, target) for source, bias, target in plan.units]
+        plan.heads = [
+            (
+                [(gated(query), key) for query, key in scores],
+                [(gated(value), target) for value, target in values],
+                temperature,
+            )
+            for scores, values, temperature in plan.heads
+        ]
+    return copies
+
+
+def all_at_once(blocks: list[Block], one_head: bool) -> list[LayerPlan]:
+    """Lay the blocks beside each other, layer by layer; with ``one_head`` add up their scores."""
+    plans = []
+    for layer in itertools.zip_longest(*(block.plans for block in blocks)):
+        parts = [plan for plan in layer if plan is not None]
+        plan = LayerPlan("; ".join(part.purpose for part in parts))
+        plan.heads = [head for part in parts for head in part.heads]
+        plan.units = [unit for part in parts for unit in part.units]
+        if one_head:
+            scores = [
+                ({row: weight * temperature for row, weight in query.items()}, key)
+                for pairs, _, temperature in plan.heads
+                for query, key in pairs
+            ]
+            values = [pair for _, pairs, _ in plan.heads for pair in pairs]
+            plan.heads = [(scores, values, 1.0)] if scores else []
+        plans.append(plan)
+    return plans
 
 
 def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:

@@ -62,9 +62,9 @@ class FleqProgram:
     def last(self) -> int:
         return len(self.code) - 1
 
-    def machine(self) -> FleqMachine:
+    def machine(self, one_head: bool = False) -> FleqMachine:
         """Build a machine that the program fits."""
-        return FleqMachine(self.shape, self.functions)
+        return FleqMachine(self.shape, self.functions, one_head)
 
 
 def square(value: Tensor | float, d: int) -> Tensor:

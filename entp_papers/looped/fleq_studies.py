@@ -296,13 +296,17 @@ def least_squares_study(
         new_Bd = torch.stack(news)
         answer_B = torch.stack(answers)
         by = {"program": found, "exact": torch.stack(solved), "shortest": torch.stack(shortest)}
-        said = {name: (w_Bd * new_Bd).sum(1) for name, w_Bd in by.items()}
+        predicted = {name: (w_Bd * new_Bd).sum(1) for name, w_Bd in by.items()}
         errors = {
             name: float(((value - answer_B) ** 2).mean() / dimension)
-            for name, value in said.items()
+            for name, value in predicted.items()
         }
         rows.append(
-            {"examples": n, **errors, "difference": largest(said["program"], said["exact"])}
+            {
+                "examples": n,
+                **errors,
+                "difference": largest(predicted["program"], predicted["exact"]),
+            }
         )
     return {"largest_difference": max(r["difference"] for r in rows), "prompts": prompts}, columns(
         rows

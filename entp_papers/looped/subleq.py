@@ -212,11 +212,11 @@ class Program:
 
     def padded(self, shape: Shape) -> "Program":
         """Fit the program to a larger machine with cells of 0 and commands that halt."""
-        more = shape.commands - len(self.code)
+        missing = shape.commands - len(self.code)
         memory = self.memory + (0,) * (shape.cells - len(self.memory))
-        code = tuple((a, b, c + more if c == self.last else c) for a, b, c in self.code)
+        code = tuple((a, b, c + missing if c == self.last else c) for a, b, c in self.code)
         halt = (ZERO, MINUS_ONE, shape.commands - 1)
-        return Program(self.bits, memory, code[:-1] + (halt,) * (more + 1), self.cells)
+        return Program(self.bits, memory, code[:-1] + (halt,) * (missing + 1), self.cells)
 
 
 def states(machine: SubleqMachine, programs: list[Program]) -> Tensor:

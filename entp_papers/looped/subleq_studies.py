@@ -124,7 +124,7 @@ def circuits_study(
     """Try adders, flags, branches and error correction on every input, or many, in fp32."""
     rows = []
 
-    def note(circuit: str, right: Tensor, plan: LayerPlan) -> None:
+    def add_row(circuit: str, right: Tensor, plan: LayerPlan) -> None:
         wrong = int((~right).sum())
         rows.append(
             {"circuit": circuit, "tried": right.numel(), "wrong": wrong, "hidden": len(plan.units)}
@@ -142,7 +142,7 @@ def circuits_study(
         found = plan.on(
             to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=torch.float32
         )
-        note(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
+        add_row(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
     for bits in range(2, flag_bits + 1):
         plan = LayerPlan("flag")
         values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
@@ -150,7 +150,7 @@ def circuits_study(
         found = plan.on(to_bits(values, bits), torch.zeros(len(values), 1), dtype=torch.float32)[
             :, -1
         ]
-        note(f"flag, {bits} bits", found == (values <= 0).float(), plan)
+        add_row(f"flag, {bits} bits", found == (values <= 0).float(), plan)
     plan = LayerPlan("branch")
     parts = Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
     circuits.branch(plan, parts, parts["target"], parts["bit"][0])
@@ -163,13 +163,13 @@ def circuits_study(
         torch.ones(len(flag), 1),
     ]
     chosen = to_unsigned(plan.on(*before, dtype=torch.float32)[:, :pointer])
-    note(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
+    add_row(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
     circuits.correct_errors(plan, [0])
     noise = torch.linspace(-0.249, 0.249, 1001)
     for level in (-1.0, 0.0, 1.0):
         found = plan.on((level + noise)[:, None], dtype=torch.float32)[:, 0]
-        note(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
+        add_row(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
     return {name: sum(r[name] for r in rows) for name in ("tried", "wrong")}, columns(rows)
 
 
@@ -376,7 +376,7 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
     """
     rows: list[dict] = []
 
-    def note(n: int, batch: int, kind: str, form: str, step: Callable, *arguments) -> None:
+    def add_row(n: int, batch: int, kind: str, form: str, step: Callable, *arguments) -> None:
         step(*arguments)
         count = 0
         start = time.perf_counter()
@@ -402,9 +402,9 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
                 thin = on.sparse()
                 for batch in batches:
                     x = states(on, random_programs(shape, batch))
-                    note(n, batch, kind, "dense", on, x)
-                    note(n, batch, kind, "sparse", thin, x)
-                    note(n, batch, kind, "sparse, restricted", thin, x, "restricted")
+                    add_row(n, batch, kind, "dense", on, x)
+                    add_row(n, batch, kind, "sparse", thin, x)
+                    add_row(n, batch, kind, "sparse, restricted", thin, x, "restricted")
             state = states(on, random_programs(shape, 1))[0].numpy().T
-            note(n, 1, "fp64", "numpy", transcribe(on), state)
+            add_row(n, 1, "fp64", "numpy", transcribe(on), state)
     return {}, columns(rows)

@@ -12,6 +12,7 @@ STUDIES = {
     "scratchpad_writing": "exact:writing_study",
     "scratchpad_reuse": "exact:reuse_study",
     "scratchpad_relative": "exact:relative_study",
+    "scratchpad_mixed": "exact:mixed_batch_study",
     "scratchpad_training": "training:training_study",
 }
 

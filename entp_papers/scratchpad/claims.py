@@ -50,6 +50,13 @@ def each_ingredient_is_needed(equivalence: Record) -> Outcome:
     return Outcome(least > OTHER_LOSS, f"losses differ by {least:.0e} nats or more")
 
 
+@claim("IS-ordinary", section="Appendix C.2")
+def ordinary_texts_keep_their_logits(mixed: Record) -> Outcome:
+    """Read ordinary texts alone, and in a batch with duplicated states."""
+    error = mixed.metrics["largest_difference"]
+    return Outcome(error < SAME_LOGITS, f"logits differ by {error:.0e}")
+
+
 def same_texts(writing: Record, reuse: Record, *ways: str) -> Outcome:
     """Check that ways of reading give the definition's texts and logits."""
     drawn = pd.DataFrame(writing.curves).query("way in @ways")
@@ -71,6 +78,15 @@ def masking_writes_what_trimming_writes(writing: Record, reuse: Record) -> Outco
 def two_caches_are_exact(writing: Record, reuse: Record) -> Outcome:
     """Write the same texts with either of the paper's two caches."""
     return same_texts(writing, reuse, "recomputed", "doubled")
+
+
+@claim("IS-relative", section="Appendix C.3")
+def relative_positions_write_inductively(writing: Record) -> Outcome:
+    """Write inductive scratchpads with rotary positions and ALiBi, in every exact way."""
+    rows = pd.DataFrame(writing.curves).query("scheme in ('rotary', 'alibi') and way != 'naive'")
+    texts = rows["differing_texts"].sum()
+    error = rows["largest_difference"].max()
+    return Outcome(texts == 0 and error < SAME_LOGITS, f"{texts} texts differ")
 
 
 @claim("IS-naive", section="Appendix C.2")

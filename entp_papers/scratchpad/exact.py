@@ -35,6 +35,7 @@ from entp_papers.scratchpad.format import (
     duplicate_states,
     group_mask,
     memory_of,
+    ordinary,
     segments_of,
 )
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, compare_written, write
@@ -133,6 +134,26 @@ def equivalence_study(
     }
     control = min((row["loss"] for row in broken), default=None)
     return {**found, "smallest_control": control, "batches": batches}, columns(rows)
+
+
+def mixed_batch_study(schemes: Sequence[str], examples: int, batches: int) -> Study:
+    """Compare logits of ordinary texts alone with those in a batch beside duplicated states."""
+    rows = []
+    for scheme in schemes:
+        worst = 0.0
+        for seed in range(batches):
+            generator = torch.Generator().manual_seed(seed)
+            texts = [random_example(generator, 3) for _ in range(examples)]
+            plain = [ordinary(text) for text in texts]
+            mixed = [*plain, *(duplicate_states(text) for text in texts)]
+            model = random_model("decoder", scheme, seed)
+            alone_NV, together_NV = (
+                model(batch.inputs_BT, batch.scored_BT, **batch.relations())
+                for batch in (batch_of(plain), batch_of(mixed))
+            )
+            worst = max(worst, largest(alone_NV, together_NV[: len(alone_NV)]))
+        rows.append({"scheme": scheme, "largest_difference": worst})
+    return {"largest_difference": max(r["largest_difference"] for r in rows)}, columns(rows)
 
 
 # Ways of writing

@@ -25,6 +25,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "writing": dict(schemes=["learned", "alibi"], prompts=6, longest=4, states=4, n_layers=2),
         "reuse": dict(scheme="learned", states=4, longest=2, n_layers=2, texts=1),
         "relative": dict(most_tokens=3, states=4, layers=2),
+        "mixed": dict(schemes=["learned", "alibi"], examples=2, batches=1),
     },
     "quick": {
         "equivalence": dict(
@@ -37,6 +38,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "writing": dict(schemes=SCHEMES, prompts=200, longest=6, states=6, n_layers=2),
         "reuse": dict(scheme="learned", states=8, longest=5, n_layers=3, texts=40),
         "relative": dict(most_tokens=6, states=6, layers=4),
+        "mixed": dict(schemes=SCHEMES, examples=4, batches=20),
     },
 }
 

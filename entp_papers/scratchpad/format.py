@@ -56,9 +56,8 @@ def memory_of(question: Sequence[int], given: int = 0) -> Tokens:
 
     ConfigError for a question with a delimiter, or an empty one without a given state.
     """
-    some = len(question) > 0 or given > 0
     require(
-        some,
+        len(question) > 0 or given > 0,
         "the question is empty: it must have at least one token, or the first state must be given",
     )
     check_content("the question", question)

@@ -93,8 +93,10 @@ class SpacedParity(Problem):
     def question(
         self, size: int, generator: np.random.Generator
     ) -> tuple[Symbols, tuple[Symbols, ...]]:
-        fits = 1 <= size <= self.slots <= 99
-        require(fits, f"{size} bits: must be 1 to the {self.slots} slots, and these at most 99")
+        require(
+            1 <= size <= self.slots <= 99,
+            f"{size} bits: must be 1 to the {self.slots} slots, and these at most 99",
+        )
         text = ["_"] * self.slots
         for slot in generator.choice(self.slots, size, replace=False).tolist():
             text[slot] = str(generator.integers(2))
@@ -148,8 +150,10 @@ class SpacedAddition(Problem):
     def question(
         self, size: int, generator: np.random.Generator
     ) -> tuple[Symbols, tuple[Symbols, ...]]:
-        fits = 1 <= size <= self.most_digits <= 49
-        require(fits, f"{size} digits: must be 1 to {self.most_digits}, and that at most 49")
+        require(
+            1 <= size <= self.most_digits <= 49,
+            f"{size} digits: must be 1 to {self.most_digits}, and that at most 49",
+        )
         a, b = (random_number(size, generator) for _ in range(2))
         text = ["_"] * self.slots
         slots = np.sort(generator.choice(self.slots, 2 * size + 1, replace=False)).tolist()

@@ -2,13 +2,15 @@
 programs.
 """
 
+import numpy as np
 import pytest
 import torch
 
 from entp_lib.validation import ConfigError
-from entp_papers.looped import algorithms
+from entp_papers.looped import algorithms, blocks
 from entp_papers.looped.block_studies import FILLING, MAKERS, BlockStack, violations
 from entp_papers.looped.fleq_programs import encode, fleq, interpret, random_fleq, run
+from entp_papers.looped.one_head_studies import sum_in_one_head
 
 LINEAR = algorithms.linear_functions()
 TOLERANCES = {
@@ -48,6 +50,36 @@ def test_layers_are_nine_and_those_of_the_deepest_block(functions, layers, heads
         machine.size()["layers"] == 9 + max(len(block.plans) for block in machine.blocks) == layers
     )
     assert machine.size()["heads"] == heads
+
+
+def test_one_head_runs_what_many_heads_run():
+    """The scores of all blocks are added, and those of blocks that were not chosen are 0."""
+    functions = algorithms.learning_functions(blocks.entrywise_sigmoid_block())
+    for seed in range(2):
+        program = random_fleq(3, 8, seed, functions)
+        machine = program.machine(one_head=True)
+        expected = interpret(program)
+        found = run(program, machine)
+        assert machine.size()["heads"] == 1 and machine.size()["layers"] == 13
+        assert found.lines == expected.lines
+        for name in program.items:
+            torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-3)
+
+
+def test_a_sigmoid_of_every_entry_keeps_the_contract():
+    found = violations(blocks.entrywise_sigmoid_block(), 3)
+    assert found.pop("padding") == pytest.approx(0.5)  # σ(0) fills the padding
+    assert max(found.values()) < 1e-9
+
+
+@pytest.mark.parametrize("m", [1, 5, 20])
+def test_one_head_sums_any_sigmoids(m):
+    draw = np.random.default_rng(m)
+    f = blocks.SigmoidSum(*draw.normal(size=(3, m)))
+    x = draw.normal(size=7)
+    found, stack = sum_in_one_head(f, x)
+    np.testing.assert_allclose(found, f(x), rtol=0, atol=1e-10)
+    assert stack.size()["heads"] == 1
 
 
 def test_weights_run_any_program_of_their_shape_and_smaller_ones():

@@ -68,7 +68,7 @@ def naive_does_no_harm(metrics, curves):
         (
             "writing",
             lambda m, c: c.update(differing_texts=[int(way == "doubled") for way in c["way"]]),
-            {"IS-caches"},
+            {"IS-caches", "IS-relative"},
         ),
     ],
 )
