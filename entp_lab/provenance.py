@@ -217,35 +217,26 @@ def line_of(path: str, beginning: str) -> str:
     return ""
 
 
-def keep_freed_memory() -> None:
-    """Have glibc serve buffers of up to a GiB from the heap, and leave as much free at its end.
+def prepare_memory(device: str) -> None:
+    """Start counting the peak of memory anew, where the system can, and have freed memory used again.
 
-    By default it returns large buffers to the system and asks for them anew, and the system hands out zeroed pages one
-    fault at a time (docs/journal/engine.md has what that costs a training step). Other C libraries are left alone.
+    By default glibc returns large buffers to the system and asks for them anew, and the system hands out zeroed pages
+    one fault at a time (docs/journal/engine.md has what that costs a training step). Here it serves buffers of up to a
+    GiB from the heap, which is trimmed once, so that what is resident is in use. Other C libraries are left alone.
     """
-    with contextlib.suppress(AttributeError):
-        for limit in (TRIM_THRESHOLD, MMAP_THRESHOLD):
-            ctypes.CDLL(None).mallopt(limit, KEPT_BYTES)
-
-
-def trim_memory() -> None:
-    """Return what is free to the system, so that what is resident is in use."""
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def reset_peak_memory(device: str) -> None:
-    """Start counting the peak anew, where the system can."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
-        return
-    trim_memory()
+    with contextlib.suppress(AttributeError):
+        libc = ctypes.CDLL(None)
+        for limit in (TRIM_THRESHOLD, MMAP_THRESHOLD):
+            libc.mallopt(limit, KEPT_BYTES)
+        libc.malloc_trim(0)
     with contextlib.suppress(OSError):  # else the peak is that of the whole process
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory(device: str) -> int:
-    """Return the peak bytes since ``reset_peak_memory``: allocated on the GPU, or resident in this process."""
+    """Return the peak bytes since ``prepare_memory``: allocated on the GPU, or resident in this process."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated()
     if resident := line_of("/proc/self/status", "VmHWM"):

@@ -87,11 +87,13 @@ STUDIES = Registry("study", "STUDIES")
 OTHER_TASKS = Registry("task", "TASKS", {"table": "entp_lab.table_file:TableFile"})
 
 
-def task_names() -> list[str]:
-    """Return the names of all tasks: those of the method, then those of the laboratory and of single papers."""
+def task_class(name: str) -> type["Task"]:
+    """Return the class of the task of this name, of whichever room; ConfigError for an unknown one."""
     from entp_lib.tasks import TASKS  # loads torch, which a command's help does without
 
-    return [*TASKS, *OTHER_TASKS]
+    if name not in TASKS:
+        one_of("task", name, [*TASKS, *OTHER_TASKS])
+    return TASKS.get(name) or OTHER_TASKS[name]
 
 
 def task_name(task: "Task") -> str | None:
@@ -106,18 +108,8 @@ def task_name(task: "Task") -> str | None:
 
 
 def build_task(name: str, params: dict[str, Any]) -> "Task":
-    """Return the task of this name, of whichever room; ConfigError names what does not fit."""
-    from entp_lib.tasks import TASKS
-
-    one_of("task", name, task_names())
-    return from_dict(TASKS[name] if name in TASKS else OTHER_TASKS[name], params, f"{name}.")
-
-
-def task_module(name: str) -> str:
-    """Return the module of the task of this name."""
-    from entp_lib.tasks import TASKS
-
-    return TASKS[name].__module__ if name in TASKS else OTHER_TASKS.places.get(name, "").partition(":")[0]
+    """Return the task of this name with its parameters; ConfigError names what does not fit."""
+    return from_dict(task_class(name), params, f"{name}.")
 
 
 def nightly_order() -> tuple[str, ...]:

@@ -6,6 +6,7 @@ no record is made, as in a notebook's cell, nothing is written.
 """
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -16,26 +17,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from entp_lab import stopping
-from entp_lab.configs import RunConfig
+from entp_lab.configs import RunConfig, canonical_json, to_dict
 from entp_lab.ranks import Ranks
 from entp_lab.registry import build_task
 from entp_lab.stopping import Cut
+from entp_lab.token_forwards import token_forwards
 from entp_lab.weights import start_from
 from entp_lib import checkpoint as files
 from entp_lib.checkpoint import MOMENTS, DamagedFileError
-from entp_lib.config import canonical_json, to_dict
-from entp_lib.entp import token_forwards
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
 from entp_lib.training import Hook, TrainingState, check_fit, learned, train
-from entp_lib.validation import require
+from entp_lib.validation import ConfigError
 
 CHECKPOINT_SECONDS = 60.0
-EXTRA = ("processes", "token_forwards", "wall_seconds", "cpu_seconds")  # of a training run, beside its state
+CLOCKS = {"wall_seconds": time.monotonic, "cpu_seconds": time.process_time}
+EXTRA = ("processes", "token_forwards", *CLOCKS)  # of a training run, beside its state
 
 
 @dataclass
@@ -45,11 +46,6 @@ class Progress:
     curves: dict[str, list] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     step: int = 0
-
-
-def no_seconds() -> dict[str, float]:
-    """Return the times of a run that has not begun."""
-    return {"wall_seconds": 0.0, "cpu_seconds": 0.0}
 
 
 @dataclass
@@ -72,19 +68,14 @@ class Checkpoint:
     state: Progress | TrainingState = field(default_factory=Progress)  # of the loop, once it has begun
     counts: dict[str, Any] = field(default_factory=dict)  # tokens and seconds of a training run
     processes: list[dict[str, Any]] = field(default_factory=list)  # that have worked on it; none before the loop begins
-    spent: dict[str, float] = field(default_factory=no_seconds)  # by earlier processes
+    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLOCKS, 0.0))  # by earlier processes
     deferred: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # requests to end, while the loop runs
-    clocks: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
+    begun: dict[str, float] = field(default_factory=lambda: {name: clock() for name, clock in CLOCKS.items()})
     saved_at: float = 0.0
 
     def times(self) -> dict[str, float]:
         """Return the wall and processor seconds that all processes have given the record until now."""
-        wall = time.monotonic() - self.clocks[0]
-        cpu = time.process_time() - self.clocks[1]
-        return {
-            "wall_seconds": self.spent["wall_seconds"] + wall,
-            "cpu_seconds": self.spent["cpu_seconds"] + cpu,
-        }
+        return {name: self.spent[name] + clock() - self.begun[name] for name, clock in CLOCKS.items()}
 
     def begin(self, state: Progress | TrainingState, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
         """Begin a loop, with ``state`` filled by ``read`` from the file; return what else is in it, None without one.
@@ -106,7 +97,7 @@ class Checkpoint:
                     self.set_aside(self.path, error.why)
         if found is not None:
             self.processes = found.get("processes", [])
-            self.spent = {name: found.get(name, 0.0) for name in self.spent}
+            self.spent = {name: found.get(name, 0.0) for name in CLOCKS}
         self.processes.append({**self.process, "from_step": state.step})
         self.saved_at = time.monotonic()
         return found
@@ -146,120 +137,103 @@ def steps(
     ``generator``; whatever else the loop depends on must follow from the step. Raises Cut where it is asked to end.
     """
     checkpoint = CURRENT.get() or Checkpoint()
-
-    def write(path: Path) -> None:
-        save_loop(path, checkpoint, model, optimizer, generator)
-
-    checkpoint.begin(progress, lambda path: restore_loop(path, checkpoint, last, model, optimizer, generator))
+    loop = Loop(checkpoint, progress, last, model, optimizer, generator)
+    checkpoint.begin(progress, loop.read)
     while progress.step < last:
         if checkpoint.asked_to_stop():
-            checkpoint.save(write)
+            checkpoint.save(loop.write)
             raise Cut
         yield progress.step + 1
         progress.step += 1
-        checkpoint.after_step(write)
-    checkpoint.save(write)
+        checkpoint.after_step(loop.write)
+    checkpoint.save(loop.write)
     checkpoint.deferred.close()
 
 
-def save_loop(
-    path: Path,
-    checkpoint: Checkpoint,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    generator: np.random.Generator | None,
-) -> None:
-    """Write the tensors of the model and of Adam, by name and number of the parameter, and the rest as JSON."""
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    for number, values in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{key}.{number}": values[key] for key in MOMENTS}
-    tensors["torch_generator"] = torch.get_rng_state()
-    state = {
-        **vars(checkpoint.state),
-        "processes": checkpoint.processes,
-        "spent": checkpoint.times(),
-        "generator": generator.bit_generator.state if generator is not None else None,
-    }
-    files.save_tensors(path, tensors, {"config": checkpoint.config, "state": json.dumps(state)})
+@dataclass
+class Loop:
+    """What the checkpoint of a study's loop holds, written and read."""
 
+    checkpoint: Checkpoint
+    progress: Progress
+    last: int
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    generator: np.random.Generator | None
 
-def restore_loop(
-    path: Path,
-    checkpoint: Checkpoint,
-    last: int,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    generator: np.random.Generator | None,
-) -> dict[str, Any]:
-    """Fill the loop from ``save_loop``'s file, and return its processes and times.
+    def write(self, path: Path) -> None:
+        """Write the tensors of the model and of Adam, by name and number of the parameter, and the rest as JSON."""
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for number, values in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{key}.{number}": values[key] for key in MOMENTS}
+        tensors["torch_generator"] = torch.get_rng_state()
+        state = {
+            **vars(self.progress),
+            "processes": self.checkpoint.processes,
+            "spent": self.checkpoint.times(),
+            "generator": self.generator.bit_generator.state if self.generator else None,
+        }
+        files.save_tensors(path, tensors, {"config": self.checkpoint.config, "state": json.dumps(state)})
 
-    DamagedFileError, and nothing is filled, where no such loop can have left it.
-    """
-    progress = checkpoint.state
-    tensors, state = files.read_checkpoint(path, checkpoint.config)
-    expected: dict[str, Tensor] = {f"model.{name}": p for name, p in model.state_dict().items()}
-    expected["torch_generator"] = torch.get_rng_state()
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for number, p in enumerate(parameters):
-        if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
-            expected[f"optimizer.step.{number}"] = torch.tensor(0.0)
-            expected |= {f"optimizer.{key}.{number}": p for key in MOMENTS if key != "step"}
-    files.check_tensors(path, tensors, expected)
-    try:
-        for name, mine in (("curves", progress.curves), ("sums", progress.sums)):
-            if set(state[name]) != set(mine):
-                raise ValueError(f"{name} of {sorted(state[name])}")
-        if type(state["step"]) is not int or not 0 <= state["step"] <= last:
-            raise ValueError(f"step {state['step']} of {last}")
-        costs = {"processes": [dict(process) for process in state["processes"]]}
-        costs |= {name: float(state["spent"][name]) for name in no_seconds()}
-        if generator is not None:
-            generator.bit_generator.state = state["generator"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise DamagedFileError(path, f"has a state that no run can be in ({error})") from error
-    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
-    held = optimizer.state_dict()
-    for name, value in tensors.items():
-        if name.startswith("optimizer."):
-            _, key, number = name.split(".")
-            held["state"].setdefault(int(number), {})[key] = value
-    optimizer.load_state_dict(held)
-    torch.set_rng_state(tensors["torch_generator"])
-    for name, curve in progress.curves.items():
-        curve[:] = state["curves"][name]
-    progress.sums.update(state["sums"])
-    progress.step = state["step"]
-    return costs
+    def read(self, path: Path) -> dict[str, Any]:
+        """Fill the loop from the file of ``write``, and return its processes and times.
+
+        DamagedFileError, and nothing is filled, where no such loop can have left it.
+        """
+        progress = self.progress
+        tensors, state = files.read_checkpoint(path, self.checkpoint.config)
+        expected = {f"model.{name}": p for name, p in self.model.state_dict().items()}
+        expected["torch_generator"] = torch.get_rng_state()
+        held = self.optimizer.state_dict()
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for number, p in enumerate(parameters):
+            if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
+                moments = {key: f"optimizer.{key}.{number}" for key in MOMENTS}
+                expected |= {name: torch.tensor(0.0) if key == "step" else p for key, name in moments.items()}
+                held["state"][number] = {key: tensors.get(name) for key, name in moments.items()}
+        files.check_tensors(path, tensors, expected)
+        try:
+            costs: dict[str, Any] = {name: float(state["spent"][name]) for name in CLOCKS}
+            costs["processes"] = [dict(process) for process in state["processes"]]
+            alike = all(state[name].keys() == getattr(progress, name).keys() for name in ("curves", "sums"))
+            if not (alike and type(state["step"]) is int and 0 <= state["step"] <= self.last):
+                raise ValueError(f"step {state['step']} of {self.last}, curves of {sorted(state['curves'])}")
+            if self.generator is not None:
+                self.generator.bit_generator.state = state["generator"]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DamagedFileError(path, f"has a state that no run can be in ({error})") from error
+        self.model.load_state_dict({name: tensors[f"model.{name}"] for name in self.model.state_dict()})
+        self.optimizer.load_state_dict(held)
+        torch.set_rng_state(tensors["torch_generator"])
+        for name, curve in progress.curves.items():
+            curve[:] = state["curves"][name]
+        progress.sums.update(state["sums"])
+        progress.step = state["step"]
+        return costs
 
 
 @dataclass
 class Bookkeeping(Hook):
     """The hook of ``train`` by which a training run keeps its checkpoint and counts the tokens that it computes.
 
-    ``start``: gives the file of the weights that a run begins with where there is no checkpoint.
+    ``text``: the configuration as the checkpoint names it. ``initialise``: called where there is no checkpoint.
     """
 
     config: RunConfig
-    task: Task
+    text: str
     checkpoint: Checkpoint
-    start: Callable[[], Path] | None
+    initialise: Callable[[nn.Module], None]
     ranks: Ranks | None
     token_forwards: int = 0
 
-    @property
-    def text(self) -> str:
-        """The configuration as the checkpoint names it."""
-        return canonical_json(to_dict(self.config))
-
     def begin(self, state: TrainingState) -> None:
         """Fill the state from the checkpoint where there is one, else from the weights that the run starts from."""
+        self.state = state
         found = self.checkpoint.begin(state, lambda path: files.load_checkpoint(path, state, self.text, EXTRA))
-        if found is not None:
+        if found is None:
+            self.initialise(state.model)
+        else:
             self.token_forwards = found.get("token_forwards", 0)
-        elif self.config.start_from:
-            message = f"start_from = {self.config.start_from!r}: its file of weights was not given"
-            require(self.start is not None, message)
-            start_from(self.start(), self.config, self.task, state.model)
 
     def should_stop(self, state: TrainingState) -> bool:
         """Say whether this process, or any rank, is asked to stop."""
@@ -281,12 +255,8 @@ class Bookkeeping(Hook):
 
     def write(self, path: Path) -> None:
         """Write the state with what the run has cost until now."""
-        extra = {
-            "token_forwards": self.token_forwards,
-            "processes": self.checkpoint.processes,
-            **self.checkpoint.times(),
-        }
-        files.save_checkpoint(path, self.checkpoint.state, self.text, extra)
+        costs = {**self.columns(), **self.checkpoint.times(), "processes": self.checkpoint.processes}
+        files.save_checkpoint(path, self.state, self.text, costs)
 
 
 @dataclass
@@ -325,59 +295,56 @@ def train_run(
     task.facts()  # which loads or makes the data, before the clock of the steps
     if model is None:
         model = build_model(config.model, seed_from("model", config.model_seed), device)
+
+    def initialise(model: nn.Module) -> None:
+        if config.start_from:
+            if start is None:
+                raise ConfigError(f"start_from = {config.start_from!r}: its file of weights was not given")
+            start_from(start(), config, task, model)
+
     checkpoint = checkpoint or CURRENT.get() or Checkpoint()
     before = checkpoint.times()
-    hook = Bookkeeping(config, task, checkpoint, start, ranks)
-    hooks: list[Hook] = [hook]
+    book = Bookkeeping(config, canonical_json(to_dict(config)), checkpoint, initialise, ranks)
+    hooks: list[Hook] = [book]
     if ranks is not None:
-        ranks.run = hook.text
+        ranks.run = book.text
         hooks.append(ranks)
     state = train(model, task, config.train, seed=config.data_seed, device=device, hooks=hooks)
-    checkpoint.save(hook.write)
-    checkpoint.counts = {"token_forwards": hook.token_forwards, "train_seconds": state.seconds}
+    checkpoint.save(book.write)
+    checkpoint.counts = {"token_forwards": book.token_forwards, "train_seconds": state.seconds}
     if not state.has_ended:
         raise Cut
     checkpoint.deferred.close()
     metrics = final_metrics(model, task, config, device)
-    if task.test() is not None:
-        metrics["test"] = test_metrics(state, task.test(), config, device)
+    if (test := task.test()) is not None:
+        metrics["test"] = test_metrics(state, test, config, device)
     times = {name: now - before[name] for name, now in checkpoint.times().items()}
-    return Outcome(state, metrics, {"token_forwards": hook.token_forwards, **times})
+    return Outcome(state, metrics, {"token_forwards": book.token_forwards, **times})
 
 
 def final_metrics(model: nn.Module, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
     """Return detailed scores of the last weights, those the task reports apart, the constant baseline, and samples."""
-    sequences = config.train.final_eval_sequences
+    count = config.train.final_eval_sequences
     seed = config.data_seed
-    options = {"device": device, "precision": config.train.precision}
-    metrics = evaluate(model, task, sequences, seed, "final", detailed=True, **options)
+    score = functools.partial(evaluate, model, device=device, precision=config.train.precision)
+    metrics = score(task, count, seed, "final", detailed=True)
     for name, other in task.reported_apart().items():
-        metrics[name] = evaluate(model, other, sequences, seed, "final", detailed=other.continuous, **options)
-    metrics["baseline"] = constant_baseline(task, sequences, seed, device=device)
+        metrics[name] = score(other, count, seed, "final", detailed=other.continuous)
+    metrics["baseline"] = constant_baseline(task, count, seed, device=device)
     return metrics | task.facts() | task.samples(model, generator_for(device, "samples", seed))
 
 
 def test_metrics(state: TrainingState, task: Task, config: RunConfig, device: str) -> dict[str, dict]:
     """Return scores on the test set of the last weights and of those that each rule kept, on the same test items."""
     model = state.model
+    score = functools.partial(evaluate, model, device=device, precision=config.train.precision, grouped=True)
     last = {name: p.detach().clone() for name, p in learned(model).items()}
-    by_step: dict[int, dict] = {}  # rules that chose the same step share its scores
-    found: dict[str, dict] = {}
+    steps = {"last": state.step} | {rule: int(kept["step"]) for rule, kept in state.kept.items()}
+    found: dict[int, dict] = {}  # rules that chose the same step share its scores
     for rule, weights in {"last": last, **state.kept_weights}.items():
-        step = state.kept[rule]["step"] if rule in state.kept_weights else state.step
-        if step not in by_step:
+        if steps[rule] not in found:
             model.load_state_dict(weights, strict=False)
-            scores = evaluate(
-                model,
-                task,
-                config.train.final_eval_sequences,
-                config.data_seed,
-                "test",
-                device=device,
-                precision=config.train.precision,
-                grouped=True,
-            )
-            by_step[step] = {"step": step, **scores}
-        found[rule] = by_step[step]
+            scores = score(task, config.train.final_eval_sequences, config.data_seed, "test")
+            found[steps[rule]] = {"step": steps[rule], **scores}
     model.load_state_dict(last, strict=False)
-    return found
+    return {rule: found[step] for rule, step in steps.items()}

@@ -16,35 +16,26 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from entp_lab import progress, ranks, stopping
-from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, config_id
-from entp_lab.provenance import (
-    available_cores,
-    keep_freed_memory,
-    peak_memory,
-    provenance,
-    reset_peak_memory,
-)
-from entp_lab.registry import STUDIES, task_module
+from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
+from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
+from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, train_run
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store, is_complete
 from entp_lab.weights import save_weights, weights_of
 from entp_lib import kernels
-from entp_lib.config import canonical_json, to_dict
 from entp_lib.files import remove_stale
 from entp_lib.model import check_device
 from entp_lib.validation import OneLine, require
 
 Config = RunConfig | StudyConfig
 POLL_SECONDS = 0.5
-PLACE = 3  # of a run in its sweep, among the arguments of ``execute``
+PLACE = 2  # of a run in its sweep, among the arguments of ``execute``
 KILLED = "a worker process was killed, perhaps for lack of memory"
 log = logging.getLogger(__name__)
 
@@ -91,8 +82,7 @@ def run(
             stop,
             on_step,
         )
-        keep_freed_memory()
-        reset_peak_memory(device)
+        prepare_memory(device)
         token = CURRENT.set(checkpoint)
         threads_before = torch.get_num_threads()
         torch.set_num_threads(threads)
@@ -109,7 +99,10 @@ def run(
 
 
 def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str) -> Record:
-    """Train or study what ``config`` says, up to the end or a cut, and return its record as it is stored."""
+    """Train or study what ``config`` says, up to the end or a cut, and return its record as it is stored.
+
+    A run is trained with the other ranks, if there are any.
+    """
     metrics: dict[str, Any] = {}
     status = "complete"
     model = None
@@ -119,16 +112,24 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
             metrics, curves = study(config, store, checkpoint)
         else:
             if config.train.precision == "bf16" and device == "cpu":
-                where["kernels"] = kernels.names()
-            metrics, curves, model = training(config, store, checkpoint, device)
+                where["kernels"] = kernels.kernel_names()
+            team = ranks.joined()
+            if team is not None:
+                where["ranks"] = team.size
+            start = functools.partial(weights_of, store, config.start_from, config.tier)
+            with team.together(device) if team else contextlib.nullcontext():
+                outcome = train_run(config, start=start, device=device, ranks=team)
+            metrics, curves, model = outcome.metrics, outcome.state.curves, outcome.state.model
     except Cut:
         curves = checkpoint.state.curves
         status = "partial"
-    where = where | checkpoint.times()
-    if isinstance(config, RunConfig):
-        where |= checkpoint.counts
-    where["peak_memory_bytes"] = peak_memory(device)
-    where["load_at_end"] = round(os.getloadavg()[0], 2)
+    where = {
+        **where,
+        **checkpoint.times(),
+        **(checkpoint.counts if isinstance(config, RunConfig) else {}),
+        "peak_memory_bytes": peak_memory(device),
+        "load_at_end": round(os.getloadavg()[0], 2),
+    }
     if checkpoint.processes:
         where["steps"] = checkpoint.state.step
     if len(checkpoint.processes) > 1:
@@ -137,22 +138,10 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
     if device.startswith("cuda"):
         del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
     record = Record(config.experiment, version, config, metrics, curves, where, status)
-    if model is not None:  # before the record, so that a complete one never lacks its weights
+    if isinstance(config, RunConfig) and model is not None:
+        # before the record, so that a complete one never lacks its weights
         save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
     return Record.from_json(record.to_json())  # as it is stored, so that new and reused ones are equal
-
-
-def training(
-    config: RunConfig, store: Store, checkpoint: Checkpoint, device: str
-) -> tuple[dict[str, Any], dict[str, list], nn.Module]:
-    """Train a run, with the other ranks if there are any: metrics, curves and the model."""
-    start = functools.partial(weights_of, store, config.start_from, config.tier)
-    team = ranks.joined()
-    if team is not None:
-        checkpoint.process["ranks"] = team.size
-    with team.together(device) if team else contextlib.nullcontext():
-        outcome = train_run(config, start=start, device=device, ranks=team)
-    return outcome.metrics, outcome.state.curves, outcome.model
 
 
 def study(config: StudyConfig, store: Store, checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, list]]:
@@ -160,20 +149,19 @@ def study(config: StudyConfig, store: Store, checkpoint: Checkpoint) -> tuple[di
 
     One that is about a trained model has its run as the parameter ``weights`` and is given their file.
     """
-    function = STUDIES.named(config.study)
-    params = dict(config.params)
     if checkpoint.deadline is not None and time.time() >= checkpoint.deadline:
         raise TimeoutError("the time limit passed before it started")
+    params = dict(config.params)
     if "weights" in params:
         params["weights"] = weights_of(store, params["weights"], config.tier)
-    return function(**params)
+    return STUDIES.named(config.study)(**params)
 
 
 def modules_of(config: Config) -> list[str]:
     """Return the modules that computing ``config`` begins with."""
     if isinstance(config, StudyConfig):
         return [STUDIES.places.get(config.study, "").partition(":")[0]]
-    return ["entp_lab.resume", task_module(config.task)]
+    return ["entp_lab.resume", task_class(config.task).__module__]
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
@@ -214,11 +202,8 @@ class Sweep:
     def add_failure(self, config: Config, error: BaseException) -> None:
         """Note why a run failed: in a line, and with the traceback of a mistake of code."""
         reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, cf.BrokenExecutor):
-            reason = f"{KILLED}; what was saved before is kept"
-        elif isinstance(error, OSError):
-            where = f" ({error.filename})" if error.filename else ""
-            reason = f"{error.strerror or error}{where}; what was saved before is kept"
+        if isinstance(error, OSError | cf.BrokenExecutor):
+            reason += "; what was saved before is kept"
         elif not isinstance(error, OneLine) and not type(error).__module__.startswith("distributed."):
             self.tracebacks[reason] = "".join(traceback.format_exception(error))
         self.failures.append((config, reason))
@@ -274,32 +259,35 @@ def sweep(
     require(jobs >= 0, f"jobs = {jobs}: must be at least 0")
     require(0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite")
     store = store or Store()
-    deadline = time.time() + time_limit if time_limit else None
     planned = {config_id(config, version): config for config in configs}
-    again = {i for i, config in planned.items() if fresh and config.experiment == configs[0].experiment}
     found: dict[str, Record] = {}
+    calls: dict[str, tuple] = {}
+    todo: list[Config] = []
+    options = {"store": store, "device": device, "deadline": time.time() + time_limit if time_limit else None}
     for i, config in planned.items():
-        record = None if i in again else store.find(config, version)
-        if record is not None and is_complete(record):
+        again = fresh and config.experiment == configs[0].experiment
+        record = None if again else store.find(config, version)
+        if is_complete(record):
             store.remove_checkpoint(config.experiment, i)  # which a crash right after it was saved has left
             found[i] = record
+        else:
+            calls[i] = (config, version, len(todo), options | {"fresh": again})
+            todo.append(config)
     result = Sweep(reused=len(found))
-    todo = {i: config for i, config in planned.items() if i not in found}
     if todo:
-        prepare(list(todo.values()), version, store)
-        calls = {}
-        for place, (i, config) in enumerate(todo.items()):
-            calls[i] = (config, version, str(store.root), place, deadline, i in again, device)
-        cluster = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
-        steps = [config.steps for config in todo.values()]
+        check_can_compute(todo, version, store)
+        for pattern in ("records/*/.*.json.*", "checkpoints/*/.*.safetensors.*", ".*.csv.*"):
+            remove_stale(store.root, pattern)  # what killed processes left half written
         try:
-            with contextlib.closing(progress.Meter(steps, label)) as meter:
-                with executors(list(todo.values()), jobs, device, cluster, executor, meter.steps_made) as (idle, start):
-                    for i, future in ended(calls, idle, start, meter):
-                        if error := future.exception():
-                            result.add_failure(todo[i], error)
-                        else:
-                            found[i] = future.result()
+            with (
+                contextlib.closing(progress.Meter([config.steps for config in todo], label)) as meter,
+                workers(todo, jobs, device, cluster, executor, meter.steps_made) as (at_a_time, start),
+            ):
+                for i, future in ended(calls, at_a_time, start, meter):
+                    if error := future.exception():
+                        result.add_failure(planned[i], error)
+                    else:
+                        found[i] = future.result()
         except stopping.Terminated:
             raise
         except KeyboardInterrupt:
@@ -315,69 +303,61 @@ def sweep(
     return result
 
 
-def prepare(todo: Sequence[Config], version: int, store: Store) -> None:
-    """Check that ``todo`` can be computed, and remove what killed processes left half written."""
-    check_can_compute(todo, version, store)
-    for experiment in {config.experiment for config in todo}:
-        remove_stale(store.root / "records" / experiment, ".*.json.*")
-        remove_stale(store.root / "checkpoints" / experiment, ".*.safetensors.*")
-    remove_stale(store.root, ".*.csv.*")
-
-
 @contextlib.contextmanager
-def executors(
+def workers(
     todo: Sequence[Config],
     jobs: int,
     device: str | None,
     cluster: str,
     executor: cf.Executor | None,
     steps_made: MutableSequence[float],
-) -> Iterator[tuple[list[cf.Executor], Callable[[], cf.Executor]]]:
-    """Give the executors of a sweep, each for one run at a time, and how another one is started.
+) -> Iterator[tuple[int, Callable[[], cf.Executor]]]:
+    """Say how many runs are computed at a time, and give a function that starts an executor for one at a time.
 
-    They are ``executor``, a cluster, this process, or worker processes of it.
+    It is ``executor`` itself, a cluster, this process, or a worker process of it.
     """
-    if executor is None and cluster:
+    cluster = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
+    if executor or cluster:
         from entp_lab.cluster import connected
 
-        with connected(cluster) as workers:
-            yield [workers] * len(todo), lambda: workers
-        return
-    if executor is not None:
-        yield [executor] * len(todo), lambda: executor
+        with contextlib.nullcontext(executor) if executor else connected(cluster) as shared:
+            yield len(todo), lambda: shared
         return
     devices = {device or device_for(config.tier) for config in todo}  # one error, not one a run
     for name in devices:
         check_device(name)
     jobs = min(jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
     if jobs == 1:
-        yield [Here()], Here
-        return
-    with worker_processes(steps_made) as start:
-        yield [start() for _ in range(jobs)], start
+        yield 1, Here
+    else:
+        with worker_processes(steps_made) as start:
+            yield jobs, start
 
 
 def ended(
-    calls: Mapping[str, tuple],
-    idle: list[cf.Executor],
-    start: Callable[[], cf.Executor],
-    meter: progress.Meter,
+    calls: Mapping[str, tuple], at_a_time: int, start: Callable[[], cf.Executor], meter: progress.Meter
 ) -> Iterator[tuple[str, cf.Future]]:
-    """Have the executors compute ``calls`` of ``execute``, and yield each with its future when it has ended.
+    """Have executors make the ``calls`` of ``execute``, and yield each with its future when it has ended.
 
     A run whose worker process was killed goes to another, and there are as many fewer, as memory may be short; if it
     was killed with no other at work it has failed.
     """
     waiting = list(calls)
+    idle = [start() for _ in range(at_a_time)]
     running: dict[cf.Future, tuple[str, cf.Executor]] = {}
     try:
         while waiting or running:
             while waiting and idle:
-                i = waiting.pop(0)
                 worker = idle.pop()
-                running[submitted(worker, calls[i])] = (i, worker)
+                i = waiting.pop(0)
+                try:
+                    running[worker.submit(execute, *calls[i])] = (i, worker)
+                except cf.BrokenExecutor:  # killed between two runs
+                    waiting.append(i)
+                    idle = idle or ([] if running else [start()])
             done, _ = cf.wait(running, POLL_SECONDS, cf.FIRST_COMPLETED)
-            for future in done:
+            while done:
+                future = done.pop()
                 i, worker = running.pop(future)
                 killed = isinstance(future.exception(), cf.BrokenExecutor)
                 if killed and (idle or running):
@@ -387,50 +367,33 @@ def ended(
                 idle.append(start() if killed else worker)
                 meter.update(ended=calls[i][PLACE])
                 yield i, future
-            done = future = None  # a future holds its result
+                del future  # which holds a result
             meter.update()
     finally:
         for future in running:
             future.cancel()
 
 
-def submitted(executor: cf.Executor, call: tuple) -> cf.Future:
-    """Submit a call of ``execute``; where the executor is broken the future says so."""
-    try:
-        return executor.submit(execute, *call)
-    except cf.BrokenExecutor as error:
-        failed: cf.Future = cf.Future()
-        failed.set_exception(error)
-        return failed
-
-
 def execute(
-    config: Config,
-    version: int,
-    root: str,
-    place: int,
-    deadline: float | None,
-    fresh: bool,
-    device: str | None,
-    stop: Callable[[], bool] | None = None,
+    config: Config, version: int, place: int, options: dict[str, Any], stop: Callable[[], bool] | None = None
 ) -> Record:
     """Compute one run of a sweep, the one at ``place``, in whatever process or thread an executor chose.
 
-    Without ``device`` the worker's own machine decides. SIGTERM ends a worker process behind the step it is at, with a
-    checkpoint.
+    ``options``: of ``run``; without a device in them the worker's own machine decides. SIGTERM ends a worker process
+    behind the step it is at, with a checkpoint.
     """
-    require(Path(root).is_dir(), f"this worker does not see {root}: all need the results on one disk")
-    store = Store(root, read_only=False)  # the caller has checked, and may be another process
+    root = options["store"].root
+    require(root.is_dir(), f"this worker does not see {root}: all need the results on one disk")
     on_step = functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else None
-    options = {"store": store, "fresh": fresh, "device": device, "deadline": deadline, "on_step": on_step, "stop": stop}
     in_main = threading.current_thread() is threading.main_thread()
-    if multiprocessing.parent_process() is None or not in_main:
-        return run(config, version, **options)
+    in_worker = multiprocessing.parent_process() is not None and in_main
     try:
-        with stopping.handled():
-            return run(config, version, **options)
+        with stopping.handled() if in_worker else contextlib.nullcontext():
+            return run(config, version, on_step=on_step, stop=stop, **options)
     except stopping.Terminated:
-        os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
+        if in_worker:
+            os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
+        raise
 
 
 class Here(cf.Executor):
@@ -453,7 +416,7 @@ class WorkerProcess(cf.ProcessPoolExecutor):
     of a terminal, but not this one, which inherits what is blocked: the SIGTERM that follows ends it with a checkpoint.
     """
 
-    def __init__(self, steps_made: MutableSequence[float] = ()):
+    def __init__(self, steps_made: MutableSequence[float]):
         context = multiprocessing.get_context("spawn")
         super().__init__(1, context, initializer=begin_worker, initargs=(steps_made,))
 
@@ -467,7 +430,7 @@ class WorkerProcess(cf.ProcessPoolExecutor):
 
 
 @contextlib.contextmanager
-def worker_processes(steps_made: MutableSequence[float] = ()) -> Iterator[Callable[[], WorkerProcess]]:
+def worker_processes(steps_made: MutableSequence[float]) -> Iterator[Callable[[], WorkerProcess]]:
     """Give a function that starts a worker; an error or interrupt within ends all of them.
 
     Workers write the steps of their runs to ``steps_made``.
@@ -486,9 +449,12 @@ def worker_processes(steps_made: MutableSequence[float] = ()) -> Iterator[Callab
 def begin_worker(steps_made: MutableSequence[float]) -> None:
     """Have this process write its runs' steps to ``steps_made``, and end with the one that started it."""
 
+    parent = multiprocessing.parent_process()
+
     def leave() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
+        if parent is not None:
+            parent.join()
+            os._exit(1)
 
     progress.ON_STEP[:] = [steps_made.__setitem__] if steps_made else []
     threading.Thread(target=leave, daemon=True).start()

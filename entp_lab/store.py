@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeGuard
 
 from entp_lab import paths
-from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id
-from entp_lib.config import canonical_json, to_dict
-from entp_lib.files import locked, write_atomically
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
+from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
+STATUS_BYTES = 160  # at the end of a record, which hold its status
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ PROVENANCE = {
     **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
     **{"versions": dict[str, Any], "dirty": bool | None, "multiplies_bf16": bool},
 }
-TRAINED = {"loss": float | None, "sequences": int, "baseline": dict[str, Any]}
+TRAINED: dict[str, Any] = {"loss": float | None, "sequences": int, "baseline": dict[str, Any]}
 TRAINED |= {"position": list, "loss_by_position": list}
 ALWAYS = ("commit", "started", "device", "threads", "versions", "wall_seconds")
 CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
@@ -261,11 +261,12 @@ class Store:
         if self.committed and self.committed.has(config, version):
             return True
         path = self.path(config.experiment, config_id(config, version))
-        try:
-            is_regular = stat.S_ISREG(path.stat().st_mode)  # what is not is damaged, and would block a reader
-            return not is_regular or b'"status": "partial"' not in path.read_bytes()[-160:]
-        except FileNotFoundError:
+        if not path.is_file():
             return False
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - STATUS_BYTES))
+                return b'"status": "partial"' not in file.read(STATUS_BYTES)
         except OSError:
             return True
 
@@ -310,7 +311,7 @@ class Store:
         if self.read_only:
             return contextlib.nullcontext()
         path = self.root / "locks" / f"{experiment}-{record_id}.lock"
-        return locked(path, f"it computes {experiment}/{record_id}")
+        return file_lock(path, f"it computes {experiment}/{record_id}")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""

@@ -65,7 +65,7 @@ def verify(record: Record, store: Store, on_step: Callable[[int], None] | None =
         if here:
             computed = compute_again(record, store, on_step)
         else:
-            with arithmetic.for_new_processes(asked), worker_processes() as start:
+            with arithmetic.for_new_processes(asked), worker_processes([]) as start:
                 computed = start().submit(compute_again, record, store).result()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -130,7 +130,7 @@ def is_close(stored: Record, differences: Mapping[str, float], siblings: Sequenc
         return all(difference <= BOUND for difference in differences.values())
     found = [dict(leaves(record.metrics, "metrics")) for record in siblings]
     for name, difference in differences.items():
-        values = [metrics[name] for metrics in found if isinstance(metrics.get(name), int | float)]
+        values = [value for metrics in found if isinstance(value := metrics.get(name), int | float)]
         spread = distance(min(values), max(values)) if len(values) > 1 else ALONE
         if name.startswith("metrics.") and difference > max(BOUND, spread):
             return False
@@ -179,7 +179,7 @@ def machine(record: Record) -> tuple[str, ...]:
 
 def report(found: Sequence[Comparison]) -> str:
     """Return a table of comparisons, and how many there are of each outcome."""
-    rows = [("record", "stored on", "computed on", "largest difference", "outcome")]
+    rows: list[tuple[str, ...]] = [("record", "stored on", "computed on", "largest difference", "outcome")]
     for one in found:
         places = [", ".join(filter(None, machine(record))) for record in (one.stored, one.computed)]
         largest = f"{one.largest:.2g} in {one.where}" if one.where else "none"

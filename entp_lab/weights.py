@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from entp_lab import paths
-from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lab.store import OWN, Store
 from entp_lib.checkpoint import SUFFIX, DamagedFileError, check_tensors, read_tensors, save_tensors
-from entp_lib.config import canonical_json, to_dict
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, require
@@ -102,15 +101,7 @@ def load_model(name: str | Path, store: Store | None = None) -> Transformer:
 
 def load_run(name: str | Path, store: Store | None = None) -> tuple[RunConfig, Transformer]:
     """Return what ``load_model`` does, with the configuration that the weights were trained by."""
-    path = find_weights(name, store)
-    try:
-        return trained_model(path)
-    except DamagedFileError as error:
-        if path.name.endswith(SUFFIX):
-            raise
-        raise ConfigError(
-            f"{path} holds no weights of a finished run: perhaps the checkpoint of one in progress, or damaged ones"
-        ) from error
+    return trained_model(find_weights(name, store))
 
 
 def find_weights(name: str | Path, store: Store | None = None) -> Path:
@@ -121,28 +112,17 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
         return Path(name)
     experiment, _, beginning = name.partition("/")
     require(bool(experiment and beginning), f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1")
-    stores = [store] if store else all_stores()
-    files = [path for s in stores for path in sorted((s.root / "checkpoints").glob(f"*/*{SUFFIX}"))]
-    records = [path for s in stores for path in (s.root / "records" / experiment).glob("*.json")]
-    ids = {path.name.partition(".")[0] for path in (*files, *records) if path.parent.name == experiment}
-    found = sorted(record_id for record_id in ids if record_id.startswith(beginning))
-    if not found:
-        here = [f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in files]
-        here.sort(key=lambda other: not other.startswith(f"{experiment}/"))
-        known = f"weights here: {', '.join(here[:4])}{' …' * (len(here) > 4)}" if here else "no weights are here"
-        raise ConfigError(f"no run {name}; {known}")
-    require(len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it")
-    name = f"{experiment}/{found[0]}"
-    for place in stores:
-        if place.weights_path(experiment, found[0]).exists():
-            return weights_of(place, name)
-    raise missing_weights(next((s for s in stores if s.path(experiment, found[0]).exists()), stores[0]), name)
-
-
-def all_stores() -> list[Store]:
-    """Return the store of the tiers, that of one's own runs, and the few weights that git keeps."""
     kept = paths.of_repository("results") if paths.has_repository() else paths.results()
-    return [Store(), Store().own(), Store(kept / "weights")]
+    stores = [store] if store else [Store(), Store().own(), Store(kept / "weights")]
+    ids: dict[str, Store] = {}  # with the first store that has weights, or else a record
+    for pattern in (f"checkpoints/{experiment}/*{SUFFIX}", f"records/{experiment}/*.json"):
+        for place in stores:
+            for path in sorted(place.root.glob(pattern)):
+                ids.setdefault(path.name.partition(".")[0], place)
+    found = [record_id for record_id in ids if record_id.startswith(beginning)]
+    require(bool(found), f"no run {name}; runs of {experiment} here: {', '.join([*ids][:5]) or 'none'}")
+    require(len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it")
+    return weights_of(ids[found[0]], f"{experiment}/{found[0]}")
 
 
 def weights_of(store: Store, name: str, tier: str = "") -> Path:

@@ -88,31 +88,15 @@ def test_no_paths_of_this_machine(path):
 NOT_YET = {
     "figures": {
         "04_rasp",
-        "07_addition",
-        "08_in_context_learning",
-        "09_openwebtext",
     },
     "tables": {
         "04_rasp",
-        "05_pretrained",
-        "07_addition",
-        "08_in_context_learning",
-        "09_openwebtext",
-        "10_downstream",
     },
     "numbers": {
         "04_rasp",
-        "05_pretrained",
-        "09_openwebtext",
-        "10_downstream",
     },
     "words": {
         "04_rasp",
-        "05_pretrained",
-        "07_addition",
-        "08_in_context_learning",
-        "09_openwebtext",
-        "10_downstream",
     },
 }
 
@@ -258,16 +242,6 @@ def test_every_figure_belongs_to_a_notebook_and_names_its_records():
         assert re.search(
             r"\[tier (quick|overnight|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/", about
         ), path.name
-
-
-def test_the_python_of_the_page_on_the_library_runs(capsys):
-    page = paths.root() / "docs" / "library.md"
-    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    scope = {}
-    exec(compile(block, page.name, "exec"), scope)
-    scored = scope["scored"]
-    assert scope["logits"].shape == (int(scored.sum()), 64) and scope["text"].shape == (2, 24)
-    assert "Refutation" in capsys.readouterr().out
 
 
 @pytest.mark.live

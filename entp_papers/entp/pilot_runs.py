@@ -17,11 +17,9 @@ import pandas as pd
 from entp_lab.budgets import MORE_STEPS, SAME_PREFIXES, training_operations
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model, with_train
-from entp_lab.statistics import exceeds, reaches
+from entp_lab.statistics import reaches
 from entp_lab.store import Record
-from entp_papers.entp.addition.experiment import BEST_ANSWERS
 from entp_papers.entp.addition.lengths import TIERS as LENGTHS
-from entp_papers.entp.addition.lengths import by_digits
 from entp_papers.entp.count3 import TIERS as COUNT3
 from entp_papers.entp.count3 import lead_claims
 
@@ -29,7 +27,6 @@ SEED = 100  # pilots and gates have seeds from here on, comparisons those from 0
 ABOVE_MODE = 0.05  # of token accuracy, mean of the last ``LAST`` evaluations: either arm must have it
 LAST = 5
 DECODERS = ("decoder", SAME_PREFIXES)  # with which ENTP is compared at length 24
-BELOW_ONE = 0.95  # test error one digit beyond the trained lengths: ENTP must be below it
 CLAIMS = {"F2-long-all": "decoder", "F2-long-all-more": MORE_STEPS}
 
 LONG = replace(COUNT3["overnight"].train, steps=40_000, warmup_steps=200, eval_every=400)
@@ -97,16 +94,6 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
             "multiply-adds": f"{training_operations(r.config):.3g}",
         }
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per checkpoint rule and tested length: ENTP's test error, and whether it opens the gate."""
-    found, beyond = [], records[0].config.task_params["trained_digits"] + 1
-    for rule in ("last", BEST_ANSWERS):
-        for row in by_digits(records, rule).itertuples():
-            opens = row.digits == beyond and exceeds(BELOW_ONE, row.error)
-            found.append({"weights": rule, "digits": row.digits, "test error": row.error, "comparison follows": opens})
-    return pd.DataFrame(found)
 
 
 TITLE, DETAILS = "Count3 at length 24, few prefixes of many sequences", "03b_count3_details"

@@ -9,7 +9,7 @@ import pytest
 
 MEASURE = """
 import resource, torch
-from entp_lab.provenance import keep_freed_memory, trim_memory
+from entp_lab.provenance import prepare_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -21,10 +21,10 @@ def resident():
 
 faults()
 by_default = faults()
-keep_freed_memory()
+prepare_memory("cpu")
 [faults() for _ in range(9)]  # until its places are found
 kept, held = faults(), resident()
-trim_memory()
+prepare_memory("cpu")
 print(by_default, kept, held - resident())
 """
 

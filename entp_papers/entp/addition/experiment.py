@@ -6,25 +6,24 @@ with every character right; each checkpoint rule gives one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS
-from entp_lab.configs import ON_CPU
+from entp_lab.configs import ON_CPU, lengthened
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired_within, published, select
 from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
-from entp_lib.validation import one_of, require
+from entp_lib.validation import one_of
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, longer"}
 LONGER = (EQUAL_FORWARDS,)
@@ -32,7 +31,6 @@ LONGER = (EQUAL_FORWARDS,)
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
 NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
 ALL_WRONG, ALL_RIGHT = 0.90, 0.01  # mean errors beyond which a size says nothing, if both arms have them (overnight)
-RULES = ("last", "lowest_loss", "lowest_text_loss", "highest_accuracy")
 BEST_ANSWERS = "highest_accuracy"
 
 SMOKE = TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=32, final_eval_sequences=100)
@@ -114,7 +112,7 @@ def runs_of(
                 for arm in setting.arms:
                     config = with_model(base, architecture="decoder" if arm == EQUAL_FORWARDS else arm)
                     if arm == EQUAL_FORWARDS:
-                        config = replace(config, train=setting.train.lengthened(ratio_of(task), every))
+                        config = replace(config, train=lengthened(setting.train, ratio_of(task), every))
                     runs.append(planned(config, arm=arm, **labels))
     return runs
 
@@ -153,26 +151,6 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
     for name, value in {"rule": rule, **where}.items():
         table = table[table[name] == value]
     return table
-
-
-@dataclass(frozen=True)
-class Parameters(NotebookParameters):
-    """Parameters of notebook 07; ``rule``: which checkpoint is tested.
-
-    ConfigError, before anything is trained, for a rule that the runs asked for will not have.
-    """
-
-    rule: str = "lowest_loss"
-
-    def __post_init__(self):
-        super().__post_init__()
-        one_of("checkpoint rule", self.rule, RULES)
-        stored = self.tier == "best" and not self.fresh
-        if self.rule == "lowest_text_loss" and not stored:
-            runs = ADDITION.runs_for(self)[1]
-            watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
-            said = f"the runs of tier {self.tier} train on answers alone and watch no loss of whole texts"
-            require(watched, f"checkpoint rule {self.rule!r}: {said}")
 
 
 def gaps(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:

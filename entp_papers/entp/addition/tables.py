@@ -1,40 +1,16 @@
 """Frames of the addition experiments: means, paired tests, cells, curves, costs, and the authors' logs."""
 
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lab.frames import curves, gap_table, published, select, summary
-from entp_lab.plans import TWINS, PlannedRun
+from entp_lab.frames import curves, published, select
+from entp_lab.plans import TWINS
 from entp_lab.statistics import mean_interval, to_figures, welch_interval
 from entp_lab.store import Record
-from entp_lib.tasks import build_task
-from entp_lib.tasks.addition import carries, digits
-from entp_papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores, to_999
+from entp_papers.entp.addition.experiment import ARMS, chosen, gaps, scores, to_999
 
 ENDS = ("", ", low", ", high")
-
-
-def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
-    """Change of the error from fewest to most examples, paired by seed, by arm; and the mean error on those seen."""
-    rows = {}
-    for arm, part in table.groupby("arm", sort=False):
-        wide = part.pivot(index="seed", columns="n_train", values="error").dropna()
-        mean, low, high = mean_interval(wide.iloc[:, -1] - wide.iloc[:, 0])
-        seen = part.groupby("n_train")["seen_error"].mean()
-        rows[ARMS[arm]] = {"change of the error": mean, "low": low, "high": high, "seeds": len(wide)}
-        rows[ARMS[arm]] |= {f"error on the {n:,} seen": seen[n] for n in seen.index}
-    return pd.DataFrame.from_dict(rows, orient="index").round(3)
-
-
-def paired_tests(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
-    """``gap_table`` of ``gaps`` by size and pooled: above zero is where ENTP is ahead."""
-    found, left = gaps(table, first), gaps(comparable(table, first), first)
-    columns = {f"{n:,}": values.dropna() for n, values in found.items()}
-    name = "all sizes" if len(left.columns) in (0, len(columns)) else "sizes that compare"
-    columns[name] = pooled(left if len(left.columns) else found)
-    return gap_table(columns).rename_axis("n_train").round(4)
 
 
 def authors_seen_runs(model: str = "small") -> pd.DataFrame:
@@ -62,12 +38,6 @@ def authors_seen(model: str = "small") -> pd.DataFrame:
         row |= dict(zip(("left", "low", "high"), mean_interval(left), strict=True))
         rows[key] = row | {"above zero": f"{int((left > 0).sum())} of {len(left)}"}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["format", "n_train"]).round(3)
-
-
-def authors_checkpoints() -> pd.DataFrame:
-    """Validation accuracy in the authors' logs at the lowest validation loss and at its best, by format and model."""
-    found = published("entp", "addition_checkpoints").set_index(["format", "model", "architecture"])
-    return found[["at_lowest_loss", "best"]].unstack("architecture")
 
 
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
@@ -122,51 +92,7 @@ def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def cells_by_part(run: PlannedRun) -> pd.DataFrame:
-    """Share of each cell (digits and carries of sums of two digits or more) in a run's training, validation, test."""
-    shares = {}
-    for name, pairs in build_task(run.config.task, run.config.task_params).split().items():
-        a, b = pairs[digits(*pairs.T) > 1].T
-        cells = [f"{d} digits, {c} carries" for d, c in zip(digits(a, b), carries(a, b), strict=True)]
-        shares[f"{name}, {len(pairs):,} pairs"] = pd.Series(cells).value_counts(normalize=True).sort_index()
-    return pd.DataFrame(shares)
-
-
-def known_lengths(records: Sequence[Record]) -> pd.DataFrame:
-    """By rule and arm of ``addition_lengths``, means over seeds: test errors; errors at trained lengths, losses."""
-    known = pd.DataFrame({"arm": [r.labels["arm"] for r in records]})
-    known["error at trained lengths, last weights"] = [1 - r.metrics["sequence_accuracy"] for r in records]
-    known["training loss"] = [r.curves["train_loss"][-1] for r in records]
-    known["loss of new text"] = [r.curves.get("text_loss", [float("nan")])[-1] for r in records]
-    found = scores(records).groupby(["rule", "arm"], sort=False)[["error", "token_error"]].mean()
-    found.columns = ["test error", "test error of single characters"]
-    return found.join(known.groupby("arm").mean(), on="arm").round(3)
-
-
-def rankings(table: pd.DataFrame, compared: Iterable[tuple[str, str]]) -> pd.DataFrame:
-    """``paired_tests`` by format for each (rule, arm) of ``compared`` against ENTP, where the format has the arm."""
-    tests = {}
-    for form, (rule, first) in product(table["format"].unique(), compared):
-        rows = chosen(table, rule, format=form)
-        if first in set(rows["arm"]):
-            tests[form, rule, ARMS[first]] = paired_tests(rows, first)
-    return pd.concat(tests, names=["format", "checkpoint rule", "against ENTP"])
-
-
 def curves_of(records: Sequence[Record]) -> pd.DataFrame:
     """``curves`` with the validation error of whole answers."""
     course = curves(records)
     return course.assign(error=1 - course["sequence_accuracy"])
-
-
-def costs(records: Sequence[Record]) -> pd.DataFrame:
-    """Mean multiply-adds and training seconds of a run by model and arm, and both as multiples of the decoder's.
-
-    The multiples are of the decoder on the same format and size, averaged over those that an arm has.
-    """
-    costs, by = ["multiply_adds", "train_seconds"], ["model", "format", "n_train"]
-    alike = summary(records).groupby([*by, "arm"], sort=False)[costs].mean()
-    times = alike / alike.xs("decoder", level="arm").reindex(alike.index.droplevel("arm")).to_numpy()
-    means, times = (found.groupby(["model", "arm"], sort=False).mean() for found in (alike, times))
-    found = means.map(to_figures, decimals=1).join(times.round(2).add_suffix(", times the decoder's"))
-    return found.rename(columns=lambda name: name.replace("multiply_adds", "multiply-adds").replace("_", " "))

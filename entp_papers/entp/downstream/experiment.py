@@ -6,7 +6,6 @@ each record has the numbers of both: the best evaluation on the validation set, 
 set at a checkpoint that the validation set chose.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,15 +14,14 @@ import pandas as pd
 
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import Experiment
-from entp_lab.frames import curves, gap_table, paired, published, select
+from entp_lab.frames import paired, published, select
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
-from entp_lab.statistics import mcnemar, mean_interval, proportion_interval
+from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store
 from entp_lib.config import TrainConfig
 from entp_papers.entp.downstream.clutrr import Clutrr
-from entp_papers.entp.downstream.pronouns import PUBLISHED_ITEMS, PUBLISHED_WRONG, compatible_tests
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
 
@@ -136,38 +134,9 @@ def chain_of(group: str) -> int:
     return int(group.removeprefix("chain of "))
 
 
-def by_chain(records: Sequence[Record]) -> pd.DataFrame:
-    """Test accuracy by length of chain at the checkpoint that ``FAIR_RULE`` chose: a row for each run and length."""
-    rows = []
-    for r in records:
-        for name, group in r.metrics["test"][FAIR_RULE]["groups"].items():
-            accuracy = group["right"] / group["sequences"]
-            rows.append({**r.labels, "chain": chain_of(name), "accuracy": accuracy, **group})
-    return pd.DataFrame(rows).sort_values(["protocol", "architecture", "seed", "chain"], ignore_index=True)
-
-
 def gaps(table: pd.DataFrame, protocol: str, column: str) -> pd.Series:
     """Decoder − ENTP in a column of ``errors``, paired by seed."""
     return paired(table[table["protocol"] == protocol], column, *TWINS)
-
-
-def paired_tests(table: pd.DataFrame) -> pd.DataFrame:
-    """``gap_table`` of decoder − ENTP by protocol and kind of error, from a table of ``errors``."""
-    columns = (PUBLISHED, "last evaluation", FAIR, f"{FAIR}, trained lengths")
-    return gap_table({(p, c): gaps(table, p, c) for p in table["protocol"].unique() for c in columns})
-
-
-def published_items() -> list[str]:
-    """Published CLUTRR errors, 0.9 and 0.5 %, over the items of the filtered validation set, a line each: the wrong
-    answers with their Wilson intervals, and between which p-values McNemar's test lies.
-    """
-    items, wrong, lines = 2817, (25, 15), []
-    for name, count in zip(("decoder", "ENTP"), wrong, strict=True):
-        low, high = proportion_interval(count, items)
-        share = f"{count / items:.2%} ({low:.2%} to {high:.2%} over items)"
-        lines.append(f"{name}: {count} of {items:,} wrong, {share}")
-    p = compatible_tests(*wrong, items)["p_value"]
-    return [*lines, f"McNemar: p = {p.min():.3f} to {p.max():.3f}, by how many of these items both have wrong"]
 
 
 def authors_tests() -> pd.DataFrame:
@@ -189,19 +158,6 @@ def pronoun_errors(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame([{name: r.metrics[name] for name in columns} for r in records])
 
 
-def pronoun_tests(records: Sequence[Record]) -> pd.DataFrame:
-    """McNemar's exact test of decoder against ENTP for each seed: on the same items, from those that one has wrong."""
-    rows = []
-    right = {(r.metrics["seed"], r.metrics["architecture"]): r.curves["right"] for r in records}
-    for seed in sorted({seed for seed, _ in right}):
-        pair = [right.get((seed, name)) for name in TWINS]
-        if None not in pair:
-            alone = [sum(a < b for a, b in zip(*sides, strict=True)) for sides in (pair, pair[::-1])]
-            counts = {f"{name} wrong alone": count for name, count in zip(TWINS, alone, strict=True)}
-            rows.append({"seed": seed, **counts, "p_value": mcnemar(*alone)})
-    return pd.DataFrame(rows)
-
-
 # Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set.
 CLUTRR = dict(ceiling=0.0, floor="most frequent answer", near=NEAR, frame=errors)
 FAIR_CLAIMS = [Paired("T4-clutrr-fair", FAIR, *TWINS, dict(protocol="fair"))]
@@ -217,50 +173,3 @@ TITLE = "CLUTRR after language modelling"
 DOWNSTREAM = Experiment("downstream", 1, TITLE, "10_downstream", plan_clutrr, MEASURE_CLUTRR, tiers=TIERS)
 TITLE = "Pronouns after language modelling"
 PRONOUNS = Experiment("pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEASURE_PRONOUNS, tiers=TIERS)
-
-# --- Pictures of notebook 10, on axes that are given -----------------------------------------------------------------
-
-
-def draw_chains(axes, records: Sequence[Record]) -> None:
-    """Validation accuracy by step of the authors' protocol (left), and test accuracy by length of chain of both."""
-    from entp_lab import figures
-
-    course, chains = curves(select(records, protocol="authors")), by_chain(records)
-    figures.lines(axes[0], course, "step", "sequence_accuracy", ylabel="accuracy")
-    axes[0].set_title("validation, authors' protocol")
-    for ax, protocol in zip(axes[1:], PROTOCOLS, strict=True):
-        part = chains[chains["protocol"] == protocol]
-        figures.lines(ax, part, "chain", "accuracy", xlabel="relations in the chain")
-        longest = records[0].config.task_params["longest_train"]
-        ax.axvline(longest, color="grey", ls=":", lw=0.8, label="longest chain trained on")
-        ax.set(title=f"test, {PROTOCOLS[protocol]}", xticks=sorted(part["chain"].unique()))
-    guess = 1 - errors(records)["most frequent answer"].mean()
-    for ax in axes:
-        ax.axhline(guess, color=figures.PALETTE["baseline"], ls="--", lw=1, label="most frequent answer")
-    axes[0].set_ylim(bottom=0)
-
-
-def draw_pronouns(axes, records: Sequence[Record]) -> None:
-    """Errors on our items and in Table 4 with their Wilson intervals, and McNemar's p of Table 4 by the overlap."""
-    from entp_lab import figures
-
-    wrong = [(name, n, PUBLISHED_ITEMS) for name, ns in PUBLISHED_WRONG.items() for n in ns]
-    theirs = pd.DataFrame(wrong, columns=["architecture", "wrong", "items"]).assign(seed=[0, 1, 0, 1])
-    theirs["error"] = theirs["wrong"] / theirs["items"]
-    theirs[["low", "high"]] = [proportion_interval(n, items) for _, n, items in wrong]
-    for ax, source in zip(axes, (pronoun_errors(records), theirs), strict=False):
-        for shift, (name, part) in zip((-0.1, 0.1), source.groupby("architecture", sort=False), strict=True):
-            style = dict(fmt="o", color=figures.PALETTE[name], label=figures.NAMES[name])
-            figures.bars(ax, part["seed"] + shift, part["error"], part["low"], part["high"], **style)
-        ax.axhline(0.5, color=figures.PALETTE["baseline"], ls="--", lw=1, label="guessing")
-        ax.set(xlabel="random seed", ylabel="error", ylim=(0.2, 0.8), xticks=sorted(source["seed"].unique()))
-    axes[0].set_title(f"our items,\n{figures.tier_note(records)}")
-    axes[1].set(title="Table 4, TinyWinoGrande", xlabel="two models of each", xticks=[])
-    pairs = itertools.product(PUBLISHED_WRONG["decoder"], PUBLISHED_WRONG["entp"])
-    for (decoder, entp), style in zip(pairs, ("-", "--", ":", "-."), strict=True):
-        tests = compatible_tests(decoder, entp, PUBLISHED_ITEMS)
-        label = f"decoder {decoder}, ENTP {entp} wrong"
-        axes[2].plot(decoder - tests["first_only"], tests["p_value"], style, color="black", lw=1, label=label)
-    axes[2].axhline(0.05, color="grey", lw=0.8)
-    axes[2].set(title="Table 4, McNemar's test", xlabel="items that both have wrong", ylabel="p", yscale="log")
-    figures.plain_ticks(axes[2].yaxis, (0.02, 0.05, 0.1, 0.2, 0.5))

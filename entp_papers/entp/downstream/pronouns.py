@@ -171,17 +171,3 @@ def compatible_tests(wrong_first: int, wrong_second: int, total: int) -> pd.Data
     both = range(max(0, wrong_first + wrong_second - total), min(wrong_first, wrong_second) + 1)
     rows = [(wrong_first - shared, wrong_second - shared) for shared in reversed(both)]
     return pd.DataFrame([(*row, mcnemar(*row)) for row in rows], columns=["first_only", "second_only", "p_value"])
-
-
-def published_tests() -> pd.DataFrame:
-    """Table 4's errors, for each pairing of the seeds: their Wilson intervals, and between which p-values McNemar's
-    test lies, which the unpublished answers decide.
-    """
-    rows = []
-    for decoder, entp in itertools.product(PUBLISHED_WRONG["decoder"], PUBLISHED_WRONG["entp"]):
-        row = {"decoder wrong": decoder, "ENTP wrong": entp}
-        for name, wrong in (("decoder", decoder), ("ENTP", entp)):
-            row[f"{name} low"], row[f"{name} high"] = proportion_interval(wrong, PUBLISHED_ITEMS)
-        p_values = compatible_tests(decoder, entp, PUBLISHED_ITEMS)["p_value"]
-        rows.append(row | {"p lowest": p_values.min(), "p highest": p_values.max()})
-    return pd.DataFrame(rows)

@@ -8,23 +8,20 @@ characters of Shakespeare, against the authors' logged runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, on_budget
 from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
-from entp_lab.frames import by_position, paired, published, select
+from entp_lab.frames import paired, published, select
 from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
 from entp_lab.statistics import to_figures
 from entp_lab.store import Record, Store, is_complete
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
-from entp_lib.training import learning_rate
-from entp_lib.validation import require
 from entp_papers.entp.language import tables
 
 NOTEBOOK = "09_openwebtext"
@@ -58,17 +55,6 @@ TIERS = {
 }
 COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit into a table
 NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
-
-
-@dataclass(frozen=True)
-class Parameters(NotebookParameters):
-    """Parameters of notebook 09; ``smoothed``: evaluations in the mean whose minimum is taken."""
-
-    smoothed: int = 1
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(self.smoothed >= 1, f"smoothed = {self.smoothed}: must be at least 1 (no smoothing)")
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -113,8 +99,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             judged = dict(levels=sides, excluded_because=late, remark=tables.trained_positions(used))
             found.append(measured(claim, values, used, paper, **judged))
 
-    for claim, name in tables.CLAIMS.items():
-        column, schedule, _ = tables.COMPARISONS[name]
+    for claim, (column, schedule) in tables.CLAIMS.items():
         rows = table[table["schedule"] == schedule]
         ends = rows.rename(columns={tables.LAST: "loss"})[["arm", "loss"]]
         judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, "bigram"), True)
@@ -156,19 +141,6 @@ def shakespeare_records() -> list[Record]:
     return list(filter(is_complete, found))
 
 
-def shakespeare_minima(records: Sequence[Record]) -> pd.DataFrame:
-    """The authors' logged lowest validation losses and ours, by architecture; ours blank where it has not been run."""
-    logged = published("entp", "shakespeare").query("model == 'small' and positions == 'learned'")
-    table = logged.set_index("architecture")[["lowest_loss", "step"]]
-    table.columns = ["authors", "their step"]
-    for record in records:
-        name, lowest = record.config.model.architecture, min(record.curves["loss"])
-        table.loc[name, "ours"] = lowest
-        table.loc[name, "our step"] = record.curves["step"][record.curves["loss"].index(lowest)]
-    table = table.reindex(columns=["authors", "their step", "ours", "our step"]).astype(float)
-    return table.assign(difference=table["ours"] - table["authors"]).map(to_figures, decimals=4)
-
-
 def shakespeare_differences(records: Sequence[Record], after: int = 300) -> pd.DataFrame:
     """Training loss, ours − the authors', over the steps of both beyond ``after``: mean, largest, number of points."""
     by = ["architecture", "step"]
@@ -191,91 +163,3 @@ def shakespeare_courses(records: Sequence[Record]) -> pd.DataFrame:
 
 TITLE = "The trainer against the authors' logs of Shakespeare"
 SHAKESPEARE = Experiment("shakespeare", 1, TITLE, NOTEBOOK, plan_shakespeare, no_claims)
-
-# --- Pictures of notebook 09, on axes that are given -----------------------------------------------------------------
-
-
-def draw_schedules(axes, records: Sequence[Record]) -> list[Record]:
-    """Learning rates, ours and the authors' with their losses (above); under each, decoder − ENTP of ours (below).
-
-    Returns the records that are shown: a tier without the rates swapped has those of quick beside it.
-    """
-    from entp_lab import figures
-
-    shown = {schedule: select(records, schedule=schedule) for schedule in tables.SCHEDULES}
-    for schedule, style in zip((s for s in tables.SCHEDULES if shown[s]), ("-", "--"), strict=False):
-        train = shown[schedule][0].config.train
-        steps = range(1, train.steps + 1)
-        axes[0, 0].plot(steps, [learning_rate(s, train) for s in steps], style, color="black", label=schedule)
-    axes[0, 0].set(xlabel="step", ylabel="learning rate", title=f"ours,\n{figures.tier_note(records)}")
-    logged = published("entp", "openwebtext_curves").assign(seed=1)
-    logged["thousands"] = logged["step"] / 1000
-    labels = dict(xlabel="step (thousands)", ylabel="validation loss\n(nats per token)")
-    figures.lines(axes[0, 1], logged, "thousands", "validation_loss", **labels)
-    theirs = next(r.config.train for r in plan("paper", 1) if r.labels["schedule"] == tables.SWAPPED)
-    rates, steps = axes[0, 1].twinx(), sorted(set(logged["step"]))
-    rates.plot([s / 1000 for s in steps], [learning_rate(s, theirs) for s in steps], ":", color="black")
-    rates.set(ylabel="learning rate (dotted)", ylim=(0, None))
-    rates.grid(False)
-    axes[0, 1].set(ylim=(4.6, 5.2), title="authors' log, rates swapped")
-    shown[tables.SWAPPED] = shown[tables.SWAPPED] or select(OPENWEBTEXT.committed(), schedule=tables.SWAPPED)
-    axes[1, 1].set_visible(bool(shown[tables.SWAPPED]))
-    for ax, (schedule, runs) in zip(axes[1], shown.items(), strict=True):
-        if runs:
-            labels = dict(ylabel=f"difference in validation\nloss ({tables.unit(records)})")
-            labels["title"] = f"ours, {schedule}, {runs[0].config.tier}"
-            figures.differences(ax, tables.courses(runs), "step", "loss", ["decoder"], sign=-1, **labels)
-    return [r for runs in shown.values() for r in runs]
-
-
-def draw_counts(ax, records: Sequence[Record]) -> None:
-    """What counts of one, two and three tokens predict, as level lines."""
-    from entp_lab.figures import PALETTE
-
-    baseline = tables.trained(records)[0].metrics["baseline"]["loss"]
-    losses = {"unigram": baseline, **tables.counted_losses(records).mean()}
-    for name, style in (("unigram", ":"), ("bigram", "-."), ("trigram", (0, (5, 2)))):
-        if name in losses:
-            ax.axhline(losses[name], color=PALETTE["baseline"], ls=style, label=name)
-
-
-def draw_losses(axes, records: Sequence[Record]) -> None:
-    """Validation loss by step, perplexity by tokens of text (above); decoder − ENTP of both losses by step (below)."""
-    from entp_lab import figures
-
-    models = select(tables.trained(records), schedule=tables.TABLE_8, arm=TWINS)
-    course, of_unit = tables.courses(models), tables.unit(models)
-    figures.lines(axes[0, 0], course, "step", "loss", ylabel=f"validation loss\n({of_unit})")
-    draw_counts(axes[0, 0], records)
-    figures.lines(axes[0, 1], course, "tokens", "perplexity", xlabel="tokens of text", ylabel="validation perplexity")
-    axes[0, 1].set(xscale="log", yscale="log")
-    figures.plain_ticks(axes[0, 1].yaxis, (3, 5, 10, 20, 50, 100, 200, 500))
-    for ax, loss, part in zip(axes[1], ("train_loss", "loss"), ("training", "validation"), strict=True):
-        label = f"difference in {part}\nloss ({of_unit})"
-        figures.differences(ax, course, "step", loss, sign=-1, ylabel=label)
-
-
-def draw_positions(axes, records: Sequence[Record]) -> None:
-    """Final loss by prefix length (left), and the decoder's less ENTP's at equal steps (right)."""
-    from entp_lab import figures
-
-    models = select(tables.trained(records), schedule=tables.TABLE_8, arm=TWINS)
-    positions, labels = by_position(models, "loss"), dict(xlabel="prefix length (tokens)")
-    figures.lines(axes[0], positions, "position", "loss", ylabel=f"validation loss ({tables.unit(models)})", **labels)
-    draw_counts(axes[0], records)
-    labels |= dict(ylabel=f"difference ({tables.unit(models)})")
-    figures.differences(axes[1], positions, "position", "loss", sign=-1, **labels)
-
-
-def draw_shakespeare(axes, records: Sequence[Record]) -> None:
-    """Training and validation loss by step: the authors' logs dotted, ours where made."""
-    from entp_lab import figures
-
-    logs, style = shakespeare_courses(records), {"authors": (":", 1.2), "ours": ("-", 2.2)}
-    for y, ax in zip(("train_loss", "validation_loss"), axes, strict=True):
-        for (whose, architecture), part in logs.groupby(["of", "architecture"], sort=False):
-            dashes, width = style[whose]
-            label = f"{whose}, {figures.NAMES[architecture]}"
-            look = figures.Look(figures.PALETTE[architecture], label, dashes, "o", width)
-            figures.lines(ax, part.assign(arm=label), "step", y, looks={label: look}, errorbar=None, marks=4)
-        ax.set(title=y.replace("_", " "), ylabel="nats per character", ylim=(1.1, 2.5))

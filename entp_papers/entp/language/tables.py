@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import RunConfig
-from entp_lab.frames import by_position, curves, gap_table, paired, select
+from entp_lab.frames import by_position, select
 from entp_lab.plans import TWINS
-from entp_lab.statistics import reaches, to_figures
+from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Text
@@ -36,18 +36,11 @@ LARGEST = 256  # symbols; counts of trigrams are a table of V³
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
 COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
 LOWEST, LAST = "lowest validation loss", "last validation loss"
-# Comparisons of Table 3: a column of ``minima``, the schedule, and the arm that ENTP is compared with.
-COMPARISONS = {
-    "as published: rates swapped, lowest": (LOWEST, SWAPPED, "decoder"),
-    "as published, in training": ("lowest training loss", SWAPPED, "decoder"),
-    "rates swapped, last": (LAST, SWAPPED, "decoder"),
-    "Table 8, lowest": (LOWEST, TABLE_8, "decoder"),
-    "Table 8, last": (LAST, TABLE_8, "decoder"),
-}
+# By claim of Table 3: a column of ``minima`` and the schedule.
 CLAIMS = {
-    "T3-loss": "as published: rates swapped, lowest",
-    "T3-train": "as published, in training",
-    "T3-last": "Table 8, last",
+    "T3-loss": (LOWEST, SWAPPED),
+    "T3-train": ("lowest training loss", SWAPPED),
+    "T3-last": (LAST, TABLE_8),
 }
 FROM_POSITION = 8  # shorter prefixes leave the models little to differ in; at length 1 they are one function
 RANGES = {False: "shorter prefixes", True: "longer prefixes"}
@@ -87,45 +80,23 @@ def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def minima(records: Sequence[Record], smoothed: int = 1) -> pd.DataFrame:
-    """One row per run: lowest and last losses in training and validation, in nats a token, and their perplexities.
+def minima(records: Sequence[Record]) -> pd.DataFrame:
+    """Return a row a run: lowest and last losses in training and validation, in nats a token.
 
-    The lowest of many noisy losses is biased downwards; ``smoothed`` takes it of rolling means over so many
-    evaluations. The authors' tables match 50. The last validation loss is that of more windows, the same for every arm.
+    The lowest of many noisy losses is biased downwards. The last validation loss is that of more windows, the same for
+    every model.
     """
     rows = []
     for r in records:
-        row = dict(r.labels)
-        for name, key in (("training", "train_loss"), ("validation", "loss")):
-            curve = pd.Series(r.curves[key])
-            row[f"lowest {name} loss"] = curve.rolling(min(smoothed, len(curve))).mean().min()
-            row[f"last {name} loss"] = curve.iloc[-1] if name == "training" else r.metrics["loss"]
-        row |= {k.replace("loss", "perplexity"): math.exp(v) for k, v in row.items() if k.endswith(" loss")}
-        rows.append(row | {"unigram loss": r.metrics["baseline"]["loss"]})
+        training, validation = r.curves["train_loss"], r.curves["loss"]
+        losses = {
+            "lowest training loss": min(training),
+            "last training loss": training[-1],
+            LOWEST: min(validation),
+            LAST: r.metrics["loss"],
+        }
+        rows.append({**r.labels, **losses, "unigram loss": r.metrics["baseline"]["loss"]})
     return pd.DataFrame(rows)
-
-
-def unit(records: Sequence[Record]) -> str:
-    """The unit of their losses: nats for each of what their tokenizer makes of a text."""
-    names = {Text(**r.config.task_params).tokenizer for r in records}
-    made = {"bytes": "byte", "characters": "character"}
-    return "nats per " + "/".join(sorted({made.get(name, "token") for name in names}))
-
-
-def courses(records: Sequence[Record]) -> pd.DataFrame:
-    """``curves`` with tokens of text seen (each step's windows) and perplexity."""
-    course, train = curves(records), records[0].config.train
-    tokens = course["step"] * train.batch_size * records[0].config.task_params["context"]
-    return course.assign(tokens=tokens, perplexity=course["loss"].map(math.exp))
-
-
-def gaps(records: Sequence[Record], smoothed: int = 1) -> dict[str, pd.Series]:
-    """Decoder − ENTP in nats, by seed, for each of ``COMPARISONS``."""
-    table = minima(records, smoothed)
-    return {
-        name: paired(table[table["schedule"] == schedule], column, decoder, "entp")
-        for name, (column, schedule, decoder) in COMPARISONS.items()
-    }
 
 
 def prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
@@ -137,36 +108,6 @@ def prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
 def mean_by_run(losses: pd.DataFrame) -> pd.DataFrame:
     """Mean loss of each run over the prefix lengths that ``losses`` has."""
     return losses.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
-
-
-def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
-    """Table 8's schedule at shorter and at longer prefixes, a row each, at equal steps.
-
-    Mean final loss of decoder and ENTP, decoder − ENTP with its paired 95 % interval, and what bigrams
-    and trigrams have there, if they were counted. ``records``: with those of counts.
-    """
-    counts, rows = counted_losses(records), {}
-    found = by_position(select(trained(records), schedule=TABLE_8), "loss")
-    for longer, part in found.groupby(found["position"] >= FROM_POSITION):
-        lengths, losses = part["position"], mean_by_run(part)
-        means = losses.groupby("arm")["loss"].mean()
-        values = paired(losses, "loss", *TWINS)
-        row = {"decoder": means["decoder"], "ENTP": means["entp"]}
-        row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
-        row |= {k: counts[f"{k}, {RANGES[longer]}"].mean() for k in ("bigram", "trigram") if len(counts)}
-        rows[f"{lengths.min()} to {lengths.max()}"] = row
-    found = pd.DataFrame.from_dict(rows, orient="index").rename_axis("prefix lengths")
-    return found.map(to_figures, decimals=4)
-
-
-def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
-    """Texts that the first seed's models wrote: run, prompt and continuation, prompt by prompt."""
-    first = [r for r in records if r.config.model_seed == records[0].config.model_seed]
-    by_prompt = zip(*(r.metrics["samples"] for r in first), strict=True)
-    names = [f"{r.labels['arm']}, {r.labels['schedule']}" for r in first]
-    return [
-        (name, s["prompt"], s["continuation"]) for written in by_prompt for name, s in zip(names, written, strict=True)
-    ]
 
 
 def above_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, column: str = "bigram, longer prefixes") -> str:

@@ -38,6 +38,7 @@ def test_an_address_where_nobody_listens_is_a_line(small_run, store, address, mo
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
     """A scheduler and two worker processes, which write a checkpoint after every step."""
+    import dask.config as dask_config
     import distributed
 
     folder = tmp_path_factory.mktemp("workers")
@@ -46,7 +47,8 @@ def workers(tmp_path_factory):
         host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50, local_directory=str(folder)
     )
     own |= dict(preload=[str(folder / "preload.py")], scheduler_kwargs={"allowed_failures": 1})
-    with distributed.LocalCluster(2, threads_per_worker=1, **own) as started:
+    patient = dask_config.set({"distributed.comm.timeouts.connect": "240s"})  # on a busy machine a worker starts slowly
+    with patient, distributed.LocalCluster(2, threads_per_worker=1, **own) as started:
         started.wait_for_workers(2, timeout=240)
         yield started
 
@@ -119,6 +121,6 @@ def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch)
 @dask
 def test_a_worker_that_does_not_see_the_results_says_so(workers, small_run, store, tmp_path):
     with cluster.connected(workers.scheduler_address) as executor:
-        future = executor.submit(execute, small_run(), 1, str(tmp_path / "elsewhere"), 0, None, False, None)
+        future = executor.submit(execute, small_run(), 1, 0, {"store": Store(tmp_path / "elsewhere", read_only=False)})
         with pytest.raises(ConfigError, match="does not see .*: all need the results on one disk"):
             future.result()

@@ -136,7 +136,7 @@ def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("count3", "write experiment/id"), ("count3/ffff", "no run count3/ffff"), ("x/ffff", "weights here: count3/")],
+    [("count3", "write experiment/id"), ("count3/ffff", "no run count3/ffff"), ("x/ffff", "runs of x here: none")],
 )
 def test_a_run_that_is_not_there_is_named(trained, name, said):
     with pytest.raises(ConfigError, match=said):

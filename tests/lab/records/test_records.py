@@ -7,11 +7,14 @@ import logging
 import os
 import re
 import threading
+from pathlib import Path
 
 import pytest
 from made_up import sound
 
 from entp_lab import paths
+from entp_lab.configs import config_id
+from entp_lab.runs import sweep
 from entp_lab.store import Record, RecordError, Store, checksum
 from entp_lib.files import write_atomically
 
@@ -167,6 +170,7 @@ def test_a_damaged_record_is_named_left_alone_by_looking_and_set_aside_by_saving
     with caplog.at_level(logging.WARNING):
         assert store.load("test", record.id) is None and store.all("test") == []
         assert store.find(record.config, 1) is None
+        store.has(record.config, 1)  # waits for no pipe
     assert len(caplog.records) == 1 and path.name in caplog.text and "is not used" in caplog.text  # said once
     with pytest.raises(RecordError, match=path.name):
         Store(store.root, read_only=True).load("test", record.id)
@@ -213,6 +217,32 @@ def test_a_record_that_did_not_change_is_read_once(store, record, monkeypatch):
     assert Store(store.root).find(record.config, 1).status == "complete" and len(parsed) == 1
     store.save(dataclasses.replace(record, metrics=record.metrics | {"loss": 2.0}))
     assert store.find(record.config, 1).metrics["loss"] == 2.0 and len(parsed) == 2
+
+
+def test_an_id_follows_parameters_that_change(small_run):
+    config, other = small_run(), small_run(task={"symbols": 7})
+    before = config_id(config, 1)
+    config.task_params["symbols"] = 7
+    assert config_id(config, 1) == config_id(other, 1) != before
+
+
+def test_a_link_that_leads_nowhere_is_no_record_and_gives_way_to_one(store, record):
+    path = store.path("test", record.id)
+    path.parent.mkdir(parents=True)
+    path.symlink_to("nowhere")
+    assert not store.has(record.config, 1) and store.find(record.config, 1) is None and store.all("test") == []
+    store.save(record)
+    assert store.find(record.config, 1).status == "complete" and not path.is_symlink()
+
+
+def test_records_that_are_there_are_read_where_nothing_can_be_removed(store, record, monkeypatch):
+    store.save(record)
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert sweep([record.config], 1, store=store).reused == 1
 
 
 def test_reading_only_refuses_to_save(store, record, monkeypatch):

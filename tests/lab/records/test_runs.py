@@ -110,7 +110,7 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
         return real(self, record)
 
     monkeypatch.setattr(Store, "save", save)
-    with pytest.raises(SweepError, match=r"No space left on device .results/records/x.json.; what was saved"):
+    with pytest.raises(SweepError, match=r"No space left on device: .results/records/x.json.; what was saved"):
         sweep(configs, 1, store=store, jobs=1)
     assert len(store.all("test")) == 3 and store.checkpoint_path("test", victim).exists()
     monkeypatch.setattr(Store, "save", real)
@@ -267,7 +267,7 @@ def test_only_the_run_that_kills_its_worker_alone_fails(jobs, monkeypatch):
     calls = {f"run {place}": (place,) for place in range(4)}
     monkeypatch.setattr(runs, "PLACE", 0)
     with contextlib.closing(progress.Meter([1] * 4, "")) as meter:
-        found = dict(runs.ended(calls, [Killed() for _ in range(jobs)], Killed, meter))
+        found = dict(runs.ended(calls, jobs, Killed, meter))
     assert isinstance(found.pop("run 1").exception(), BrokenProcessPool)
     assert {name: future.result() for name, future in found.items()} == {"run 0": 0, "run 2": 2, "run 3": 3}
     assert len(Killed.started) == jobs + 1

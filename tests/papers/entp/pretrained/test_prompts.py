@@ -13,7 +13,7 @@ from entp_lab.store import Store
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.validation import ConfigError
-from entp_papers.entp.pretrained import provider, studies, tables, weights
+from entp_papers.entp.pretrained import provider, studies, weights
 from entp_papers.entp.pretrained.prompts import (
     CODE,
     Prompted,
@@ -200,6 +200,5 @@ def test_a_job_that_fails_says_why(files):
 
 def test_the_stored_rehearsal_says_that_it_cannot_be_computed_again():
     (stored,) = EXPERIMENTS["pretrained_provider"].stored(Store(read_only=True), "quick")
-    assert tables.dry_run(stored)[-1].endswith("not the provider's own page)")
     with pytest.raises(ConfigError, match="only stored: it cannot be computed again"):
         provider.dry_run_study(**stored.config.params)
