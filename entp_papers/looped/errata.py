@@ -34,7 +34,7 @@ def flags() -> dict[str, int]:
     for name in FORMS:
         plan = LayerPlan(name)
         flag_of_word(plan, 8, range(8), printed=name == "printed")
-        found = plan.on(to_bits(values, 8), torch.zeros(len(values), 1))[:, -1]
+        found = plan.apply_to(to_bits(values, 8), torch.zeros(len(values), 1))[:, -1]
         wrong[name] = int((found != (values <= 0)).sum())
     return {**wrong, "of": len(values)}
 
@@ -45,7 +45,8 @@ def machine_with(formula: str) -> dict[str, int]:
     made = random_programs(shape, 50)
     machines = {"printed": SubleqMachine(shape, printed=formula), "corrected": SubleqMachine(shape)}
     return {
-        name: compare(on, made, 20, exact=False).wrong_programs for name, on in machines.items()
+        name: compare(machine, made, 20, exact=False).wrong_programs
+        for name, machine in machines.items()
     } | {"of": 50}
 
 
@@ -56,7 +57,7 @@ def branch_elsewhere() -> dict[str, float]:
         rows = Rows(counter=4, following=4, target=4, flag=1, bit=1)
         plan = LayerPlan(name)
         branch(plan, rows, rows["target"], rows["bit"][0], name == "printed")
-        left[name] = largest(plan.on(torch.zeros(1, rows.width)))
+        left[name] = largest(plan.apply_to(torch.zeros(1, rows.width)))
     return left
 
 
@@ -102,7 +103,9 @@ def adder_outputs(bits: int = 6) -> dict[str, int]:
     for name, width in zip(FORMS, (bits, bits + 1), strict=True):
         plan = LayerPlan(name)
         add_words(plan, range(width), range(width), range(width, 2 * width), 2 * width)
-        total = plan.on(to_bits(x, width), to_bits(y, width), torch.ones(len(x), 1))[:, :width]
+        total = plan.apply_to(to_bits(x, width), to_bits(y, width), torch.ones(len(x), 1))[
+            :, :width
+        ]
         wrong[name] = int((to_unsigned(total) != x + y).sum())
     return {**wrong, "of": len(x)}
 
