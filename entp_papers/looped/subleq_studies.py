@@ -136,35 +136,22 @@ def circuits_study(
         if bits <= most_bits:
             x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
         else:
-            x, y = torch.randint(
-                2**bits, (2, random_pairs), generator=torch.Generator().manual_seed(0)
-            )
-        plan = LayerPlan("add")
-        circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
-        found = plan.apply_to(
-            to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=torch.float32
-        )
-        add_row(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
+            generator = torch.Generator().manual_seed(0)
+            x, y = torch.randint(2**bits, (2, random_pairs), generator=generator)
+        total, plan = circuits.add_in_a_layer(x, y, bits, torch.float32)
+        add_row(f"adder, {bits} bits", total == (x + y) % 2**bits, plan)
     for bits in range(2, flag_bits + 1):
-        plan = LayerPlan("flag")
         values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-        circuits.flag_of_word(plan, bits, range(bits))
-        found = plan.apply_to(
-            to_bits(values, bits), torch.zeros(len(values), 1), dtype=torch.float32
-        )[:, -1]
-        add_row(f"flag, {bits} bits", found == (values <= 0).float(), plan)
+        flags, plan = circuits.flag_in_a_layer(values, bits, dtype=torch.float32)
+        add_row(f"flag, {bits} bits", flags == (values <= 0).float(), plan)
     plan = LayerPlan("branch")
     parts = Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
     circuits.branch(plan, parts, parts["target"], parts["bit"][0])
-    stay, jump, flag = torch.cartesian_prod(
-        torch.arange(2**pointer), torch.arange(2**pointer), torch.arange(2)
-    ).T
-    before = [
-        *(to_bits(v, pointer) for v in (stay - 1, stay, jump)),
-        flag[:, None],
-        torch.ones(len(flag), 1),
-    ]
-    chosen = to_unsigned(plan.apply_to(*before, dtype=torch.float32)[:, :pointer])
+    lines = torch.arange(2**pointer)
+    stay, jump, flag = torch.cartesian_prod(lines, lines, torch.arange(2)).T
+    pointers = [to_bits(line, pointer) for line in (stay - 1, stay, jump)]
+    state = [*pointers, flag[:, None], torch.ones(len(flag), 1)]
+    chosen = to_unsigned(plan.apply_to(*state, dtype=torch.float32)[:, :pointer])
     add_row(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
     circuits.correct_errors(plan, [0])
