@@ -84,9 +84,6 @@ def test_no_paths_of_this_machine(path):
         assert not re.search(r"(?<![\w.])/(home|root|tmp|work|Users|mnt)/|[A-Z]:\\\\", text), text
 
 
-EVERY_NOTEBOOK = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-
-
 def folded(cell, what):
     """Whether a cell's ``what`` ("input" or "output") is out of sight until somebody opens it."""
     return bool({f"hide-{what}", "hide-cell"} & set(cell.metadata.get("tags", [])))
@@ -100,7 +97,7 @@ def in_sight(path):
     return texts, [o.get("data", {}) for o in outputs]
 
 
-@EVERY_NOTEBOOK
+@names
 def test_at_most_five_figures_are_in_sight(path):
     texts, shown = in_sight(path)
     pictures = sum(len(re.findall(r"!\[.*?\]\(", text)) for text in texts)
@@ -108,7 +105,7 @@ def test_at_most_five_figures_are_in_sight(path):
     assert pictures <= 5
 
 
-@EVERY_NOTEBOOK
+@names
 def test_at_most_four_tables_are_in_sight(path):
     texts, shown = in_sight(path)
     texts += [data.get("text/markdown", "") for data in shown]
@@ -117,7 +114,7 @@ def test_at_most_four_tables_are_in_sight(path):
     assert tables <= 4
 
 
-@EVERY_NOTEBOOK
+@names
 def test_the_answer_has_at_most_three_numbers(path):
     first = nbformat.read(path, as_version=4).cells[0].source
     answer = re.search(r"\*\*The answer:\*\*(.*?)(?:\n\n|\Z)", first, re.DOTALL)
@@ -132,7 +129,7 @@ HOUSE_WORDS = re.compile(
 )
 
 
-@EVERY_NOTEBOOK
+@names
 def test_readers_see_no_word_of_the_house_s_own(path):
     """The names that stand on the left in the table of words; each has one plain name."""
     texts, shown = in_sight(path)
