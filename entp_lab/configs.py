@@ -108,7 +108,7 @@ def parameters_of(config: RunConfig | StudyConfig) -> str:
 
 
 def config_id(config: RunConfig | StudyConfig, version: int) -> str:
-    """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
+    """Return the sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
     known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
     key = (version, repr(getattr(config, parameters_of(config))))  # a dictionary, which may have changed since
     if key not in known:
@@ -158,24 +158,24 @@ def check_plain(name: str, value: Any) -> None:
 
 
 def canonical_json(value: Any) -> str:
-    """One text per value: sorted keys, no spaces, no NaN."""
+    """Return one text per value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 # Fields that came when there were records already: left out of the plain form at their default, so that these keep
 # their names. By part of the configuration, "" for what is in none.
-LATER_FIELDS = {
+LATER_FIELDS: dict[str, dict[str, Any]] = {
     "": {"start_from": ""},
     "model": {"input_std": 0.02, "full_layers": None},
     "train": {"gradient_shards": 1, "stop_loss": None},
 }
 
 
-def plain(config) -> dict[str, Any]:
-    """A configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
-    found = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
+def plain(config: Any) -> dict[str, Any]:
+    """Return a configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
+    found: dict[str, Any] = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
     for part, defaults in LATER_FIELDS.items():
-        holder = found.get(part, {}) if part else found
+        holder: dict[str, Any] = found.get(part, {}) if part else found
         for name, default in defaults.items():
             if name in holder and holder[name] == default:
                 del holder[name]
@@ -183,5 +183,5 @@ def plain(config) -> dict[str, Any]:
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
+    """Return a configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
     return deepcopy(plain(config))
