@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from entp_lab.registry import resumable
 from entp_lib.config import ModelConfig, TrainConfig, canonical_json, plain
-from entp_lib.validation import check_plain, check_types, from_dict, require
+from entp_lib.validation import ConfigError, check_plain, check_types, from_dict
 
 TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
 TIERS = get_args(TierName)
@@ -40,11 +40,11 @@ class RunConfig:
     def __post_init__(self):
         check_types(self)
         check_plain("task_params", self.task_params)
-        right = "must be experiment/id of a record, or empty for a fresh start"
-        clip = self.train.grad_clip  # which studies with loops of their own may set
-        require(clip is None, f"train.grad_clip = {clip}: only None is supported in training runs")
-        named = re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from) is not None
-        require(named, f"start_from = {self.start_from!r}: {right}")
+        if self.train.grad_clip is not None:  # which studies with loops of their own may set
+            raise ConfigError(f"train.grad_clip = {self.train.grad_clip}: only None is supported in training runs")
+        if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from):
+            message = "must be experiment/id of a record, or empty for a fresh start"
+            raise ConfigError(f"start_from = {self.start_from!r}: {message}")
 
     @property
     def steps(self) -> int:
@@ -106,7 +106,7 @@ def parameters_of(config: RunConfig | StudyConfig) -> str:
 
 
 def config_id(config: RunConfig | StudyConfig, version: int) -> str:
-    """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
+    """Return the sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
     known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
     key = (version, repr(getattr(config, parameters_of(config))))  # a dictionary, which may have changed since
     if key not in known:
