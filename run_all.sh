@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Makes .venv on first use, then regenerates every table and figure:  ./run_all.sh [options]
-# (./run_all.sh --help lists the options). What the first use listens to, and run_tests.sh with it:
+#   --only 03,06      these notebooks alone          -p NAME=VALUE   with another value of a parameter
+#   --lab             JupyterLab on working copies   --site          a site to read
+#   --fresh           compute every record again     --list          notebooks, experiments and their records
+# After the first use ./run_all.sh --help lists every option. What that use listens to, and run_tests.sh with it:
 #   PYTHON=/path/to/python     the interpreter to make .venv with, 3.11 or newer (default: the first of
 #                              python3.13, python3.12, python3.11, python3, python that will do)
 #   ENTP_TORCH_INDEX=URL       the package index to take torch from (default: the usual one; on Linux without an
@@ -10,6 +13,6 @@
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 . tools/venv.sh
-case " $* " in *' -h '* | *' --help '*) is_ready || { find_python && exec "$python" -m entp_lab run --help; } ;; esac
+case " $* " in *' -h '* | *' --help '*) is_ready || { sed -n '2,/^set /s/^# \{0,1\}//p' run_all.sh && exit; } ;; esac
 ensure_venv
 exec .venv/bin/python -m entp_lab run "$@"

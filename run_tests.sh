@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv on first use, then runs every check:  ./run_tests.sh
-#   lint       ruff check, and the import contract of pyproject.toml
+#   lint       ruff check, the import contracts and the types of entp_lib (pyproject.toml)
 #   format     ruff format --check
 #   tests      pytest on tests/, on at most 4 cores
 #   notebooks  nbval executes the notebooks and compares them with their stored outputs
@@ -18,7 +18,6 @@ trap 'exit 130' INT # without it Ctrl-C would end one step and start the next
 
 export ENTP_RECORDS=read-only ENTP_LIVE=short TQDM_DISABLE=1
 for name in "${!GIT_@}"; do unset "$name"; done # inside of a hook they are of the repository that is committed to
-unset MPLBACKEND # notebooks show their figures inline, and a backend that is set would keep them from it
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the cores are taken by pytest's processes
 
 table='' passed=0 failed=0
@@ -43,6 +42,7 @@ lint() {
     printf '%s\n' "$contract"
     status=1
   fi
+  python -m mypy --no-error-summary || status=1
   return $status
 }
 

@@ -29,10 +29,11 @@ import torch.nn.functional as F
 from benchmarks import in_turn, parser_of, show
 from entp_lab import arithmetic
 from entp_lab.provenance import available_cores, device_name, prepare_memory
+from entp_lab.token_forwards import token_forwards
 from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
-from entp_lib.entp import micro_batch_tokens, token_forwards
+from entp_lib.entp import micro_batch_tokens
 from entp_lib.evaluation import autocast
 from entp_lib.model import build_model
 from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
@@ -77,7 +78,7 @@ def loop_step(model, inputs_BT, targets_BT, scored_BT, precision: str = "fp32") 
 
 def plain_step(model, inputs_BT, targets_BT, scored_BT, precision: str = "fp32") -> None:
     """A decoder's step by PyTorch's own modules."""
-    with kernels.left_out():
+    with kernels.without_fused_kernels():
         engine_step(model, inputs_BT, targets_BT, scored_BT, precision=precision)
 
 
@@ -211,7 +212,7 @@ def at_paper_setting(name: str, precision: str, batch: int | None, repeat: int) 
     theirs = functools.partial(other, *arguments, precision=precision)
     limit, scale = products(model, token_forwards(model.cfg, scored_BT), int(scored_BT.sum()), precision)
     if precision == "bf16":
-        kernels.names()  # compiles, where that is done, before memory and time count
+        kernels.kernel_names()  # compiles, where that is done, before memory and time count
     growths = [growth(f, "cpu") for f in (ours, theirs)]  # warms both up
     limit()
     rounds = [[times(f) for f in (ours, theirs, limit)] for _ in range(repeat)]
@@ -384,8 +385,8 @@ def main() -> None:
         with torch.autocast(options.device, dtype=torch.bfloat16, enabled=dtype == "bf16"):
             rows += measure(options.device, options.quick, dtype)
     table = pd.DataFrame(rows).assign(device=options.device).reindex(columns=COLUMNS)
-    how = f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arithmetic.in_force()}, {kernels.names()}"
-    print(f"{device_name(options.device)}, {how}")
+    how = f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arithmetic.in_force()}"
+    print(f"{device_name(options.device)}, {how}, {kernels.kernel_names()}")
     print(busy(rows), end="\n" if busy(rows) else "")
     show(table, 2, options.json)
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from entp_lab.configs import RunConfig, StudyConfig
+from entp_lab.configs import RunConfig, StudyConfig, lengthened
 from entp_lab.registry import build_task
+from entp_lab.token_forwards import token_forwards
 from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.entp import token_forwards
 from entp_lib.tasks import Task
 
 # Arms of decoders, as records' labels call them.
@@ -88,4 +88,4 @@ def equal_operations(entp: RunConfig, own: RunConfig) -> float:
 
 def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
     """``own`` on a schedule stretched by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
-    return replace(own, train=own.train.lengthened(budget(entp, own)))
+    return replace(own, train=lengthened(own.train, budget(entp, own)))

@@ -37,6 +37,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 new = typer.Typer(help="Begin a task or a notebook of your own with a small example that works.")
 app.add_typer(new, name="new", no_args_is_help=True)

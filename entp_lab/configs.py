@@ -5,14 +5,16 @@ can name the record. Time limits, devices and thread counts are not part of it.
 """
 
 import hashlib
+import json
+import math
 import re
-from copy import copy
-from dataclasses import dataclass, replace
+from copy import copy, deepcopy
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal, get_args
 
 from entp_lab.registry import resumable
-from entp_lib.config import ModelConfig, TrainConfig, canonical_json, plain
-from entp_lib.validation import ConfigError, check_plain, check_types, from_dict
+from entp_lib.config import MAX_CURVE_POINTS, ModelConfig, TrainConfig
+from entp_lib.validation import ConfigError, check_types, from_dict, require
 
 TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
 TIERS = get_args(TierName)
@@ -123,3 +125,63 @@ def family(config: RunConfig | StudyConfig) -> str:
     if isinstance(config, RunConfig):
         changes["start_from"] = ""
     return canonical_json(plain(replace(config, **changes)))
+
+
+def lengthened(train: TrainConfig, ratio: float, eval_every: int | None = None) -> TrainConfig:
+    """Return the same schedule over ``ratio`` times the steps, decay and evaluations to match.
+
+    It gives a decoder the budget of ENTP, whose step costs ``ratio`` times as much. Warm-up stays as it is. ConfigError
+    for a ratio that is not above 0 and finite.
+    """
+    require(0 < ratio < math.inf, f"ratio = {ratio}: must be above 0 and finite")
+    steps = round(train.steps * ratio)
+    decay = train.decay_steps and round(train.decay_steps * ratio)
+    if eval_every is None:  # rounded down, it might make a point too many
+        eval_every = max(1, round(train.eval_every * ratio), -(-steps // MAX_CURVE_POINTS))
+    return replace(train, steps=steps, decay_steps=decay, eval_every=eval_every)
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Raise ``ConfigError`` unless JSON can hold ``value``, as a record must: NumPy's and torch's numbers it cannot."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            require(type(key) is str, f"{name}: the name {key!r} ({type(key).__name__}) must be a text")
+            check_plain(f"{name}[{key!r}]", inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            check_plain(f"{name}[{number}]", inner)
+    else:
+        if not (value is None or type(value) in (str, int, float, bool)):
+            kind = type(value).__name__
+            raise ConfigError(f"{name} = {value!r} ({kind}): must be a plain number, text, list or dictionary")
+        require(type(value) is not float or math.isfinite(value), f"{name} = {value!r}: must be finite")
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+# Fields that came when there were records already: left out of the plain form at their default, so that these keep
+# their names. By part of the configuration, "" for what is in none.
+LATER_FIELDS = {
+    "": {"start_from": ""},
+    "model": {"input_std": 0.02, "full_layers": None},
+    "train": {"gradient_shards": 1, "stop_loss": None},
+}
+
+
+def plain(config) -> dict[str, Any]:
+    """A configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
+    found = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
+    for part, defaults in LATER_FIELDS.items():
+        holder = found.get(part, {}) if part else found
+        for name, default in defaults.items():
+            if name in holder and holder[name] == default:
+                del holder[name]
+    return found
+
+
+def to_dict(config) -> dict[str, Any]:
+    """A configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
+    return deepcopy(plain(config))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import DOCUMENT_END
-from entp_lib.files import locked, write_atomically
+from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import require
 
 # Import name -> distribution.
@@ -78,7 +78,7 @@ def embedded_file(checksum: str = "") -> Path:
     wrong = f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is"
     require(not missing, f"{wrong}; {export}")
     versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
-    with locked(folder / "embedded.lock", "it exports the embedded corpus"):
+    with file_lock(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # which versions gave which checksum
         try:
             known = dict(json.loads(index.read_text(encoding="utf-8")))

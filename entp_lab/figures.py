@@ -35,7 +35,7 @@ from entp_lab.progress import event
 from entp_lab.statistics import DISPLAY_DIGITS, mean_interval, to_figures
 from entp_lab.store import Record, RecordError, Store
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.files import locked, read_text, write_atomically
+from entp_lib.files import file_lock, read_text, write_atomically
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
@@ -267,7 +267,7 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
         write_picture(figure, png, {**words, "Software": None})
         write_picture(figure, svg, {**words, "Date": None, "Creator": "entp_lib"})
     if in_place and known != digest:
-        with locked(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
+        with file_lock(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
             digests = dict(sorted({**committed_digests(), name: digest}.items()))
             write_atomically(folder / "data.json", (json.dumps(digests, indent=0) + "\n").encode())
     SAVED[figure] = png.read_bytes()

@@ -131,17 +131,29 @@ def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def interval_text(values: Sequence[float] | pd.Series, sign: str = "") -> str:
-    """Mean and 95 % interval, the mean alone where one value gives none; ``sign`` "+" for differences."""
-    mean, low, high = (format(x, f"{sign}.3f") for x in mean_interval(values))
-    return mean if "nan" in low else f"{mean} ({low} to {high})"
+def interval_text(
+    values: Sequence[float] | pd.Series, sign: str = "", low: float = -math.inf, high: float = math.inf
+) -> str:
+    """Return mean and 95 % interval as text, cut to the range of the quantity; fewer than three values as they are.
+
+    ``sign`` "+" is for differences.
+    """
+    found = [float(value) for value in values]
+    if len(found) < 3:
+        return ", ".join(format(value, f"{sign}.3f") for value in found)
+    mean, start, end = mean_interval(found)
+    mean_text, start_text, end_text = (format(x, f"{sign}.3f") for x in (mean, max(low, start), min(high, end)))
+    return mean_text if math.isnan(start) else f"{mean_text} ({start_text} to {end_text})"
 
 
 def mean_table(table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = ("architecture",)) -> pd.DataFrame:
-    """Mean and 95 % interval over seeds of each metric, as short text."""
-    rows = {key: {m: interval_text(part[m]) for m in metrics} for key, part in table.groupby(list(by), sort=False)}
+    """Return mean and 95 % interval over seeds of each metric, as short text; accuracies stay between 0 and 1."""
+    shares = [metric for metric in metrics if "accuracy" in metric or "right" in metric]
+    rows = {}
+    for key, part in table.groupby(list(by), sort=False):
+        rows[key] = {m: interval_text(part[m], "", *((0.0, 1.0) if m in shares else ())) for m in metrics}
     out = pd.DataFrame.from_dict(rows, orient="index")
-    out.index = [" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index]
+    out.index = pd.Index([" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index])
     return out
 
 

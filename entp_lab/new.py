@@ -14,9 +14,9 @@ from string import Template
 
 from entp_lab import paths
 from entp_lab.notebooks import AFTER_OWN, FIRST_OWN, METADATA
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lib.files import write_atomically
-from entp_lib.tasks import TASKS, build_task
+from entp_lib.tasks import TASKS
 from entp_lib.validation import one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"

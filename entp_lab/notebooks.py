@@ -285,9 +285,15 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
 
 def execute_side_by_side(jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
     """Yield each job with its result when it is there. An interrupt ends the kernels."""
+    from entp_lab.forked import forked_kernels
+
     at_a_time = max(1, min(AT_A_TIME, available_cores(), len(jobs)))
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(available_cores() // at_a_time))}
-    with cf.ThreadPoolExecutor(at_a_time) as pool:
+    with contextlib.ExitStack() as stack:
+        if at_a_time > 1 and sys.platform == "linux":  # elsewhere libraries of the system may not survive a fork
+            profile = stack.enter_context(tempfile.TemporaryDirectory())
+            stack.enter_context(forked_kernels(kernel_environment(Path(profile)) | threads))
+        pool = stack.enter_context(cf.ThreadPoolExecutor(at_a_time))
         futures = {pool.submit(execute, job, True, **threads): job for job in jobs}
         try:
             for future in cf.as_completed(futures):
@@ -365,6 +371,7 @@ def kernel_options(environment: Mapping[str, str], folder: Path) -> dict[str, An
     Its sockets are of the file system, in ``folder``: no ports to race for, and no warning about open ones.
     """
     from jupyter_client import AsyncKernelManager
+    from jupyter_client.kernelspec import KernelSpecManager
     from traitlets.config import Config
 
     clean_environment = kernel_environment(folder / "ipython") | environment
@@ -372,14 +379,14 @@ def kernel_options(environment: Mapping[str, str], folder: Path) -> dict[str, An
 
     class Kernel(AsyncKernelManager):
         async def start_kernel(self, **options):
+            self.kernel_spec_manager = KernelSpecManager(kernel_dirs=[])  # where "python3" is this Python
             await super().start_kernel(env=clean_environment, **options)
             RUNNING.append(self)
 
     sockets = {"transport": "ipc", "ip": str(folder / "kernel")}
     return {
         "kernel_manager_class": Kernel,
-        # without folders of kernels "python3" is this Python
-        "config": Config({"KernelManager": sockets, "KernelSpecManager": {"kernel_dirs": []}}),
+        "config": Config({"KernelManager": sockets}),
         "extra_arguments": ["--log-level=CRITICAL"],  # a kernel that is ended need not tell the terminal
         "kernel_name": "python3",
         "progress_bar": False,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -90,7 +90,7 @@ class Runs:
     def plot(self, y: str = "token_accuracy", x: str = "step", ax=None):
         """Draw ``y`` against "step" or "multiply_adds", a line a model through the means, a band over random seeds.
 
-        Committed records beside one's own are dashed. Returns the axes.
+        Committed records beside one's own are dotted. Returns the axes.
         """
         from entp_lab import figures
 
@@ -193,29 +193,46 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
     """
     require(bool(configs), "no runs were asked for: seeds and models must not be empty")
     first = configs[0]
-    experiment = EXPERIMENTS.named(first.experiment) if first.experiment != OWN else None
     for config in configs:
         same = (config.experiment, config.tier) == (first.experiment, first.tier)
         require(same, f"{config.experiment}, {config.tier}: one call takes runs of one experiment and tier")
+    experiment = EXPERIMENTS.named(first.experiment) if first.experiment != OWN else None
     version = experiment.version if experiment else 1
     seeds = len({config.model_seed for config in configs})
-    plan = {config_id(r.config, version): r for r in (experiment.plan(first.tier, seeds) if experiment else [])}
-    ids = [config_id(config, version) for config in configs]
-    store = Store(paths.results() / "smoke", read_only=False) if first.tier == "smoke" else Store()
-    if first.tier != "smoke" and not set(ids) <= set(plan):
-        store = store.own()
+    plan = experiment.plan(first.tier, seeds) if experiment else []
+    labels = {config_id(run.config, version): run.labels for run in plan}
+    is_own = any(config_id(config, version) not in labels for config in configs)
+    if first.tier == "smoke":
+        store = Store(paths.results() / "smoke", read_only=False)
+    else:
+        store = Store().own() if is_own else Store()
     missing = [c for c in configs if fresh or not is_complete(store.find(c, version))]
     if missing and first.tier != "smoke" and not store.read_only:
         say_price(missing, jobs)
     done = sweep(configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=first.experiment)
-    labels = {i: plan[i].labels if i in plan else planned(c).labels for i, c in zip(ids, configs, strict=True)}
-    records = [replace(record, labels=labels[record.id]) for record in done.complete]
-    costs = [step_operations(record.config) for record in records]
-    beside = beside_own(list(plan.values()), version, configs) if not set(ids) <= set(plan) else []
-    where = f"records of {first.experiment}" if set(ids) <= set(plan) else "your own runs (results/own)"
-    found = Runs(records, costs, beside, sentence(records, len(configs), where))
-    print(found.note)
-    return found
+    own_labels = {config_id(config, version): planned(config).labels for config in configs}
+    records = [replace(record, labels=(own_labels | labels)[record.id]) for record in done.complete]
+    where = "your own runs (results/own)" if is_own else f"records of {first.experiment}"
+    note = f"Shown: {sentence(records, len(configs), where)}"
+    beside: list[Record] = []
+    if experiment and is_own:
+        models = {config.model.architecture for config in configs}
+        beside = experiment.found(Store(), first_setting(plan, models)) or []
+    if beside:
+        note += f" Dotted: {sentence(beside, len(beside), f'committed records of {first.experiment}')}"
+    print(note)
+    return Runs(records, [step_operations(record.config) for record in records], beside, note)
+
+
+def first_setting(plan: Sequence[PlannedRun], models: Container[str]) -> list[PlannedRun]:
+    """Return the runs of a plan that have the task of its first and one of these architectures as arm."""
+    runs = [run for run in plan if isinstance(run.config, RunConfig) and run.labels.get("arm") in models]
+    return [run for run in runs if parameters(run) == parameters(runs[0])]
+
+
+def parameters(run: PlannedRun) -> dict[str, Any]:
+    """Return the parameters of a training run's task."""
+    return cast(RunConfig, run.config).task_params
 
 
 def committed(experiment: str, tier: TierName = "quick", **labels: Any) -> Runs:
@@ -226,33 +243,19 @@ def committed(experiment: str, tier: TierName = "quick", **labels: Any) -> Runs:
     require(found is not None, f"{experiment} at tier {tier} has no complete records; ./run_all.sh --list says which")
     records = select(found or [], **labels)
     costs = [step_operations(record.config) for record in records]
-    return Runs(records, costs, [], sentence(records, len(records), f"records of {experiment}"))
-
-
-def beside_own(plan: Sequence[PlannedRun], version: int, configs: Sequence[RunConfig]) -> list[Record]:
-    """Return the stored records of the plan's first setting and the architectures of ``configs``."""
-    models = {config.model.architecture for config in configs}
-    runs = [run for run in plan if isinstance(run.config, RunConfig) and run.labels.get("arm") in models]
-    store, found = Store(), []
-    for run in runs:
-        record = store.find(run.config, version)
-        if cast(RunConfig, run.config).task_params == cast(RunConfig, runs[0].config).task_params:
-            if record is None or not is_complete(record):
-                return []
-            found.append(replace(record, labels=run.labels))
-    return found
+    return Runs(records, costs, note=f"Shown: {sentence(records, len(records), f'records of {experiment}')}")
 
 
 def sentence(records: Sequence[Record], asked: int, where: str) -> str:
     """Say of which models, size and seeds what is shown is, and whether a time limit cut any of it."""
     if not records:
-        return f"Nothing to show: none of {asked} runs is complete."
+        return f"nothing; none of {asked} runs is complete."
     shape, train = trained(records[0]).model, trained(records[0]).train
     models = " and ".join(dict.fromkeys(trained(record).model.architecture for record in records))
     seeds = len({record.config.model_seed for record in records})
     cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
     return (
-        f"Shown: {models}, {shape.n_layers} layers of width {shape.width}, {train.steps:,} steps, "
+        f"{models}, {shape.n_layers} layers of width {shape.width}, {train.steps:,} steps, "
         f"{seeds} random seed{'s' if seeds != 1 else ''}, tier {records[0].config.tier}; {where}{cut}."
     )
 
@@ -284,9 +287,9 @@ def compare(
         for config in configs:
             records.append(train_here(config, task, bar))
             costs.append(sequence_operations(config.model, lengths) * config.train.batch_size)
-    found = Runs(records, costs, [], sentence(records, len(configs), f"trained now on {name}, not stored"))
-    print(found.note)
-    return found
+    note = f"Shown: {sentence(records, len(configs), f'trained now on {name}, not stored')}"
+    print(note)
+    return Runs(records, costs, note=note)
 
 
 def train_here(config: RunConfig, task: Task, bar: tqdm) -> Record:

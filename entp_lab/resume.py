@@ -20,15 +20,14 @@ import torch
 from torch import nn
 
 from entp_lab import stopping
-from entp_lab.configs import RunConfig
+from entp_lab.configs import RunConfig, canonical_json, to_dict
 from entp_lab.ranks import Ranks
 from entp_lab.registry import build_task
 from entp_lab.stopping import Cut
+from entp_lab.token_forwards import token_forwards
 from entp_lab.weights import start_from
 from entp_lib import checkpoint as files
 from entp_lib.checkpoint import MOMENTS, DamagedFileError
-from entp_lib.config import canonical_json, to_dict
-from entp_lib.entp import token_forwards
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from entp_lab import progress, ranks, stopping
-from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, config_id
+from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
 from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, train_run
@@ -29,7 +29,6 @@ from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store, is_complete
 from entp_lab.weights import save_weights, weights_of
 from entp_lib import kernels
-from entp_lib.config import canonical_json, to_dict
 from entp_lib.files import remove_stale
 from entp_lib.model import check_device
 from entp_lib.validation import OneLine, require
@@ -113,7 +112,7 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
             metrics, curves = study(config, store, checkpoint)
         else:
             if config.train.precision == "bf16" and device == "cpu":
-                where["kernels"] = kernels.names()
+                where["kernels"] = kernels.kernel_names()
             team = ranks.joined()
             if team is not None:
                 where["ranks"] = team.size

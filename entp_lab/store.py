@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeGuard
 
 from entp_lab import paths
-from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id
-from entp_lib.config import canonical_json, to_dict
-from entp_lib.files import locked, write_atomically
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
+from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
@@ -312,7 +311,7 @@ class Store:
         if self.read_only:
             return contextlib.nullcontext()
         path = self.root / "locks" / f"{experiment}-{record_id}.lock"
-        return locked(path, f"it computes {experiment}/{record_id}")
+        return file_lock(path, f"it computes {experiment}/{record_id}")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from entp_lab import paths
-from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lab.store import OWN, Store
 from entp_lib.checkpoint import SUFFIX, DamagedFileError, check_tensors, read_tensors, save_tensors
-from entp_lib.config import canonical_json, to_dict
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, require

@@ -3,8 +3,10 @@
     from entp_lib import ModelConfig, TrainConfig, Transformer, evaluate, generate, tasks, train
 
     task = tasks.Counting(length=10, seed_length=4, symbols=10)
-    model = Transformer(ModelConfig("entp", 3, 4, 64, vocab_size=task.vocab_size, max_length=task.length))
-    state = train(model, task, TrainConfig(steps=1000, max_lr=3e-3))  # state.curves: loss and accuracy by step
+    sizes = dict(n_layers=3, n_heads=4, width=64, vocab_size=task.vocab_size, max_length=10)
+    model = Transformer(ModelConfig("entp", **sizes))
+    state = train(model, task, TrainConfig(steps=1000, max_lr=3e-3))
+    state.curves["token_accuracy"]  # and the loss, at each evaluation
     evaluate(model, task, 1000)  # next-token loss and accuracy on new sequences
 
 Each name is loaded when it is first used, so that a command's help does not wait for torch.
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from entp_lib.model import Transformer
     from entp_lib.training import train
 
-PLACES = {
+MODULES = {
     "ModelConfig": "config",
     "TrainConfig": "config",
     "Transformer": "model",
@@ -34,8 +36,9 @@ __all__ = ["ModelConfig", "TrainConfig", "Transformer", "evaluate", "generate", 
 
 
 def __getattr__(name: str) -> Any:
+    """Load a public name at its first use."""
     if name == "tasks":
         return importlib.import_module("entp_lib.tasks")
-    if name not in PLACES:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"entp_lib.{PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"entp_lib.{MODULES[name]}"), name)

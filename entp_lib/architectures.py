@@ -1,22 +1,23 @@
-"""The architectures: how many of a stack's layers see a whole prefix, and how figures show each. And positions' names.
+"""The architectures: which layers see a whole prefix, and how figures show each.
 
-All have the same weights and differ in who sees whom. A full layer sees the whole prefix and runs afresh on every
-prefix; a causal one runs once for all. Models, training, costs and figures read this table and nothing else: a new
-kind of stack starts with an entry here.
+All have the same weights and differ in who sees whom. A full layer sees the whole prefix and runs
+anew on every prefix; a causal one runs once for all. Models, training, costs and figures read this
+table and nothing else: a new kind of stack starts with an entry here.
 """
 
 from dataclasses import dataclass
 
-POSITIONS = ("alibi", "learned", "none", "rotary")  # names of ``entp_lib.positions``, which imports this
+POSITIONS = ("alibi", "learned", "none", "rotary")  # names of ``entp_lib.positions``
 
 
 @dataclass(frozen=True)
 class Architecture:
     """One kind of stack.
 
-    ``causal_layers``: how many layers, from the first on, are causal; None for all of them. ``any_depth``: whether a
-    configuration may say how many of the last layers are full instead. ``open_prompt``: whether the tokens of the
-    prompt all see each other. ``colour`` and ``label`` are those of figures.
+    ``causal_layers``: how many layers, from the first on, are causal; None for all of them.
+    ``any_depth``: whether a configuration may say how many of the last layers are full instead.
+    ``open_prompt``: whether the tokens of the prompt all see each other. ``colour`` and ``label``
+    are those of figures.
     """
 
     causal_layers: int | None
@@ -26,7 +27,7 @@ class Architecture:
     any_depth: bool = False
 
     def full_layers(self, n_layers: int) -> int:
-        """How many of the last of ``n_layers`` layers see the whole prefix, unless a configuration says otherwise."""
+        """Return how many of the last of ``n_layers`` layers are full by default."""
         return 0 if self.causal_layers is None else max(0, n_layers - self.causal_layers)
 
 

@@ -1,8 +1,9 @@
 """Costs of ENTP and decoders, counted (§5, Table 1, appendix D).
 
-Operations are multiply-adds of the matrix products: all linear maps, scores and weighted sums. Table 1 gives the
-encoder O(n² D L) and the decoder O(n D L) per token. That leaves out the linear maps, 12 D² per token and layer, which
-for a decoder outweigh attention's 2 n D until n = 6 D; ``encoder_token`` and ``decoder_token`` hold both terms.
+Operations are multiply-adds of the matrix products: all linear maps, scores and weighted sums.
+Table 1 gives the encoder O(n² D L) and the decoder O(n D L) per token. That leaves out the linear
+maps, 12 D² per token and layer, which for a decoder outweigh attention's 2 n D until n = 6 D;
+``encoder_token`` and ``decoder_token`` hold both terms.
 
 Letters: n length of the prefix, D width, L layers, H heads, V vocabulary.
 """
@@ -18,43 +19,46 @@ from entp_lib.config import ModelConfig
 
 
 def linear_maps(cfg: ModelConfig) -> int:
-    """Multiply-adds per token of one layer's linear maps: 3 D² + D² in attention, 8 D² in the MLP."""
+    """Count one token through a layer's linear maps: 3 D² + D² in attention, 8 D² in the MLP."""
     return 12 * cfg.width**2
 
 
 def head(cfg: ModelConfig) -> int:
-    """Multiply-adds of one position's output."""
+    """Count one position's output."""
     return cfg.width * (cfg.vocab_size if cfg.output_dim is None else cfg.output_dim)
 
 
 def encoder_token(cfg: ModelConfig, n: int) -> int:
-    """One next token by the definition: the whole stack over n tokens, L (12 n D² + 2 n² D)."""
+    """Count one next token by the definition, the stack over n tokens: L (12 n D² + 2 n² D)."""
     return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + head(cfg)
 
 
 def decoder_token(cfg: ModelConfig, n: int) -> int:
-    """One next token with n - 1 positions in the cache: L (12 D² + 2 n D)."""
+    """Count one next token with n - 1 positions in the cache: L (12 D² + 2 n D)."""
     return cfg.n_layers * (linear_maps(cfg) + 2 * n * cfg.width) + head(cfg)
 
 
 def decoder_pass(cfg: ModelConfig, n: int) -> int:
-    """All n next tokens in one masked pass, scores above the diagonal included: L (12 n D² + 2 n² D)."""
+    """Count all n next tokens in one masked pass, hidden scores too: L (12 n D² + 2 n² D)."""
     return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + n * head(cfg)
 
 
 def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
-    """The scored prefixes of one sequence of ``tokens`` tokens as this library computes them, for any architecture.
+    """Count the scored prefixes of a sequence of ``tokens`` tokens as this library computes them.
 
-    Causal layers once over the sequence, scores above the diagonal included; then the full ones on every prefix: the
-    first one's projections once per token, the last one once per prefix, but for 2 n H D of scores and means. Rotary
-    positions form the last layer's keys: n D² more, and scores of n D in place of n H D. Outputs where scored alone.
+    Causal layers go once over the sequence, scores above the diagonal included; then the full ones
+    over every prefix: the first one's projections once per token, the last one once per prefix, but
+    for 2 n H D of scores and means. Rotary positions form the last layer's keys: n D² more, and
+    scores of n D in place of n H D. Outputs are those of scored positions alone.
     """
-    width, full = cfg.width, cfg.recomputed_layers
+    width = cfg.width
+    full = cfg.recomputed_layers
     causal = cfg.n_layers - full if full > 1 else cfg.n_layers  # a single full layer is causal
     total = causal * (tokens * linear_maps(cfg) + 2 * tokens**2 * width) + len(lengths) * head(cfg)
     if causal == cfg.n_layers:
         return total
-    pairs, squares = sum(lengths), sum(n * n for n in lengths)
+    pairs = sum(lengths)
+    squares = sum(n * n for n in lengths)
     first = 3 * tokens * width**2 + 9 * pairs * width**2 + 2 * squares * width
     middle = (full - 2) * (pairs * linear_maps(cfg) + 2 * squares * width)
     last = len(lengths) * linear_maps(cfg) + 2 * pairs * cfg.n_heads * width
@@ -64,12 +68,16 @@ def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
 
 
 def crossover(cfg: ModelConfig) -> int:
-    """The n from which attention outweighs the linear maps, in a pass and in a cached step alike: 6 D."""
+    """Return the n from which attention outweighs the linear maps, in a pass as with a cache."""
     return 6 * cfg.width
 
 
 def counted(call: Callable[[], Any]) -> int:
-    """Multiply-adds of ``call`` by PyTorch's counter, which cannot see fused kernels: they are left out meanwhile."""
-    with kernels.left_out(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    """Count the multiply-adds of ``call`` by PyTorch's counter, without the fused kernels."""
+    with (
+        kernels.without_fused_kernels(),
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
         call()
     return counter.get_total_flops() // 2

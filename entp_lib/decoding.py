@@ -1,11 +1,12 @@
-"""Generation: greedy, sampled (temperature, top-k, top-p) and beam search, for every architecture.
+"""Generation, greedy or sampled (temperature, top-k, top-p), for every architecture.
 
-A decoder keeps keys and values in a preallocated cache: the prompt is processed once, each further token costs one
-position. So does a prefix decoder, whose prompt is fixed. ENTP reads the whole prefix afresh for every token: from the
-second layer on, every key and value changes when a token is appended, so that only its first-layer inputs could be
-kept, a saving of 3 in 12 L units of matrix work that is not worth a cache; a single layer is a decoder's.
+A decoder keeps keys and values in a preallocated cache: the prompt is processed once, each further
+token costs one position. So does a prefix decoder, whose prompt is fixed. ENTP reads the whole
+prefix anew for every token: from the second layer on, every key and value changes when a token is
+appended, so that only its first-layer inputs could be kept, a saving of 3 in 12 L units of matrix
+work that is not worth a cache; a single layer is a decoder's.
 
-Letters: B batch, T tokens, V vocabulary, H heads, K head width, D width, W beams.
+Letters: B batch, T tokens, V vocabulary, H heads, K head width, D width.
 """
 
 import contextlib
@@ -13,147 +14,11 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from entp_lib.arguments import WHOLE, check_ids, check_tensor
+from entp_lib.arguments import INTEGERS, check_ids, check_tensor
+from entp_lib.attention_bias import combine_masks
 from entp_lib.model import Transformer
-from entp_lib.relations import masked
-
-
-class Cache:
-    """Keys and values (B, H, max_length, K) of every layer, and ids of positions; the first ``length`` are filled."""
-
-    def __init__(self, model: Transformer, batch: int, max_length: int | None = None):
-        cfg = model.cfg
-        self.max_length = cfg.max_length if max_length is None else max_length
-        if not 1 <= self.max_length <= cfg.max_length:
-            raise ValueError(f"a cache of {self.max_length} positions: must be in 1..{cfg.max_length}, the model's own")
-        shape = (cfg.n_layers, 2, batch, cfg.n_heads, self.max_length, cfg.width // cfg.n_heads)
-        self.kv = model.ln_f.weight.new_zeros(shape)
-        self.positions_BT = torch.zeros(batch, self.max_length, dtype=torch.long, device=self.kv.device)
-        self.length = 0
-
-    def extend(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new positions of ``layer`` behind ``length``; return all keys and values up to them."""
-        stop, (keys, values) = self.length + k_BHTK.shape[2], self.kv[layer]
-        keys[:, :, self.length : stop], values[:, :, self.length : stop] = k_BHTK, v_BHTK
-        return keys[:, :, :stop], values[:, :, :stop]
-
-
-@torch.no_grad()
-def cached_logits(
-    model: Transformer, tokens_BT: Tensor, cache: Cache, causal: bool = True, positions_BT: Tensor | None = None
-) -> Tensor:
-    """Logits (B, V) after the last of the new tokens (B, T), which follow what ``cache`` holds.
-
-    ``causal=False`` lets the new tokens see each other in full: the prompt of a prefix decoder, or, token by token on
-    an encoder, the naive cache that is wrong from two layers on. ``positions_BT``: position ids of the new tokens,
-    which go on counting unless given. Raises ValueError where the cache would overflow or has another number of rows.
-    """
-    start, stop = cache.length, cache.length + tokens_BT.shape[1]
-    if start == stop:
-        raise ValueError(f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
-    if stop > cache.max_length:
-        raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
-    if len(tokens_BT) != len(cache.positions_BT):
-        raise ValueError(f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}")
-    scheme, device = model.positions, tokens_BT.device
-    if positions_BT is None:
-        positions_BT = torch.arange(start, stop, device=device)[None]
-    x = model.embed(tokens_BT, positions_BT)
-    cache.positions_BT[:, start:stop] = positions_BT
-    rotation, mask = scheme.rotation(positions_BT), scheme.bias(positions_BT, cache.positions_BT[:, :stop])
-    if causal and stop - start > 1:
-        places = torch.arange(stop, device=device)
-        mask = masked(mask, places[None] <= places[start:, None])
-    for layer, block in enumerate(model.blocks):
-        q, k, v = block.attention.project(block.ln_1(x), rotation)
-        x = block.residual(x, block.attention(q, *cache.extend(layer, k, v), mask, False))
-    cache.length = stop
-    return model.head(model.ln_f(x[:, -1]))
-
-
-class Stepper:
-    """Next-token logits for sequences that grow: by cache where that is exact, by recomputation where it is not."""
-
-    def __init__(self, model: Transformer, prompt_BT: Tensor, max_length: int, use_cache: bool = True):
-        self.model, self.tokens_BT, self.prompt_length = model, prompt_BT, prompt_BT.shape[1]
-        exact = use_cache and model.cfg.recomputed_layers < 2
-        self.cache = Cache(model, len(prompt_BT), max_length) if exact else None
-
-    def logits(self) -> Tensor:
-        """(B, V) after the present last token."""
-        if self.cache is not None:
-            causal = self.cache.length > 0 or not self.model.cfg.open_prompt
-            return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal)
-        scored_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
-        scored_BT[:, -1] = True
-        prompts_B = torch.full((len(scored_BT),), self.prompt_length, device=scored_BT.device)
-        return self.model(self.tokens_BT, scored_BT, prompts_B)
-
-    def append(self, tokens_B: Tensor, rows: Tensor | None = None) -> None:
-        """Append one token to each sequence, after choosing (and repeating) ``rows`` of them."""
-        if rows is not None:
-            self.tokens_BT = self.tokens_BT[rows]
-            if self.cache is not None:
-                self.cache.kv, self.cache.positions_BT = self.cache.kv[:, :, rows], self.cache.positions_BT[rows]
-        self.tokens_BT = torch.cat([self.tokens_BT, tokens_B[:, None]], 1)
-
-
-def filtered(logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
-    """Probabilities (B, V) after temperature, then the k largest logits, then the smallest set of mass ``top_p``.
-
-    Equal logits at a boundary are kept in order of token id. Temperature 0 puts all mass on the largest logit.
-    ValueError, naming the value, for parameters out of range.
-    """
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature = {temperature}: must be 0 (greedy) or more, and finite")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
-    vocab, order_BV = logits_BV.shape[-1], logits_BV.argsort(dim=-1, descending=True, stable=True)
-    if temperature == 0:
-        return F.one_hot(order_BV[:, 0], vocab).to(logits_BV.dtype)
-    sorted_BV = logits_BV.gather(-1, order_BV).double()
-    sorted_BV = (sorted_BV - sorted_BV[:, :1]) / temperature
-    if top_k is not None and top_k < vocab:
-        sorted_BV[:, top_k:] = -torch.inf
-    probabilities_BV = F.softmax(sorted_BV, -1)
-    if top_p < 1:
-        before_BV = probabilities_BV.cumsum(-1) - probabilities_BV
-        probabilities_BV = probabilities_BV.masked_fill(before_BV >= top_p, 0)
-        probabilities_BV[:, 0] = probabilities_BV[:, 0].clamp_min(torch.finfo(torch.float64).tiny)
-        probabilities_BV = probabilities_BV / probabilities_BV.sum(-1, keepdim=True)
-    return torch.zeros_like(probabilities_BV).scatter_(-1, order_BV, probabilities_BV)
-
-
-def check_room(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
-    """Length after generation; ValueError for a prompt that is none and where the position table is too short."""
-    if model.cfg.input_dim is not None:
-        raise ValueError("generation needs a model of tokens; this one has continuous inputs")
-    check_tensor("prompt", prompt_BT, WHOLE, (None, None), "token ids, torch.int64,")
-    if 0 in prompt_BT.shape:
-        raise ValueError(f"prompt of shape {tuple(prompt_BT.shape)}: must have at least one token")
-    if new_tokens < 1:
-        raise ValueError(f"new_tokens = {new_tokens}: must be at least 1")
-    check_ids("token id", prompt_BT, model.cfg.vocab_size)
-    length, longest = prompt_BT.shape[1] + new_tokens, model.cfg.max_length
-    if length - 1 > longest:  # the last token is never read
-        reading = f"reading {length - 1} tokens is beyond the model's max_length of {longest}"
-        raise ValueError(f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: {reading}")
-    return length
-
-
-@contextlib.contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model into evaluation mode within the block."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 @torch.no_grad()
@@ -168,44 +33,190 @@ def generate(
     generator: torch.Generator | None = None,
     use_cache: bool = True,
 ) -> Tensor:
-    """Prompts and ``new_tokens`` more tokens, (B, T + new_tokens); greedy unless a temperature is given.
+    """Return prompts and ``new_tokens`` more tokens, (B, T + new_tokens).
 
-    Raises ValueError for an empty prompt, ids outside the vocabulary, sampling parameters out of range and lengths
-    beyond the position table.
+    Each is the most likely one unless a temperature is given. ValueError for an empty prompt, ids
+    outside the vocabulary, sampling parameters out of range and lengths beyond the model's.
     """
-    length = check_room(model, prompt_BT, new_tokens)
-    with evaluating(model):
-        stepper = Stepper(model, prompt_BT, length - 1, use_cache)
+    length = check_prompt(model, prompt_BT, new_tokens)
+    check_sampling(temperature, top_k, top_p)
+    with eval_mode(model):
+        decoder = IncrementalDecoder(model, prompt_BT, length - 1, use_cache)
         for _ in range(new_tokens):
-            logits_BV = stepper.logits()
+            logits_BV = decoder.logits()
             if temperature == 0:
-                stepper.append(logits_BV.argmax(-1))
+                decoder.append(logits_BV.argmax(-1))
             else:
-                probabilities_BV = filtered(logits_BV, temperature, top_k, top_p)
-                stepper.append(probabilities_BV.multinomial(1, generator=generator)[:, 0])
-    return stepper.tokens_BT
+                probabilities_BV = sampling_probabilities(logits_BV, temperature, top_k, top_p)
+                decoder.append(probabilities_BV.multinomial(1, generator=generator)[:, 0])
+    return decoder.tokens_BT
+
+
+class IncrementalDecoder:
+    """Next-token logits of sequences that grow: by cache where that is exact, else anew."""
+
+    def __init__(
+        self, model: Transformer, prompt_BT: Tensor, max_length: int, use_cache: bool = True
+    ):
+        self.model = model
+        self.tokens_BT = prompt_BT
+        self.prompt_length = prompt_BT.shape[1]
+        is_exact = use_cache and model.cfg.recomputed_layers < 2
+        self.cache = Cache(model, len(prompt_BT), max_length) if is_exact else None
+
+    def logits(self) -> Tensor:
+        """Return the logits (B, V) after the present last token."""
+        if self.cache is not None:
+            causal = self.cache.length > 0 or not self.model.cfg.open_prompt
+            new_BT = self.tokens_BT[:, self.cache.length :]
+            return cached_logits(self.model, new_BT, self.cache, causal)
+        scored_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
+        scored_BT[:, -1] = True
+        prompts_B = torch.full((len(scored_BT),), self.prompt_length, device=scored_BT.device)
+        return self.model(self.tokens_BT, scored_BT, prompts_B)
+
+    def append(self, tokens_B: Tensor, rows: Tensor | None = None) -> None:
+        """Append one token to each sequence, after choosing (and repeating) ``rows`` of them."""
+        if rows is not None:
+            self.tokens_BT = self.tokens_BT[rows]
+            if self.cache is not None:
+                self.cache.kv = self.cache.kv[:, :, rows]
+                self.cache.positions_BT = self.cache.positions_BT[rows]
+        self.tokens_BT = torch.cat([self.tokens_BT, tokens_B[:, None]], 1)
+
+
+class Cache:
+    """Keys and values (B, H, max_length, K) of every layer; the first ``length`` are filled."""
+
+    def __init__(self, model: Transformer, batch: int, max_length: int | None = None):
+        cfg = model.cfg
+        self.max_length = cfg.max_length if max_length is None else max_length
+        if not 1 <= self.max_length <= cfg.max_length:
+            raise ValueError(
+                f"a cache of {self.max_length} positions: must be in 1..{cfg.max_length}, the "
+                "model's own"
+            )
+        head_width = cfg.width // cfg.n_heads
+        shape = (cfg.n_layers, 2, batch, cfg.n_heads, self.max_length, head_width)
+        self.kv = model.ln_f.weight.new_zeros(shape)
+        self.positions_BT = self.kv.new_zeros(batch, self.max_length, dtype=torch.long)
+        self.length = 0
+
+    def extend(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Store new positions of ``layer`` and return all keys and values up to them."""
+        stop = self.length + k_BHTK.shape[2]
+        keys, values = self.kv[layer]
+        keys[:, :, self.length : stop] = k_BHTK
+        values[:, :, self.length : stop] = v_BHTK
+        return keys[:, :, :stop], values[:, :, :stop]
 
 
 @torch.no_grad()
-def beam_search(
-    model: Transformer, prompt_T: Tensor, new_tokens: int, beams: int, use_cache: bool = True
-) -> tuple[Tensor, Tensor]:
-    """The ``beams`` best continuations found of one prompt (T,): sequences (W, T + new_tokens) and their summed
-    log-probabilities (W,), best first.
+def cached_logits(
+    model: Transformer,
+    tokens_BT: Tensor,
+    cache: Cache,
+    causal: bool = True,
+    positions_BT: Tensor | None = None,
+) -> Tensor:
+    """Return the logits (B, V) after the last of the new tokens (B, T), which follow the cache's.
 
-    One beam is greedy search; with V^(new_tokens - 1) beams or more the search is exhaustive. Fewer are returned where
-    fewer exist. Raises ValueError as ``generate`` does, and where the prompt is not one row.
+    ``causal=False`` lets the new tokens see each other in full: the prompt of a prefix decoder, or,
+    token by token on an encoder, the naive cache that is wrong from two layers on.
+    ``positions_BT``: position ids of the new tokens, which go on counting unless given. ValueError
+    where the cache would overflow or has another number of rows.
     """
-    check_tensor("prompt", prompt_T, WHOLE, (None,), "token ids of one prompt, torch.int64,")
-    length = check_room(model, prompt_T[None], new_tokens)
-    if beams < 1:
-        raise ValueError(f"beams = {beams}: must be at least 1")
-    with evaluating(model):
-        stepper = Stepper(model, prompt_T[None], length - 1, use_cache)
-        scores_W = torch.zeros(1, dtype=torch.float64, device=prompt_T.device)
-        for _ in range(new_tokens):
-            candidates_WV = scores_W[:, None] + F.log_softmax(stepper.logits().double(), -1)
-            vocab = candidates_WV.shape[1]
-            scores_W, chosen = candidates_WV.flatten().topk(min(beams, candidates_WV.numel()))
-            stepper.append(chosen % vocab, chosen // vocab)
-    return stepper.tokens_BT, scores_W
+    start = cache.length
+    stop = start + tokens_BT.shape[1]
+    if start == stop:
+        raise ValueError(f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
+    if stop > cache.max_length:
+        raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
+    if len(tokens_BT) != len(cache.positions_BT):
+        raise ValueError(
+            f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}"
+        )
+    device = tokens_BT.device
+    if positions_BT is None:
+        positions_BT = torch.arange(start, stop, device=device)[None]
+    x_BTD = model.embed(tokens_BT, positions_BT)
+    cache.positions_BT[:, start:stop] = positions_BT
+    rotation = model.positions.rotation(positions_BT)
+    mask = model.positions.bias(positions_BT, cache.positions_BT[:, :stop])
+    if causal and stop - start > 1:
+        places = torch.arange(stop, device=device)
+        mask = combine_masks(mask, places[None] <= places[start:, None])
+    for layer, block in enumerate(model.layers):
+        q, k, v = block.attention.project(block.ln_1(x_BTD), rotation)
+        keys, values = cache.extend(layer, k, v)
+        x_BTD = block.residual(x_BTD, block.attention(q, keys, values, mask, False))
+    cache.length = stop
+    return model.head(model.ln_f(x_BTD[:, -1]))
+
+
+def sampling_probabilities(
+    logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
+) -> Tensor:
+    """Return probabilities (B, V) by temperature, the k largest logits, and the mass ``top_p``.
+
+    The mass is that of the smallest set that has it. Equal logits at a boundary are kept in order
+    of token id. Temperature 0 puts all mass on the largest logit.
+    """
+    check_sampling(temperature, top_k, top_p)
+    vocab = logits_BV.shape[-1]
+    order_BV = logits_BV.argsort(dim=-1, descending=True, stable=True)
+    if temperature == 0:
+        return F.one_hot(order_BV[:, 0], vocab).to(logits_BV.dtype)
+    sorted_BV = logits_BV.gather(-1, order_BV).double()
+    sorted_BV = (sorted_BV - sorted_BV[:, :1]) / temperature
+    if top_k is not None and top_k < vocab:
+        sorted_BV[:, top_k:] = -torch.inf
+    probabilities_BV = F.softmax(sorted_BV, -1)
+    if top_p < 1:
+        before_BV = probabilities_BV.cumsum(-1) - probabilities_BV
+        probabilities_BV = probabilities_BV.masked_fill(before_BV >= top_p, 0)
+        smallest = torch.finfo(torch.float64).tiny
+        probabilities_BV[:, 0] = probabilities_BV[:, 0].clamp_min(smallest)
+        probabilities_BV = probabilities_BV / probabilities_BV.sum(-1, keepdim=True)
+    return torch.zeros_like(probabilities_BV).scatter_(-1, order_BV, probabilities_BV)
+
+
+def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
+    """Raise ValueError, naming the value, for sampling parameters out of range."""
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature = {temperature}: must be 0 (greedy) or more, and finite")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
+
+
+def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
+    """Return the length after generation; ValueError for a prompt that does not fit the model."""
+    if model.cfg.input_dim is not None:
+        raise ValueError("generation needs a model of tokens; this one has continuous inputs")
+    check_tensor("prompt", prompt_BT, INTEGERS, (None, None), "token ids, torch.int64,")
+    if 0 in prompt_BT.shape:
+        raise ValueError(f"prompt of shape {tuple(prompt_BT.shape)}: must have at least one token")
+    if new_tokens < 1:
+        raise ValueError(f"new_tokens = {new_tokens}: must be at least 1")
+    check_ids("token id", prompt_BT, model.cfg.vocab_size)
+    length = prompt_BT.shape[1] + new_tokens
+    longest = model.cfg.max_length
+    if length - 1 > longest:  # the last token is never read
+        raise ValueError(
+            f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: reading {length - 1} tokens is "
+            f"beyond the model's max_length of {longest}"
+        )
+    return length
+
+
+@contextlib.contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put the model into evaluation mode within the block."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

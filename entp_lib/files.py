@@ -3,8 +3,8 @@
 import contextlib
 import logging
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,46 +17,52 @@ log = logging.getLogger(__name__)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, a crash or a full disk never leaves half of it. Raises OSError."""
+    """Write a file so that a reader, a crash or a full disk never leaves half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes private files
         os.replace(temporary, path)
-        with contextlib.suppress(OSError):  # not every file system can; a power cut must not undo the order of files
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError):
             error.filename = str(path)  # a failed write does not say where by itself
         raise
+    with contextlib.suppress(OSError):  # a power cut must not undo the order of files
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def remove_stale(folder: Path, pattern: str) -> None:
-    """Remove what killed processes left: files and folders of a name's ``pattern`` that were not touched for a day.
+    """Remove files and folders of a name's ``pattern`` that were not touched for a day.
 
-    A folder counts as touched with anything in it. What cannot be removed stays; another process may be removing it.
+    Killed processes left them. A folder counts as touched with anything in it. What cannot be
+    removed stays; another process may be removing it.
     """
     for path in folder.glob(pattern):
         with contextlib.suppress(OSError):
             is_folder = path.is_dir() and not path.is_symlink()
-            touched = max(p.lstat().st_mtime for p in (path, *(path.rglob("*") if is_folder else ())))
-            if time.time() - touched >= STALE_SECONDS:
-                shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink()
+            inside = path.rglob("*") if is_folder else ()
+            touched = max(p.lstat().st_mtime for p in (path, *inside))
+            if time.time() - touched < STALE_SECONDS:
+                continue
+            if is_folder:
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file ``path``; a longer wait is logged, with ``what`` the other process does."""
+def file_lock(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file ``path``; log, after a while, ``what`` the other process does."""
     import filelock  # which the command line's help does without
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +85,7 @@ def read_text(path: Path) -> str:
 
 
 def decode_text(data: bytes, path: Path | str) -> str:
-    """Return the text of a file's bytes, without a byte order mark, its lines ended by line feeds."""
+    """Return the text of a file's bytes, its lines ended by line feeds and without a BOM."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,10 +1,19 @@
-"""A GPT-2 style pre-LN Transformer whose architecture is a matter of attention alone.
+"""A GPT-2 style pre-LN Transformer whose architecture is a matter of attention alone (§3, C.4).
 
-Letters: B batch, T tokens, N scored positions, D width, H heads, K head width, V vocabulary (or output width).
+    x = embedding + position
+    x = x + attention(LN(x));  x = x + MLP(LN(x))      in every layer
+    logits = W_embedding LN(x)
+
+``decoder`` has a causal mask; ``entp`` none, and runs anew on each prefix (``entp_lib.entp``);
+``prefix_decoder`` leaves the prompt open; in a ``hybrid`` the first layers are causal.
+
+Letters: B batch, T tokens, N scored positions, D width, H heads, K head width, V vocabulary (or
+output width).
 """
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -12,17 +21,18 @@ from torch import Tensor, nn
 
 from entp_lib import entp, kernels
 from entp_lib.arguments import after_prompts, check_inputs
+from entp_lib.attention_bias import NO_BIAS, AttentionBias, attention_bias, combine_masks, rotate
 from entp_lib.config import ModelConfig
-from entp_lib.entp import Part
+from entp_lib.entp import MicroBatch
 from entp_lib.kernels.grouping import Projected
-from entp_lib.positions import SCHEMES
-from entp_lib.relations import NOTHING, Relations, Rotation, masked, relations_of, rotate
-from entp_lib.validation import ConfigError
+from entp_lib.positions import SCHEMES, Rotation
+from entp_lib.validation import ConfigError, one_of
 
-METHODS = {"fast": None, "reference": None, "grouped": False, "packed": True}  # whether prefixes are packed in rows
+METHODS = ("fast", "reference", "grouped", "packed")
 NOT_IN_ONE_GRAPH = (
-    "full layers are planned by the entries of `scored`, which fullgraph=True does not know: pass a part of "
-    "model.plan(scored), or no `scored` for all positions, or compile without fullgraph=True"
+    "full layers are planned by the entries of `scored`, which fullgraph=True does not know: pass "
+    "a micro-batch of model.plan(scored), or no `scored` for all positions, or compile without "
+    "fullgraph=True"
 )
 
 
@@ -35,16 +45,19 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(cfg.width, 3 * cfg.width)
         self.out = nn.Linear(cfg.width, cfg.width)
 
-    def project(self, x_BTD: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each (B, H, T, K); queries and keys turned by ``rotation``."""
-        q, k, v = (self.split(x) for x in self.qkv(x_BTD).chunk(3, dim=-1))
+    def project(
+        self, x_BTD: Tensor, rotation: Rotation | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, each (B, H, T, K); the first two are rotated."""
+        q, k, v = (self.split_heads(x) for x in self.qkv(x_BTD).chunk(3, dim=-1))
         return rotate(q, rotation), rotate(k, rotation), v
 
-    def split(self, x_BTD: Tensor) -> Tensor:
+    def split_heads(self, x_BTD: Tensor) -> Tensor:
+        """Return (B, T, D) as (B, H, T, K)."""
         return x_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """Attention output after the output projection, (B, T, D) for T queries; ``mask`` as in ``Relations``."""
+        """Return the output (B, T, D) for T queries; ``mask`` as in ``AttentionBias``."""
         if mask is not None and mask.dtype not in (torch.bool, q.dtype):
             mask = mask.to(q.dtype)
         y_BHTK = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
@@ -58,21 +71,25 @@ class Block(nn.Module):
 
     def __init__(self, cfg: ModelConfig):
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(cfg.width), nn.LayerNorm(cfg.width)
+        self.ln_1 = nn.LayerNorm(cfg.width)
+        self.ln_2 = nn.LayerNorm(cfg.width)
         self.attention = Attention(cfg)
         self.fc_in = nn.Linear(cfg.width, 4 * cfg.width)
         self.fc_out = nn.Linear(4 * cfg.width, cfg.width)
 
     def forward(
-        self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False, rotation: Rotation | None = None
+        self,
+        x_BTD: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        rotation: Rotation | None = None,
     ) -> Tensor:
-        """The block over whole sequences (B, T, D); in a decoder on a CPU by the fused kernels.
+        """Return the block's output (B, T, D); in a decoder on a CPU by the fused kernels.
 
-        ``mask`` (broadcast to (B, H, T, T)): True where attention is allowed, or added to the scores; with ``causal``
-        there is none.
+        ``mask`` (broadcast to (B, H, T, T)) is True where attention is allowed, or added to the
+        scores; with ``causal`` there is none.
         """
-        plain = causal and rotation is None and self.fusible
-        if plain and kernels.usable(x_BTD, dropout=0.0):
+        if causal and rotation is None and self.fusible and kernels.usable(x_BTD):
             batch, length, _ = x_BTD.shape
             projected = kernels.project(self, x_BTD.flatten(0, 1))
             x_MD = kernels.attend(self, projected, [(None, batch, length)], causal=True)
@@ -81,27 +98,31 @@ class Block(nn.Module):
         return self.residual(x_BTD, self.attention(q, k, v, mask, causal))
 
     def residual(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Return the block's output from its input and its attention's output."""
         x = x + attended
         hidden = F.gelu(self.fc_in(self.ln_2(x)), approximate="tanh")
         return x + self.fc_out(hidden)
 
 
 class Transformer(nn.Module):
-    """Next-token logits after any set of positions: ``model(inputs, scored, prompt_lengths) -> logits_NV``.
+    """Next-token logits after any set of positions: ``model(tokens, scored) -> logits_NV``.
 
-    All architectures have the same parameters. Initial weights: N(0, 0.02) unless the configuration has another
-    scale for positions and continuous inputs, residual output projections N(0, 0.02/sqrt(2L)), biases 0, from
-    ``seed`` alone; the head is tied to the token embedding.
+    All architectures have the same parameters. Initial weights are N(0, 0.02) unless the
+    configuration has another scale for positions and continuous inputs, residual output projections
+    N(0, 0.02 / sqrt(2 L)), biases 0, from ``seed`` alone; the head is tied to the token embedding.
 
-    ``entp_method`` is "fast" (by device one of "grouped" and "packed", which may be asked for), or "reference" for the
-    loop of the definition.
+    ``entp_method`` is "reference" for the loop of the definition, or "fast": by device "grouped" or
+    "packed", which may be asked for.
     """
 
     def __init__(self, cfg: ModelConfig, seed: int = 0):
         super().__init__()
         self.cfg = cfg
-        if cfg.input_dim is None:
-            self.embedding, self.read_out = nn.Embedding(cfg.vocab_size, cfg.width), None
+        self.embedding: nn.Embedding | nn.Linear
+        self.read_out: nn.Linear | None
+        if cfg.input_dim is None or cfg.output_dim is None:
+            self.embedding = nn.Embedding(cfg.vocab_size, cfg.width)
+            self.read_out = None
         else:
             self.embedding = nn.Linear(cfg.input_dim, cfg.width)
             self.read_out = nn.Linear(cfg.width, cfg.output_dim)
@@ -113,6 +134,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
+        """Draw all weights anew."""
         generator = torch.Generator().manual_seed(seed)
         for name, p in self.named_parameters():
             if p.dim() < 2:
@@ -128,132 +150,173 @@ class Transformer(nn.Module):
                 std = self.cfg.input_std
             p.normal_(0.0, std, generator=generator)
 
-    def plan(self, scored_BT: Tensor) -> list[Part]:
-        """The scored positions in parts, each of which the model takes in place of a mask, so that memory is bounded.
-
-        Their losses add up to the loss of the whole. A decoder has one part; ENTP as many as its activations need.
-        """
-        if self.cfg.recomputed_layers < 2:
-            return [Part(scored_BT)]
-        if self.entp_method not in METHODS:
-            raise ValueError(f"entp_method = {self.entp_method!r}: must be one of {', '.join(METHODS)}")
-        if torch.compiler.is_compiling():  # where it may not break, with fullgraph=True, the message is the error
-            torch._dynamo.graph_break(msg=NOT_IN_ONE_GRAPH)
-        tokens, width, device = scored_BT.shape[1], self.cfg.width, scored_BT.device.type
-        pack = METHODS[self.entp_method]
-        if pack is None:
-            # Groups launch kernels for every length and layer, packed rows a handful a layer; but they compute about
-            # T² / 3 masked scores a row, T / 18 D of the work of its linear maps. Not measured on a GPU yet:
-            # ``benchmarks.engine`` does.
-            pack = device == "cuda" and tokens <= 2 * width
-        even = width > entp.RECORDED_WIDTH
-        return entp.plan(scored_BT, entp.micro_batch_tokens(device, width, tokens), pack, even)
-
-    def shared(
-        self, inputs: Tensor, positions_BT: Tensor | None = None, mask_BTT: Tensor | None = None
-    ) -> Projected | None:
-        """Compute once what all parts of a step have in common, for ``forward``: embedded tokens, first projections.
-
-        None where each part computes it for itself.
-        """
-        full = self.cfg.recomputed_layers
-        if full < 2 or self.entp_method not in ("fast", "grouped"):
-            return None
-        x_BTD, relations = self.embedded(inputs, positions_BT, mask_BTT)
-        return entp.shared(self.full_blocks, causal_pass(self.blocks[:-full], x_BTD, relations), relations)
-
     def forward(
         self,
         inputs: Tensor,
-        scored: Tensor | Part | None = None,
+        scored: Tensor | MicroBatch | None = None,
         prompt_lengths_B: Tensor | None = None,
         positions_BT: Tensor | None = None,
         mask_BTT: Tensor | None = None,
         projected: Projected | None = None,
     ) -> Tensor:
-        """Logits after each scored position, (N, V) in row-major order.
+        """Return the logits after each scored position, (N, V) in row-major order.
 
-        ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``scored``: boolean (B, T), or a part
-        of what ``plan`` made of such a mask; None for all positions. Of a model with full layers ``torch.compile`` with
-        ``fullgraph=True`` takes None or a part, ``torch.export`` and the meta device None. ``prompt_lengths_B`` is the
-        prefix decoder's, whose scored positions start at the prompt's last token: before, they would see what they
-        predict. ``positions_BT``: position ids, 0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see
-        another (column), itself always, apart from what the architecture hides. ``projected``: what ``shared`` made of
-        the same inputs.
-        Raises ValueError for shapes, lengths and ids that do not fit.
+        ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``scored``:
+        boolean (B, T), or a micro-batch that ``plan`` made of such a mask; None for all positions.
+        ``prompt_lengths_B`` is the prefix decoder's, whose scored positions start at the prompt's
+        last token: before, they would see what they predict. ``positions_BT``: position ids,
+        0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see another (column),
+        itself always, apart from what the architecture hides. ``projected``: what ``project_once``
+        made of the same inputs. ValueError for shapes, lengths and ids that do not fit.
+
+        Of a model with full layers ``torch.compile`` with ``fullgraph=True`` takes None or a
+        micro-batch, ``torch.export`` and the meta device None.
         """
-        scored_BT = scored.scored_BT if isinstance(scored, Part) else scored
-        check_inputs(self.cfg, inputs, scored_BT, prompt_lengths_B, positions_BT, mask_BTT, self.positions.table)
-        if scored_BT is None and self.cfg.open_prompt:
-            scored_BT = after_prompts(inputs, prompt_lengths_B)
-        everywhere = scored_BT is None
-        if everywhere:
-            scored_BT = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
-        if projected is not None:
-            return self.head(self.ln_f(entp.fast(self.full_blocks, projected[0], [scored], NOTHING, projected)))
-        x_BTD, relations = self.embedded(inputs, positions_BT, mask_BTT)
-        full = self.cfg.recomputed_layers
-        slow = self.entp_method == "reference" and full > 0
-        if full < 2 and not slow:  # with one layer ENTP is the decoder (appendix A.3)
-            x_BTD = self.one_pass(x_BTD, prompt_lengths_B, relations)
-            x_ND = x_BTD.flatten(0, 1) if everywhere else x_BTD[scored_BT]
-        else:
-            blocks = self.full_blocks
-            x_BTD = causal_pass(self.blocks[:-full], x_BTD, relations)
-            shapes_alone = inputs.device.type == "meta" or torch.compiler.is_compiling()  # no entries to plan by
-            if slow:
-                x_ND = entp.reference(blocks, x_BTD, scored_BT, relations)
-            else:
-                known = [entp.whole(scored_BT)] if everywhere and shapes_alone else None
-                parts = [scored] if isinstance(scored, Part) else known or self.plan(scored_BT)
-                x_ND = entp.fast(blocks, x_BTD, parts, relations)
+        micro_batch = scored if isinstance(scored, MicroBatch) else None
+        scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
+        table = self.positions.table
+        check_inputs(self.cfg, inputs, scored_BT, prompt_lengths_B, positions_BT, mask_BTT, table)
+        if micro_batch is not None and projected is not None:
+            x_ND = entp.fast(self.full_blocks, projected[0], [micro_batch], NO_BIAS, projected)
+            return self.head(self.ln_f(x_ND))
+        x_BTD, bias = self.embed_inputs(inputs, positions_BT, mask_BTT)
+        if prompt_lengths_B is not None and self.cfg.open_prompt:
+            x_BTD = self.prefix_decoder_pass(x_BTD, prompt_lengths_B, bias)
+            if scored_BT is None:
+                scored_BT = after_prompts(inputs, prompt_lengths_B)
+            x_ND = x_BTD[scored_BT]
+        elif self.cfg.recomputed_layers > 1 or self.is_by_definition:
+            x_ND = self.full_pass(x_BTD, micro_batch, scored_BT, bias)
+        else:  # with one layer ENTP is the decoder (appendix A.3)
+            x_BTD = causal_pass(self.layers, x_BTD, bias)
+            x_ND = x_BTD.flatten(0, 1) if scored_BT is None else x_BTD[scored_BT]
         return self.head(self.ln_f(x_ND))
 
-    def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None, relations: Relations = NOTHING) -> Tensor:
-        """Hidden states (B, T, D) of a decoder, or of a prefix decoder, whose mask leaves the prompt open."""
-        if not self.cfg.open_prompt:
-            return causal_pass(self.blocks, x_BTD, relations)
-        bias = masked(relations.bias_BHTT, prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
-        for block in self.blocks:
-            x_BTD = block(x_BTD, bias, rotation=relations.rotation)
-        return x_BTD
-
-    @property
-    def full_blocks(self) -> nn.ModuleList:
-        """The blocks that run on each prefix."""
-        return self.blocks[len(self.blocks) - self.cfg.recomputed_layers :]
-
-    def embedded(
+    def embed_inputs(
         self, inputs: Tensor, positions_BT: Tensor | None, mask_BTT: Tensor | None
-    ) -> tuple[Tensor, Relations]:
-        """Input of the first block, (B, T, D), and how its tokens see each other."""
+    ) -> tuple[Tensor, AttentionBias]:
+        """Return the input of the first block, (B, T, D), and how its tokens see each other."""
         x_BTD = self.embed(inputs, positions_BT)
         if positions_BT is None:
             positions_BT = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        return x_BTD, relations_of(self.positions, positions_BT, mask_BTT, x_BTD.dtype)
+        return x_BTD, attention_bias(self.positions, positions_BT, mask_BTT, x_BTD.dtype)
 
     def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        """Input of the first block, (B, T, D)."""
+        """Return the input of the first block, (B, T, D)."""
         x_BTD = self.embedding(inputs)
-        added = self.positions.embeddings(slice(inputs.shape[1]) if positions_BT is None else positions_BT)
+        ids = slice(inputs.shape[1]) if positions_BT is None else positions_BT
+        added = self.positions.embeddings(ids)
         return x_BTD if added is None else x_BTD + added
 
+    def prefix_decoder_pass(
+        self, x_BTD: Tensor, prompt_lengths_B: Tensor, bias: AttentionBias
+    ) -> Tensor:
+        """Return the hidden states (B, T, D) under a mask that leaves the prompt open."""
+        mask = combine_masks(bias.mask_BHTT, prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
+        for block in self.layers:
+            x_BTD = block(x_BTD, mask, rotation=bias.rotation)
+        return x_BTD
+
+    def full_pass(
+        self,
+        x_BTD: Tensor,
+        micro_batch: MicroBatch | None,
+        scored_BT: Tensor | None,
+        bias: AttentionBias,
+    ) -> Tensor:
+        """Return the hidden states (N, D): causal layers once, full ones on every prefix."""
+        x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)
+        everywhere = scored_BT is None
+        if scored_BT is None:
+            scored_BT = torch.ones(x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device)
+        if self.is_by_definition:
+            return entp.reference(self.full_blocks, x_BTD, scored_BT, bias)
+        has_entries = x_BTD.device.type != "meta" and not torch.compiler.is_compiling()
+        if micro_batch is not None:
+            micro_batches = [micro_batch]
+        elif everywhere and not has_entries:
+            micro_batches = [entp.all_prefixes(scored_BT)]
+        else:
+            micro_batches = self.plan(scored_BT)
+        return entp.fast(self.full_blocks, x_BTD, micro_batches, bias)
+
     def head(self, x_ND: Tensor) -> Tensor:
-        return F.linear(x_ND, self.embedding.weight) if self.read_out is None else self.read_out(x_ND)
+        """Return the logits (N, V) of normed hidden states."""
+        if self.read_out is None:
+            return F.linear(x_ND, self.embedding.weight)
+        return self.read_out(x_ND)
+
+    def plan(self, scored_BT: Tensor) -> list[MicroBatch]:
+        """Split the scored positions into micro-batches, which ``forward`` takes for the mask.
+
+        Their losses add up to the loss of the whole, so that memory is bounded. A decoder has one
+        micro-batch; ENTP as many as its activations need.
+        """
+        if self.cfg.recomputed_layers < 2:
+            return [MicroBatch(scored_BT)]
+        one_of("entp_method", self.entp_method, METHODS)
+        if torch.compiler.is_compiling():  # with fullgraph=True the message is the error
+            torch._dynamo.graph_break(msg=NOT_IN_ONE_GRAPH)
+        tokens = scored_BT.shape[1]
+        width = self.cfg.width
+        device = scored_BT.device.type
+        pack = self.entp_method == "packed"
+        if self.entp_method in ("fast", "reference"):
+            # Groups launch kernels for every length and layer, packed rows a handful a layer; but
+            # they compute about T² / 3 masked scores a row, T / 18 D of the work of its linear
+            # maps. Not measured on a GPU yet: ``benchmarks.engine`` does.
+            pack = device == "cuda" and tokens <= 2 * width
+        budget = entp.micro_batch_tokens(device, width, tokens)
+        return entp.plan(scored_BT, budget, pack, even=width > entp.RECORDED_WIDTH)
+
+    def project_once(
+        self, inputs: Tensor, positions_BT: Tensor | None = None, mask_BTT: Tensor | None = None
+    ) -> Projected | None:
+        """Compute what all micro-batches of a step share, for ``forward``: first projections.
+
+        None where each micro-batch computes it for itself.
+        """
+        if self.cfg.recomputed_layers < 2 or self.entp_method not in ("fast", "grouped"):
+            return None
+        x_BTD, bias = self.embed_inputs(inputs, positions_BT, mask_BTT)
+        x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)
+        return entp.project_once(self.full_blocks, x_BTD, bias)
+
+    @property
+    def is_by_definition(self) -> bool:
+        """Whether full layers are computed by the loop of the definition."""
+        return self.entp_method == "reference" and self.cfg.recomputed_layers > 0
+
+    @property
+    def layers(self) -> list[Block]:
+        """All blocks, in their order."""
+        return cast(list[Block], list(self.blocks))
+
+    @property
+    def causal_blocks(self) -> list[Block]:
+        """The first blocks, which run once on the whole sequence."""
+        return self.layers[: len(self.blocks) - self.cfg.recomputed_layers]
+
+    @property
+    def full_blocks(self) -> list[Block]:
+        """The last blocks, which run on each prefix."""
+        return self.layers[len(self.blocks) - self.cfg.recomputed_layers :]
 
 
-def causal_pass(blocks: Sequence[nn.Module], x_BTD: Tensor, relations: Relations = NOTHING) -> Tensor:
-    """Hidden states (B, T, D) after causal blocks."""
-    bias_BHTT, length = relations.bias_BHTT, x_BTD.shape[1]
-    if bias_BHTT is not None:  # attention has a causal mask of its own
-        bias_BHTT = masked(bias_BHTT, torch.ones(length, length, dtype=torch.bool, device=x_BTD.device).tril())
+def causal_pass(blocks: Sequence[Block], x_BTD: Tensor, bias: AttentionBias = NO_BIAS) -> Tensor:
+    """Return the hidden states (B, T, D) after causal blocks."""
+    mask = bias.mask_BHTT
+    if mask is not None:  # without one attention has a causal mask of its own
+        length = x_BTD.shape[1]
+        causal_TT = torch.ones(length, length, dtype=torch.bool, device=x_BTD.device).tril()
+        mask = combine_masks(mask, causal_TT)
     for block in blocks:
-        x_BTD = block(x_BTD, bias_BHTT, causal=bias_BHTT is None, rotation=relations.rotation)
+        x_BTD = block(x_BTD, mask, causal=mask is None, rotation=bias.rotation)
     return x_BTD
 
 
 def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
-    """Boolean (B, 1, T, T), True where attention is allowed: causal, and everything inside the prompt."""
+    """Return a boolean mask (B, 1, T, T): causal, and everything inside the prompt."""
     positions_T = torch.arange(length, device=prompt_lengths_B.device)
     causal_TT = positions_T[None] <= positions_T[:, None]
     in_prompt_BT = positions_T < prompt_lengths_B[:, None]
@@ -261,9 +324,9 @@ def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
 
 
 def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transformer:
-    """A freshly initialised model on ``device``; the weights depend on ``cfg`` and ``seed`` alone.
+    """Return a freshly initialised model on ``device``, by ``cfg`` and ``seed`` alone.
 
-    On the device "meta" it has shapes and no weights. Raises ConfigError for a device that is not there.
+    On the device "meta" it has shapes and no weights. ConfigError for a device that is not there.
     """
     check_device(device)
     if torch.device(device).type == "meta":
@@ -273,18 +336,22 @@ def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transfo
 
 
 def check_device(device: str) -> None:
-    """ConfigError for a device that is none, or that is not there."""
+    """Raise ConfigError for a device that is none, or that is not there."""
     try:
         kind = torch.device(device).type.upper()
     except RuntimeError as error:
-        raise ConfigError(f"device = {device!r}: must be 'cpu', 'cuda', 'cuda:1' … or 'meta'") from error
+        raise ConfigError(
+            f"device = {device!r}: must be 'cpu', 'cuda', 'cuda:1' … or 'meta'"
+        ) from error
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:
-        raise ConfigError(f"device = {device!r}: PyTorch finds no {kind} device here; use device = 'cpu'") from error
+        raise ConfigError(
+            f"device = {device!r}: PyTorch finds no {kind} device here; use device = 'cpu'"
+        ) from error
 
 
 def parameter_count(model: nn.Module, embeddings: bool = False) -> int:
-    """Number of parameters, without token and position embeddings unless asked for."""
+    """Count the parameters, without token and position embeddings unless asked for."""
     skipped = () if embeddings else ("embedding.", "positions.")
     return sum(p.numel() for name, p in model.named_parameters() if not name.startswith(skipped))

@@ -2,7 +2,8 @@
 
 Full attention looks both ways: a scheme must say how it treats a key behind its query.
 
-Letters: B batch (1 where all rows are alike), T tokens, Q queries, S keys, D width, H heads, K head width.
+Letters: B batch (1 where all rows are alike), T tokens, Q queries, S keys, D width, H heads,
+K head width.
 """
 
 import math
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.validation import require
 
-BASE = 10_000.0  # of rotary angles
+ROTARY_BASE = 10_000.0
+Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (B, 1, T, K)
 
 
 class Positions(nn.Module):
@@ -29,20 +31,20 @@ class Positions(nn.Module):
         super().__init__()
 
     def embeddings(self, ids: Tensor | slice) -> Tensor | None:
-        """Vectors added to token embeddings at positions ``ids`` (B, T), or a slice of them: (B, T, D) or (T, D)."""
+        """Return vectors added to token embeddings at positions ``ids``, (B, T, D) or (T, D)."""
         return None
 
-    def rotation(self, ids_BT: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Cosines and sines, each (B, 1, T, K), by which queries and keys are turned in every layer."""
+    def rotation(self, ids_BT: Tensor) -> Rotation | None:
+        """Return the angles by which queries and keys are turned in every layer."""
         return None
 
     def bias(self, queries_BQ: Tensor, keys_BS: Tensor) -> Tensor | None:
-        """Numbers added to the scores of every layer, (B, H, Q, S), for queries and keys at these positions."""
+        """Return numbers added to the scores of every layer, (B, H, Q, S)."""
         return None
 
 
 class Learned(Positions):
-    """A learned vector for each of ``max_length`` positions, added to the token embeddings (GPT-2; the paper)."""
+    """A learned vector for each of ``max_length`` positions (GPT-2; the paper)."""
 
     def __init__(self, cfg: ModelConfig):
         super().__init__(cfg)
@@ -54,44 +56,52 @@ class Learned(Positions):
 
 
 class Alibi(Positions):
-    """ALiBi (Press et al., 2022): scores fall linearly with the distance of two tokens, at a rate for each head.
+    """ALiBi (Press et al., 2022): scores fall linearly with the distance of two tokens.
 
-    The distance is absolute, as the authors suggest for encoders; under a causal mask this is their scheme.
+    The distance is absolute, as the authors suggest for encoders; under a causal mask this is their
+    scheme.
     """
 
     def __init__(self, cfg: ModelConfig):
         super().__init__(cfg)
-        self.slopes = slopes(cfg.n_heads)
+        self.slopes = alibi_slopes(cfg.n_heads)
 
     def bias(self, queries_BQ: Tensor, keys_BS: Tensor) -> Tensor:
-        slopes_H11 = torch.tensor(self.slopes, dtype=torch.float64, device=keys_BS.device)[:, None, None]
+        slopes_H = torch.tensor(self.slopes, dtype=torch.float64, device=keys_BS.device)
         distance_BQS = (queries_BQ[:, :, None] - keys_BS[:, None]).abs()
-        return -slopes_H11 * distance_BQS[:, None]
+        return -slopes_H[:, None, None] * distance_BQS[:, None]
 
 
-def slopes(n_heads: int) -> list[float]:
-    """2^(-8/n), 2^(-16/n) … for n heads; where n is no power of two, every other one of twice as many fills up."""
+def alibi_slopes(n_heads: int) -> list[float]:
+    """Return 2^(-8/n), 2^(-16/n) … for n heads.
+
+    Where n is no power of two, every other slope of twice as many heads fills up.
+    """
     below = 2 ** math.floor(math.log2(n_heads))
-    found = [2 ** (-8 * h / below) for h in range(1, below + 1)]
-    return found + [2 ** (-4 * h / below) for h in range(1, 2 * (n_heads - below), 2)]
+    slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
+    return slopes + [2 ** (-4 * h / below) for h in range(1, 2 * (n_heads - below), 2)]
 
 
 class Rotary(Positions):
     """Queries and keys turned by angles that grow with the position (Su et al., 2021).
 
-    Coordinate i of a head's first half is turned with coordinate i of its second, by position · BASE^(-2i/K), so that
-    a score depends on the difference of two positions alone, sign included.
+    Coordinate i of a head's first half is turned with coordinate i of its second, by
+    position · 10,000^(-2i/K), so that a score depends on the difference of two positions alone,
+    sign included.
     """
 
     def __init__(self, cfg: ModelConfig):
         super().__init__(cfg)
         self.head_width = cfg.width // cfg.n_heads
-        heads = f"width = {cfg.width} over n_heads = {cfg.n_heads} gives heads of {self.head_width}"
-        require(self.head_width % 2 == 0, f"positions = 'rotary': {heads}; they must be even")
+        require(
+            self.head_width % 2 == 0,
+            f"positions = 'rotary': heads of width {self.head_width}; they must be even",
+        )
 
-    def rotation(self, ids_BT: Tensor) -> tuple[Tensor, Tensor]:
-        halves = torch.arange(0, self.head_width, 2, device=ids_BT.device, dtype=torch.float64) / self.head_width
-        angles_BTK = (ids_BT[..., None] * BASE**-halves).repeat(1, 1, 2)
+    def rotation(self, ids_BT: Tensor) -> Rotation:
+        even = torch.arange(0, self.head_width, 2, device=ids_BT.device, dtype=torch.float64)
+        frequencies = ROTARY_BASE ** -(even / self.head_width)
+        angles_BTK = (ids_BT[..., None] * frequencies).repeat(1, 1, 2)
         return angles_BTK.cos()[:, None], angles_BTK.sin()[:, None]
 
 

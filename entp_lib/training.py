@@ -1,8 +1,9 @@
-"""Train any model on any task: batches, a step, an evaluation.
+"""Train any model on any task: batches, a step, an evaluation (appendix C).
 
-Batches depend on the seed and the step alone, and ``TrainingState`` holds all that a step changes, so that a run which
-is continued from a copy of its state ends, bit for bit on one machine, where an uninterrupted one does. Whatever else a
-run may need is a ``Hook``: ``entp_lab`` hands in checkpoints, time limits, progress and several processes.
+Batches depend on the seed and the step alone, and ``TrainingState`` holds all that a step changes,
+so that a run which is continued from a copy of its state ends, bit for bit on one machine, where an
+uninterrupted one does. Whatever else a run may need is a ``Hook``: ``entp_lab`` hands in
+checkpoints, time limits, progress and several processes.
 
 Letters: B batch, T tokens, N scored positions, V vocabulary.
 """
@@ -12,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from entp_lib.evaluation import autocast, evaluate
 from entp_lib.tasks.base import Batch, Task, generator_for, loss_curve
 from entp_lib.validation import OneLine, require
 
-STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
+STEPS_PER_DRAW = 16  # many small batches at once are several times cheaper to generate
 
 
 class TrainingError(OneLine, RuntimeError):
@@ -33,8 +34,9 @@ class TrainingError(OneLine, RuntimeError):
 class TrainingState:
     """All that changes while a model is trained.
 
-    ``curves`` has a list a score, with an entry an evaluation. ``kept`` has, by the task's checkpoint rules, the step
-    and the score of the best weights so far, ``kept_weights`` these weights.
+    ``curves`` has a list a score, with an entry an evaluation. ``kept`` has, by the task's
+    checkpoint rules, the step and the score of the best weights so far, ``kept_weights`` these
+    weights.
     """
 
     model: nn.Module
@@ -54,37 +56,41 @@ class TrainingState:
         """Whether the step just made is one at which the model is evaluated."""
         return self.step % self.config.eval_every == 0 or self.step == self.config.steps
 
-    def take_mean_loss(self) -> float:
-        """Return the mean training loss of the steps since the last evaluation, and begin the next mean."""
-        mean = float(self.loss_sum) / ((self.step - 1) % self.config.eval_every + 1)  # waits for the device
-        self.loss_sum.zero_()
-        return mean
-
     @property
     def has_ended(self) -> bool:
-        """Whether the run has made its last step, lost its patience or reached the loss that ends it."""
-        config, losses = self.config, self.curves.get("loss", [])
-        reached = config.stop_loss is not None and bool(losses) and losses[-1] <= config.stop_loss
-        impatient = 0 < config.patience <= self.evals_since_best
-        return self.step >= config.steps or impatient or reached
+        """Whether the run made its last step, lost its patience or reached its ``stop_loss``."""
+        if 0 < self.config.patience <= self.evals_since_best:
+            return True
+        losses = self.curves.get("loss", [])
+        stop_loss = self.config.stop_loss
+        if stop_loss is not None and losses and losses[-1] <= stop_loss:
+            return True
+        return self.step >= self.config.steps
+
+    def take_mean_loss(self) -> float:
+        """Return the mean training loss since the last evaluation, and begin the next mean."""
+        steps = (self.step - 1) % self.config.eval_every + 1
+        mean = float(self.loss_sum) / steps  # waits for the device
+        self.loss_sum.zero_()
+        return mean
 
 
 class Hook:
     """Where a caller of ``train`` can step in. A subclass overrides what it needs."""
 
     def begin(self, state: TrainingState) -> None:
-        """Called before the first step; may fill ``state`` from a checkpoint."""
+        """Prepare before the first step; may fill ``state`` from a checkpoint."""
 
     def should_stop(self, state: TrainingState) -> bool:
-        """Asked of every hook before each step."""
+        """Tell, before each step, whether to end here."""
         return False
 
     def on_batch(self, batch: Batch) -> Batch:
-        """Called with the batch of each step; returns the rows of it that this process computes."""
+        """Return the rows of a step's batch that this process computes."""
         return batch
 
     def before_update(self, model: nn.Module, loss: Tensor) -> Tensor:
-        """Called with gradients in place; returns the loss of the whole batch."""
+        """Change gradients in place, if at all, and return the loss of the whole batch."""
         return loss
 
     def columns(self) -> dict[str, float]:
@@ -92,7 +98,7 @@ class Hook:
         return {}
 
     def after_step(self, state: TrainingState) -> None:
-        """Called after each step and its evaluation."""
+        """Do whatever follows a step and its evaluation."""
 
 
 def train(
@@ -104,19 +110,14 @@ def train(
     device: str = "cpu",
     hooks: Sequence[Hook] = (),
 ) -> TrainingState:
-    """Train ``model`` in place on ``task``, and return its state; ``state.curves`` is what was measured on the way.
+    """Train ``model`` in place on ``task`` and return its state, whose ``curves`` tell how it went.
 
-    ``seed`` decides all batches and evaluations. ``model`` is a ``Transformer``, or has its ``plan`` and
-    ``forward``; frozen parameters stay. Raises ConfigError where model and task do not fit, and TrainingError where a
-    loss stops being finite.
+    ``seed`` decides all batches and evaluations. ``model`` is a ``Transformer``, or has its
+    ``plan`` and ``forward``; frozen parameters stay. TrainingError where a loss stops being finite.
     """
     model.train()
-    state = TrainingState(
-        model,
-        make_optimizer(model, config),
-        config,
-        loss_sum=torch.zeros((), dtype=torch.float64, device=device),
-    )
+    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+    state = TrainingState(model, make_optimizer(model, config), config, loss_sum)
     for hook in hooks:
         hook.begin(state)
     batches = training_batches(task, config, seed, state.step + 1, device)
@@ -142,7 +143,8 @@ def update(state: TrainingState, task: Task, batch: Batch, hooks: Sequence[Hook]
     share = batch
     for hook in hooks:
         share = hook.on_batch(share)
-    loss = accumulate_gradients(state.model, task, share, len(batch.targets_N), state.config.precision)
+    precision = state.config.precision
+    loss = accumulate_gradients(state.model, task, share, len(batch.targets_N), precision)
     for hook in hooks:
         loss = hook.before_update(state.model, loss)
     state.optimizer.step()
@@ -151,30 +153,36 @@ def update(state: TrainingState, task: Task, batch: Batch, hooks: Sequence[Hook]
     state.loss_sum += loss.double()
 
 
-def accumulate_gradients(model: nn.Module, task: Task, batch: Batch, count: int, precision: str) -> Tensor:
-    """Add the gradients of the batch's summed losses over ``count``, a micro-batch at a time; returns that loss."""
-    device, relations = batch.inputs_BT.device, batch.relations()
+def accumulate_gradients(
+    model: Any, task: Task, batch: Batch, count: int, precision: str
+) -> Tensor:
+    """Add the gradients of the summed losses over ``count``, by micro-batches; return that loss."""
+    device = batch.inputs_BT.device
+    arguments = batch.model_arguments()
     loss = torch.zeros((), device=device)
     micro_batches = model.plan(batch.scored_BT)
     shared = None
-    if len(micro_batches) > 1 and hasattr(model, "shared"):
+    if len(micro_batches) > 1 and hasattr(model, "project_once"):
         with autocast(device, precision):
-            shared = model.shared(batch.inputs_BT, **relations)
-    if shared is not None:  # gradients of all micro-batches add up at it, and go on from there once
-        relations |= {"projected": tuple(x.detach().requires_grad_() for x in shared)}
-    for part in micro_batches:
+            shared = model.project_once(batch.inputs_BT, **arguments)
+    projected = None
+    if shared is not None:  # gradients of micro-batches add up here, and go on from here once
+        projected = tuple(x.detach().requires_grad_() for x in shared)
+        arguments["projected"] = projected
+    for micro_batch in micro_batches:
         with autocast(device, precision):
-            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **relations)
-        part_loss = task.losses(logits_NV, batch.targets_BT[part.scored_BT]).sum() / count
+            logits_NV = model(batch.inputs_BT, micro_batch, batch.prompt_lengths_B, **arguments)
+        targets_N = batch.targets_BT[micro_batch.scored_BT]
+        part_loss = task.losses(logits_NV, targets_N).sum() / count
         part_loss.backward()
         loss += part_loss.detach()
-    if shared is not None:
-        torch.autograd.backward(shared, [x.grad for x in relations["projected"]])
+    if shared is not None and projected is not None:
+        torch.autograd.backward(shared, [x.grad for x in projected])
     return loss
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """Return the rate of the 1-based ``step``: linear from 0 to max_lr, cosine to min_lr at ``decay_steps``, flat."""
+    """Return the rate of the 1-based ``step``: linear to max_lr, cosine to min_lr, then flat."""
     decay_steps = config.decay_steps or config.steps
     if step <= config.warmup_steps:
         return config.max_lr * step / config.warmup_steps
@@ -191,23 +199,29 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """Return AdamW on what is not frozen, with weight decay on matrices, embeddings included, and not on vectors."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    """Return AdamW on what is not frozen, with weight decay on matrices and not on vectors."""
+    parameters = list(learned(model).values())
+    matrices = [p for p in parameters if p.dim() >= 2]  # embeddings included
+    vectors = [p for p in parameters if p.dim() < 2]
     groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.max_lr, betas=config.betas, fused=True)
 
 
-def training_batches(task: Task, config: TrainConfig, seed: int, first_step: int, device: str) -> Iterator[Batch]:
+def training_batches(
+    task: Task, config: TrainConfig, seed: int, first_step: int, device: str
+) -> Iterator[Batch]:
     """Yield the batches of the 1-based steps from ``first_step`` on."""
-    size, drawn = config.batch_size, None
+    size = config.batch_size
+    draw = -1
     for step in itertools.count(first_step - 1):
-        draw, place = divmod(step, STEPS_PER_DRAW)
-        if drawn is None or place == 0:
+        if draw != step // STEPS_PER_DRAW:  # a curriculum moves between draws
+            draw = step // STEPS_PER_DRAW
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
             drawn = now.batch(generator_for(device, "train", seed, draw), size * STEPS_PER_DRAW)
+        place = step % STEPS_PER_DRAW
         yield drawn.rows(slice(place * size, (place + 1) * size))
 
 
@@ -217,24 +231,35 @@ def add_point(
     train_loss: float,
     seed: int,
     device: str,
-    columns: Mapping[str, float] = MappingProxyType({}),
+    columns: Mapping[str, float] | None = None,
 ) -> None:
     """Evaluate, append a point to the curves, and keep the weights that are the best so far."""
     config = state.config
+
+    def score(scoring: Task, *name: str) -> dict[str, Any]:
+        return evaluate(
+            state.model,
+            scoring,
+            config.eval_sequences,
+            seed,
+            *name,
+            state.step,
+            device=device,
+            precision=config.precision,
+        )
+
     check_finite("training", train_loss, state.step, config.max_lr)
-    options = dict(device=device, precision=config.precision)
-    scores = evaluate(state.model, task, config.eval_sequences, seed, state.step, **options)
-    check_finite("held-out", scores["loss"], state.step, config.max_lr)  # the last update may have ruined the weights
-    for name, other in task.watched().items():
-        found = evaluate(state.model, other, config.eval_sequences, seed, name, state.step, **options)
-        scores[loss_curve(name)] = found["loss"]
-    spent = {"step": state.step, **columns, "seconds": round(state.seconds, 3)}
+    scores = score(task)
+    # the last update may have ruined the weights
+    check_finite("held-out", scores["loss"], state.step, config.max_lr)
+    for name, other in task.extra_scorings().items():
+        scores[loss_curve(name)] = score(other, name)["loss"]
+    spent = {"step": state.step, **(columns or {}), "seconds": round(state.seconds, 3)}
     point = spent | {"train_loss": train_loss} | scores
     for name, value in point.items():
         state.curves.setdefault(name, []).append(value)
-    watched = point[task.patience_score]
-    if watched < state.best_loss:
-        state.best_loss = watched
+    if point[task.patience_score] < state.best_loss:
+        state.best_loss = point[task.patience_score]
         state.evals_since_best = 0
     else:
         state.evals_since_best += 1
@@ -243,13 +268,18 @@ def add_point(
 
 
 def keep_best_weights(state: TrainingState, task: Task) -> None:
-    """Keep the weights whose last point is strictly better, by one of the task's rules, than all before."""
+    """Keep the weights whose last point is strictly better, by a rule of the task, than all before.
+
+    The value NaN is worse than any other.
+    """
     for rule, curve in task.checkpoint_rules().items():
         value = state.curves[curve][-1]
         best = state.kept[rule]["score"] if rule in state.kept else math.nan
-        if math.isnan(best) or (value > best if rule.startswith("highest") else value < best):
+        is_better = value > best if rule.startswith("highest") else value < best
+        if is_better or math.isnan(best):
             state.kept[rule] = {"step": state.step, "score": value}
-            state.kept_weights[rule] = {name: p.detach().clone() for name, p in learned(state.model).items()}
+            copies = {name: p.detach().clone() for name, p in learned(state.model).items()}
+            state.kept_weights[rule] = copies
 
 
 def learned(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -260,19 +290,25 @@ def learned(model: nn.Module) -> dict[str, nn.Parameter]:
 def check_finite(kind: str, loss: float, step: int, max_lr: float) -> None:
     """Raise TrainingError where a loss is not finite."""
     if not math.isfinite(loss):
-        raise TrainingError(f"the {kind} loss is {loss} at step {step}; a lower max_lr than {max_lr:g} may help")
+        raise TrainingError(
+            f"the {kind} loss is {loss} at step {step}; a lower max_lr than {max_lr:g} may help"
+        )
 
 
 def check_fit(task: Task, model: ModelConfig) -> None:
     """Raise ConfigError where the task's symbols or lengths do not fit the model."""
-    kind = "tokens, which need None" if task.input_dim is None else f"inputs of {task.input_dim} numbers"
-    symbols = model.vocab_size if model.input_dim is not None else getattr(task, "vocab_size", None)
+
+    def check(name: str, fits: bool, problem: str) -> None:
+        value = getattr(model, name)
+        require(fits, f"{name} = {value!r}: the task {type(task).__name__} {problem}")
+
+    kind = "tokens, which need None" if task.input_dim is None else f"{task.input_dim} numbers"
+    check("input_dim", task.input_dim == model.input_dim, f"has inputs of {kind}")
+    check("output_dim", not task.continuous or model.output_dim == 1, "predicts one number")
+    if model.input_dim is None:
+        fits = task.vocab_size == model.vocab_size
+        check("vocab_size", fits, f"has {task.vocab_size} symbols")
     prompts = "trains without the prompts that it opens later; use 'decoder'"
-    for fits, name, problem in (
-        (task.input_dim == model.input_dim, "input_dim", f"has {kind}"),
-        (not task.continuous or model.output_dim == 1, "output_dim", "predicts one number"),
-        (symbols == model.vocab_size, "vocab_size", f"has {symbols} symbols"),
-        (task.same_prompts or not model.open_prompt, "architecture", prompts),
-        (task.length <= model.max_length, "max_length", f"has sequences of {task.length}"),
-    ):
-        require(fits, f"{name} = {getattr(model, name)!r}: the task {type(task).__name__} {problem}")
+    check("architecture", task.same_prompts or not model.open_prompt, prompts)
+    fits = task.length <= model.max_length
+    check("max_length", fits, f"has sequences of {task.length}")

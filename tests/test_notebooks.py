@@ -250,16 +250,6 @@ def test_every_figure_belongs_to_a_notebook_and_names_its_records():
         ), path.name
 
 
-def test_the_python_of_the_page_on_the_library_runs(capsys):
-    page = paths.root() / "docs" / "library.md"
-    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    scope = {}
-    exec(compile(block, page.name, "exec"), scope)
-    scored = scope["scored"]
-    assert scope["logits"].shape == (int(scored.sum()), 64) and scope["text"].shape == (2, 24)
-    assert "Refutation" in capsys.readouterr().out
-
-
 @pytest.mark.live
 @names
 def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):

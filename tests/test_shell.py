@@ -178,7 +178,7 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
         f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
         f"file:///a mine /x,/y {common} -r requirements.txt",
     ]
-    calls = [call.split("-check ")[1] for call in pretended.pip_calls] if fails else []
+    calls = [call.split("--root ")[1].strip() for call in pretended.pip_calls] if fails else []
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
@@ -193,6 +193,46 @@ def test_no_network(project):
     line = project.refusal(**unreachable)
     assert "no network" in line and "package index" in line and "my project/.venv/install.log" in line
     assert not project.stamp.exists()
+
+
+def test_a_missing_library_of_pips_own_is_named(project):
+    project.require("no-such-package==1")
+    proxy = {"ALL_PROXY": "socks5://127.0.0.1:9", "HTTPS_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
+    line = project.refusal(PIP_INDEX_URL="https://127.0.0.2/simple", PIP_NO_INDEX="", PIP_RETRIES=0, **proxy)
+    assert "Missing dependencies for SOCKS support" in line
+
+
+@pytest.mark.parametrize("place", ["variables", "configuration"])
+def test_pips_own_place_for_packages_is_not_ours(project, tmp_path, place):
+    """``--user`` or another folder would end in an error, or in an environment without packages."""
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[install]\ntarget = {tmp_path}\nuser = true\n" if place == "configuration" else "")
+    variables = {"PIP_USER": "1", "PIP_TARGET": str(tmp_path)} if place == "variables" else {}
+    project.require(f"# another, for {place}")
+    done = project.run(PIP_CONFIG_FILE=config, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "__main__.py|run" in done.stdout and list(tmp_path.iterdir()) == [config]
+
+
+USERS = {
+    "PYTHONPATH": "/elsewhere",
+    "PYTHONHOME": "/elsewhere",
+    "PYTHONWARNINGS": "error",
+    "PYTHONSTARTUP": "/elsewhere.py",
+    "PYTHONOPTIMIZE": "2",
+    "JUPYTER_PATH": "/elsewhere",
+    "MATPLOTLIBRC": "/elsewhere",
+    "IPYTHONDIR": "/elsewhere",
+}
+
+
+def test_a_users_own_settings_do_not_reach_what_the_scripts_start(pretended):
+    """A foreign numpy, another kernel, warnings as errors: each of them broke a cell, or all."""
+    show = f"import os; print(*(os.environ.get(name) for name in {list(USERS)!r}), sep='|')"
+    (pretended.root / "entp_lab" / "__main__.py").write_text(show)
+    *removed, style, profile = pretended.run(**USERS).stdout.strip().splitlines()[-1].split("|")
+    assert removed == ["None"] * 6
+    assert style == os.devnull and profile == str(pretended.root / ".venv" / "ipython")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
@@ -239,8 +279,8 @@ def test_python_is_searched_past_stubs_and_old_ones(bare, tmp_path):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff, a pytest, an import-linter, other processors that print how they are called."""
-    for name in ("ruff", "pytest"):
+    """The shared project with a ruff, a mypy, a pytest, an import-linter, other processors: they print their calls."""
+    for name in ("ruff", "mypy", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
     (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
@@ -254,20 +294,21 @@ def calls(done: subprocess.CompletedProcess) -> list[str]:
 
 def test_every_check_runs_in_its_environment(checked, tmp_path):
     done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg", GIT_DIR="of a hook")
-    lint, form, tests, notebooks, again = calls(done)
+    lint, types, form, tests, notebooks, again = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
+    assert types == "__main__.py|--no-error-summary"
     assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
     assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
     assert again == "__main__.py|SSE|notebooks/"
-    assert done.stdout.count("\nread-only 1 None 1 None\n") == 5
+    assert done.stdout.count("\nread-only 1 None 1 None\n") == 6
     assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
     assert done.returncode == 0
 
 
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
-    assert len(calls(done)) == 5
-    assert done.stdout.count("\nread-only 1 None 2 None\n") == 6  # what broke the contract is shown
+    assert len(calls(done)) == 6
+    assert done.stdout.count("\nread-only 1 None 2 None\n") == 7  # what broke the contract is shown
     assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
     assert "notebooks     failed (3)" in done.stdout
     assert done.stdout.splitlines()[-1] == "0 passed, 5 failed"
@@ -277,13 +318,5 @@ def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
 def test_help_needs_no_environment(bare):
     for flag in ("--help", "-h"):
         done = bare.run("--only", "03", flag)
-        assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("__main__.py|run|--help\n")
+        assert (done.returncode, done.stderr) == (0, "") and "--lab" in done.stdout and "PYTHON=" in done.stdout
     assert not (bare.root / ".venv").exists()
-
-
-def test_help_needs_no_packages():
-    """The command line's help is Python's own library and this one."""
-    command = [PYTHON, "-ISc", "import sys; sys.path.insert(0, '.'); from entp_lab.cli import main; main()"]
-    done = subprocess.run([*command, "run", "--help"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "--time-limit" in done.stdout

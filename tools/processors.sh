@@ -22,7 +22,7 @@ done
 if [ ${#notebooks[@]}${#tests[@]} = 00 ]; then notebooks=(notebooks/) tests=(tests/lab/test_statistics.py tests/lab/experiments); fi
 case " ${options[*]-} " in *' -n'*) ;; *) options+=(-n logical --maxprocesses 4 --dist loadscope) ;; esac
 
-export ENTP_RECORDS=read-only ENTP_LIVE=short TQDM_DISABLE=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # for kernels, too
+export ENTP_RECORDS=read-only ENTP_LIVE=short TQDM_DISABLE=1 PYTHONPATH="$PWD" # for kernels, too
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 unset MPLBACKEND ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_ENABLE_INSTRUCTIONS OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES
 

@@ -6,7 +6,13 @@
 
 log=.venv/install.log # what uv and pip said
 cpu_torch=https://download.pytorch.org/whl/cpu # where torch is without CUDA
+
+# A user's own settings for Python, pip, IPython and matplotlib would break the installation or change what notebooks
+# show. entp_lab.notebooks.kernel_environment does the same for kernels that are started without these scripts.
+unset PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONOPTIMIZE PYTHONWARNINGS JUPYTER_PATH MPLBACKEND
 unset PYTHONDONTWRITEBYTECODE # set, it has every process compile torch anew, which takes seconds of each
+unset PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT UV_TARGET UV_PREFIX UV_SYSTEM_PYTHON
+export MATPLOTLIBRC=/dev/null IPYTHONDIR="$PWD/.venv/ipython"
 
 fail() {
   printf '%s: %s\n' "${0##*/}" "$*" >&2
@@ -84,10 +90,16 @@ explain_failure() {
   elif grep -qsE '[Cc]onnection (broken by|error)|(NewConnection|NameResolution|Timeout|Proxy|SSL)Error' "$log"; then
     fail "no network: pip cannot reach its package index, which the first run needs; see $PWD/$log"
   fi
-  fail "making .venv failed: $(grep -iE '^ *error:' "$log" | tail -n 1 || tail -n 1 "$log"); see $PWD/$log"
+  # the last error that says more than that a process of pip's own ended in one
+  fail "making .venv failed: $(grep -iE '^ *error: ' "$log" | grep -v 'subprocess-exited-with-error' | tail -n 1 |
+    grep . || tail -n 1 "$log"); see $PWD/$log"
 }
 
-with_pip() { logged .venv/bin/python -m pip install --no-input --disable-pip-version-check "$@"; }
+# The empty values take the place of what pip's own configuration may say of where to install.
+with_pip() {
+  logged .venv/bin/python -m pip install --no-input --disable-pip-version-check \
+    --no-user --target '' --prefix '' --root '' "$@"
+}
 
 # uv takes a tenth of pip's time; where it cannot be had, or fails, pip does the work and says what is wrong.
 install() {
@@ -120,6 +132,7 @@ pass_on() {
 }
 
 make_venv() {
+  local usual=''
   lock
   if is_ready; then return; fi # the run that held the lock has done it
   trap 'printf "\n%s: interrupted; the next run installs again\n" "${0##*/}" >&2 && exit 130' INT
@@ -141,9 +154,10 @@ make_venv() {
   if [ -n "${ENTP_TORCH_INDEX:-}" ]; then
     torch_from "$ENTP_TORCH_INDEX" || explain_failure
   elif wants_cpu_torch && ! { answers "$cpu_torch" && torch_from "$cpu_torch"; }; then
-    echo "No torch from $cpu_torch: it comes from the usual index, where it may bring CUDA (8 GB in all)"
+    usual=yes
   fi
   install -r requirements.txt || explain_failure
+  if [ -n "$usual" ]; then echo "torch came from the usual index, not from $cpu_torch, and may have brought CUDA"; fi
   wanted >.venv/installed.new
   mv -f .venv/installed.new .venv/installed
   trap - INT

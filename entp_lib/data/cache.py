@@ -1,7 +1,8 @@
-"""Tokens of a corpus on disk, mapped into memory: made once, streamed, verified whenever a process opens them.
+"""Tokens of a corpus on disk, mapped into memory: made once, verified whenever they are opened.
 
-A folder holds ``train.bin``, ``validation.bin`` and ``meta.json``, which has lengths, checksums and what the tokenizer
-learned. It appears under its name when all three are whole, so a reader never sees half of it.
+A folder holds ``train.bin``, ``validation.bin`` and ``meta.json``, which has lengths, checksums and
+what the tokenizer learned. It appears under its name when all three are whole, so a reader never
+sees half of it.
 """
 
 import functools
@@ -22,7 +23,7 @@ import numpy as np
 from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import Source, file_checksum, source_of
 from entp_lib.data.tokenizers import Tokenizer, learn, restore, vocabulary_size
-from entp_lib.files import locked, remove_stale
+from entp_lib.files import file_lock, remove_stale
 from entp_lib.validation import require
 
 FORMAT = 2  # raise it when the same corpus would now give other tokens
@@ -36,10 +37,11 @@ log = logging.getLogger(__name__)
 class Recipe:
     """Everything that decides the tokens of a corpus.
 
-    ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a document's text, so that a
-    document that comes twice is on one side; ``tail`` takes the end of the corpus, from a document's beginning;
-    ``nanogpt`` a permutation of the rows with its seed, as the authors have it. Shares are of what a split looks at,
-    whole documents: where the last of few is long, ``tail`` holds out far more.
+    ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a
+    document's text, so that a document that comes twice is on one side; ``tail`` takes the end of
+    the corpus, from a document's beginning; ``nanogpt`` a permutation of the rows with its seed, as
+    the authors have it. Shares are of what a split looks at, whole documents: where the last of few
+    is long, ``tail`` holds out far more.
     """
 
     corpus: str
@@ -60,37 +62,41 @@ class Tokens:
     recipe: Recipe
 
     def part(self, name: str) -> np.ndarray:
+        """Return the tokens of a part."""
         return getattr(self, name)
 
     def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer that made them."""
         size = vocabulary_size(self.recipe.tokenizer, self.recipe.vocabulary)
         return restore(self.recipe.tokenizer, size, self.meta["tokenizer_state"])
 
 
 @functools.lru_cache(maxsize=8)
 def open_tokens(recipe: Recipe) -> Tokens:
-    """The tokens of a recipe, made where they are missing or damaged.
+    """Return the tokens of a recipe, made where they are missing or damaged.
 
-    Several processes may ask at once: one makes them, the others wait. Raises ConfigError for a corpus that is no
-    text or lacks a part.
+    Several processes may ask at once: one makes them, the others wait. ConfigError for a corpus
+    that is no text or lacks a part.
     """
     source = source_of(recipe.corpus, recipe.checksum)
     size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
-    key = json.dumps([FORMAT, source.checksum, recipe.tokenizer, size, recipe.split, recipe.held_out])
-    folder = FOLDERS.cache() / f"{recipe.tokenizer}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    with locked(folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"):
-        remove_stale(folder.parent, f".*-{'?' * 16}.*")  # tokens and the embedded text, half made
+    key = [FORMAT, source.checksum, recipe.tokenizer, size, recipe.split, recipe.held_out]
+    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    folder = FOLDERS.cache() / f"{recipe.tokenizer}-{digest}"
+    with file_lock(folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"):
+        remove_stale(folder.parent, f".*-{'?' * 16}.*")  # what killed processes half made
         meta = read_meta(folder)
         if meta is None:
             make(folder, source, recipe, size)
             meta = read_meta(folder)
-            require(meta is not None, f"tokens in {folder} do not read back as written; check the disk")
-    found = [np.memmap(folder / f"{name}.bin", dtype=meta["dtype"], mode="r") for name in PARTS]
-    return Tokens(*found, meta, recipe)
+    require(meta is not None, f"tokens in {folder} do not read back as written; check the disk")
+    assert meta is not None
+    train, validation = (np.memmap(folder / f"{name}.bin", meta["dtype"], "r") for name in PARTS)
+    return Tokens(train, validation, meta, recipe)
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
-    """The content of ``meta.json``, if the token files are as it says; None, with a line in the log, if not."""
+    """Return the content of ``meta.json`` if the token files are as it says, else None."""
     if not os.path.lexists(folder):
         return None
     try:
@@ -105,32 +111,56 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
 
 
 def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
-    """Encode a corpus into ``folder``, one part after the other; the folder appears when it is whole."""
-    side = splitter(source, recipe)
-    training = (text for i, text in source.numbered() if not side(i, text))
+    """Encode a corpus into ``folder``, part after part; the folder appears when it is whole."""
+    is_held_out = splitter(source, recipe)
+    training = (text for i, text in source.numbered() if not is_held_out(i, text))
     tokenizer = learn(recipe.tokenizer, size, training, source)
     dtype = np.min_scalar_type(size - 1)
-    temporary, parts = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.")), {}
+    parts = {}
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
-        for held_out, name in enumerate(PARTS):
-            texts = (text for i, text in source.numbered() if side(i, text) == held_out)
+        for side, name in enumerate(PARTS):
+            texts = (text for i, text in source.numbered() if is_held_out(i, text) == side)
             parts[name] = write(temporary / f"{name}.bin", texts, tokenizer, dtype, source.whole)
-            right = f"no document for {name}; use another held_out than {recipe.held_out} or split='tail'"
-            require(parts[name]["tokens"] > 0, f"corpus = {recipe.corpus!r}: {right}")
-        now = source_of(recipe.corpus).checksum
-        require(now == source.checksum, f"corpus = {recipe.corpus!r} changed while its tokens were made; start again")
-        meta = dict(corpus_checksum=source.checksum, dtype=dtype.name, parts=parts, tokenizer_state=tokenizer.state)
+            require(
+                parts[name]["tokens"] > 0,
+                f"corpus = {recipe.corpus!r}: no document for {name}; use another held_out than "
+                f"{recipe.held_out} or split='tail'",
+            )
+        require(
+            source_of(recipe.corpus).checksum == source.checksum,
+            f"corpus = {recipe.corpus!r} changed while its tokens were made; start again",
+        )
+        warn_of_share(recipe, parts)
+        meta = {
+            "corpus_checksum": source.checksum,
+            "dtype": dtype.name,
+            "parts": parts,
+            "tokenizer_state": tokenizer.state,
+        }
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)  # damaged
-        os.chmod(temporary, 0o755)  # mkdtemp makes private folders
+        os.chmod(temporary, folder.parent.stat().st_mode)  # mkdtemp makes private folders
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write(path: Path, texts: Iterator[str], tokenizer: Tokenizer, dtype: np.dtype, ended: bool) -> dict[str, Any]:
-    """Encode documents into a file, about a million characters at a time; the part's counts and checksum."""
-    counts, digest = {"documents": 0, "bytes": 0, "tokens": 0, "largest": 0}, hashlib.sha256()
+def warn_of_share(recipe: Recipe, parts: dict[str, dict[str, Any]]) -> None:
+    """Warn where few long documents make the end of a text far from the share asked for."""
+    train, held_out = (parts[name]["tokens"] for name in PARTS)
+    share = held_out / (train + held_out)
+    if recipe.split == "tail" and not 0.5 < share / recipe.held_out < 2:
+        message = "%s: %d tokens are held out, %.0f %% of all, since documents stay whole"
+        log.warning(message, recipe.corpus, held_out, 100 * share)
+
+
+def write(
+    path: Path, texts: Iterator[str], tokenizer: Tokenizer, dtype: np.dtype, ended: bool
+) -> dict[str, Any]:
+    """Encode documents into a file; return the part's counts and checksum."""
+    counts = {"documents": 0, "bytes": 0, "tokens": 0, "largest": 0}
+    digest = hashlib.sha256()
     with open(path, "wb") as file:
         while some := take(texts):
             tokens = tokenizer.encode(some, ended)
@@ -147,8 +177,9 @@ def write(path: Path, texts: Iterator[str], tokenizer: Tokenizer, dtype: np.dtyp
 
 
 def take(texts: Iterator[str]) -> list[str]:
-    """The next texts, up to the one that makes ``CHARACTERS_AT_ONCE`` full."""
-    some, held = [], 0
+    """Return the next texts, up to the one that makes ``CHARACTERS_AT_ONCE`` full."""
+    some = []
+    held = 0
     for text in texts:
         some.append(text)
         held += len(text)
@@ -158,18 +189,26 @@ def take(texts: Iterator[str]) -> list[str]:
 
 
 def splitter(source: Source, recipe: Recipe) -> Callable[[int, str], bool]:
-    """A function that tells by number and text whether a document is for validation."""
+    """Return a function that tells by number and text whether a document is for validation."""
     share = recipe.held_out
     if recipe.split == "hash":
-        return lambda i, text: int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) < share * 2**64
+        return lambda i, text: first_bytes(text) < share * 2**64
     if recipe.split == "nanogpt":
         # that of Hugging Face datasets with nanoGPT's seed: the first of a permutation, rounded up
-        count, chosen = source.count(), np.random.default_rng(NANOGPT_SEED)
-        held_out = set(chosen.permutation(count)[: math.ceil(share * count)].tolist())
-        return lambda i, text: i in held_out
-    cut, before = (1 - share) * sum(map(len, source.documents())), 0
+        count = source.count()
+        order = np.random.default_rng(NANOGPT_SEED).permutation(count)
+        chosen = set(order[: math.ceil(share * count)].tolist())
+        return lambda i, text: i in chosen
+    cut = (1 - share) * sum(map(len, source.documents()))
+    before = 0
+    first = -1
     for first, text in source.numbered():  # noqa: B007
         if before >= cut:
             break
         before += len(text)
     return lambda i, text: i >= first
+
+
+def first_bytes(text: str) -> int:
+    """Return the first eight bytes of a text's SHA-256 as a number."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])

@@ -1,7 +1,7 @@
-"""Attention's half-block for a CPU in fp32 and fp64, and its gradient written out, in two steps.
+"""Attention's half-block for a CPU in fp32 and fp64, in two steps, and its gradient written out.
 
-``Project`` makes queries, keys and values of tokens; ``Attend`` the rest. Between them lies what prefixes share: ENTP's
-first layer projects every token once, however many prefixes hold it.
+``Project`` makes queries, keys and values of tokens; ``Attend`` the rest. Between them lies what
+prefixes share: ENTP's first layer projects every token once, however many prefixes hold it.
 
 Letters as in the package.
 """
@@ -21,11 +21,11 @@ flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_back
 
 
 def offsets(groups: Groups) -> list[int]:
-    """First flat token of every group, and one past the last."""
-    found = [0]
+    """Return the first flat token of every group, and one past the last."""
+    starts = [0]
     for _, rows, length in groups:
-        found.append(found[-1] + rows * length)
-    return found
+        starts.append(starts[-1] + rows * length)
+    return starts
 
 
 def heads(flat: Tensor, rows: int, length: int, n_heads: int) -> Tensor:
@@ -34,11 +34,30 @@ def heads(flat: Tensor, rows: int, length: int, n_heads: int) -> Tensor:
 
 
 def tokens_of(x: Tensor, group: Group, start: int) -> Tensor:
-    """Tokens (R, T, …) of a group, from its prefixes' inputs (B, T, …) or from flat tokens (M, …)."""
+    """Return the tokens (R, T, …) of a group: of prefixes' inputs (B, T, …) or flat ones (M, …)."""
     chosen, rows, length = group
     if x.dim() == 3:
         return x[slice(rows) if chosen is None else chosen, :length]
     return x[start : start + rows * length].unflatten(0, (rows, length))
+
+
+def add_gradients(
+    d_qkv: Tensor, grads: Sequence[Tensor], group: Group, start: int, n_heads: int
+) -> None:
+    """Add a group's gradients of queries, keys and values, each (R, H, T, K), to those of tokens.
+
+    Flat tokens (M, 3D) belong to one group; prefixes of (B, T, 3D) share theirs.
+    """
+    chosen, rows, length = group
+    if d_qkv.dim() == 3:  # the rows of a group differ: nothing is lost
+        pick = slice(rows) if chosen is None else chosen
+        target = d_qkv.unflatten(-1, (3, n_heads, -1))
+        for which, grad in enumerate(grads):
+            target[pick, :length, which] += grad.transpose(1, 2)
+        return
+    part = d_qkv[start : start + rows * length].view(rows, length, 3, n_heads, -1)
+    for target, grad in zip(part.permute(2, 0, 3, 1, 4), grads, strict=True):
+        target.copy_(grad)
 
 
 class Project(torch.autograd.Function):
@@ -64,19 +83,23 @@ class Project(torch.autograd.Function):
 
 
 class Attend(torch.autograd.Function):
-    """x + W_O attention + b_O, (M, D), over groups of equally long sequences (M, D) or of prefixes of (B, T, D)."""
+    """x + W_O attention + b_O, (M, D), over groups of sequences (M, D) or prefixes of (B, T, D)."""
 
     @staticmethod
     def forward(ctx, x, qkv, w_out, b_out, groups, n_heads, causal):
-        width, starts, sums = x.shape[-1], offsets(groups), []
-        y, out = x.new_empty(starts[-1], width), x.new_empty(starts[-1], width)
-        for i, group in zip(starts, groups, strict=False):
+        width = x.shape[-1]
+        starts = offsets(groups)
+        y = x.new_empty(starts[-1], width)
+        out = x.new_empty(starts[-1], width)
+        sums = []
+        for start, group in zip(starts, groups, strict=False):
             _, rows, length = group
-            part = slice(i, i + rows * length)
-            z = tokens_of(qkv, group, i).unflatten(-1, (3, n_heads, -1))
+            part = slice(start, start + rows * length)
+            z = tokens_of(qkv, group, start).unflatten(-1, (3, n_heads, -1))
             attended, log_sums = flash(*z.permute(2, 0, 3, 1, 4), 0.0, causal)
             heads(y[part], rows, length, n_heads).copy_(attended)
-            torch.add(tokens_of(x, group, i), b_out, out=out[part].view(rows, length, width))
+            tokens = tokens_of(x, group, start)
+            torch.add(tokens, b_out, out=out[part].view(rows, length, width))
             sums.append(log_sums)
         ctx.save_for_backward(qkv, y, w_out, *sums)
         ctx.layout = groups, n_heads, causal
@@ -88,24 +111,19 @@ class Attend(torch.autograd.Function):
         qkv, y, w_out, *sums = ctx.saved_tensors
         groups, n_heads, causal = ctx.layout
         grad_MD = grad_MD.contiguous()
-        prefixes = qkv.dim() == 3
+        are_prefixes = qkv.dim() == 3
         d_y = grad_MD @ w_out
-        d_qkv = torch.zeros_like(qkv) if prefixes else torch.empty_like(qkv)
-        d_x = qkv.new_zeros(*qkv.shape[:-1], y.shape[-1]) if prefixes else grad_MD
-        for i, group, log_sums in zip(offsets(groups), groups, sums, strict=False):
+        d_qkv = torch.zeros_like(qkv) if are_prefixes else torch.empty_like(qkv)
+        d_x = qkv.new_zeros(*qkv.shape[:-1], y.shape[-1]) if are_prefixes else grad_MD
+        for start, group, log_sums in zip(offsets(groups), groups, sums, strict=False):
             chosen, rows, length = group
-            part = slice(i, i + rows * length)
-            z = tokens_of(qkv, group, i).unflatten(-1, (3, n_heads, -1)).permute(2, 0, 3, 1, 4)
-            d_out, out = (heads(u[part], rows, length, n_heads) for u in (d_y, y))
-            grads = flash_backward(d_out, *z, out, log_sums, 0.0, causal)
-            if prefixes:  # the rows of a group differ: nothing is lost
+            part = slice(start, start + rows * length)
+            z = tokens_of(qkv, group, start).unflatten(-1, (3, n_heads, -1))
+            d_attended, attended = (heads(u[part], rows, length, n_heads) for u in (d_y, y))
+            q, k, v = z.permute(2, 0, 3, 1, 4)
+            grads = flash_backward(d_attended, q, k, v, attended, log_sums, 0.0, causal)
+            add_gradients(d_qkv, grads, group, start, n_heads)
+            if are_prefixes:
                 pick = slice(rows) if chosen is None else chosen
-                target = d_qkv.unflatten(-1, (3, n_heads, -1))
-                for which, grad in enumerate(grads):
-                    target[pick, :length, which] += grad.transpose(1, 2)
                 d_x[pick, :length] += grad_MD[part].view(rows, length, -1)
-            else:
-                targets = d_qkv[part].view(rows, length, 3, n_heads, -1).permute(2, 0, 3, 1, 4)
-                for target, grad in zip(targets, grads, strict=True):
-                    target.copy_(grad)
         return d_x, d_qkv, grad_MD.t() @ y, grad_MD.sum(0), None, None, None

@@ -1,11 +1,12 @@
-"""Both half-blocks for a CPU with products in bf16, and their gradients written out: what autocast means, faster.
+"""Both half-blocks for a CPU with products in bf16, as autocast means them, and their gradients.
 
-Weights, the residual stream, norms, GELU, softmax and sums over products are in fp32. Operands of matrix products are
-rounded to bf16 once and kept so for the backward pass, and products are rounded to bf16 as a processor with bf16
-instructions leaves them. A processor without them multiplies the rounded operands in fp32: the same up to the order of
-sums, so that a run can continue there.
+Weights, the residual stream, norms, GELU, softmax and sums over products are in fp32. Operands of
+matrix products are rounded to bf16 once and kept so for the backward pass, and products are rounded
+to bf16 as a processor with bf16 instructions leaves them. A processor without them multiplies the
+rounded operands in fp32: the same up to the order of sums, so that a run can continue there.
 
-Scores are explicit up to ``EXPLICIT`` tokens, and probabilities are kept; queries are projected with their scale.
+Scores are explicit up to ``EXPLICIT`` tokens, and probabilities are kept; queries are projected
+with their scale.
 
 Letters as in the package; ``_16`` marks tensors in bf16.
 """
@@ -16,13 +17,20 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from entp_lib.kernels.attention import flash, flash_backward, heads, offsets, tokens_of
+from entp_lib.kernels.attention import (
+    add_gradients,
+    flash,
+    flash_backward,
+    heads,
+    offsets,
+    tokens_of,
+)
 from entp_lib.kernels.gelu import with_slope
 from entp_lib.kernels.mlp import normalise, normalise_backward
 from entp_lib.kernels.processor import multiplies_bf16
 
 VERSION = "bf16-2"  # another word whenever results may change
-EXPLICIT = 256  # tokens up to which scores (R, H, T, T) are kept: faster, and no more memory than the MLP's
+EXPLICIT = 256  # tokens up to which scores (R, H, T, T) are kept: no more memory than the MLP's
 softmax_backward = torch.ops.aten._softmax_backward_data
 
 
@@ -32,12 +40,12 @@ def without_autocast(function: Callable) -> Callable:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b of bf16 matrices, or of as many as there are, summed in fp32 and rounded to bf16."""
+    """Multiply bf16 matrices, or stacks of them; sums are in fp32 and rounded to bf16."""
     return a @ b if multiplies_bf16() else (a.float() @ b.float()).bfloat16()
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x Wᵀ + b of bf16 matrices, rounded at the end, as the bias is before."""
+    """Return x Wᵀ + b of bf16 matrices, rounded at the end, as the bias is before."""
     bias = bias.bfloat16()
     if multiplies_bf16():
         return torch.addmm(bias, x, weight.t())
@@ -56,16 +64,21 @@ class HalfFeedForward(torch.autograd.Function):
     @without_autocast
     def forward(ctx, x_MD, scale, shift, w_1, b_1, w_2, b_2):
         normed, mean, inverse = normalise(x_MD, scale, shift)
-        normed_16, w1_16, w2_16 = normed.bfloat16(), w_1.bfloat16(), w_2.bfloat16()
+        normed_16 = normed.bfloat16()
+        w1_16 = w_1.bfloat16()
+        w2_16 = w_2.bfloat16()
         active_16, slope_16 = with_slope()[1](affine(normed_16, w1_16, b_1))
-        ctx.save_for_backward(x_MD, normed_16, mean, inverse, active_16, slope_16, scale, shift, w1_16, w2_16)
+        ctx.save_for_backward(
+            x_MD, normed_16, mean, inverse, active_16, slope_16, scale, shift, w1_16, w2_16
+        )
         return x_MD + affine(active_16, w2_16, b_2)
 
     @staticmethod
     @once_differentiable
     @without_autocast
     def backward(ctx, grad_MD):
-        x_MD, normed_16, mean, inverse, active_16, slope_16, scale, shift, w1_16, w2_16 = ctx.saved_tensors
+        x_MD, normed_16, mean, inverse, *rest = ctx.saved_tensors
+        active_16, slope_16, scale, shift, w1_16, w2_16 = rest
         grad_16 = grad_MD.bfloat16()
         d_up_16 = product(grad_16, w2_16).mul_(slope_16)
         d_w2 = product(grad_16.t(), active_16).float()
@@ -79,7 +92,7 @@ class HalfFeedForward(torch.autograd.Function):
 class HalfProject(torch.autograd.Function):
     """Tokens (…, D), and their scaled queries, keys and values, (…, 3D), in bf16.
 
-    Where prefixes share inputs (B, T, D) they are stored in fp32: their gradients are sums over prefixes.
+    Where prefixes share inputs (B, T, D) they are stored in fp32: gradients are sums over prefixes.
     """
 
     @staticmethod
@@ -90,7 +103,8 @@ class HalfProject(torch.autograd.Function):
         normed, mean, inverse = normalise(x_MD, scale, shift)
         factor_E = torch.ones_like(b)
         factor_E[:width] = (width // n_heads) ** -0.5
-        normed_16, w_16 = normed.bfloat16(), (w * factor_E[:, None]).bfloat16()
+        normed_16 = normed.bfloat16()
+        w_16 = (w * factor_E[:, None]).bfloat16()
         ctx.save_for_backward(x_MD, normed_16, mean, inverse, factor_E, scale, shift, w_16)
         qkv_16 = affine(normed_16, w_16, b * factor_E).view(*x.shape[:-1], -1)
         return x.view_as(x), qkv_16.float() if x.dim() == 3 else qkv_16
@@ -109,9 +123,10 @@ class HalfProject(torch.autograd.Function):
 
 
 def attention(q_16: Tensor, k_16: Tensor, v_16: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    """Attention (R, H, T, K) of bf16 queries with their scale, keys and values; and what its gradient needs.
+    """Attend with bf16 queries that have their scale; return that and what its gradient needs.
 
-    That is the probabilities, or above ``EXPLICIT`` tokens the logarithms of their sums.
+    The attention is (R, H, T, K). For the gradient it is the probabilities, or above ``EXPLICIT``
+    tokens the logarithms of their sums.
     """
     if q_16.shape[-2] > EXPLICIT:
         return flash(q_16.float(), k_16.float(), v_16.float(), 0.0, causal, scale=1.0)
@@ -123,38 +138,45 @@ def attention(q_16: Tensor, k_16: Tensor, v_16: Tensor, causal: bool) -> tuple[T
     return product(weights_16, v_16), weights_16
 
 
-def attention_backward(d_y, q_16, k_16, v_16, y, kept, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values, from that of the attention and what ``attention`` gave."""
+def attention_backward(
+    d_y, q_16, k_16, v_16, y, kept, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries, keys and values."""
     if q_16.shape[-2] > EXPLICIT:
-        inputs = (z.float() for z in (d_y, q_16, k_16, v_16, y))
+        inputs = [z.float() for z in (d_y, q_16, k_16, v_16, y)]
         return flash_backward(*inputs, kept, 0.0, causal, scale=1.0)
     d_weights_16 = product(d_y, v_16.transpose(-1, -2))
     d_scores_16 = softmax_backward(d_weights_16, kept, -1, torch.bfloat16)
+    d_q = product(d_scores_16, k_16)
+    d_k = product(d_scores_16.transpose(-1, -2), q_16)
     d_v = product(kept.transpose(-1, -2), d_y)
-    return product(d_scores_16, k_16), product(d_scores_16.transpose(-1, -2), q_16), d_v
+    return d_q, d_k, d_v
 
 
 class HalfAttend(torch.autograd.Function):
-    """x + W_O attention + b_O, (M, D), over groups of equally long sequences (M, D) or of prefixes of (B, T, D)."""
+    """x + W_O attention + b_O, (M, D), over groups of sequences (M, D) or prefixes of (B, T, D)."""
 
     @staticmethod
     @without_autocast
     def forward(ctx, x, qkv, w_out, b_out, groups, n_heads, causal):
-        width, starts, kept = x.shape[-1], offsets(groups), []
-        y_16 = torch.empty(starts[-1], width, dtype=torch.bfloat16)
-        for i, group in zip(starts, groups, strict=False):
-            z_16 = split(tokens_of(qkv, group, i), 3, n_heads)
-            attended, how = attention(*z_16, causal)
+        starts = offsets(groups)
+        y_16 = torch.empty(starts[-1], x.shape[-1], dtype=torch.bfloat16)
+        kept = []
+        for start, group in zip(starts, groups, strict=False):
+            z_16 = split_heads(tokens_of(qkv, group, start), 3, n_heads)
+            q_16, k_16, v_16 = z_16
+            attended, of_gradient = attention(q_16, k_16, v_16, causal)
             _, rows, length = group
-            heads(y_16[i : i + rows * length], rows, length, n_heads).copy_(attended)
-            kept += [z_16, how]
+            heads(y_16[start : start + rows * length], rows, length, n_heads).copy_(attended)
+            kept += [z_16, of_gradient]
         w_16 = w_out.bfloat16()
         ctx.save_for_backward(y_16, w_16, *kept)
         ctx.layout = groups, n_heads, causal, qkv.shape
         update_16 = affine(y_16, w_16, b_out)
         if x.dim() == 2:
             return x + update_16
-        inputs = [tokens_of(x, group, i).flatten(0, 1) for i, group in zip(starts, groups, strict=False)]
+        pairs = zip(starts, groups, strict=False)
+        inputs = [tokens_of(x, group, start).flatten(0, 1) for start, group in pairs]
         return torch.cat(inputs).add_(update_16)
 
     @staticmethod
@@ -163,30 +185,31 @@ class HalfAttend(torch.autograd.Function):
     def backward(ctx, grad_MD):
         y_16, w_16, *kept = ctx.saved_tensors
         groups, n_heads, causal, shape = ctx.layout
-        grad_16, prefixes = grad_MD.bfloat16(), len(shape) == 3
+        are_prefixes = len(shape) == 3
+        grad_16 = grad_MD.bfloat16()
         d_y_16 = product(grad_16, w_16)
-        d_qkv = torch.zeros(shape) if prefixes else torch.empty(shape, dtype=torch.bfloat16)
-        d_x = grad_MD.new_zeros(*shape[:-1], y_16.shape[-1]) if prefixes else grad_MD
-        for i, group, z_16, how in zip(offsets(groups), groups, kept[::2], kept[1::2], strict=False):
+        if are_prefixes:
+            d_qkv = torch.zeros(shape)
+            d_x = grad_MD.new_zeros(*shape[:-1], y_16.shape[-1])
+        else:
+            d_qkv = torch.empty(shape, dtype=torch.bfloat16)
+            d_x = grad_MD
+        steps = zip(offsets(groups), groups, kept[::2], kept[1::2], strict=False)
+        for start, group, z_16, of_gradient in steps:
             chosen, rows, length = group
-            d_attended = split(tokens_of(d_y_16, group, i), 1, n_heads)[0]
-            attended = heads(y_16[i : i + rows * length], rows, length, n_heads)
-            grads = attention_backward(d_attended, *z_16, attended, how, causal)
-            if prefixes:  # the rows of a group differ: nothing is lost
+            d_attended = split_heads(tokens_of(d_y_16, group, start), 1, n_heads)[0]
+            attended = heads(y_16[start : start + rows * length], rows, length, n_heads)
+            q_16, k_16, v_16 = z_16
+            grads = attention_backward(d_attended, q_16, k_16, v_16, attended, of_gradient, causal)
+            add_gradients(d_qkv, grads, group, start, n_heads)
+            if are_prefixes:
                 pick = slice(rows) if chosen is None else chosen
-                target = d_qkv.unflatten(-1, (3, n_heads, -1))
-                for which, grad in enumerate(grads):
-                    target[pick, :length, which] += grad.transpose(1, 2)
-                d_x[pick, :length] += tokens_of(grad_MD, group, i)
-            else:
-                targets = tokens_of(d_qkv, group, i).unflatten(-1, (3, n_heads, -1)).permute(2, 0, 3, 1, 4)
-                for target, grad in zip(targets, grads, strict=True):
-                    target.copy_(grad)
+                d_x[pick, :length] += tokens_of(grad_MD, group, start)
         d_w = product(grad_16.t(), y_16).float()
         return d_x, d_qkv, d_w, grad_MD.sum(0), None, None, None
 
 
-def split(x_RTE: Tensor, count: int, n_heads: int) -> Tensor:
+def split_heads(x_RTE: Tensor, count: int, n_heads: int) -> Tensor:
     """Copy tokens (R, T, count·D) to heads (count, R, H, T, K) in bf16."""
     z = x_RTE.unflatten(-1, (count, n_heads, -1)).permute(2, 0, 3, 1, 4)
     return torch.empty(z.shape, dtype=torch.bfloat16).copy_(z)

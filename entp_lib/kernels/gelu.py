@@ -1,4 +1,4 @@
-"""The tanh GELU of bf16 tensors with its slope, in one pass over memory where this machine can compile it.
+"""The tanh GELU of bf16 tensors with its slope, in one pass where this machine can compile it.
 
 Letters as in the package.
 """
@@ -13,19 +13,22 @@ from torch import Tensor
 
 GELU_1 = math.sqrt(2 / math.pi)
 GELU_3 = 0.044715 * GELU_1
-PIECE = 196_608  # entries of a buffer of the GELU: four of them fit into the second-level caches of two cores
+PIECE = 196_608  # entries of a buffer: four fit into the second-level caches of two cores
 COMPILED, EAGER = "compiled", "eager"
 log = logging.getLogger(__name__)
 
 
 def pieces(tokens: int, hidden: int, entries: int) -> list[tuple[int, int]]:
-    """Row ranges that keep a hidden buffer within ``entries``."""
+    """Return row ranges that keep a hidden buffer within ``entries``."""
     rows = max(1, entries // hidden)
     return [(i, min(i + rows, tokens)) for i in range(0, tokens, rows)]
 
 
 def fused(up_MF: Tensor) -> tuple[Tensor, Tensor]:
-    """GELU(h) = h σ(2 h (c + c' h²)), and its slope σ + GELU(h) (1 - σ) 2 (c + 3 c' h²), in fp32, rounded to bf16."""
+    """Return GELU(h) = h σ(2 h (c + c' h²)) and its slope, in fp32 and rounded to bf16.
+
+    The slope is σ + GELU(h) (1 - σ) 2 (c + 3 c' h²).
+    """
     h = up_MF.float()
     s = torch.sigmoid(2 * h * (GELU_1 + GELU_3 * h * h))
     g = h * s
@@ -34,15 +37,17 @@ def fused(up_MF: Tensor) -> tuple[Tensor, Tensor]:
 
 def in_pieces(up_MF: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the same by PyTorch's own operations, in pieces that stay in the cache."""
-    active_MF, slope_MF = torch.empty_like(up_MF), torch.empty_like(up_MF)
-    for i, j in pieces(*up_MF.shape, PIECE):
+    active_MF = torch.empty_like(up_MF)
+    slope_MF = torch.empty_like(up_MF)
+    tokens, hidden = up_MF.shape
+    for i, j in pieces(tokens, hidden, PIECE):
         active_MF[i:j], slope_MF[i:j] = fused(up_MF[i:j])
     return active_MF, slope_MF
 
 
 @functools.cache
 def with_slope() -> tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-    """Choose, once a process, how the GELU is computed: ``compiled`` where a C++ compiler works, else ``eager``."""
+    """Choose, once a process, how the GELU is computed: compiled, where that works, or eager."""
     example_MF = torch.linspace(-9, 9, 4 * 64).bfloat16().view(4, 64)
     try:
         compiled = torch.compile(fused, dynamic=True, options={"compile_threads": 1})
@@ -51,6 +56,6 @@ def with_slope() -> tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]:
         torch.testing.assert_close(found, in_pieces(example_MF), atol=1e-2, rtol=1e-2)
     except Exception as error:  # no compiler, one that fails, a folder that cannot be written …
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        log.warning("GELU in bf16 by PyTorch's own operations, which is slower: it cannot be compiled here (%s)", why)
+        log.warning("GELU in bf16 is slower: it cannot be compiled here (%s)", why)
         return EAGER, in_pieces
     return COMPILED, compiled

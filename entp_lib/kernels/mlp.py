@@ -1,8 +1,8 @@
 """The MLP's half-block for a CPU in fp32 and fp64, and its gradient written out.
 
-It goes through the rows in pieces that stay in a core's second-level cache, computes the tanh GELU and its slope with
-vectorised elementary functions (PyTorch's own kernel takes about as long as half a matrix product), and leaves factors
-of one half to the matrix products.
+It goes through the rows in pieces that stay in a core's second-level cache, computes the tanh GELU
+and its slope with vectorised elementary functions (PyTorch's own kernel takes about as long as half
+a matrix product), and leaves factors of one half to the matrix products.
 
 Letters as in the package.
 """
@@ -13,23 +13,24 @@ from torch.autograd.function import once_differentiable
 
 from entp_lib.kernels.gelu import GELU_1, GELU_3, PIECE, pieces
 
-BLOCK = 8 * PIECE  # entries of a hidden buffer: matrix products gain from more rows than those caches hold
+BLOCK = 8 * PIECE  # entries of a hidden buffer: matrix products gain from more rows
 EPS = 1e-5  # of nn.LayerNorm
 
 
 def normalise(x_MD: Tensor, weight_D: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """LayerNorm, and the means and inverse deviations that its gradient needs."""
+    """Return LayerNorm, and the means and inverse deviations that its gradient needs."""
     return torch.native_layer_norm(x_MD, weight_D.shape, weight_D, bias_D, EPS)
 
 
-def normalise_backward(grad_MD, x_MD, mean, inverse, weight_D, bias_D) -> tuple[Tensor, Tensor, Tensor]:
+def normalise_backward(grad_MD, x_MD, mean, inverse, weight_D, bias_D):
+    """Return the gradients of LayerNorm's input, weight and bias."""
     return torch.ops.aten.native_layer_norm_backward(
         grad_MD, x_MD, weight_D.shape, mean, inverse, weight_D, bias_D, [True, True, True]
     )
 
 
 class FeedForward(torch.autograd.Function):
-    """x + W₂ gelu(W₁ LN(x) + b₁) + b₂; stores twice the activation and twice the slope, less one."""
+    """x + W₂ gelu(W₁ LN(x) + b₁) + b₂; stores twice the activation, and twice the slope less 1."""
 
     @staticmethod
     def forward(ctx, x_MD, scale, shift, w_1, b_1, w_2, b_2, keep):
@@ -39,7 +40,8 @@ class FeedForward(torch.autograd.Function):
         linear = x_MD.new_tensor(GELU_1)
         blocks = pieces(len(x_MD), hidden, BLOCK)
         stored = len(x_MD) if keep else blocks[0][1]
-        active_MF, slope_MF = x_MD.new_empty(stored, hidden), x_MD.new_empty(stored if keep else 0, hidden)
+        active_MF = x_MD.new_empty(stored, hidden)
+        slope_MF = x_MD.new_empty(stored if keep else 0, hidden)
         up_MF = x_MD.new_empty(blocks[0][1], hidden)
         buffers = x_MD.new_empty(2, pieces(len(x_MD), hidden, PIECE)[0][1], hidden)
         for start, stop in blocks:
@@ -47,7 +49,9 @@ class FeedForward(torch.autograd.Function):
             active = active_MF[start:stop] if keep else active_MF[: stop - start]
             torch.addmm(b_1, normed[start:stop], w_1.t(), out=up)
             for i, j in pieces(stop - start, hidden, PIECE):
-                h, g, (a, t) = up[i:j], active[i:j], buffers[:, : j - i]
+                h = up[i:j]
+                g = active[i:j]
+                a, t = buffers[:, : j - i]
                 torch.addcmul(linear, h, h, value=GELU_3, out=a)
                 torch.mul(a, h, out=t).tanh_()
                 torch.addcmul(h, h, t, out=g)  # 2 gelu(h) = h (1 + t)
@@ -57,25 +61,34 @@ class FeedForward(torch.autograd.Function):
                     torch.addcmul(t, a, g, out=slope_MF[start + i : start + j])
             out[start:stop].addmm_(active, w_2.t(), alpha=0.5)
         if keep:
-            ctx.save_for_backward(x_MD, normed, mean, inverse, active_MF, slope_MF, scale, shift, w_1, w_2)
+            ctx.save_for_backward(
+                x_MD, normed, mean, inverse, active_MF, slope_MF, scale, shift, w_1, w_2
+            )
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_MD):
-        x_MD, normed, mean, inverse, active_MF, slope_MF, scale, shift, w_1, w_2 = ctx.saved_tensors
+        x_MD, normed, mean, inverse, *rest = ctx.saved_tensors
+        active_MF, slope_MF, scale, shift, w_1, w_2 = rest
         grad_MD = grad_MD.contiguous()
-        d_w1, d_w2, d_b1 = torch.zeros_like(w_1), torch.zeros_like(w_2), w_1.new_zeros(len(w_1))
+        d_w1 = torch.zeros_like(w_1)
+        d_w2 = torch.zeros_like(w_2)
+        d_b1 = w_1.new_zeros(len(w_1))
         d_normed = torch.empty_like(normed)
         parts = pieces(len(x_MD), len(w_1), BLOCK)
-        buffer, ones = x_MD.new_empty(parts[0][1], len(w_1)), x_MD.new_ones(parts[0][1])
+        buffer = x_MD.new_empty(parts[0][1], len(w_1))
+        ones = x_MD.new_ones(parts[0][1])
         for i, j in parts:
-            d, e = grad_MD[i:j], buffer[: j - i]
+            d = grad_MD[i:j]
+            e = buffer[: j - i]
             torch.mm(d, w_2, out=e)
             d_w2.addmm_(d.t(), active_MF[i:j], alpha=0.5)
             torch.addcmul(e, e, slope_MF[i:j], out=e)
             d_w1.addmm_(e.t(), normed[i:j], alpha=0.5)
             d_b1.addmv_(e.t(), ones[: j - i], alpha=0.5)
             torch.mm(e, w_1, out=d_normed[i:j])
-        d_x, d_scale, d_shift = normalise_backward(d_normed.mul_(0.5), x_MD, mean, inverse, scale, shift)
+        d_x, d_scale, d_shift = normalise_backward(
+            d_normed.mul_(0.5), x_MD, mean, inverse, scale, shift
+        )
         return d_x.add_(grad_MD), d_scale, d_shift, d_w1, d_b1, d_w2, grad_MD.sum(0), None

@@ -9,7 +9,11 @@ from pathlib import Path
 def processor_flags() -> frozenset[str]:
     """Return this processor's instruction sets by Linux's names; none where it does not say."""
     try:
-        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+        flags = next(
+            line
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("flags")
+        )
     except (OSError, StopIteration):
         return frozenset()
     return frozenset(flags.split())

@@ -2,10 +2,11 @@
 
     x_1 .. x_n EOS | r_1 .. r_n  c_1 .. c_n  answer  EOS
 
-r_j = (-x_j mod n) + 1; c_j is the number of i with x_i + x_j + x_n = 0 (mod n); the answer is their sum mod n, Count3.
-That is 2n + 2 tokens in place of one. Rows of different n are filled up with EOS, which is not scored.
+r_j = (-x_j mod n) + 1; c_j is the number of i with x_i + x_j + x_n = 0 (mod n); the answer is their
+sum mod n, Count3. That is 2n + 2 tokens in place of one. Rows of different n are filled up with
+EOS, which is not scored.
 
-Letters: B batch, T tokens, n the length of a prompt.
+Letters: B batch, T tokens, n the length of a prompt, R rows of one n.
 """
 
 from dataclasses import dataclass, replace
@@ -17,11 +18,11 @@ from torch import Tensor
 from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out
 from entp_lib.validation import check_intervals, check_types, require
 
-MOST_LISTED = 4096  # prompts of a length; of more, either side has some
+MAX_LISTED = 4096  # prompts of a length; of more, either side has some
 
 
 def traces(x_Bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(residues (B, n), counts (B, n), answers (B,)): what Algorithm 6 writes for each prompt."""
+    """Return (residues (B, n), counts (B, n), answers (B,)): what Algorithm 6 writes."""
     n = x_Bn.shape[1]
     residues_Bn = -x_Bn % n
     table_Bn = torch.zeros_like(x_Bn).scatter_add_(1, residues_Bn, torch.ones_like(x_Bn))
@@ -33,8 +34,9 @@ def traces(x_Bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class Chain(Task):
     """Prompts of 2 to ``longest`` symbols in [0, ``symbols``) and what follows EOS.
 
-    ``scored``: ``trace`` writes Algorithm 6's tokens and scores them all, ``last`` writes them and scores the answer
-    alone, ``direct`` has the answer follow EOS. A share ``held_out`` of all prompts is kept for evaluation.
+    ``scored``: ``trace`` writes Algorithm 6's tokens and scores them all, ``last`` writes them and
+    scores the answer alone, ``direct`` has the answer follow EOS. A share ``held_out`` of all
+    prompts is kept for evaluation.
     """
 
     longest: int = 16
@@ -44,13 +46,17 @@ class Chain(Task):
 
     def __post_init__(self):
         check_types(self)
-        check_intervals(self, {"longest": "[2, inf)", "symbols": "[2, inf)", "held_out": "[0.001, 0.9]"})
+        check_intervals(self, dict.fromkeys(("longest", "symbols"), "[2, inf)"))
+        check_intervals(self, {"held_out": "[0.001, 0.9]"})
         for n in range(2, self.longest + 1):  # a side without prompts would be drawn from for ever
-            if self.symbols**n > MOST_LISTED:
+            if self.symbols**n > MAX_LISTED:
                 break
             prompts = torch.cartesian_prod(*[torch.arange(self.symbols)] * n)
-            right = f"held_out = {self.held_out}, symbols = {self.symbols}: one side has no prompt of length {n}"
-            require(len(self.is_held_out(prompts).unique()) == 2, right)
+            require(
+                len(self.is_held_out(prompts).unique()) == 2,
+                f"held_out = {self.held_out}, symbols = {self.symbols}: one side has no prompt of "
+                f"length {n}",
+            )
 
     @property
     def eos(self) -> int:
@@ -66,11 +72,11 @@ class Chain(Task):
         return self.longest + 1 if self.scored == "direct" else 3 * self.longest + 2
 
     def reported_apart(self) -> dict[str, Task]:
-        """For a trace, the answer alone, given the right chain before it."""
+        """Return, for a trace, the answer alone, given the right chain before it."""
         return {"answer": replace(self, scored="last")} if self.scored == "trace" else {}
 
     def is_held_out(self, x_Bn: Tensor) -> Tensor:
-        """Prompts that are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
+        """Tell which prompts are kept for evaluation, (B,)."""
         return is_held_out(x_Bn, self.held_out, salt=x_Bn.shape[1])
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
@@ -93,5 +99,6 @@ class Chain(Task):
                 continue
             text_BT[rows, n + 1 : 3 * n + 1] = torch.cat([residues_Rn, counts_Rn], 1)
             text_BT[rows, 3 * n + 1] = answer_R
-            scored_BT[rows, 3 * n if self.scored == "last" else slice(n, 3 * n + 2)] = True
+            scored = 3 * n if self.scored == "last" else slice(n, 3 * n + 2)
+            scored_BT[rows, scored] = True
         return Batch.of_text(text_BT, scored_BT, n_B + 1)

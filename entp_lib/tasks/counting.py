@@ -3,11 +3,13 @@
     Count3(x_1..x_n) = #{(i, j) in [n]^2 : x_i + x_j + x_n = 0 (mod n)}  (mod n)
     Count2(x_1..x_n) = #{ i     in [n]   : x_i       + x_n = 0 (mod n)}  (mod n)
 
-Pairs are ordered and i = j counts. A sequence starts with random symbols, the seed, and is continued by the
-function: the task is to predict the continuation.
+Pairs are ordered and i = j counts. A sequence starts with random symbols, the seed, and is
+continued by the function: the task is to predict the continuation.
 
-    >>> count3([4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49])   # the seed of Figure 2
+    >>> count3([4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49])  # seed of Figure 2
     6
+
+Letters: B batch, T tokens, S symbols of a seed.
 """
 
 from collections.abc import Sequence
@@ -20,15 +22,18 @@ from torch import Tensor
 from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, some_positions
 from entp_lib.validation import check_intervals, check_types, one_of, require
 
+# nearly all of a small task's, of which none asks
+IN_OTHER_ORDERS = "scored on sets of training in other orders"
+
 
 def count3_quadratic(x: Sequence[int]) -> int:
-    """Algorithm 2: every pair is tried. O(n²) time, O(1) space."""
+    """Compute Count3 by Algorithm 2: every pair is tried. O(n²) time, O(1) space."""
     n = len(x)
     return sum((x[i] + x[j] + x[-1]) % n == 0 for i in range(n) for j in range(n)) % n
 
 
 def count3(x: Sequence[int]) -> int:
-    """Algorithm 3: a table of residues. O(n) time, O(n) space."""
+    """Compute Count3 by Algorithm 3: a table of residues. O(n) time, O(n) space."""
     n = len(x)
     table = [0] * n
     for value in x:
@@ -37,21 +42,23 @@ def count3(x: Sequence[int]) -> int:
 
 
 def count3_pairs(x: Sequence[int]) -> list[tuple[int, int]]:
-    """The ordered pairs (i, j) that Count3 counts, 1-based as in equation 6."""
+    """Return the ordered pairs (i, j) that Count3 counts, 1-based as in equation 6."""
     n = len(x)
-    return [(i + 1, j + 1) for i in range(n) for j in range(n) if (x[i] + x[j] + x[-1]) % n == 0]
+    pairs = ((i, j) for i in range(n) for j in range(n))
+    return [(i + 1, j + 1) for i, j in pairs if (x[i] + x[j] + x[-1]) % n == 0]
 
 
 def count2(x: Sequence[int]) -> int:
-    """The control: single elements instead of pairs."""
+    """Compute the control: single elements instead of pairs."""
     n = len(x)
     return sum((value + x[-1]) % n == 0 for value in x) % n
 
 
 def next_symbols(x_BT: Tensor, order: int) -> Tensor:
-    """Count3 (``order`` 3) or Count2 (2) of each row of whole numbers, (B,): Algorithm 3 for a batch, O(T) per row."""
+    """Compute Count3 (``order`` 3) or Count2 (2) of each row, (B,): Algorithm 3 for a batch."""
     one_of("order", order, (2, 3))
-    n, x_BT = x_BT.shape[1], x_BT.long()
+    n = x_BT.shape[1]
+    x_BT = x_BT.long()
     missing_BT = -(x_BT + x_BT[:, -1:]) % n  # the residue that completes each element to 0
     if order == 2:
         return (missing_BT == 0).sum(1) % n
@@ -59,21 +66,19 @@ def next_symbols(x_BT: Tensor, order: int) -> Tensor:
     return table_BT.gather(1, missing_BT).sum(1) % n
 
 
-IN_OTHER_ORDERS = "scored on sets of training in other orders"  # nearly all of a small task's, of which none asks
-
-
 @dataclass(frozen=True)
 class Counting(Task):
-    """Sequences of ``length`` + 1 integers: ``seed_length`` random symbols in [0, ``symbols``), then the function.
+    """Sequences of ``length`` + 1 integers: ``seed_length`` random symbols, then the function.
 
-    Scored are the predictions from prefixes of ``first_scored`` to ``length`` elements. The paper has length 64,
-    seed 16, 64 symbols; its published curves leave out the first generated element: ``first_scored`` defaults to
-    ``seed_length`` + 1.
+    Symbols are from [0, ``symbols``). Scored are the predictions from prefixes of ``first_scored``
+    to ``length`` elements. The paper has length 64, seed 16, 64 symbols; its published curves leave
+    out the first generated element: ``first_scored`` defaults to ``seed_length`` + 1.
 
-    ``held_out`` keeps that share of all seeds for evaluation: the paper's 64^16 never repeat, the few of a reduced task
-    do. ``held_out_by``: ``sequence`` chooses every seed by itself, ``multiset`` with all its orders, which the function
-    takes for alike once another element stands behind them. ``drawn``: how many of the scored prefixes a training
-    sequence has, drawn at random for each; 0 for all. Evaluation scores all.
+    ``held_out`` keeps that share of all seeds for evaluation: the paper's 64^16 never repeat, the
+    few of a reduced task do. ``held_out_by``: ``sequence`` chooses every seed by itself,
+    ``multiset`` with all its orders, which the function takes for alike once another element stands
+    behind them. ``drawn``: how many of the scored prefixes a training sequence has, drawn at random
+    for each; 0 for all. Evaluation scores all.
     """
 
     order: Literal[2, 3] = 3
@@ -90,14 +95,18 @@ class Counting(Task):
         intervals = {"seed_length": "[1, inf)", "length": f"[{self.seed_length}, inf)"}
         check_intervals(self, intervals | {"symbols": "[2, inf)", "held_out": "[0, 0.9]"})
         if self.first_scored == 0:
-            object.__setattr__(self, "first_scored", min(self.seed_length + 1, self.length))
-        scored = f"[0, {self.length - self.first_scored + 1}]"
-        check_intervals(self, {"first_scored": f"[{self.seed_length}, {self.length}]", "drawn": scored})
+            first = min(self.seed_length + 1, self.length)
+            object.__setattr__(self, "first_scored", first)
+        check_intervals(self, {"first_scored": f"[{self.seed_length}, {self.length}]"})
+        check_intervals(self, {"drawn": f"[0, {self.length - self.first_scored + 1}]"})
         if self.held_out > 0:  # else drawing from the empty side would never end
             generator = torch.Generator().manual_seed(0)
-            some_BS = torch.randint(self.symbols, (20_000, self.seed_length), generator=generator)
-            sides = len(self.is_held_out(some_BS).unique())
-            require(sides == 2, f"held_out = {self.held_out}: leaves one side without a seed; use a larger share")
+            shape = (20_000, self.seed_length)
+            some_BS = torch.randint(self.symbols, shape, generator=generator)
+            require(
+                len(self.is_held_out(some_BS).unique()) == 2,
+                f"held_out = {self.held_out}: leaves one side without a seed; use a larger share",
+            )
 
     @property
     def vocab_size(self) -> int:
@@ -105,34 +114,41 @@ class Counting(Task):
 
     @property
     def caveat(self) -> str:
-        return IN_OTHER_ORDERS if self.held_out > 0 and self.held_out_by == "sequence" else ""
+        is_reordered = self.held_out > 0 and self.held_out_by == "sequence"
+        return IN_OTHER_ORDERS if is_reordered else ""
 
     def reported_apart(self) -> dict[str, Task]:
-        """The first generated element, from the whole seed: generated but not scored by default."""
-        if self.first_scored == self.seed_length:
+        """Return the first generated element, from the whole seed: not scored by default."""
+        n = self.seed_length
+        if self.first_scored == n:
             return {}
-        return {"first_generated": replace(self, length=self.seed_length, first_scored=self.seed_length, drawn=0)}
+        return {"first_generated": replace(self, length=n, first_scored=n, drawn=0)}
 
     def is_held_out(self, seeds_BS: Tensor) -> Tensor:
-        """Seeds that are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
-        return is_held_out(seeds_BS.sort(1).values if self.held_out_by == "multiset" else seeds_BS, self.held_out)
+        """Tell which seeds are kept for evaluation, (B,)."""
+        if self.held_out_by == "multiset":
+            seeds_BS = seeds_BS.sort(1).values
+        return is_held_out(seeds_BS, self.held_out)
 
     def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Tensor:
-        """(size, length + 1) integers: seeds from one side of the split, continued by the function."""
-        device = generator.device
+        """Return (size, length + 1) integers: seeds from one side of the split, continued."""
 
         def draw(rows: int) -> Tensor:
-            return torch.randint(self.symbols, (rows, self.seed_length), generator=generator, device=device)
+            shape = (rows, self.seed_length)
+            return torch.randint(self.symbols, shape, generator=generator, device=generator.device)
 
-        x_BT = draw_on_side(draw, size, self.is_held_out, evaluating) if self.held_out > 0 else draw(size)
+        if self.held_out > 0:
+            x_BT = draw_on_side(draw, size, self.is_held_out, evaluating)
+        else:
+            x_BT = draw(size)
         while x_BT.shape[1] <= self.length:
             x_BT = torch.cat([x_BT, next_symbols(x_BT, self.order)[:, None]], 1)
         return x_BT
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        x = self.sequences(generator, size, evaluating)
-        scored_T = torch.arange(1, self.length + 1, device=x.device) >= self.first_scored
-        scored_BT = scored_T.expand(size, -1)
-        if self.drawn and not evaluating:  # after the sequences, so that twins with another number share them
+        x_BT = self.sequences(generator, size, evaluating)
+        length_T = torch.arange(1, self.length + 1, device=x_BT.device)
+        scored_BT = (length_T >= self.first_scored).expand(size, -1)
+        if self.drawn and not evaluating:  # after the sequences, which pairs of runs share
             scored_BT = some_positions(generator, scored_BT, self.drawn, lowest=True)
-        return Batch.of_text(x, scored_BT, torch.full_like(x[:, 0], self.seed_length))
+        return Batch.of_text(x_BT, scored_BT, torch.full_like(x_BT[:, 0], self.seed_length))

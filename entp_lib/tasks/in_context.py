@@ -1,14 +1,16 @@
-"""Functions learned in context (§7.2, appendix C.2): functions, layout and curriculum of Garg et al. (2022).
+"""Functions learned in context (§7.2, appendix C.2): layout and curriculum of Garg et al. (2022).
 
     x_1  y_1  x_2  y_2  ..  x_N         y_i = f(x_i), with a fresh f for every prompt
 
-The y's stand in coordinate 0 of vectors that are 0 elsewhere. Each y is predicted after its x from the pairs before it,
-the first from none; the last y is no input. ``points`` is N, the number of x's: the last prediction has N - 1 examples.
-The paper has N = 40, and 100 for networks; of trees it says neither N nor the depth. Garg et al. have 41 and 101, and
-depth 4. Prompts unlike those of training are of our own making: they resemble those of Garg et al. but are not theirs,
-and their results are not to be compared with theirs.
+The y's stand in coordinate 0 of vectors that are 0 elsewhere. Each y is predicted after its x from
+the pairs before it, the first from none; the last y is no input. ``points`` is N, the number of
+x's: the last prediction has N - 1 examples. The paper has N = 40, and 100 for networks; of trees it
+says neither N nor the depth. Garg et al. have 41 and 101, and depth 4. Prompts unlike those of
+training are of our own making: they resemble those of Garg et al. but are not theirs, and their
+results are not to be compared with theirs.
 
-Letters: B prompts, N points, T = 2N - 1 tokens, d dimensions, h hidden units.
+Letters: B prompts, N points, T = 2N - 1 tokens, d dimensions, h hidden units, i inner nodes of a
+tree, l its leaves.
 """
 
 import math
@@ -24,39 +26,46 @@ from entp_lib.validation import check_intervals, check_types, one_of
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
 PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}
 FIRST_DIMS = 5
-FIRST_POINTS = {"linear": (11, 2), "sparse": (11, 2), "network": (26, 5), "tree": (26, 5)}  # and how many more a stage
+# points at the start of a curriculum, and how many more a stage
+FIRST_POINTS = {"linear": (11, 2), "sparse": (11, 2), "network": (26, 5), "tree": (26, 5)}
 
 
 def linear(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """w·x with w ~ N(0, I), (B, N)."""
+    """Return w·x with w ~ N(0, I), (B, N)."""
     w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
     return torch.einsum("bnd,bd->bn", x_BNd, w_Bd)
 
 
 def sparse(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """w·x with all but ``sparsity`` random coordinates of w set to 0, (B, N)."""
+    """Return w·x with all but ``sparsity`` random coordinates of w set to 0, (B, N)."""
     w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
-    order_Bd = torch.rand(len(x_BNd), task.used_dims, generator=generator, device=generator.device).argsort(1)
+    shape = (len(x_BNd), task.used_dims)
+    order_Bd = torch.rand(shape, generator=generator, device=generator.device).argsort(1)
     kept_Bd = torch.zeros_like(w_Bd).scatter_(1, order_Bd[:, : task.sparsity], 1.0)
     return torch.einsum("bnd,bd->bn", x_BNd, w_Bd * kept_Bd)
 
 
 def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """Two layers with ReLU and weights from N(0, 1), (B, N), times sqrt(2/h) unless ``output_scale`` is "none"."""
+    """Return two layers with ReLU and weights from N(0, 1), times the output's factor, (B, N)."""
     into_Bdh = normal(generator, len(x_BNd), x_BNd.shape[2], task.hidden)
     out_Bh = normal(generator, len(x_BNd), task.hidden)
-    return torch.einsum("bnh,bh->bn", (x_BNd @ into_Bdh).relu(), out_Bh) * math.sqrt(task.output_factor)
+    hidden_BNh = (x_BNd @ into_Bdh).relu()
+    return torch.einsum("bnh,bh->bn", hidden_BNh, out_Bh) * math.sqrt(task.output_factor)
 
 
 def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """A full binary tree, numbered by level: a random coordinate a node (above 0: right), leaves N(0, 1); (B, N)."""
+    """Return a full binary tree's leaves, (B, N): N(0, 1), and a random coordinate a node.
+
+    Nodes are numbered by level; where the coordinate is above 0 the path goes right.
+    """
     size, _, d = x_BNd.shape
     inner = 2**task.depth - 1
     splits_Bi = torch.randint(d, (size, inner), generator=generator, device=generator.device)
     leaves_Bl = normal(generator, size, inner + 1)
     node_BN = torch.zeros(x_BNd.shape[:2], dtype=torch.long, device=generator.device)
     for _ in range(task.depth):
-        values_BN = x_BNd.gather(2, splits_Bi.gather(1, node_BN)[..., None])[..., 0]
+        coordinate_BN1 = splits_Bi.gather(1, node_BN)[..., None]
+        values_BN = x_BNd.gather(2, coordinate_BN1)[..., 0]
         node_BN = 2 * node_BN + 1 + (values_BN > 0)
     return leaves_Bl.gather(1, node_BN - inner)
 
@@ -66,15 +75,17 @@ FUNCTIONS = {"linear": linear, "sparse": sparse, "network": network, "tree": tre
 
 @dataclass(frozen=True)
 class InContext(Task):
-    """Prompts of ``points`` pairs (0: the paper's number) of a random function of ``dims`` numbers, x ~ N(0, I).
+    """Prompts of ``points`` pairs of a random function of ``dims`` numbers, x ~ N(0, I).
 
-    ``output_scale``: the paper's text has no scale on the network, Garg et al. have sqrt(2/h). ``noise``: standard
-    deviation of Gaussian noise on every y; Garg et al. then scale y back, here ``normaliser`` does. ``prompts``:
-    "scaled" has x times ``factor`` (Garg et al.: x or y, times 1/3, 1/2, 2 or 3); "orthogonal" has x's mutually
-    orthogonal in blocks of d, of length sqrt(d) (Garg et al.: the query alone is orthogonal to the others).
-    ``curriculum_every`` > 0: training starts at 5 dimensions and 11 points (linear, sparse) or 26, with one dimension
-    and 2 or 5 points more after so many steps. ``used_first``: how many coordinates of x are not 0, where it is not 0
-    itself; a curriculum sets it. Losses are squared errors, not divided by ``normaliser``.
+    ``points`` 0 is the paper's number. ``output_scale``: the paper's text has no scale on the
+    network, Garg et al. have sqrt(2/h). ``noise``: standard deviation of Gaussian noise on every y;
+    Garg et al. then scale y back, here ``normaliser`` does. ``prompts``: "scaled" has x times
+    ``factor`` (Garg et al.: x or y, times 1/3, 1/2, 2 or 3); "orthogonal" has x's mutually
+    orthogonal in blocks of d, of length sqrt(d) (Garg et al.: the query alone is orthogonal to the
+    others). ``curriculum_every`` > 0: training starts at 5 dimensions and 11 points (linear,
+    sparse) or 26, with one dimension and 2 or 5 points more after that many steps. ``used_first``:
+    how many coordinates of x are not 0, where it is not 0 itself; a curriculum sets it. Losses are
+    squared errors, not divided by ``normaliser``.
     """
 
     function: str = "linear"
@@ -97,9 +108,10 @@ class InContext(Task):
         one_of("function", self.function, FUNCTIONS)
         if self.points == 0:
             object.__setattr__(self, "points", PAPER_POINTS[self.function])
-        intervals = dict.fromkeys(("dims", "hidden", "points"), "[1, inf)") | {"depth": f"[1, {MAX_DEPTH}]"}
-        intervals |= {"noise": "[0, inf)", "curriculum_every": "[0, inf)", "factor": "(0, inf)"}
-        check_intervals(self, intervals | {"used_first": f"[0, {self.dims}]"})
+        check_intervals(self, dict.fromkeys(("dims", "hidden", "points"), "[1, inf)"))
+        check_intervals(self, dict.fromkeys(("noise", "curriculum_every"), "[0, inf)"))
+        check_intervals(self, {"depth": f"[1, {MAX_DEPTH}]", "factor": "(0, inf)"})
+        check_intervals(self, {"used_first": f"[0, {self.dims}]"})
         if self.function == "sparse":  # of the dimensions that there are at the curriculum's start
             most = min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
             check_intervals(self, {"sparsity": f"[1, {most}]"})
@@ -123,52 +135,68 @@ class InContext(Task):
 
     @property
     def normaliser(self) -> float:
-        """E[y²], so that the predictor 0 scores 1 whatever the prompts: plots divide squared errors by it.
+        """E[y²], so that the predictor 0 scores 1 whatever the prompts: plots divide errors by it.
 
-        d for linear functions and scaled networks (else d·h/2), the sparsity for sparse ones, 1 for trees; times the
-        square of the factor on x, which leaves trees alone; plus the noise's variance.
+        d for linear functions and scaled networks (else d·h/2), the sparsity for sparse ones, 1 for
+        trees; times the square of the factor on x, which leaves trees alone; plus the noise's
+        variance.
         """
         variance = {
             "linear": self.used_dims,
             "sparse": self.sparsity,
-            "network": self.used_dims * self.hidden / 2 * self.output_factor,  # a ReLU keeps half of E[(w·x)²] = d
+            # a ReLU keeps half of E[(w·x)²] = d
+            "network": self.used_dims * self.hidden / 2 * self.output_factor,
             "tree": 1.0,
         }[self.function]
-        stretch = self.factor if self.prompts == "scaled" and self.function != "tree" else 1.0
+        is_stretched = self.prompts == "scaled" and self.function != "tree"
+        stretch = self.factor if is_stretched else 1.0
         return variance * stretch**2 + self.noise**2
 
     def at_step(self, step: int) -> "InContext":
-        """Its stage of the curriculum: fewer dimensions, the rest of x being 0, and fewer points."""
+        """Return its stage of the curriculum: fewer points, and fewer dimensions that are not 0."""
         if self.curriculum_every == 0:
             return self
         stage = (step - 1) // self.curriculum_every
         first, more = FIRST_POINTS[self.function]
-        points, dims = min(self.points, first + more * stage), min(self.used_dims, FIRST_DIMS + stage)
+        points = min(self.points, first + more * stage)
+        dims = min(self.used_dims, FIRST_DIMS + stage)
         return replace(self, points=points, used_first=dims)
 
     def reported_apart(self) -> dict[str, Task]:
-        """Prompts of other distributions: scaled, orthogonal and, for linear functions, noisy.
+        """Return prompts of other distributions: scaled, orthogonal and, for linear ones, noisy.
 
-        The noise has a twentieth of y's variance, so that its deviation is 1 with 20 dimensions, as in Garg et al.
+        The noise has a twentieth of y's variance, so that its deviation is 1 with 20 dimensions, as
+        in Garg et al.
         """
-        found = {prompts: replace(self, prompts=prompts) for prompts in ("scaled", "orthogonal")}
+        found: dict[str, Task] = {
+            "scaled": replace(self, prompts="scaled"),
+            "orthogonal": replace(self, prompts="orthogonal"),
+        }
         if self.function == "linear":
             found["noisy"] = replace(self, noise=math.sqrt(self.used_dims / 20))
         return found
 
     def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
-        """(x (size, N, d), y (size, N)), a function for each prompt; x's are orthogonal within a block of d only."""
-        n, d = self.points, self.used_dims
+        """Return (x (size, N, d), y (size, N)), a function for each prompt.
+
+        Orthogonal x's are so within a block of d only.
+        """
+        n = self.points
+        d = self.used_dims
         if self.prompts == "orthogonal":
             square = normal(generator, size, -(-n // d), d, d)
             rows, upper = torch.linalg.qr(square)
-            rows = rows * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # else directions are not uniform
+            signs = upper.diagonal(dim1=-2, dim2=-1).sign()
+            rows = rows * signs[..., None, :]  # else directions are not uniform
             x_BNd = rows.reshape(size, -1, d)[:, :n] * math.sqrt(d)
         else:
-            x_BNd = normal(generator, size, n, d) * (self.factor if self.prompts == "scaled" else 1.0)
+            x_BNd = normal(generator, size, n, d)
+            x_BNd = x_BNd * (self.factor if self.prompts == "scaled" else 1.0)
         x_BNd = torch.nn.functional.pad(x_BNd, (0, self.dims - d))
         y_BN = FUNCTIONS[self.function](self, x_BNd, generator)
-        return x_BNd, y_BN + self.noise * normal(generator, size, n) if self.noise else y_BN
+        if self.noise:
+            y_BN = y_BN + self.noise * normal(generator, size, n)
+        return x_BNd, y_BN
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         device = generator.device
@@ -178,11 +206,11 @@ class InContext(Task):
         inputs_BTd[:, 1::2, 0] = y_BN
         targets_BT = torch.zeros(size, self.length, device=device)
         targets_BT[:, ::2] = y_BN
-        scored_BT = (torch.arange(self.length, device=device) % 2 == 0).expand(size, -1)
-        prompt_lengths_B = torch.ones(size, dtype=torch.long, device=device)
-        return Batch(inputs_BTd[:, :-1], targets_BT, scored_BT, prompt_lengths_B)
+        scored_T = torch.arange(self.length, device=device) % 2 == 0
+        prompts_B = torch.ones(size, dtype=torch.long, device=device)
+        return Batch(inputs_BTd[:, :-1], targets_BT, scored_T.expand(size, -1), prompts_B)
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers on the generator's device."""
+    """Draw standard normal numbers on the generator's device."""
     return torch.randn(*shape, generator=generator, device=generator.device)

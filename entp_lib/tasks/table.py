@@ -66,7 +66,8 @@ class Table(FixedData):
         require(min(map(len, sequences)) > 0, "a sequence is empty")
         if np.ndim(sequences[0][0]) == 1:
             examples = real_examples(sequences, scored, targets)
-            symbols, words = 0, ()
+            symbols = 0
+            words: tuple[str, ...] = ()
         else:
             ids, words = numbered([*sequences, *(targets if targets is not None else [])])
             examples = symbol_examples(ids, len(sequences), scored, targets)
@@ -95,7 +96,8 @@ class Table(FixedData):
     def examples(self, part: str) -> Batch:
         if not len(self.batches[part].inputs_BT):
             raise ConfigError(
-                f"no example is left for {part}; it takes three different inputs, or a sequence whose part is {part!r}"
+                f"no example is left for {part}; it takes three different inputs, or a sequence "
+                f"whose part is {part!r}"
             )
         return self.batches[part]
 
@@ -113,7 +115,9 @@ class Table(FixedData):
         return {"data": about}
 
 
-def symbol_examples(ids: list[list[int]], count: int, scored: Rows | None, targets: Rows | None) -> Batch:
+def symbol_examples(
+    ids: list[list[int]], count: int, scored: Rows | None, targets: Rows | None
+) -> Batch:
     """Return examples of symbols: the first ``count`` rows of ids, and targets where there are."""
     tokens_PT = padded(ids[:count])
     lengths_P = torch.tensor([len(row) for row in ids[:count]])
@@ -178,7 +182,7 @@ def numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str,
     for symbol in symbols:
         if not (type(symbol) is int and 0 <= symbol < MAX_SYMBOLS):
             raise ConfigError(
-                f"the symbol {symbol!r:.40}: all must be words, or whole numbers from 0 to {MAX_SYMBOLS - 1}"
+                f"the symbol {symbol!r:.40}: must be words, or whole numbers below {MAX_SYMBOLS}"
             )
     return lists, ()
 

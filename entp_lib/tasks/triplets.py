@@ -2,8 +2,8 @@
 
     Match3′(x_1..x_t) = 1 if some pair (i, j) in [t]^2 has x_1 + x_i + x_j = 0 (mod 128), else 0
 
-Inputs are i.i.d. symbols and every position t has a label. §6.4 explains why a decoder learns this and not
-Count3 by three differences and changes them all at once; here each is one parameter:
+Inputs are i.i.d. symbols and every position t has a label. §6.4 explains why a decoder learns this
+and not Count3 by three differences and changes them all at once; here each is one parameter:
 
     modulus  a number (Match3′: 128)       or 0: the current length t, as in Count3
     anchor   "first": x_1 (Match3′)        or "last": x_t
@@ -13,6 +13,8 @@ With modulus 8, anchor "first" and output "exists":
 
     x      3  1  4  4  6
     label  0  0  1  1  1     at t = 3: 3 + 1 + 4 = 8
+
+Letters: B batch, T tokens.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,10 @@ from entp_lib.validation import check_intervals, check_types, require
 
 
 def triplet_label(x: Sequence[int], modulus: int, anchor: str, output: str) -> int:
-    """The label after all of ``x`` by trying every pair: the definition; modulus 0 is the length of ``x``."""
+    """Return the label after all of ``x`` by trying every pair: the definition.
+
+    Modulus 0 is the length of ``x``.
+    """
     m = modulus or len(x)
     a = x[0] if anchor == "first" else x[-1]
     pairs = sum((a + x_i + x_j) % m == 0 for x_i in x for x_j in x)
@@ -36,9 +41,10 @@ def triplet_label(x: Sequence[int], modulus: int, anchor: str, output: str) -> i
 
 @dataclass(frozen=True)
 class Triplets(Task):
-    """Labels of the triplet relation at every position of ``length`` i.i.d. symbols in [0, ``symbols``).
+    """Labels of the triplet relation at every position of ``length`` symbols in [0, ``symbols``).
 
-    The defaults are Match3′ as the authors ran it. Labels are tokens of their own, after the symbols.
+    The defaults are Match3′ as the authors ran it. Labels are tokens of their own, after the
+    symbols.
     """
 
     length: int = 64
@@ -50,8 +56,10 @@ class Triplets(Task):
     def __post_init__(self):
         check_types(self)
         check_intervals(self, {"length": "[1, inf)", "symbols": "[2, inf)"})
-        right = f"modulus = {self.modulus}: must be 0 (the current length) or at least 2"
-        require(self.modulus == 0 or self.modulus >= 2, right)
+        require(
+            self.modulus == 0 or self.modulus >= 2,
+            f"modulus = {self.modulus}: must be 0 (the current length) or at least 2",
+        )
 
     @property
     def n_labels(self) -> int:
@@ -62,7 +70,7 @@ class Triplets(Task):
         return self.symbols + self.n_labels
 
     def labels(self, x_BT: Tensor) -> Tensor:
-        """Label at every position of symbols ``x_BT``, (B, T), before the shift past the symbols."""
+        """Return the label at every position of symbols ``x_BT``, (B, T), from 0 on."""
         labels_BT = torch.empty_like(x_BT)
         for t in range(1, x_BT.shape[1] + 1):
             m = self.modulus or t
@@ -71,10 +79,13 @@ class Triplets(Task):
             table = torch.zeros(len(x_BT), m, dtype=x_BT.dtype, device=x_BT.device)
             table.scatter_add_(1, prefix_BT % m, torch.ones_like(prefix_BT))
             pairs_B = table.gather(1, -(prefix_BT + anchor_B1) % m).sum(1)
-            labels_BT[:, t - 1] = pairs_B % m if self.output == "count" else (pairs_B > 0).long()
+            counts = self.output == "count"
+            labels_BT[:, t - 1] = pairs_B % m if counts else (pairs_B > 0).long()
         return labels_BT
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        x_BT = torch.randint(self.symbols, (size, self.length), generator=generator, device=generator.device)
+        shape = (size, self.length)
+        x_BT = torch.randint(self.symbols, shape, generator=generator, device=generator.device)
+        labels_BT = self.labels(x_BT) + self.symbols
         scored_BT = torch.ones_like(x_BT, dtype=torch.bool)
-        return Batch(x_BT, self.labels(x_BT) + self.symbols, scored_BT, torch.ones_like(x_BT[:, 0]))
+        return Batch(x_BT, labels_BT, scored_BT, torch.ones_like(x_BT[:, 0]))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer
-from entp_lib.positions import slopes
+from entp_lib.positions import alibi_slopes
 
 ARCHITECTURES = ("decoder", "entp")
 T5_BUCKETS = 32
@@ -124,7 +124,7 @@ class Alibi(Scheme):
     """-m |i - j| with a slope m for each head, as in ``entp_lib.positions``; nothing is learned."""
 
     def build(self):
-        self.register_buffer("slopes", torch.tensor(slopes(self.n_heads)), persistent=False)
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(self.n_heads)), persistent=False)
 
     def bias(self, distance_TT):
         return -self.slopes[:, None, None] * distance_TT.abs()

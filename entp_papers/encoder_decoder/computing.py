@@ -19,9 +19,10 @@ from torch import Tensor
 from entp_lab.studies import Study, largest, scale_up
 from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
+from entp_lib.decoding import Cache, IncrementalDecoder, cached_logits, generate, sampling_probabilities
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder.beams import beam_search
 from entp_papers.encoder_decoder.parts import (
     IGNORED,
     Masking,
@@ -46,7 +47,7 @@ def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Ten
 
 def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
     """Compute logits (B, V) after the last token from nothing."""
-    return Stepper(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
+    return IncrementalDecoder(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
 
 
 def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:
@@ -136,8 +137,8 @@ def sampling_study(draws: int, top_k: int) -> Study:
         plain_BV = logits_BV.softmax(-1)
         one_hot_BV = F.one_hot(logits_BV.argmax(-1), 5).double()
         largest_BV = torch.where(plain_BV >= plain_BV.sort().values[:, -top_k], plain_BV, 0.0)
-        few_BV = filtered(logits_BV, top_k=top_k)
-        kept = plain_BV[0][filtered(logits_BV, top_p=0.8)[0] > 0]
+        few_BV = sampling_probabilities(logits_BV, top_k=top_k)
+        kept = plain_BV[0][sampling_probabilities(logits_BV, top_p=0.8)[0] > 0]
         generator = torch.Generator().manual_seed(0)
         drawn = generate(model, prompt.expand(draws, -1), 1, temperature=1.5, generator=generator)
         expected = (logits_BV / 1.5).softmax(-1)[0] * draws
@@ -147,12 +148,12 @@ def sampling_study(draws: int, top_k: int) -> Study:
             "beam search: one beam is greedy": torch.equal(beam_search(model, prompt[0], 4, 1)[0], greedy),
             "beam search: 5² beams find the best of 5³ texts": tuple(beams[0, 3:].tolist()) == best
             and abs(float(scores[0]) - exact[best]) < 1e-9,
-            "temperature: 1e-9 is greedy": largest(filtered(logits_BV, 1e-9), one_hot_BV) < 1e-9,
-            "top-k: k = V changes nothing": largest(filtered(logits_BV, top_k=5), plain_BV) < 1e-12,
+            "temperature: 1e-9 is greedy": largest(sampling_probabilities(logits_BV, 1e-9), one_hot_BV) < 1e-9,
+            "top-k: k = V changes nothing": largest(sampling_probabilities(logits_BV, top_k=5), plain_BV) < 1e-12,
             f"top-k: the {top_k} largest alone, in their proportions": torch.allclose(
                 few_BV, largest_BV / largest_BV.sum(), atol=1e-12
             ),
-            "top-p: p = 1 changes nothing": largest(filtered(logits_BV, top_p=1.0), plain_BV) < 1e-12,
+            "top-p: p = 1 changes nothing": largest(sampling_probabilities(logits_BV, top_p=1.0), plain_BV) < 1e-12,
             "top-p: the fewest tokens of mass 0.8": bool(kept.sum() >= 0.8 and kept.sum() - kept.min() < 0.8),
             "draws follow the model (χ²)": bool(p_value > 1e-3),
         }

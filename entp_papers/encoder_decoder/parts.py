@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lib.attention_bias import attention_bias, combine_masks
 from entp_lib.config import ModelConfig
-from entp_lib.entp import Part
+from entp_lib.entp import MicroBatch
 from entp_lib.model import Attention, Transformer, causal_pass
-from entp_lib.relations import masked, relations_of
 from entp_lib.validation import require
 
 IGNORED = -100  # of labels: no loss here
@@ -38,7 +38,7 @@ def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tens
     """
     mask = None if visible_BT is None else visible_BT[:, None, None].expand(-1, 1, length, length)
     if causal:
-        mask = masked(mask, torch.ones(1, 1, length, length, dtype=torch.bool).tril())
+        mask = combine_masks(mask, torch.ones(1, 1, length, length, dtype=torch.bool).tril())
     if mask is not None and not mask.any(-1).all():
         row, _, token = (~mask.any(-1)).nonzero()[0].tolist()
         raise ValueError(f"token {token} of row {row} sees no token at all: no attention can be computed for it")
@@ -202,9 +202,9 @@ def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
     return prefix_loss(model, labels_BT.clamp_min(0)[:, :-1], targets_BS, check_labels(targets_BS))
 
 
-def prefix_loss(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | Part) -> Tensor:
+def prefix_loss(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | MicroBatch) -> Tensor:
     """Return the mean loss of the targets after the scored positions, by any architecture of the library."""
-    scored_BT = scored.scored_BT if isinstance(scored, Part) else scored
+    scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
     return F.cross_entropy(model(inputs_BT, scored), targets_BT[scored_BT])
 
 
@@ -219,12 +219,12 @@ def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> 
     """Return final states (B, T, D) in one pass in which all tokens see each other, or all earlier ones."""
     x_BTD = model.embed(tokens_BT)
     ids_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
-    relations = relations_of(model.positions, ids_BT, None, x_BTD.dtype)
+    bias = attention_bias(model.positions, ids_BT, None, x_BTD.dtype)
     if causal:
-        x_BTD = causal_pass(model.blocks, x_BTD, relations)
+        x_BTD = causal_pass(model.layers, x_BTD, bias)
     else:
         for block in model.blocks:
-            x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
+            x_BTD = block(x_BTD, bias.mask_BHTT, rotation=bias.rotation)
     return model.ln_f(x_BTD)
 
 

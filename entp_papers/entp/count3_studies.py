@@ -144,7 +144,7 @@ class AtEven(Counting):
 class Probed(Counting):
     """Count3 with both scorings of ``AtEven`` at every evaluation."""
 
-    def watched(self) -> dict[str, Task]:
+    def extra_scorings(self) -> dict[str, Task]:
         return scorings(self)
 
 

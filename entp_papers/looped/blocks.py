@@ -180,10 +180,8 @@ def product_block(
         data, found, got, unit = frame.add(name, data=d, found=d, got=d, unit=d)
         first = LayerPlan(f"{name}: products of columns")
         second = LayerPlan(f"{name}: copy them to C")
-        to_sink = (
-            {frame.inside: sink},
-            {frame.rest: 1.0},
-        )  # the rest token holds no data: its score is C exactly
+        # the rest token holds no data: its score is C exactly
+        to_sink = ({frame.inside: sink}, {frame.rest: 1.0})
         for sign in (1.0, -1.0) if symmetric else (1.0,):
             weight = sign * math.exp(sink) / delta / (2 if symmetric else 1)
             frame.head(

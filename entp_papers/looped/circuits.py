@@ -72,9 +72,8 @@ def add_words(
         }
         steps = (1, -1, 1) if y is not None else (1, -1)
         gate = 2.0 ** (j + 3) + 2 * constant
-        terms[scratchpad] = (
-            gate + sum(terms.values()) + constant
-        )  # all constants enter through the scratchpad bit
+        # all constants enter through the scratchpad bit
+        terms[scratchpad] = gate + sum(terms.values()) + constant
         for multiple, sign in enumerate(steps, 1):
             plan.step(terms, {target: 2.0 * sign}, -gate - multiple * 2.0**j)
         plan.unit({scratchpad: 1.0}, {target: -1.0})

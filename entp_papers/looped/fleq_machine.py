@@ -58,17 +58,14 @@ class Frame:
         )
         self.role = {name: row for name, (row,) in zip(ROLES, roles, strict=True)}
         (self.rest,), self.slot = self.rows.add(rest=1, slot=d)
-        # the score that sends tokens outside to those inside, whose rows of commands and memory are
-        # 0
+        # the score that sends tokens outside to those inside, which hold no commands and no memory
         self.away = ({self.outside: FAR / HEAT}, {self.inside: 1.0})
         self.constants = [(t, self.inside, 1.0) for t in range(self.tokens)]
         self.constants.append((self.tokens - 1, self.rest, 1.0))
         for i, name in enumerate(ROLES):
             for j in range(d):
-                self.constants += [
-                    (i * d + j, self.role[name], 1.0),
-                    (i * d + j, self.slot[j], 1.0),
-                ]
+                self.constants.append((i * d + j, self.role[name], 1.0))
+                self.constants.append((i * d + j, self.slot[j], 1.0))
 
     def add(self, block: str, **sizes: int) -> list[range]:
         """Add rows of a block's own, named after it."""

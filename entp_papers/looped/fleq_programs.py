@@ -146,9 +146,8 @@ def interpret(program: FleqProgram) -> FleqRun:
         command = program.code[line]
         mask = (torch.arange(d) < command.height)[:, None] & (torch.arange(d) < command.width)
         value = exact[command.function](items[command.a] * mask, items[command.b] * mask)
-        items[command.c] = torch.where(
-            mask, value, 0.0
-        )  # beyond the mask a function may not be finite
+        # beyond the mask a function may not be finite
+        items[command.c] = torch.where(mask, value, 0.0)
         line = command.goto if items[command.flag][0, 0] <= 0 else line + 1
         seen.append(dict(items))
         lines.append(line)

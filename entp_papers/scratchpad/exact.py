@@ -73,11 +73,10 @@ def random_model(
 
 def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Sum the losses over the counted tokens, in nats, and take the gradient by every parameter."""
-    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.relations())
+    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
     loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
-    return loss.detach(), torch.autograd.grad(
-        loss, tuple(model.parameters()), materialize_grads=True
-    )
+    gradients = torch.autograd.grad(loss, tuple(model.parameters()), materialize_grads=True)
+    return loss.detach(), gradients
 
 
 def differences(
@@ -87,13 +86,19 @@ def differences(
 
     ``extra`` columns of filler are added to the rows of both.
     """
-    pieces = [row for example in examples for row in chunks(example)]
-    whole = [duplicate_states(example, without) for example in examples]
-    (one, gradients), (two, others) = (
-        loss_and_gradients(model, batch_of(rows, max(len(row.tokens) for row in rows) - 1 + extra))
-        for rows in (pieces, whole)
-    )
-    return {"loss": float((one - two).abs()), "gradient": max(map(largest, gradients, others))}
+    in_chunks = [row for example in examples for row in chunks(example)]
+    duplicated = [duplicate_states(example, without) for example in examples]
+    losses = []
+    gradients = []
+    for rows in (in_chunks, duplicated):
+        length = max(len(row.tokens) for row in rows) - 1 + extra
+        loss, gradient = loss_and_gradients(model, batch_of(rows, length))
+        losses.append(loss)
+        gradients.append(gradient)
+    return {
+        "loss": float((losses[0] - losses[1]).abs()),
+        "gradient": max(map(largest, *gradients)),
+    }
 
 
 def equivalence_study(
@@ -148,7 +153,7 @@ def mixed_batch_study(schemes: Sequence[str], examples: int, batches: int) -> St
             mixed = [*plain, *(duplicate_states(text) for text in texts)]
             model = random_model("decoder", scheme, seed)
             alone_NV, together_NV = (
-                model(batch.inputs_BT, batch.scored_BT, **batch.relations())
+                model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
                 for batch in (batch_of(plain), batch_of(mixed))
             )
             worst = max(worst, largest(alone_NV, together_NV[: len(alone_NV)]))
@@ -158,11 +163,8 @@ def mixed_batch_study(schemes: Sequence[str], examples: int, batches: int) -> St
 
 # Ways of writing
 
-SHIFTS = {
-    DELIMITER: 1.0,
-    START: -9.0,
-    END: -2.0,
-}  # added to logits: texts of several states, no start
+# added to logits, so that texts have several states and no start
+SHIFTS = {DELIMITER: 1.0, START: -9.0, END: -2.0}
 
 
 def drawn(
@@ -259,10 +261,9 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
     """
     full = model.cfg.recomputed_layers > 1
     segments = segments_of(example)
-    older = () if inductive else segments[0]
     parts = {
         "memory": memory_of(example.question),
-        "older": older,
+        "older": () if inductive else segments[0],
         "last": segments[1],
         "present": segments[2],
     }
@@ -281,15 +282,17 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
         ("state", part, starts[part], start, after, later) for part, start in moved.items()
     ]
     rows = []
-    for event, part, old, new, one, two in compared:
-        size = min(ends[part], len(one[0])) - old
+    for event, part, old, new, earlier, now in compared:
+        size = min(ends[part], len(earlier[0])) - old
         if size > 0:
-            pairs = zip(one, two, strict=True)
-            apart = [largest(a[old : old + size], b[new : new + size]) for a, b in pairs]
-            kept = next((layer for layer, change in enumerate(apart) if change > EXACT), len(apart))
-            rows.append(
-                {"event": event, "part": part, "layers_kept": kept, "largest_change": max(apart)}
-            )
+            by_layer = [
+                largest(a[old : old + size], b[new : new + size])
+                for a, b in zip(earlier, now, strict=True)
+            ]
+            changed = [layer for layer, change in enumerate(by_layer) if change > EXACT]
+            kept = min(changed, default=len(by_layer))
+            row = {"event": event, "part": part, "layers_kept": kept}
+            rows.append(row | {"largest_change": max(by_layer)})
     return rows
 
 
@@ -359,35 +362,30 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
     rows = []
     grows = True
     for tokens in range(2, most_tokens + 1):
-        window_NN = ~np.tri(
-            tokens * (states + layers), k=-tokens - 1, dtype=bool
-        )  # so many tokens back, no further
+        # a token sees as many tokens back as a state has
+        window_NN = ~np.tri(tokens * (states + layers), k=-tokens - 1, dtype=bool)
         last = receptive_field(window_NN, layers)[-1]
-        groups = duplicate_states(
-            Example((3,), ((3,) * (tokens - 1),) * 3)
-        ).groups  # of three states
+        three_states = Example((3,), ((3,) * (tokens - 1),) * 3)
+        groups = duplicate_states(three_states).groups
         reached = receptive_field(group_mask(torch.tensor([groups]))[0].numpy(), layers)
         group_N = np.array(groups)
-        near = range(
-            2 * tokens
-        )  # distances at which tokens of the second state must see the first, and their own
+        # distances at which tokens of the second state must see the first, and their own
+        near = range(2 * tokens)
         first = (states - 1) * tokens
         older = range((states - 3) * tokens, (states - 2) * tokens)
         # from the first token of each state back to the last of the question
         distances = [(state - 1) * tokens + 1 for state in range(1, states + 1)]
         grows = grows and distances == sorted(set(distances))
-        rows.append(
-            {
-                "tokens": tokens,
-                "question_distance": distances[-1],
-                "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
-                "reach": len(last) - 1 - int(last.argmax()),
-                "leaked": sum(first - key in near for key in older),
-                "inductive_leaked": int(
-                    reached[group_N == 3][:, (group_N == 1) | (group_N == 2)].sum()
-                ),
-            }
-        )
+        older_groups_N = (group_N == 1) | (group_N == 2)
+        row = {
+            "tokens": tokens,
+            "question_distance": distances[-1],
+            "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
+            "reach": len(last) - 1 - int(last.argmax()),
+            "leaked": sum(first - key in near for key in older),
+            "inductive_leaked": int(reached[group_N == 3][:, older_groups_N].sum()),
+        }
+        rows.append(row)
     metrics = {
         "grows": grows,
         "reach_is_window_times_layers": all(row["reach"] == row["tokens"] * layers for row in rows),

@@ -27,14 +27,11 @@ from entp_lib.tasks.base import Batch
 from entp_lib.validation import require
 
 Tokens = tuple[int, ...]
-START, DELIMITER, END = range(
-    3
-)  # token ids: behind the question, behind a state but the last, behind the last
-INGREDIENTS = (
-    "groups",
-    "positions",
-    "targets",
-)  # of rows with duplicated states: each may be left out to see its part
+START = 0  # behind the question
+DELIMITER = 1  # behind a state but the last
+END = 2  # behind the last state
+# Of rows with duplicated states; each may be left out to see its part.
+INGREDIENTS = ("groups", "positions", "targets")
 
 
 @dataclass(frozen=True)

@@ -184,12 +184,8 @@ READERS: dict[str, type[Reader]] = {
     way.__name__.lower(): way
     for way in (Trimmed, Masked, Recomputed, Doubled, Naive, Whole, Cached)
 }
-EXACT_WAYS = (
-    "trimmed",
-    "masked",
-    "recomputed",
-    "doubled",
-)  # of reading an inductive scratchpad, the definition first
+# Of reading an inductive scratchpad, the definition first.
+EXACT_WAYS = ("trimmed", "masked", "recomputed", "doubled")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 
 import pytest
 
@@ -15,45 +16,65 @@ from entp_lab import paths
 
 LIBRARY = """\
 import sys
-import torch
+import entp_lab
 import entp_lib
-from entp_lib.config import ModelConfig, TrainConfig
-from entp_lab.configs import RunConfig
-from entp_lib.model import build_model
-from entp_lib.decoding import generate
+from entp_lib import ModelConfig, TrainConfig, Transformer, evaluate, generate, tasks, train
 from entp_lab.store import Store
-from entp_lab.runs import sweep
 
 assert entp_lib.__file__.startswith(sys.argv[1]), entp_lib.__file__
-shape = ModelConfig("entp", 2, 2, 16, 8, 8)
-schedule = TrainConfig(6, 4, warmup_steps=1, eval_every=3, eval_sequences=8, final_eval_sequences=8)
-run = RunConfig("mine", "smoke", "counting", dict(length=8, seed_length=3, symbols=8), shape, schedule)
-(record,) = sweep([run], 1, store=Store(sys.argv[2]), jobs=1).records
-print(record.status, record.provenance["commit"])
-tokens = generate(build_model(shape).eval(), torch.zeros(1, 3, dtype=torch.long), 4)
-print(tuple(tokens.shape))
+task = tasks.Counting(length=8, seed_length=3, symbols=8)
+model = Transformer(ModelConfig("entp", 2, 2, 16, vocab_size=8, max_length=8))
+state = train(model, task, TrainConfig(6, 4, warmup_steps=1, eval_every=3, eval_sequences=8))
+prompt = task.batch(tasks.generator_for("cpu", "shown"), 1).inputs_BT[:, :3]
+print(state.step, tuple(generate(model, prompt, 4).shape))
 print(Store().root)
 """
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that this tree makes, as an environment without the repository has it: a folder of packages."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for package in ("entp_lib", "entp_lab", "entp_papers"):
+        shutil.copytree(paths.root() / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(paths.root() / name, source)
+    build = "import sys, setuptools.build_meta as b; print(b.build_wheel(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", build, folder], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
 @pytest.fixture
-def installed(tmp_path):
-    """The package alone, as an installation has it."""
-    copy = tmp_path / "site"
-    for package in ("entp_lib", "entp_lab"):
-        shutil.copytree(paths.root() / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+def installed(wheel, tmp_path):
+    """A folder to work in, and an environment whose packages are the wheel's and what it needs."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ENTP_")}
-    return tmp_path, environment | {"PYTHONPATH": str(copy), "TQDM_DISABLE": "1"}
+    return tmp_path, environment | {"PYTHONPATH": str(wheel), "TQDM_DISABLE": "1"}
 
 
-def test_the_package_trains_and_generates_without_its_repository(installed):
+def test_the_wheel_trains_and_generates_without_its_repository(wheel, installed):
     folder, environment = installed
-    command = [sys.executable, "-c", LIBRARY, str(folder), str(folder / "store")]
+    command = [sys.executable, "-c", LIBRARY, str(wheel)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    trained, shape, place = done.stdout.splitlines()
-    assert trained == "complete unknown" and shape == "(1, 7)" and place == str(folder / "results")
-    assert not any((folder / "site").rglob("*.json"))
+    assert done.stdout.splitlines() == ["6 (1, 7)", str(folder / "results")]
+
+
+def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
+    """Everything that is no Python and lies in a package, as git has it."""
+    listed = subprocess.run(["git", "ls-files", "entp_*"], cwd=paths.root(), capture_output=True, text=True)
+    data = [name for name in listed.stdout.splitlines() if not name.endswith((".py", ".toml"))]
+    data = [name for name in data if (paths.root() / name).exists()] + ["entp_lab/site_source/conf.py"]
+    assert any("templates" in name for name in data) and any("_static" in name for name in data)
+    assert [name for name in data if not (wheel / name).exists()] == []
+    (about,) = wheel.glob("*.dist-info")
+    assert "entp = entp_lab.cli:main" in (about / "entry_points.txt").read_text()
+    assert (about / "licenses" / "LICENSE").exists() and "Typing :: Typed" in (about / "METADATA").read_text()
 
 
 def test_commands_that_need_the_repository_say_so(installed):
@@ -156,7 +177,7 @@ def test_records_are_computed_without_jupyter_or_figures():
         installed_with(required(PROJECT["dependencies"]))
     )
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
-    others = ("figures", "pictures", "entp_papers.entp.playground")
+    others = ("figures", "pictures", "entp_lab.forked", "entp_papers.entp.playground")
     code = f"""if True:
         import importlib, pkgutil, sys
         sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_lab.configs import TIERS, RunConfig, StudyConfig, config_from, config_id
+from entp_lab.configs import TIERS, RunConfig, StudyConfig, config_from, config_id, lengthened, to_dict
 from entp_lab.parameters import notebook_parameters
-from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig, to_dict
+from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.validation import from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
@@ -129,7 +129,7 @@ def test_a_field_that_came_later_leaves_old_names_alone(small_run):
 
 def test_a_longer_schedule_has_no_more_points_than_a_record_holds():
     """300 points stay at most 300; a warm-up stays."""
-    longer = TrainConfig(steps=300, eval_every=1, warmup_steps=10, decay_steps=200).lengthened(1.4)
+    longer = lengthened(TrainConfig(steps=300, eval_every=1, warmup_steps=10, decay_steps=200), 1.4)
     assert (longer.steps, longer.eval_every, longer.warmup_steps, longer.decay_steps) == (420, 2, 10, 280)
 
 
@@ -209,7 +209,7 @@ test_mistakes_are_named = named(
     (holding({"inner": {3: 1}}), r"params\['inner'\]: the name 3 \(int\) must be a text"),
     (holding({"share": math.nan}), r"params\['share'\] = "),
     *(
-        (lambda ratio=ratio: TrainConfig(steps=3).lengthened(ratio), "ratio = ")
+        (lambda ratio=ratio: lengthened(TrainConfig(steps=3), ratio), "ratio = ")
         for ratio in (0, math.nan, math.inf, -1)
     ),
     (lambda: notebook_parameters({**DEFAULTS, "In": ["# Parameters\nseedz = 3\n"]}), "'seedz'"),

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS
-from entp_lab.configs import ON_CPU
+from entp_lab.configs import ON_CPU, lengthened
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired_within, published, select
 from entp_lab.measurements import Measurement, levels, measured
@@ -112,7 +112,7 @@ def runs_of(
                 for arm in setting.arms:
                     config = with_model(base, architecture="decoder" if arm == EQUAL_FORWARDS else arm)
                     if arm == EQUAL_FORWARDS:
-                        config = replace(config, train=setting.train.lengthened(ratio_of(task), every))
+                        config = replace(config, train=lengthened(setting.train, ratio_of(task), every))
                     runs.append(planned(config, arm=arm, **labels))
     return runs
 

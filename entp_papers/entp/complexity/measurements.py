@@ -25,7 +25,7 @@ from entp_lab.studies import Study, at_least, largest
 from entp_lib.config import ModelConfig
 from entp_lib.costs import counted
 from entp_lib.decoding import Cache, cached_logits
-from entp_lib.model import build_model
+from entp_lib.model import build_model, causal_pass
 
 VOCABULARY = 64
 SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated within it
@@ -105,7 +105,7 @@ class Subjects:
     def decoder_pass(self, n: int) -> Callable[[], Tensor]:
         """All n next tokens of a decoder in one masked pass."""
         model, tokens_BT = self.decoder, self.tokens_T[None, :n]
-        return lambda: model.head(model.ln_f(model.one_pass(model.embed(tokens_BT), None)))
+        return lambda: model.head(model.ln_f(causal_pass(model.layers, model.embed(tokens_BT))))
 
     def entp(self, n: int, method: str) -> Callable[[], Tensor]:
         """All n next tokens of ENTP, by "reference" (the loop) or "fast"."""

@@ -26,8 +26,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from entp_lab.configs import canonical_json
 from entp_lab.tables import read_table
-from entp_lib.config import canonical_json
 from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import library
 from entp_lib.data.tokenizers import Tokenizer, restore

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from entp_lib.evaluation import batches
+from entp_lib.evaluation import evaluation_batches
 from entp_lib.tasks import InContext, build_task
 from entp_lib.validation import one_of, require
 
@@ -159,7 +159,7 @@ def baselines_study(
     tasks = {"standard": base, **base.reported_apart()}
     names = [n for n, b in BASELINES.items() if base.function in b.functions and n not in absent]
     for kind, shown in tasks.items():
-        drawn = list(batches(shown, prompts, "cpu", "evaluate", seed, "final"))
+        drawn = list(evaluation_batches(shown, prompts, "cpu", "evaluate", seed, "final"))
         inputs_BTd, targets_BT = (torch.cat([getattr(b, part) for b in drawn]) for part in ("inputs_BT", "targets_BT"))
         for name in names:
             count = costly_prompts if BASELINES[name].costly else prompts

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib import entp
-from entp_lib.entp import Part
+from entp_lib.entp import MicroBatch
 from entp_lib.validation import one_of, require
 
 
@@ -57,9 +57,9 @@ class Adapted(nn.Module):
             other = "as in recurrent models); use one whose layers attend, such as 'llama' or a BERT"
             require(lifted, f"architecture = 'entp': {what}, {other}")
 
-    def forward(self, inputs_BT: Tensor, scored: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
+    def forward(self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """Logits (N, V) after the scored positions, in row-major order. Prompt lengths are not looked at."""
-        part, x_BTD = scored if isinstance(scored, Part) else Part(scored), self.read_in(inputs_BT)
+        part, x_BTD = scored if isinstance(scored, MicroBatch) else MicroBatch(scored), self.read_in(inputs_BT)
         if self.architecture == "decoder":
             mask = None if self.is_causal else causal_mask(x_BTD)
             return self.read_out(hidden(self.body, x_BTD, mask)[part.scored_BT])
@@ -72,13 +72,13 @@ class Adapted(nn.Module):
             for p in parts
             for chosen, rows, length in p.layout
         ]
-        order = torch.cat([p.places_P for p in parts]).argsort()
+        order = torch.cat([p.order_P for p in parts]).argsort()
         return self.read_out(torch.cat(states)[order])
 
-    def plan(self, scored_BT: Tensor) -> list[Part]:
+    def plan(self, scored_BT: Tensor) -> list[MicroBatch]:
         """The scored positions in micro-batches of about ``token_budget`` tokens whose losses add up to the whole."""
         if self.architecture == "decoder":
-            return [Part(scored_BT)]
+            return [MicroBatch(scored_BT)]
         return entp.plan(scored_BT, max(self.token_budget, scored_BT.shape[1]), pack=False)
 
     def at_end(self, x_PTD: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.budgets import compute_ratio
+from entp_lab.configs import lengthened
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Level, Measurement, Paired
@@ -104,7 +105,7 @@ def plain(train: TrainConfig) -> dict[str, Any]:
 
 def by_arm(t: Mapping[str, Any], task: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The schedule of each arm of a tier: "longer" is stored and not shown (``entp_lab.budgets``)."""
-    longer = t["train"].lengthened(compute_ratio(Counting(**task)))
+    longer = lengthened(t["train"], compute_ratio(Counting(**task)))
     return {arm: plain(longer if arm == "longer" else t["train"]) for arm in t["arms"]}
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lib.entp import Part
+from entp_lib.entp import MicroBatch
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.validation import one_of, require
 
@@ -185,13 +185,13 @@ class Prompted(nn.Module):
         super().__init__()
         self.language_model = language_model
 
-    def plan(self, scored_BT: Tensor) -> list[Part]:
+    def plan(self, scored_BT: Tensor) -> list[MicroBatch]:
         """One part: a causal model runs once."""
-        return [Part(scored_BT)]
+        return [MicroBatch(scored_BT)]
 
-    def forward(self, inputs_BT: Tensor, scored: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
+    def forward(self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """Logits (N, V) after the scored positions; the vocabulary is looked at there alone."""
-        scored_BT = scored.scored_BT if isinstance(scored, Part) else scored
+        scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
         adapted = hasattr(self.language_model, "peft_config")
         whole = self.language_model.get_base_model() if adapted else self.language_model
         body, head = whole.get_decoder(), whole.get_output_embeddings()

@@ -9,7 +9,7 @@ from made_up import record_of
 
 from entp_lab.budgets import equal_forwards, equal_operations, layer_tokens, training_operations
 from entp_lab.figures import COMPUTE, lines, panels
-from entp_lab.frames import at_equal_compute, compared, curves, gap_table, paired, seconds_name, summary
+from entp_lab.frames import at_equal_compute, compared, curves, gap_table, mean_table, paired, seconds_name, summary
 from entp_lab.measurements import FLAT, Comparisons, Measurement, Paired, still_improving
 from entp_lab.plans import Arm, Plan, Tier, Variant, planned_study, run_of
 from entp_lab.store import Record
@@ -93,6 +93,18 @@ def test_a_run_without_its_twin_is_no_pair():
     assert list(found["pairs"]) == [2, 1, 0] and list(found["above zero"]) == ["2 of 2", "0 of 1", "0 of 0"]
     assert found["mean"].tolist() == pytest.approx([0.2, -0.1, math.nan], nan_ok=True)
     assert found.loc[10, "low"] < 0 < found.loc[10, "high"] and math.isnan(found.loc[11, "low"])
+
+
+def test_an_accuracys_interval_stays_between_zero_and_one_and_two_seeds_show_both_values():
+    scores = {
+        "token_accuracy": [0.99, 0.995, 0.90],
+        "sequence_accuracy": [0.5, 0.75, math.nan],
+        "loss": [0.1, 0.9, 2.0],
+    }
+    table = pd.DataFrame({"architecture": "entp", **scores})
+    shown = mean_table(table, ["token_accuracy", "loss"]).loc["entp"]
+    assert shown["token_accuracy"].endswith("to 1.000)") and "(-" in shown["loss"]
+    assert mean_table(table[:2], ["sequence_accuracy"]).loc["entp", "sequence_accuracy"] == "0.500, 0.750"
 
 
 def test_a_difference_in_last_digits_is_not_above_zero():

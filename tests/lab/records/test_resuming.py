@@ -15,12 +15,11 @@ from made_up import checkpoint_step, timeless
 from entp_lab import paths, stopping
 from entp_lab import resume as resuming
 from entp_lab.cli import exit_status
-from entp_lab.configs import StudyConfig, config_id
+from entp_lab.configs import StudyConfig, config_id, to_dict
 from entp_lab.registry import EXPERIMENTS, STUDIES, papers
 from entp_lab.runs import run, sweep
 from entp_lab.store import Store
 from entp_lib.checkpoint import read_tensors, save_tensors
-from entp_lib.config import to_dict
 
 
 def planned(experiment, **scored):

@@ -88,12 +88,13 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
 def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder, tmp_path, monkeypatch):
     """Each of two waits for the other; one that computes comes when they are done, though it stands between them.
 
-    They show pictures and tables as any kernel does.
+    The two are forked from a process that has the imports, and show pictures and tables as any kernel does.
     """
     monkeypatch.setattr(notebooks, "available_cores", lambda: 2)
     monkeypatch.setattr(notebooks, "missing_runs", lambda name, _: [None] * 2 * (name == "04_computes"))
     meet = (
-        "import pathlib, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
+        "import pathlib, sys, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
+        "assert 'seaborn' in sys.modules or sys.platform != 'linux'\n"
         "for _ in range(300):\n    time.sleep(0.1 * (not (place / '{}').exists()))\nassert (place / '{}').exists()\n"
         "import matplotlib.pyplot as plt, pandas as pd\nplt.plot([1])\nplt.show()\n"
         "print(pd.options.display.max_columns)"
@@ -296,6 +297,29 @@ def test_a_kernel_checks_and_finds_room_for_its_sockets_whatever_the_environment
     job = notebooks.Job(write_notebook(folder, "03_x", "assert 1 == 2"), {}, tmp_path / "figures")
     assert notebooks.execute(job, quiet=True).error == "AssertionError: this does not hold: assert 1 == 2"
     assert os.environ["PYTHONOPTIMIZE"] == "2" and not list((tmp_path / "results" / "executed").glob(".run-*"))
+
+
+def test_a_kernel_does_not_see_a_users_own_settings(folder, tmp_path, monkeypatch):
+    """A profile of IPython, warnings, a style of matplotlib, and another kernel that is called python3, too."""
+    startup = tmp_path / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "own.py").write_text("import pandas; pandas.set_option('display.max_rows', 7)")
+    (tmp_path / "matplotlibrc").write_text("font.size: 40")
+    kernel = tmp_path / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.json").write_text('{"argv": ["false"], "display_name": "broken", "language": "python"}')
+    for name in ("IPYTHONDIR", "MATPLOTLIBRC", "JUPYTER_PATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    source = (
+        "import sys, warnings, matplotlib, pandas\nwarnings.warn('only said')\n"
+        "print(pandas.get_option('display.max_rows'), matplotlib.rcParams['font.size'], sys.executable)"
+    )
+    job = notebooks.Job(write_notebook(folder, "03_x", source), {}, tmp_path / "figures")
+    assert notebooks.execute(job, quiet=True).error == ""
+    cells = nbformat.read(tmp_path / "results" / "executed" / "03_x.ipynb", as_version=4).cells
+    printed = [output.text for output in cells[-1].outputs if output.name == "stdout"]
+    assert printed == [f"60 10.0 {sys.executable}\n"]
 
 
 def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(tmp_path, monkeypatch):

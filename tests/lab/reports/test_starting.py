@@ -1,9 +1,11 @@
 """Beginning a task or a notebook of one's own: what is written works, and bad names are one line."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import textwrap
 
 import nbformat
 import pytest
@@ -73,3 +75,14 @@ def test_names_that_will_not_do_are_one_line_and_write_nothing(arguments, said, 
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
     assert sorted((paths.root() / "entp_lib").rglob("*.py")) == before
+
+
+def test_the_python_of_the_page_loads_and_asks_the_models_that_git_keeps(monkeypatch, tmp_path, capsys):
+    """As the page says, wherever results are kept; ENTP is right and the decoder wrong."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    page = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
+    section = page.partition("## A model of a finished run")[2].partition("\n## ")[0]
+    blocks = re.findall(r"(?:^    .+\n(?:\n(?=    ))?)+", section, re.MULTILINE)
+    exec("\n".join(map(textwrap.dedent, blocks)))
+    (*_, entp, decoder) = capsys.readouterr().out.splitlines()
+    assert (entp, decoder) == ("entp 1", "decoder 0")

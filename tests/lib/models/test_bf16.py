@@ -17,7 +17,7 @@ CHOOSE = """
 import torch
 from entp_lib import kernels
 from entp_lib.kernels import bf16, gelu
-print(kernels.names())
+print(kernels.kernel_names())
 active, slope = gelu.with_slope()[1](torch.ones(3, 5).bfloat16())
 print(active.shape == slope.shape == (3, 5))
 """
@@ -60,7 +60,7 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
     logits_and_gradients("entp", "fast", half=True)
     assert passes and set(passes) == {torch.bfloat16}
     passes.clear()
-    with kernels.left_out():
+    with kernels.without_fused_kernels():
         logits_and_gradients("entp", "fast", half=True)
     assert not passes
 
@@ -118,7 +118,7 @@ def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(
             monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_, budget=budget: budget)
             model.zero_grad()
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-                shared = model.shared(tokens_BT)
+                shared = model.project_once(tokens_BT)
             assert (shared is None) == (bound is None)
             if shared is None:
                 break

@@ -1,6 +1,4 @@
-"""Generation: caches against recomputation, samplers against their definitions, beams against brute force."""
-
-import itertools
+"""Generation: caches against recomputation, samplers against their definitions."""
 
 import pytest
 import torch
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lib.config import ARCHITECTURES, ModelConfig
-from entp_lib.decoding import Cache, beam_search, cached_logits, filtered, generate
+from entp_lib.decoding import Cache, cached_logits, generate, sampling_probabilities
 from entp_lib.model import build_model
 
 PROMPT = torch.tensor([[3, 1, 4], [1, 5, 2]])
@@ -87,29 +85,6 @@ def test_greedy_takes_the_largest_logit_at_every_step(architecture):
         assert torch.equal(model(out[:, :t], scored, torch.tensor([3, 3])).argmax(-1), out[:, t])
 
 
-@pytest.mark.parametrize("architecture", ["prefix_decoder", "entp"])
-def test_one_beam_is_greedy_and_enough_beams_are_exhaustive(architecture):
-    model, prompt = model_of(architecture, vocab=4), torch.tensor([3, 1])
-    greedy, _ = beam_search(model, prompt, 6, 1)
-    assert torch.equal(greedy, generate(model, prompt[None], 6))
-    scores = {}
-    for tail in itertools.product(range(4), repeat=3):
-        x = torch.tensor([[*prompt.tolist(), *tail]])
-        scored = torch.zeros_like(x, dtype=torch.bool)
-        scored[:, 1:4] = True
-        logits = model(x, scored, torch.tensor([2]))
-        scores[tail] = float(F.log_softmax(logits, -1)[range(3), list(tail)].sum().detach())
-    found, best = beam_search(model, prompt, 3, 16)
-    expected = sorted(scores, key=scores.get, reverse=True)[:16]
-    assert tuple(found[0, 2:].tolist()) == expected[0]
-    for row, score in zip(found, best.tolist(), strict=True):
-        assert score == pytest.approx(scores[tuple(row[2:].tolist())], abs=1e-9)
-    everything, _ = beam_search(model, prompt, 3, 1000)
-    assert [tuple(row[2:].tolist()) for row in everything] == sorted(scores, key=scores.get, reverse=True)
-    for cached, plain in zip(beam_search(model, prompt, 4, 3), beam_search(model, prompt, 4, 3, False), strict=True):
-        torch.testing.assert_close(cached, plain)
-
-
 @given(
     logits=st.lists(st.integers(-6, 6), min_size=1, max_size=8),
     temperature=st.sampled_from([0.3, 1.0, 2.5]),
@@ -119,7 +94,7 @@ def test_one_beam_is_greedy_and_enough_beams_are_exhaustive(architecture):
 def test_filters_keep_what_they_say(logits, temperature, top_k, top_p):
     x = torch.tensor([logits], dtype=torch.float64)
     plain = F.softmax(x / temperature, -1)[0]
-    found = filtered(x, temperature, top_k, top_p)[0]
+    found = sampling_probabilities(x, temperature, top_k, top_p)[0]
     order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
     kept = [i for i in order if found[i] > 0]
     assert kept == order[: len(kept)] and 1 <= len(kept) <= top_k
@@ -138,6 +113,7 @@ def test_filters_keep_what_they_say(logits, temperature, top_k, top_p):
         (dict(temperature=-0.5), "temperature"),
         (dict(top_p=0.0), "top_p"),
         (dict(top_k=0), "top_k"),
+        (dict(temperature=0.0, top_p=2.0), "top_p"),
         (dict(new_tokens=13), "max_length"),
         (dict(prompt_BT=PROMPT.float()), "prompt"),
         (dict(prompt_BT=PROMPT + 2), "token id 7"),
@@ -149,7 +125,7 @@ def test_bad_input_is_named(change, named):
         generate(model_of("decoder"), **arguments)
 
 
-def test_bad_caches_and_beams_are_named():
+def test_bad_caches_are_named():
     model = model_of("decoder")
     with pytest.raises(ValueError, match="15 positions"):
         Cache(model, 2, 15)
@@ -158,8 +134,5 @@ def test_bad_caches_and_beams_are_named():
     for tokens, named in ((PROMPT, "6 tokens"), (PROMPT[:, :0], "tokens of shape"), (PROMPT[:1, :1], "1 rows")):
         with pytest.raises(ValueError, match=named):
             cached_logits(model, tokens, cache)
-    for prompt, beams, named in ((PROMPT[0], 0, "beams"), (PROMPT, 2, "prompt")):
-        with pytest.raises(ValueError, match=named):
-            beam_search(model, prompt, 2, beams)
     with pytest.raises(ValueError, match="continuous"):
         generate(build_model(ModelConfig("entp", 1, 2, 16, 0, 9, input_dim=3, output_dim=2)), PROMPT, 1)

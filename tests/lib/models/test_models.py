@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entp_lab.token_forwards import token_forwards
 from entp_lib import entp
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import SIZES, ModelConfig
@@ -94,10 +95,10 @@ def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
     scored = torch.tensor(rows)
     parts = [part.scored_BT for part in entp.plan(scored, budget, pack=False)]
     assert torch.equal(sum(part.int() for part in parts), scored.int())
-    assert all(part.any() and entp.token_forwards("entp", part) <= budget for part in parts)
-    work = entp.token_forwards("entp", scored)
+    assert all(part.any() and token_forwards("entp", part) <= budget for part in parts)
+    work = token_forwards("entp", scored)
     assert work == sum(t + 1 for row in rows for t in range(6) if row[t])
-    assert entp.token_forwards("decoder", scored) == 6 * len(rows)
+    assert token_forwards("decoder", scored) == 6 * len(rows)
     assert len(parts) <= 1 + 2 * work // (budget - 5)  # no part but the last is less than about half full
 
 

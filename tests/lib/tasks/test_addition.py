@@ -135,7 +135,7 @@ def test_windows_are_the_running_text(part, size):
     line = addition.decode(addition.running_text(task, part).tolist())
     lines = line.split("\n")[:-1]
     assert len(set(lines)) == size and {addition.parse(x, True)[:2] for x in lines} == keys(task.split()[part])
-    source = task if part == "train" else task.watched()["text"]
+    source = task if part == "train" else task.extra_scorings()["text"]
     batch = source.batch(generator_for("cpu", "w"), 20, evaluating=part != "train")
     assert batch.scored_BT.all() and batch.inputs_BT.shape == (20, 64)
     for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True):

@@ -188,7 +188,7 @@ def test_a_batch_is_cut_by_rows_with_all_it_brings():
     x_BT = torch.arange(6).view(3, 2)
     part = Batch(x_BT, x_BT, x_BT > 1, mask_BTT=torch.ones(3, 2, 2, dtype=torch.bool)).rows(slice(1, 3))
     assert torch.equal(part.inputs_BT, x_BT[1:]) and part.prompt_lengths_B is None and part.positions_BT is None
-    assert part.mask_BTT.shape == (2, 2, 2) and list(part.relations()) == ["mask_BTT"]
+    assert part.mask_BTT.shape == (2, 2, 2) and list(part.model_arguments()) == ["mask_BTT"]
     assert torch.equal(part.targets_N, torch.tensor([2, 3, 4, 5]))
 
 

@@ -12,12 +12,11 @@ import torch
 from made_up import train_until
 
 from entp_lab import weights as weights_module
-from entp_lab.configs import config_id
+from entp_lab.configs import canonical_json, config_id, to_dict
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import SweepError, run, sweep
 from entp_lab.weights import save_weights, trained_model, weights_of
 from entp_lib.checkpoint import DamagedFileError, load_checkpoint, read_tensors, save_tensors
-from entp_lib.config import canonical_json, to_dict
 from entp_lib.model import build_model
 from entp_lib.training import TrainingState, make_optimizer
 from entp_lib.validation import ConfigError

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from scipy import stats
 
 from entp_lib.config import ModelConfig
-from entp_lib.evaluation import batches, constant_baseline, evaluate
+from entp_lib.evaluation import constant_baseline, evaluate, evaluation_batches
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.tasks.counting import count3
@@ -34,7 +34,7 @@ def test_scores_equal_a_count_by_hand(small_model, architecture):
     model = small_model(architecture, vocab_size=11, dtype=torch.float32)
     scores = evaluate(model, task, 300, "seed", detailed=True)  # two batches of unequal size
     losses, right, whole, margins = [], [], [], []
-    for batch in batches(task, 300, "cpu", "evaluate", "seed"):
+    for batch in evaluation_batches(task, 300, "cpu", "evaluate", "seed"):
         logits = model(batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B).view(-1, 5, 11)
         targets = batch.targets_BT[:, 3:]
         losses.append(F.cross_entropy(logits.transpose(1, 2), targets, reduction="none"))
@@ -77,7 +77,12 @@ class Oracle(torch.nn.Module):
 @pytest.mark.parametrize("wrong", [(), (5, 8)])
 def test_a_sequence_is_right_if_every_scored_position_is(wrong):
     task = Counting(length=8, seed_length=3, symbols=4)
-    zero = torch.cat([b.inputs_BT[:, 0] == 0 for b in batches(task, 100, "cpu", "evaluate", 0)]).double().mean().item()
+    zero = (
+        torch.cat([b.inputs_BT[:, 0] == 0 for b in evaluation_batches(task, 100, "cpu", "evaluate", 0)])
+        .double()
+        .mean()
+        .item()
+    )
     scores = evaluate(Oracle(wrong), task, 100, 0, detailed=True)
     assert 0.1 < zero < 0.5
     assert scores["sequence_accuracy"] == pytest.approx(1 - zero if wrong else 1)
@@ -133,7 +138,7 @@ def test_real_targets_are_scored_by_squared_error():
             return inputs[scored] * 0.5
 
     scores = evaluate(Half(), Line(), 300, "seed", detailed=True)
-    x = torch.cat([b.inputs_BT[:, 1, 0] for b in batches(Line(), 300, "cpu", "evaluate", "seed")]).double()
+    x = torch.cat([b.inputs_BT[:, 1, 0] for b in evaluation_batches(Line(), 300, "cpu", "evaluate", "seed")]).double()
     errors = (1.5 * x).square()
     assert scores.keys() == {"loss", "sequences", "position", "loss_by_position", "error_by_position"}
     assert scores["position"] == [2] and scores["sequences"] == 300

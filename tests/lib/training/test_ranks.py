@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from entp_lab import paths
-from entp_lab.configs import config_id
+from entp_lab.configs import config_id, to_dict
 from entp_lab.resume import train_run
 from entp_lab.store import Store
-from entp_lib.config import to_dict
 from entp_lib.model import build_model
 from entp_lib.tasks import build_task, generator_for
 from entp_lib.training import accumulate_gradients

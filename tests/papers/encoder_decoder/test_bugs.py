@@ -8,7 +8,7 @@ from mistakes import named
 
 from entp_lib.config import ModelConfig
 from entp_lib.costs import counted
-from entp_lib.decoding import filtered
+from entp_lib.decoding import sampling_probabilities
 from entp_lib.model import build_model
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.bugs import (
@@ -83,7 +83,8 @@ def test_selected_and_masked_tokens_are_the_collators(seed, share):
 
 
 def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch):
-    monkeypatch.setattr(computing, "filtered", lambda logits, temperature=1.0, **_: filtered(logits, temperature))
+    plain = sampling_probabilities
+    monkeypatch.setattr(computing, "sampling_probabilities", lambda x, temperature=1.0, **_: plain(x, temperature))
     _, rows = sampling_study(500, 2)
     wrong = {check.partition(":")[0] for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
     assert wrong == {"top-k", "top-p"}

@@ -38,12 +38,12 @@ def counted(call):
 
 def test_while_counting_no_kernel_hides_a_product():
     model, x = build_model(config()), torch.zeros(1, 12, dtype=torch.long)
-    with kernels.left_out():
-        assert not kernels.usable(torch.zeros(2), 0.0)
-    assert kernels.usable(torch.zeros(2), 0.0)
+    with kernels.without_fused_kernels():
+        assert not kernels.usable(torch.zeros(2))
+    assert kernels.usable(torch.zeros(2))
     with pytest.raises(ZeroDivisionError):
-        complexity.counted(lambda: model(x).sum() / 0 if kernels.usable(torch.zeros(2), 0.0) else 1 / 0)
-    assert kernels.usable(torch.zeros(2), 0.0)  # also after an error
+        complexity.counted(lambda: model(x).sum() / 0 if kernels.usable(torch.zeros(2)) else 1 / 0)
+    assert kernels.usable(torch.zeros(2))  # also after an error
 
 
 @settings(max_examples=25)
