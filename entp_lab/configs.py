@@ -164,7 +164,7 @@ def canonical_json(value: Any) -> str:
 
 # Fields that came when there were records already: left out of the plain form at their default, so that these keep
 # their names. By part of the configuration, "" for what is in none.
-LATER_FIELDS = {
+LATER_FIELDS: dict[str, dict[str, Any]] = {
     "": {"start_from": ""},
     "model": {"input_std": 0.02, "full_layers": None},
     "train": {"gradient_shards": 1, "stop_loss": None},
