@@ -91,26 +91,22 @@ NOT_YET = {
         "02_complexity",
         "03_count3",
         "03b_count3_details",
-        "04_rasp",
     },
     "tables": {
         "01_expressivity",
         "02_complexity",
         "03_count3",
         "03b_count3_details",
-        "04_rasp",
     },
     "numbers": {
         "02_complexity",
         "03_count3",
         "03b_count3_details",
-        "04_rasp",
     },
     "words": {
         "00_overview",
         "03_count3",
         "03b_count3_details",
-        "04_rasp",
     },
 }
 

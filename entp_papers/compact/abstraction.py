@@ -19,7 +19,6 @@ NOTEBOOK = "12_compact_transformers"
 GUESS = 1 / 3  # accuracy among three variables
 NEAR = 0.05  # closer to a guess, or to 1, counts as being there
 
-BOTH = ("decoder", "entp")
 # By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all share. ENTP
 # runs a prefix for each scored position, so that it trains on some of them, drawn at random, and has a twin that does.
 ALL_SHAPES = [
@@ -30,13 +29,18 @@ ALL_SHAPES = [
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3, sample=4),
-        shapes=[("decoder", n_layers, 2, "all") for n_layers in (1, 2)] + [(name, 2, 2, "sampled") for name in BOTH],
+        shapes=[
+            ("decoder", 1, 2, "all"),
+            ("decoder", 2, 2, "all"),
+            ("decoder", 2, 2, "sampled"),
+            ("entp", 2, 2, "sampled"),
+        ],
         seeds=1,
         shared=dict(width=16, steps=4, batch_size=8, evaluations=2, sequences=16),
     ),
     "quick": dict(
         task=dict(template_length=6),
-        shapes=ALL_SHAPES[:3] + [(name, 2, 4, "sampled") for name in BOTH],
+        shapes=[*ALL_SHAPES[:3], ("decoder", 2, 4, "sampled"), ("entp", 2, 4, "sampled")],
         seeds=5,
         shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
     ),
@@ -60,13 +64,14 @@ LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan every arm of the tier and its seeds, seeds outermost."""
-    t = TIERS[tier]
+    setting = TIERS[tier]
     found = []
-    for architecture, n_layers, n_heads, scored in t["shapes"]:
-        for seed in range(seeds or t["seeds"]):
-            shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
-            params = dict(task={**t["task"], "scored": scored}, seed=seed, **shape, **t["shared"])
-            found.append(planned_study(NAME, tier, "compact_abstraction", params, seed, scored=scored, **shape))
+    for architecture, n_layers, n_heads, scored in setting["shapes"]:
+        shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
+        task = setting["task"] | dict(scored=scored)
+        for seed in range(seeds or setting["seeds"]):
+            params = dict(task=task, seed=seed, **shape, **setting["shared"])
+            found.append(planned_study(NAME, tier, NAME, params, seed, scored=scored, **shape))
     return by_seed(found)
 
 
@@ -77,23 +82,20 @@ def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
         shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
         shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
         params = dict(task=TIERS[tier]["task"], seed=seed, **shape, **shared)
-        found.append(planned_study(LAST_TOKEN_NAME, tier, "compact_last_token", params, seed, **shape))
+        found.append(planned_study(LAST_TOKEN_NAME, tier, LAST_TOKEN_NAME, params, seed, **shape))
     return found
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per run: loss and floor, both accuracies by side, the strongest head, accuracy without the best."""
+    """Return a row per run: loss and floor, both accuracies on held-out templates, and the strongest head."""
     return pd.DataFrame(
         {
             **{k: r.labels[k] for k in ("architecture", "n_layers", "n_heads", "scored", "seed")},
             "loss": r.metrics["seen"]["loss"],
             "floor": r.metrics["floor"],
-            "last_seen": r.metrics["last"]["seen"],
             "last_held_out": r.metrics["last"]["held_out"],
             "matching_held_out": r.metrics["matching"]["held_out"],
             "strongest_head": r.metrics["heads"]["strongest"],
-            "accuracy": r.metrics["heads"]["accuracy"],
-            "without_best": min(min(layer) for layer in r.metrics["heads"]["without"]),
         }
         for r in records
     )
@@ -101,10 +103,10 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 def stretches(records: Sequence[Record]) -> pd.DataFrame:
     """Average ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to 0.75."""
-    parts = [
-        pd.DataFrame(r.curves).assign(n_layers=r.labels["n_layers"], seed=r.labels["seed"], rule=r.metrics["rule"])
-        for r in records
-    ]
+    parts = []
+    for record in records:
+        labels = {name: record.labels[name] for name in ("n_layers", "seed")}
+        parts.append(pd.DataFrame(record.curves).assign(rule=record.metrics["rule"], **labels))
     rows = pd.concat(parts, ignore_index=True)
     means = {name: (name, "mean") for name in ("last", "rule", "repeating", "others", "copied")}
     there = rows[rows["last"].between(0.55, 0.75)].groupby(["n_layers", "seed"])
@@ -117,53 +119,93 @@ def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
     return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 
 
-def measure(records: Sequence[Record]) -> list[Measurement | Check]:
-    """Check the floor of 0.686 nats; compare depths at the last token, by seed."""
-    tier = records[0].config.tier
+def templates_counted(records: Sequence[Record]) -> Check:
+    """Check that 903 templates of length 8 over three variables fit the definition."""
+    count = len(all_templates(8, 3))
+    return Check("CT-templates", count == 903, records[0].config.tier, records=names_of(records))
+
+
+def loss_is_the_floor(records: Sequence[Record]) -> Check:
+    """Check that the loss of 0.68, at which training ends, is the entropy of the task."""
     task = Templates(held_out=0.0)
     floor = bayes_floor(task, task.sides()[0])
-    decoders = select(records, architecture="decoder", scored="all")
-    sampled = select(records, scored="sampled")
-    rows = table(decoders)
-    ids = names_of(decoders)
-    means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
-    depths = ", ".join(map(str, means.index))
-    above = ", ".join(f"{m:.2f}" for m in means)
-    remark = f"decoders of {depths} layers end {above} above it"
-    succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]["seed"]  # of others nothing is said
-    heads = rows[rows["seed"].isin(succeeded)]
-    stronger = paired(heads, "strongest_head", 2, 1, by="n_layers").tolist()
+    rows = table(records)
+    above = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
+    depths = ", ".join(str(depth) for depth in above.index)
+    ends = ", ".join(f"{mean:.2f}" for mean in above)
+    return Check(
+        "CT-floor",
+        printed=abs(floor - 0.68) < 0.01,
+        tier=records[0].config.tier,
+        records=names_of(records),
+        remark=f"decoders of {depths} layers end {ends} above it",
+    )
+
+
+def deeper(claim: str, records: Sequence[Record], shallow: int, deep: int) -> Measurement:
+    """Measure the accuracy at the last token of the deeper decoders less the shallower, by seed."""
+    rows = table(records)
+    sides = rows[rows["n_layers"].isin((shallow, deep))]
+    return Measurement(
+        claim,
+        values=paired(rows, "last_held_out", deep, shallow, by="n_layers").tolist(),
+        tier=records[0].config.tier,
+        records=names_of(records),
+        levels=levels(sides),
+    )
+
+
+def abstraction_head(records: Sequence[Record]) -> Measurement:
+    """Measure how much more the strongest head of two layers looks at the aligned place, where two succeeded."""
+    rows = table(records)
+    succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]
+    pairs = rows[rows["seed"].isin(succeeded["seed"])]
+    values = paired(pairs, "strongest_head", 2, 1, by="n_layers").tolist()
+    return Measurement("CT-abstraction-head", values, records[0].config.tier, names_of(records))
+
+
+def matching(records: Sequence[Record]) -> Measurement:
+    """Measure how far one layer is from matching all variables."""
+    rows = table(records)
     one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
+    return Measurement("CT-matching", (one - 1).tolist(), records[0].config.tier, names_of(records))
 
-    def deeper(claim: str, shallow: int, deep: int) -> Measurement:
-        values = paired(rows, "last_held_out", deep, shallow, by="n_layers").tolist()
-        return Measurement(claim, values, tier, ids, levels=levels(rows[rows["n_layers"].isin((shallow, deep))]))
 
-    found = [
-        Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
-        Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids, remark=remark),
-        deeper("CT-depth-2", 1, 2),
-        Measurement("CT-matching", (one - 1).tolist(), tier, ids),
-        Measurement("CT-abstraction-head", stronger, tier, ids),
-    ]
-    if 3 in set(rows["n_layers"]):
-        found.append(deeper("CT-depth-3", 2, 3))
+def entp_or_decoder(records: Sequence[Record]) -> Measurement:
+    """Measure ENTP less decoder with two layers, both trained on sampled positions, by seed."""
+    two = table(select(records, n_layers=2))
+    values = paired(two, "last_held_out", "entp", "decoder", by="architecture").tolist()
+    return Measurement("CT-entp-depth", values, records[0].config.tier, names_of(records), levels=levels(two))
+
+
+def measure(records: Sequence[Record]) -> list[Measurement | Check]:
+    """Measure every claim on templates, of decoders trained on all positions and of both on sampled ones."""
+    decoders = select(records, architecture="decoder", scored="all")
+    found = [claim(decoders) for claim in (templates_counted, loss_is_the_floor, matching, abstraction_head)]
+    found.append(deeper("CT-depth-2", decoders, 1, 2))
+    if select(decoders, n_layers=3):
+        found.append(deeper("CT-depth-3", decoders, 2, 3))
+    sampled = select(records, scored="sampled")
     if sampled:
-        two = table(select(sampled, n_layers=2))
-        values = paired(two, "last_held_out", "entp", "decoder", by="architecture").tolist()
-        found.append(Measurement("CT-entp-depth", values, tier, names_of(sampled), levels=levels(two)))
+        found.append(entp_or_decoder(sampled))
     return found
 
 
-TITLE = "Abstraction from instantiations of a template"
-ABSTRACTION = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
-TITLE = "What two thirds of the last tokens are"
+ABSTRACTION = Experiment(
+    name=NAME,
+    version=1,
+    title="Abstraction from instantiations of a template",
+    notebook=NOTEBOOK,
+    plan=plan,
+    measure=measure,
+    tiers=TIERS,
+)
 LAST_TOKEN = Experiment(
-    LAST_TOKEN_NAME,
-    1,
-    TITLE,
-    "12b_compact_details",
-    plan_last_token,
-    no_claims,
+    name=LAST_TOKEN_NAME,
+    version=1,
+    title="What two thirds of the last tokens are",
+    notebook="12b_compact_details",
+    plan=plan_last_token,
+    measure=no_claims,
     tiers=LAST_TOKEN_RUNS,
 )

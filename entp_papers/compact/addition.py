@@ -161,7 +161,9 @@ def draw(
     form = FORMATS[format]
     kind = SCHEMES[positions].ids
     lows = np.where(digits_B2 == 1, 0, 10 ** (digits_B2 - 1))  # 0 has one digit
-    first, second = (generator.integers(lows[:, i], 10 ** digits_B2[:, i]).tolist() for i in (0, 1))
+    highs = 10**digits_B2
+    first = generator.integers(lows[:, 0], highs[:, 0]).tolist()
+    second = generator.integers(lows[:, 1], highs[:, 1]).tolist()
     texts = [write(form, a, b, generator if training else None) for a, b in zip(first, second, strict=True)]
     tokens, scored = encode(texts)
     batch, length = scored.shape

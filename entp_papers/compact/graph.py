@@ -104,9 +104,13 @@ def real(name: str) -> Graph:
         f"graph = {name!r}: its files come with the package pykeen, which is not installed",
     )
     folder = Path(package.submodule_search_locations[0]) / "datasets" / name
-    rows = {tuple(line.split("\t")) for part in PARTS for line in (folder / part).read_text("utf-8").splitlines()}
-    concepts = {name: i for i, name in enumerate(sorted({r[0] for r in rows} | {r[2] for r in rows}))}
-    relations = {name: i for i, name in enumerate(sorted({r[1] for r in rows}))}
+    rows = set()
+    for part in PARTS:
+        lines = (folder / part).read_text("utf-8").splitlines()
+        rows |= {tuple(line.split("\t")) for line in lines}
+    names = sorted({concept for a, _, b in rows for concept in (a, b)})
+    concepts = {name: number for number, name in enumerate(names)}
+    relations = {name: number for number, name in enumerate(sorted({r for _, r, _ in rows}))}
     triplets = sorted((concepts[a], relations[r], concepts[b]) for a, r, b in rows)
     return Graph(np.array(triplets), len(concepts), len(relations))
 
@@ -156,7 +160,8 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
     counts: dict[Hashable, Counter] = defaultdict(Counter)
     for key, answer in zip(keys, answers, strict=True):
         counts[key][answer] += 1
-    return sum(max(c.values()) for c in counts.values()) / sum(c.total() for c in counts.values())
+    right = sum(max(of_key.values()) for of_key in counts.values())
+    return right / sum(of_key.total() for of_key in counts.values())
 
 
 def walk_ceiling(tokens_WT: np.ndarray) -> float:

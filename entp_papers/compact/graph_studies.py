@@ -72,7 +72,9 @@ class TripletModel(nn.Module):
         x_BTD = self.embedding(tokens_BT) + self.positions.weight
         if self.wiring == "concept":
             x_BTD = x_BTD[:, :1]
-        mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1) if self.wiring == "described" else None
+        mask = None
+        if self.wiring == "described":
+            mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1)
         for layer in self.layers:
             # a decoder layer also attends to a memory: the public scripts pass its own input
             x_BTD = layer(x_BTD, x_BTD, tgt_mask=mask, memory_mask=mask)
@@ -91,7 +93,9 @@ def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
 def change_by_batch_mates(model: TripletModel, pairs_B2: Tensor) -> float:
     """Return the largest change of the first row's logits when only the other rows change."""
     half = len(pairs_B2) // 2
-    one, other = (torch.cat([pairs_B2[:1], rest]) for rest in (pairs_B2[1:half], pairs_B2[half + 1 : 2 * half]))
+    first = pairs_B2[:1]
+    one = torch.cat([first, pairs_B2[1:half]])
+    other = torch.cat([first, pairs_B2[half + 1 : 2 * half]])
     return largest(model(one)[0], model(other)[0])
 
 

@@ -12,6 +12,7 @@ Epochs until a whole library is recalled (figure 8): a negative binomial,
     P(X = k) = C(k + r - 1, k) (1 - p)^k p^r    for k = 0, 1, 2, …,  r > 0,  0 < p ≤ 1.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -47,7 +48,8 @@ def of_table_2(layers: int) -> Parameters:
 
 def slope(p: Parameters, n_heads, length):
     """Return f(H, N), sequences per unit of width (equation 11 with its lost fraction restored)."""
-    return p.a / (np.asarray(length, float) ** (p.b * np.asarray(n_heads, float) + p.c) + p.d) + p.e
+    exponent = p.b * np.asarray(n_heads, float) + p.c
+    return p.a / (np.asarray(length, float) ** exponent + p.d) + p.e
 
 
 def saturation(p: Parameters, n_heads):
@@ -108,8 +110,8 @@ def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
     count = len(points_P4)
     *shapes, measured = points_P4.T
     x = [values / values.max() for values in shapes]  # products of these up to degree 3: (points, 20)
-    terms = [x[0] ** i * x[1] ** j * x[2] ** k for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
-    terms = np.stack(terms, 1)
+    powers = [power for power in itertools.product(range(4), repeat=3) if sum(power) <= 3]
+    terms = np.stack([x[0] ** i * x[1] ** j * x[2] ** k for i, j, k in powers], 1)
     predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
     whole = fit(points_P4)  # only a starting point: held-out points have no part in a fold's fit
     for held in np.array_split(np.random.default_rng(0).permutation(count), 8):
@@ -125,34 +127,54 @@ def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
     """Return (r, p) with the sample's mean and variance; None where the variance is not above the mean."""
     mean = float(np.mean(epochs))
     variance = float(np.var(epochs, ddof=1))
-    return (mean**2 / (variance - mean), mean / variance) if variance > mean else None
+    if variance <= mean:
+        return None
+    return mean**2 / (variance - mean), mean / variance
 
 
-def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = None) -> dict[str, float] | None:
-    """Fit a negative binomial (``r``, ``p``) by maximum likelihood to the epochs that runs took, and test the fit.
+def most_likely(values: np.ndarray, unfinished: int, limit: int | None) -> tuple[float, float, float] | None:
+    """Return (r, p) of maximum likelihood and the logarithm of that; None where no negative binomial has the variance.
 
-    The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
-    ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
-    own. None where the variance of ``epochs`` is not above their mean, as that of every negative binomial is, or where
-    there are too few different numbers to test a fit.
+    ``unfinished`` runs took more than ``limit`` epochs, and enter the likelihood as that.
     """
     from scipy import optimize, stats
 
-    values = np.asarray(epochs, dtype=float)
     start = by_moments(values)
     if start is None:
         return None
 
+    def shape(x: np.ndarray) -> tuple[float, float]:
+        return np.exp(x[0]), 1 / (1 + np.exp(-x[1]))
+
     def minus_log_likelihood(x: np.ndarray) -> float:
-        shape = np.exp(x[0]), 1 / (1 + np.exp(-x[1]))
-        later = unfinished * stats.nbinom.logsf(limit, *shape) if unfinished else 0.0
-        return -float(stats.nbinom.logpmf(values, *shape).sum() + later)
+        later = unfinished * stats.nbinom.logsf(limit, *shape(x)) if unfinished else 0.0
+        return -float(stats.nbinom.logpmf(values, *shape(x)).sum() + later)
 
     begin = [np.log(start[0]), np.log(start[1] / (1 - start[1]))]
     options = {"xatol": 1e-6, "fatol": 1e-8}
     best = optimize.minimize(minus_log_likelihood, begin, method="Nelder-Mead", options=options)
-    r = float(np.exp(best.x[0]))
-    p = float(1 / (1 + np.exp(-best.x[1])))
+    r, p = shape(best.x)
+    return float(r), float(p), -float(best.fun)
+
+
+def fit_epochs(
+    epochs: Sequence[int],
+    unfinished: int = 0,
+    limit: int | None = None,
+) -> dict[str, float] | None:
+    """Fit a negative binomial (``r``, ``p``) by maximum likelihood to the epochs that runs took, and test the fit.
+
+    The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
+    ``unfinished`` runs, which took more than ``limit`` epochs, are an interval of their own. None where the variance
+    of ``epochs`` is not above their mean, or where there are too few different numbers to test a fit.
+    """
+    from scipy import stats
+
+    values = np.asarray(epochs, dtype=float)
+    found = most_likely(values, unfinished, limit)
+    if found is None:
+        return None
+    r, p, log_likelihood = found
     law = stats.nbinom(r, p)
     runs = len(values) + unfinished
 
@@ -160,7 +182,8 @@ def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = N
     edges = np.unique(law.ppf(within * np.linspace(0, 1, 11)[1:-1]))
     if (1 - within) * runs >= 1:  # fewer expected runs would make any that is there a huge square
         edges = np.unique([*edges, limit])
-    expected = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]])) * runs
+    probabilities = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]]))
+    expected = probabilities * runs
     observed = np.bincount(np.searchsorted(edges, values), minlength=len(expected))
     observed[-1] += unfinished
     degrees = len(expected) - 3
@@ -174,7 +197,7 @@ def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = N
         "chi_square": chi_square,
         "degrees": degrees,
         "p_value": float(stats.chi2.sf(chi_square, degrees)),
-        "log_likelihood": -float(best.fun),
+        "log_likelihood": log_likelihood,
         "poisson_log_likelihood": float(stats.poisson(mean).logpmf(values).sum()),
         "mean": mean,
         "variance": float(values.var(ddof=1)),

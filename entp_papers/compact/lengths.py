@@ -149,16 +149,19 @@ def planned(
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
-    t = TIERS[tier]
+    setting = TIERS[tier]
+    more = setting.get("more", {})
     runs = []
     for name in SCHEMES:
-        runs += planned(NAME, tier, "padded", name, range(seeds or t.get("more", {}).get(name, t["seeds"])))
-    for form, name in itertools.product(FORMATS, t["others"]):
+        count = seeds or more.get(name, setting["seeds"])
+        runs += planned(NAME, tier, "padded", name, range(count))
+    for form, name in itertools.product(FORMATS, setting["others"]):
         if form != "padded":
-            runs += planned(NAME, tier, form, name, range(seeds or t["other_seeds"]))
-    alone = t.get("decoders", dict(cells=()))
+            runs += planned(NAME, tier, form, name, range(seeds or setting["other_seeds"]))
+    alone = setting.get("decoders", dict(cells=()))
     for form, name in alone["cells"]:
-        runs += planned(NAME, tier, form, name, range(seeds or alone["seeds"]), ("decoder",), alone["steps"])
+        numbers = range(seeds or alone["seeds"])
+        runs += planned(NAME, tier, form, name, numbers, ("decoder",), alone["steps"])
     return by_seed(runs)
 
 
@@ -215,13 +218,16 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for claim, shared, by, first, second in COMPARED:
         pool = select(records, **shared)
         chosen = select(pool, **{by: (first, second)})
-        every, ours = (rows[rows["factor"] >= BEYOND] for rows in (table(pool), table(chosen)))
-        wide = every.pivot_table(index="seed", columns=by, values="token_accuracy")
+        rows = table(pool)
+        beyond = rows[rows["factor"] >= BEYOND]
+        wide = beyond.pivot_table(index="seed", columns=by, values="token_accuracy")
         both = {first, second} <= set(wide)
         if not both and shared["format"] != "padded":  # quick has no such runs
             continue
         values = (wide[first] - wide[second]).dropna().tolist() if both else []
-        levels = tuple(Level(float(x), 0.0, 1.0, 0.0) for x in ours.groupby(by)["token_accuracy"].mean())
+        compared = beyond[beyond[by].isin((first, second))]
+        means = compared.groupby(by)["token_accuracy"].mean()
+        levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
         found.append(

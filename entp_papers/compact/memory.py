@@ -190,61 +190,89 @@ class Outcome(NamedTuple):
     losses_RC: Tensor
 
 
+def draw_libraries(cfg: MemoryConfig, library: int, seeds: Sequence[int]) -> Tensor:
+    """Draw independent uniform tokens (R, K, T) (§2.1.3); a smaller library is the first part of a larger one."""
+    shape = (library, cfg.length)
+    generators = (generator_for("cpu", "library", seed) for seed in seeds)
+    return torch.stack([torch.randint(cfg.symbols, shape, generator=g) for g in generators])
+
+
+def draw_models(cfg: MemoryConfig, seeds: Sequence[int]) -> tuple[Weights, Weights]:
+    """Draw the weights of a model per seed, each stacked over runs: the trained and the frozen ones."""
+    drawn = [initial_weights(cfg, generator_for("cpu", "memory", seed)) for seed in seeds]
+    trained = {name: torch.stack([model[0][name] for model in drawn]) for name in drawn[0][0]}
+    frozen = {name: torch.stack([model[1][name] for model in drawn]) for name in drawn[0][1]}
+    for weight in trained.values():
+        weight.requires_grad_(True)
+    return trained, frozen
+
+
 def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[int]) -> Outcome:
     """Train one model per seed on a library of so many sequences, and count those whose last token it recalls.
 
-    A library's tokens are independent and uniform (§2.1.3); a smaller one is the first part of a larger one. The order
-    of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its result while
-    the others go on.
+    The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its
+    result while the others go on.
     """
-    drawn = (generator_for("cpu", "library", seed) for seed in seeds)
-    shape = (library, cfg.length)
-    libraries_RKT = torch.stack([torch.randint(cfg.symbols, shape, generator=generator) for generator in drawn])
-    generators = [generator_for("cpu", "memory", seed) for seed in seeds]
-    models = [initial_weights(cfg, g) for g in generators]
-    trained, frozen = ({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
-    for weight in trained.values():
-        weight.requires_grad_(True)
+    libraries_RKT = draw_libraries(cfg, library, seeds)
+    trained, frozen = draw_models(cfg, seeds)
     optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)
-    logits = vmap(lambda t, f, x: scored_logits(cfg, t, f, x))
     first_scored = 1 if cfg.scored == "every" else cfg.length - 1
     runs = len(seeds)
-    best_R, since_R, ended_R = torch.zeros(3, runs, dtype=torch.long)  # ended: 0 while a run goes on
+
+    def logits(tokens_RST: Tensor) -> Tensor:
+        run = vmap(lambda t, f, tokens_ST: scored_logits(cfg, t, f, tokens_ST))
+        return run(trained, frozen, tokens_RST[..., :-1])
+
+    def mean_losses(batch_RST: Tensor) -> Tensor:
+        targets_RSP = batch_RST[..., first_scored:]
+        logits_NV = logits(batch_RST).flatten(0, 2)
+        losses_N = F.cross_entropy(logits_NV, targets_RSP.flatten(), reduction="none")
+        return losses_N.view(runs, -1).mean(1)
+
+    @torch.no_grad()
+    def count_right() -> Tensor:
+        right_R = torch.zeros(runs, dtype=torch.long)
+        for part_RST in libraries_RKT.split(4096, dim=1):
+            guesses_RS = logits(part_RST)[:, :, -1].argmax(-1)
+            right_R += (guesses_RS == part_RST[..., -1]).sum(1)
+        return right_R
+
+    best_R = torch.zeros(runs, dtype=torch.long)
+    counts_without_a_better_one_R = torch.zeros(runs, dtype=torch.long)
+    ended_R = torch.zeros(runs, dtype=torch.long)  # 0 while a run goes on
     epochs = []
     right = []
-    mean_losses = []
-    for epoch in range(1, schedule.passes(library) + 1):
-        order_RK = torch.stack([torch.randperm(library, generator=generator_for("cpu", s, epoch)) for s in seeds])
+    losses = []
+    last_epoch = schedule.passes(library)
+    for epoch in range(1, last_epoch + 1):
+        orders = [torch.randperm(library, generator=generator_for("cpu", seed, epoch)) for seed in seeds]
         total_R = torch.zeros(runs)
-        for pick_RS in order_RK.split(schedule.batch_size, dim=1):
-            batch_RST = libraries_RKT.gather(1, pick_RS[..., None].expand(-1, -1, cfg.length))
-            logits_RSPV = logits(trained, frozen, batch_RST[..., :-1])
-            targets_RSP = batch_RST[..., first_scored:]
-            losses = F.cross_entropy(logits_RSPV.flatten(0, 2), targets_RSP.flatten(), reduction="none")
-            loss_R = losses.view(runs, -1).mean(1)
+        for pick_RS in torch.stack(orders).split(schedule.batch_size, dim=1):
+            index_RST = pick_RS[..., None].expand(-1, -1, cfg.length)
+            loss_R = mean_losses(libraries_RKT.gather(1, index_RST))
             optimizer.zero_grad(set_to_none=True)
             loss_R.sum().backward()
             optimizer.step()
             total_R += loss_R.detach() * pick_RS.shape[1] / library
-        if epoch % schedule.count_every and epoch < schedule.passes(library):
+        if epoch % schedule.count_every and epoch < last_epoch:
             continue
-        with torch.no_grad():
-            parts = libraries_RKT.split(4096, dim=1)
-            last = [logits(trained, frozen, part_RST[..., :-1])[:, :, -1].argmax(-1) for part_RST in parts]
-            found = [guess_RS == part_RST[..., -1] for guess_RS, part_RST in zip(last, parts, strict=True)]
-        right_R = torch.cat(found, 1).sum(1)
+        right_R = count_right()
         epochs.append(epoch)
         right.append(right_R)
-        mean_losses.append(total_R)
+        losses.append(total_R)
         going_R = ended_R == 0
         better_R = right_R > best_R
-        since_R = torch.where(better_R, 0, since_R + 1)
         best_R = torch.where(going_R & better_R, right_R, best_R)
-        late_R = (since_R >= schedule.patience) & (schedule.patience > 0)
-        ended_R = torch.where(going_R & (late_R | (right_R == library) & schedule.until_all), epoch, ended_R)
+        counts_without_a_better_one_R = torch.where(better_R, 0, counts_without_a_better_one_R + 1)
+        ends_R = torch.zeros(runs, dtype=torch.bool)
+        if schedule.patience > 0:
+            ends_R |= counts_without_a_better_one_R >= schedule.patience
+        if schedule.until_all:
+            ends_R |= right_R == library
+        ended_R = torch.where(going_R & ends_R, epoch, ended_R)
         if (ended_R > 0).all():
             break
-    return Outcome(torch.stack(right, 1), epochs, best_R, ended_R, torch.stack(mean_losses, 1))
+    return Outcome(torch.stack(right, 1), epochs, best_R, ended_R, torch.stack(losses, 1))
 
 
 # The studies. ``model`` and ``schedule`` hold the fields of ``MemoryConfig`` and ``Schedule``. Runs differ in weights,
@@ -299,8 +327,8 @@ def largest_library_study(model: dict[str, Any], schedule: dict[str, Any], sizes
         best_R = train(cfg, plan, size, range(runs)).best_R
         largest_R = torch.where(best_R == size, size, largest_R)
         failed = 0 if (best_R == size).any() else failed + 1
-        tried = [*tried, size]
-        right = [*right, int(best_R.max())]
+        tried.append(size)
+        right.append(int(best_R.max()))
         if failed == FAILED_SIZES:
             break
     metrics = {

@@ -84,7 +84,8 @@ def causally(compute: Callable[..., Tensor]) -> Callable[[Attention, Tensor], Te
     """Pass a mask (T, T) on, True where a token may look."""
 
     def call(attention: Attention, x_BTD: Tensor) -> Tensor:
-        return compute(attention, x_BTD, torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril())
+        length = x_BTD.shape[1]
+        return compute(attention, x_BTD, torch.ones(length, length, dtype=torch.bool).tril())
 
     return call
 
@@ -200,12 +201,15 @@ def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
 
 def padding_changes_nothing(encode: Callable[[Tensor], Tensor]) -> Finding:
     tokens_BT = torch.tensor([[1, 2, 3, 4]])
-    apart = largest(encode(F.pad(tokens_BT, (0, 5), value=PAD))[:, :4], encode(tokens_BT))
+    padded_BT = F.pad(tokens_BT, (0, 5), value=PAD)
+    apart = largest(encode(padded_BT)[:, :4], encode(tokens_BT))
     return apart < 1e-12, f"five filled places move the states by {apart:.1g}"
 
 
 def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
-    apart = largest(*(encode(torch.tensor([order]))[:, 2:] for order in ([1, 2, 3, 4], [2, 1, 3, 4])))
+    in_order = encode(torch.tensor([[1, 2, 3, 4]]))
+    swapped = encode(torch.tensor([[2, 1, 3, 4]]))
+    apart = largest(in_order[:, 2:], swapped[:, 2:])
     return apart > CHANGED, f"two tokens changed places: the others' states move by {apart:.1g}"
 
 

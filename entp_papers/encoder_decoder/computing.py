@@ -77,35 +77,60 @@ def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) 
     return float(F.cross_entropy(model.head(model.ln_f(x))[:, place], torch.tensor([label])))
 
 
+def causal_differences(decoder: Transformer, labels_BT: Tensor) -> dict[str, float]:
+    """Return the causal loss less its definition, and less the printed code, for all labels and for some ignored."""
+    logits_BTV = decoder(labels_BT).view(*labels_BT.shape, -1)
+    some_BT = labels_BT.clone()
+    some_BT[:, 3:5] = IGNORED
+    found = {}
+    for name, labels in (("causal", labels_BT), ("causal, some ignored", some_BT)):
+        loss = causal_loss(logits_BTV, labels)
+        logits = logits_BTV[:, :-1].flatten(0, 1)
+        printed = F.cross_entropy(logits, labels[:, 1:].flatten(), ignore_index=IGNORED)
+        found[f"{name}: by hand"] = float(loss) - by_hand(logits_BTV, labels)
+        found[f"{name}: as printed"] = float(loss - printed)
+    causal = causal_loss(logits_BTV, labels_BT)
+    found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
+    return found
+
+
+def entp_difference(encoder: Transformer, labels_BT: Tensor) -> float:
+    """Return ENTP's loss less its definition, a mean over prefixes that are read one by one."""
+    ends = range(1, labels_BT.shape[1])
+    losses = [F.cross_entropy(last_logits(encoder, labels_BT[:, :t]), labels_BT[:, t]) for t in ends]
+    return float(entp_loss(encoder, labels_BT) - torch.stack(losses).mean())
+
+
+def masked_difference(encoder: Transformer, tokens_BT: Tensor, seed: int) -> float:
+    """Return the masked loss less its definition, a mean over selected tokens that are read one by one."""
+    masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
+    batch = mask_tokens(tokens_BT % 6, masking, torch.Generator().manual_seed(seed))
+    losses = []
+    for row, place in batch.selected_BT.nonzero().tolist():
+        label = int(batch.labels_BT[row, place])
+        losses.append(masked_alone(encoder, batch.inputs_BT[row : row + 1], place, label))
+    return float(masked_loss(encoder, batch)) - sum(losses) / len(losses)
+
+
 @torch.no_grad()
 def losses_study(seeds: int) -> Study:
-    """Compare three losses with their definitions, over random weights and texts; rows: name and difference."""
+    """Compare three losses with their definitions, over random weights and texts; rows: name and difference.
+
+    Metrics: how far a loss is off whose labels were shifted twice, as where a dataset has shifted already.
+    """
     apart: dict[str, float] = {}
     twice = []
     for seed in range(seeds):
-        decoder, encoder = (model_of(name, seed=seed) for name in ("decoder", "entp"))
+        decoder = model_of("decoder", seed=seed)
+        encoder = model_of("entp", seed=seed)
         labels_BT = tokens_of(decoder, 3, 8, seed)
-        logits_BTV = decoder(labels_BT).view(3, 8, -1)
-        some_BT = labels_BT.clone()
-        some_BT[:, 3:5] = IGNORED
-        causal = causal_loss(logits_BTV, labels_BT)
-        found = {}
-        for name, labels in (("causal", labels_BT), ("causal, some ignored", some_BT)):
-            loss = causal_loss(logits_BTV, labels)
-            shifted = logits_BTV[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
-            found[f"{name}: by hand"] = float(loss) - by_hand(logits_BTV, labels)
-            found[f"{name}: as printed"] = float(loss - F.cross_entropy(*shifted, ignore_index=IGNORED))
-        found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
-        one = [F.cross_entropy(last_logits(encoder, labels_BT[:, :t]), labels_BT[:, t]) for t in range(1, 8)]
-        found["ENTP: prefix by prefix"] = float(entp_loss(encoder, labels_BT) - torch.stack(one).mean())
-        masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
-        batch = mask_tokens(labels_BT % 6, masking, torch.Generator().manual_seed(seed))
-        places = batch.selected_BT.nonzero().tolist()
-        singly = [masked_alone(encoder, batch.inputs_BT[b : b + 1], t, int(batch.labels_BT[b, t])) for b, t in places]
-        found["masked: token by token"] = float(masked_loss(encoder, batch)) - sum(singly) / len(singly)
+        found = causal_differences(decoder, labels_BT)
+        found["ENTP: prefix by prefix"] = entp_difference(encoder, labels_BT)
+        found["masked: token by token"] = masked_difference(encoder, labels_BT, seed)
         apart = {name: max(apart.get(name, 0.0), abs(value)) for name, value in found.items()}
-        # shifted twice, as where a dataset has shifted already: another loss
-        twice.append(abs(float(causal_loss(logits_BTV[:, :-1], labels_BT[:, 1:]) - causal)))
+        logits_BTV = decoder(labels_BT).view(3, 8, -1)
+        shifted = causal_loss(logits_BTV[:, :-1], labels_BT[:, 1:])
+        twice.append(abs(float(shifted - causal_loss(logits_BTV, labels_BT))))
     try:
         refused = float(causal_loss(logits_BTV, torch.full_like(labels_BT, IGNORED)))
     except ConfigError as error:
@@ -120,45 +145,66 @@ def losses_study(seeds: int) -> Study:
 @torch.no_grad()
 def sampling_study(draws: int, top_k: int) -> Study:
     """Check the primer's five ways of choosing a token against their definitions, for a decoder and for ENTP."""
-    from scipy.stats import chisquare
-
     rows = []
     for architecture in ("decoder", "entp"):
         model = model_of(architecture, vocab=5)
-        prompt = torch.tensor([[3, 1, 4]])
-        greedy = generate(model, prompt, 4)
-        steps = prompt
-        for _ in range(4):
-            steps = torch.cat([steps, last_logits(model, steps).argmax(-1)[:, None]], 1)
-        beams, scores = beam_search(model, prompt[0], 3, 25)
-        exact = brute_force(model, prompt, 3)
-        best = max(exact, key=exact.get)
-        logits_BV = last_logits(model, prompt)
-        plain_BV = logits_BV.softmax(-1)
-        one_hot_BV = F.one_hot(logits_BV.argmax(-1), 5).double()
-        largest_BV = torch.where(plain_BV >= plain_BV.sort().values[:, -top_k], plain_BV, 0.0)
-        few_BV = sampling_probabilities(logits_BV, top_k=top_k)
-        kept = plain_BV[0][sampling_probabilities(logits_BV, top_p=0.8)[0] > 0]
-        generator = torch.Generator().manual_seed(0)
-        drawn = generate(model, prompt.expand(draws, -1), 1, temperature=1.5, generator=generator)
-        expected = (logits_BV / 1.5).softmax(-1)[0] * draws
-        p_value = chisquare(torch.bincount(drawn[:, -1], minlength=5).numpy(), expected.numpy()).pvalue
-        checks = {
-            "greedy: the largest logit at every step": torch.equal(greedy, steps),
-            "beam search: one beam is greedy": torch.equal(beam_search(model, prompt[0], 4, 1)[0], greedy),
-            "beam search: 5² beams find the best of 5³ texts": tuple(beams[0, 3:].tolist()) == best
-            and abs(float(scores[0]) - exact[best]) < 1e-9,
-            "temperature: 1e-9 is greedy": largest(sampling_probabilities(logits_BV, 1e-9), one_hot_BV) < 1e-9,
-            "top-k: k = V changes nothing": largest(sampling_probabilities(logits_BV, top_k=5), plain_BV) < 1e-12,
-            f"top-k: the {top_k} largest alone, in their proportions": torch.allclose(
-                few_BV, largest_BV / largest_BV.sum(), atol=1e-12
-            ),
-            "top-p: p = 1 changes nothing": largest(sampling_probabilities(logits_BV, top_p=1.0), plain_BV) < 1e-12,
-            "top-p: the fewest tokens of mass 0.8": bool(kept.sum() >= 0.8 and kept.sum() - kept.min() < 0.8),
-            "draws follow the model (χ²)": bool(p_value > 1e-3),
-        }
+        prompt_1T = torch.tensor([[3, 1, 4]])
+        p_value = p_value_of_draws(model, prompt_1T, draws)
+        checks = search_checks(model, prompt_1T) | filter_checks(last_logits(model, prompt_1T), top_k)
+        checks["draws follow the model (χ²)"] = p_value > 1e-3
         rows += [(architecture, check, right) for check, right in checks.items()]
-    return {"draws": draws, "p_value": float(p_value)}, table("architecture check right", rows)
+    return {"draws": draws, "p_value": p_value}, table("architecture check right", rows)
+
+
+def search_checks(model: Transformer, prompt_1T: Tensor) -> dict[str, bool]:
+    """Check greedy decoding and beam search, with as many beams as texts of two tokens against all texts of three."""
+    greedy = generate(model, prompt_1T, 4)
+    steps = prompt_1T
+    for _ in range(4):
+        next_token = last_logits(model, steps).argmax(-1)
+        steps = torch.cat([steps, next_token[:, None]], 1)
+    beams, scores = beam_search(model, prompt_1T[0], 3, 25)
+    exact = brute_force(model, prompt_1T, 3)
+    best = max(exact, key=exact.get)
+    finds_best = tuple(beams[0, 3:].tolist()) == best
+    scores_best = abs(float(scores[0]) - exact[best]) < 1e-9
+    one_beam = beam_search(model, prompt_1T[0], 4, 1)[0]
+    return {
+        "greedy: the largest logit at every step": torch.equal(greedy, steps),
+        "beam search: one beam is greedy": torch.equal(one_beam, greedy),
+        "beam search: 5² beams find the best of 5³ texts": finds_best and scores_best,
+    }
+
+
+def filter_checks(logits_1V: Tensor, top_k: int) -> dict[str, bool]:
+    """Check temperature, top-k and top-p."""
+    plain_1V = logits_1V.softmax(-1)
+    one_hot_1V = F.one_hot(logits_1V.argmax(-1), logits_1V.shape[-1]).double()
+    kth_largest = plain_1V.sort().values[:, -top_k]
+    largest_1V = torch.where(plain_1V >= kth_largest, plain_1V, 0.0)
+    few_1V = sampling_probabilities(logits_1V, top_k=top_k)
+    kept = plain_1V[0][sampling_probabilities(logits_1V, top_p=0.8)[0] > 0]
+    enough = kept.sum() >= 0.8
+    fewest = kept.sum() - kept.min() < 0.8
+    in_proportion = torch.allclose(few_1V, largest_1V / largest_1V.sum(), atol=1e-12)
+    return {
+        "temperature: 1e-9 is greedy": largest(sampling_probabilities(logits_1V, 1e-9), one_hot_1V) < 1e-9,
+        "top-k: k = V changes nothing": largest(sampling_probabilities(logits_1V, top_k=5), plain_1V) < 1e-12,
+        f"top-k: the {top_k} largest alone, in their proportions": in_proportion,
+        "top-p: p = 1 changes nothing": largest(sampling_probabilities(logits_1V, top_p=1.0), plain_1V) < 1e-12,
+        "top-p: the fewest tokens of mass 0.8": bool(enough and fewest),
+    }
+
+
+def p_value_of_draws(model: Transformer, prompt_1T: Tensor, draws: int) -> float:
+    """Test by χ² whether drawn tokens follow the model's probabilities at a temperature of 1.5."""
+    from scipy.stats import chisquare
+
+    generator = torch.Generator().manual_seed(0)
+    drawn = generate(model, prompt_1T.expand(draws, -1), 1, temperature=1.5, generator=generator)
+    counts = torch.bincount(drawn[:, -1], minlength=model.cfg.vocab_size)
+    expected = (last_logits(model, prompt_1T) / 1.5).softmax(-1)[0] * draws
+    return float(chisquare(counts.numpy(), expected.numpy()).pvalue)
 
 
 def brute_force(model: Transformer, prompt_1T: Tensor, new: int) -> dict[tuple[int, ...], float]:
@@ -216,33 +262,39 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
 
 
-def costs_study(lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int) -> Study:
-    """Count three ways to write n tokens up to ``far``, and measure their CPU seconds at ``lengths``.
-
-    The least of ``rounds``, in which all ways and lengths take turns. ``ratio_of_seconds``: to a decoder with its
-    cache at that length. Metrics: log-log slopes between the last two lengths.
-    """
-    cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
+def seconds_to_write(cfg: ModelConfig, lengths: Sequence[int], rounds: int) -> dict[tuple[str, int], float]:
+    """Measure the least CPU seconds of ``rounds``, in which all ways and lengths take turns, by way and length."""
     models = {name: build_model(replace(cfg, architecture=name)).eval() for name in ("decoder", "entp")}
     prompt = torch.zeros(1, 1, dtype=torch.long)
-    best = {}
-    for _, n, (way, (architecture, cached, _)) in itertools.product(range(rounds), lengths, WAYS.items()):
+    least: dict[tuple[str, int], float] = {}
+    for _, n, way in itertools.product(range(rounds), lengths, WAYS):
+        architecture, cached, _ = WAYS[way]
         begun = time.process_time()
         generate(models[architecture], prompt, n, use_cache=cached)
         spent = time.process_time() - begun
-        best[way, n] = min(best.get((way, n), spent), spent)
-    rows = [
-        (way, n, counted_total(cfg, way, n), best[way, n], best[way, n] / best["decoder, cache", n])
-        for way, n in itertools.product(WAYS, lengths)
-    ]
+        least[way, n] = min(least.get((way, n), spent), spent)
+    return least
+
+
+def costs_study(lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int) -> Study:
+    """Count three ways to write n tokens up to ``far``, and measure their CPU seconds at ``lengths``.
+
+    ``ratio_of_seconds``: to a decoder with its cache at that length. Metrics: log-log slopes between the last two
+    lengths; of ``attention`` scores and weighted sums alone, which is what Table 1 of the ENTP paper counts.
+    """
+    cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
+    seconds = seconds_to_write(cfg, lengths, rounds)
+    rows = []
+    for way, n in itertools.product(WAYS, lengths):
+        ratio = seconds[way, n] / seconds["decoder, cache", n]
+        rows.append((way, n, counted_total(cfg, way, n), seconds[way, n], ratio))
     slopes = {}
     for way in WAYS:
         power = 1 if way == "decoder, cache" else 2
         slopes[way] = {
-            # scores and weighted sums alone, which is what the O(n) of Table 1 of the ENTP paper count
             "attention": slope(far, [sum(m**power for m in range(1, n + 1)) for n in far]),
             "counted": slope(far, [counted_total(cfg, way, n) for n in far]),
-            "cpu_seconds": slope(lengths, [best[way, n] for n in lengths]),
+            "cpu_seconds": slope(lengths, [seconds[way, n] for n in lengths]),
         }
     metrics = {
         "slopes": slopes,

@@ -170,3 +170,23 @@ def copy_pointed(
                 {scratchpad: gate, b: 2 * sign, t: -2 * sign}, {t: 1.0 if printed else sign}, bias
             )
     plan.clear(rows[blend])
+
+
+def add_in_a_layer(
+    x: Tensor, y: Tensor, bits: int, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, LayerPlan]:
+    """Run an adder on integers; return what its ``bits`` output bits say, and the layer."""
+    plan = LayerPlan("add")
+    add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
+    state = plan.apply_to(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=dtype)
+    return to_unsigned(state[:, :bits]), plan
+
+
+def flag_in_a_layer(
+    values: Tensor, bits: int, printed: bool = False, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, LayerPlan]:
+    """Run a flag on integers; return the flags, and the layer."""
+    plan = LayerPlan("flag")
+    flag_of_word(plan, bits, range(bits), printed)
+    state = plan.apply_to(to_bits(values, bits), torch.zeros(len(values), 1), dtype=dtype)
+    return state[:, -1], plan

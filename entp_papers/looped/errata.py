@@ -11,12 +11,11 @@ from entp_lab.studies import Study, columns, largest
 from entp_papers.looped import algorithms
 from entp_papers.looped.blocks import inverse_sum
 from entp_papers.looped.circuits import (
-    add_words,
+    add_in_a_layer,
     branch,
-    flag_of_word,
+    flag_in_a_layer,
     pointer_bits,
     to_bits,
-    to_unsigned,
 )
 from entp_papers.looped.fleq_programs import fleq
 from entp_papers.looped.layers import LayerPlan, Rows
@@ -32,9 +31,7 @@ def flags() -> dict[str, int]:
     values = torch.arange(-128, 128)
     wrong = {}
     for name in FORMS:
-        plan = LayerPlan(name)
-        flag_of_word(plan, 8, range(8), printed=name == "printed")
-        found = plan.on(to_bits(values, 8), torch.zeros(len(values), 1))[:, -1]
+        found, _ = flag_in_a_layer(values, 8, printed=name == "printed")
         wrong[name] = int((found != (values <= 0)).sum())
     return {**wrong, "of": len(values)}
 
@@ -45,7 +42,8 @@ def machine_with(formula: str) -> dict[str, int]:
     made = random_programs(shape, 50)
     machines = {"printed": SubleqMachine(shape, printed=formula), "corrected": SubleqMachine(shape)}
     return {
-        name: compare(on, made, 20, exact=False).wrong_programs for name, on in machines.items()
+        name: compare(machine, made, 20, exact=False).wrong_programs
+        for name, machine in machines.items()
     } | {"of": 50}
 
 
@@ -56,7 +54,7 @@ def branch_elsewhere() -> dict[str, float]:
         rows = Rows(counter=4, following=4, target=4, flag=1, bit=1)
         plan = LayerPlan(name)
         branch(plan, rows, rows["target"], rows["bit"][0], name == "printed")
-        left[name] = largest(plan.on(torch.zeros(1, rows.width)))
+        left[name] = largest(plan.apply_to(torch.zeros(1, rows.width)))
     return left
 
 
@@ -100,10 +98,8 @@ def adder_outputs(bits: int = 6) -> dict[str, int]:
     x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
     wrong = {}
     for name, width in zip(FORMS, (bits, bits + 1), strict=True):
-        plan = LayerPlan(name)
-        add_words(plan, range(width), range(width), range(width, 2 * width), 2 * width)
-        total = plan.on(to_bits(x, width), to_bits(y, width), torch.ones(len(x), 1))[:, :width]
-        wrong[name] = int((to_unsigned(total) != x + y).sum())
+        total, _ = add_in_a_layer(x, y, width)
+        wrong[name] = int((total != x + y).sum())
     return {**wrong, "of": len(x)}
 
 

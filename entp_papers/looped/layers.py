@@ -296,7 +296,7 @@ class LayerPlan:
             put(feed_forward.fc_out.bias, self.constant)
         return Layer(attention, feed_forward, self.purpose)
 
-    def on(self, *parts: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    def apply_to(self, *parts: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """Apply the feed-forward half to tokens (..., D), given part by part."""
         x = torch.cat([part.to(dtype) for part in parts], -1)
         return self.build(x.shape[-1], dtype).feed_forward(x)

@@ -91,12 +91,12 @@ def run(program: Program, steps: int = 10_000) -> Trace:
 
     ConfigError where it has not after ``steps`` passes, with its line and memory so far.
     """
-    on = SubleqMachine(program.shape)
-    x = states(on, [program])
+    machine = SubleqMachine(program.shape)
+    x = states(machine, [program])
     seen = [x]
-    while (line := int(on.counters(x))) != program.last:
+    while (line := int(machine.counters(x))) != program.last:
         if len(seen) > steps:
-            values = zip(program.cells, on.words(x)[0].tolist(), strict=False)
+            values = zip(program.cells, machine.words(x)[0].tolist(), strict=False)
             cells = [f"{name} = {value}" for name, value in values][2:]  # not ZERO, MINUS_ONE
             some = ", ".join(cells[:8] + ["…"] * (len(cells) > 8))
             raise ConfigError(
@@ -104,16 +104,16 @@ def run(program: Program, steps: int = 10_000) -> Trace:
                 f"with {some}. "
                 "Give a larger limit if the program is to run for longer."
             )
-        x = on(x)
+        x = machine(x)
         seen.append(x)
-    return Trace(program, on, seen)
+    return Trace(program, machine, seen)
 
 
 def interpreted(
-    on: SubleqMachine, programs: list[Program], steps: int
+    machine: SubleqMachine, programs: list[Program], steps: int
 ) -> tuple[list[Program], Tensor, Tensor]:
     """Interpret programs padded to a machine: memories (B, S + 1, C) and lines (B, S + 1)."""
-    programs = [p.padded(on.shape) for p in programs]
+    programs = [p.padded(machine.shape) for p in programs]
     histories = [interpret(p, steps, stay=True) for p in programs]
     return (
         programs,
@@ -137,7 +137,7 @@ class Comparison(NamedTuple):
 
 @torch.inference_mode()
 def compare(
-    on: SubleqMachine,
+    machine: SubleqMachine,
     programs: list[Program],
     steps: int,
     pattern: str = "full",
@@ -150,21 +150,21 @@ def compare(
     every memory word and the counter are read and compared. A program that halts goes on in its
     last command. ``fast`` uses the machine's sparse form.
     """
-    programs, memories, lines = interpreted(on, programs, steps)
-    x = states(on, programs)
+    programs, memories, lines = interpreted(machine, programs, steps)
+    x = states(machine, programs)
     code = torch.tensor([p.code for p in programs])
-    stack = on.sparse() if fast else on
+    stack = machine.sparse() if fast else machine
     agreed = torch.ones(len(programs), steps, dtype=torch.bool)
     deviation = 0.0
     for t in range(1, steps + 1):
         x = stack(x, pattern)
         if exact:
-            difference = (x - on.encode(memories[:, t], code, lines[:, t])).abs().amax((1, 2))
+            difference = (x - machine.encode(memories[:, t], code, lines[:, t])).abs().amax((1, 2))
             agreed[:, t - 1] = difference == 0
             deviation = max(deviation, float(difference.max()))
         else:
-            agreed[:, t - 1] = (on.words(x) == memories[:, t]).all(1) & (
-                on.counters(x) == lines[:, t]
+            agreed[:, t - 1] = (machine.words(x) == memories[:, t]).all(1) & (
+                machine.counters(x) == lines[:, t]
             )
     first = torch.where(agreed.all(1), 0, (~agreed).int().argmax(1) + 1)
     return Comparison(agreed.numel(), int((~agreed).sum()), deviation, first.tolist())
@@ -172,7 +172,7 @@ def compare(
 
 @torch.inference_mode()
 def masked_run(
-    on: SubleqMachine, programs: list[Program], steps: int, pattern: str, place: str
+    machine: SubleqMachine, programs: list[Program], steps: int, pattern: str, place: str
 ) -> dict[str, float]:
     """Run the machine with its scratchpad first or last, under full or causal attention.
 
@@ -187,11 +187,11 @@ def masked_run(
     that in which layer 5 had the right difference there.
     """
     turn = PLACES.index(place)
-    rows = on.rows
-    programs, memories, lines = interpreted(on, programs, steps)
-    x = states(on, programs)
-    before = on.words(x)
-    command = x[:, 1 + on.shape.cells, rows["command"]]
+    rows = machine.rows
+    programs, memories, lines = interpreted(machine, programs, steps)
+    x = states(machine, programs)
+    before = machine.words(x)
+    command = x[:, 1 + machine.shape.cells, rows["command"]]
     x = x.roll(-turn, 1)
     targets = torch.tensor([p.code[0][1] for p in programs])
     difference = memories[:, 1].gather(1, targets[:, None])[:, 0]
@@ -201,7 +201,7 @@ def masked_run(
         return float(right_B.double().mean())
 
     for t in range(1, steps + 1):
-        for i, layer in enumerate(on.layers):
+        for i, layer in enumerate(machine.layers):
             x = layer(x, pattern)
             if t == 1 and i == 0:
                 current = x[:, -turn, rows["current"]]
@@ -212,9 +212,9 @@ def masked_run(
                     (to_signed(word) == difference) & (word.abs() > 0.5).all(1)
                 )
         state = x.roll(turn, 1)
-        words = on.words(state)
+        words = machine.words(state)
         found["memory"] += share((words == memories[:, t]).all(1)) / steps
-        found["counter"] += share(on.counters(state) == lines[:, t]) / steps
+        found["counter"] += share(machine.counters(state) == lines[:, t]) / steps
         found["changed"] += share((words != before).any(1)) / steps
         before = words
     return found

@@ -47,10 +47,12 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
         made = random_programs(shape, count, 10**6 * s)
         sizes = {"bits": bits, "cells": cells, "commands": commands, "tokens": shape.tokens}
         for name in precisions:
-            on = SubleqMachine(shape, PRECISIONS[name])
-            before = on.weights_hash()
-            found = [compare(on, made[i : i + 50], steps, fast=True) for i in range(0, count, 50)]
-            same_weights &= on.weights_hash() == before
+            machine = SubleqMachine(shape, PRECISIONS[name])
+            before = machine.weights_hash()
+            found = [
+                compare(machine, made[i : i + 50], steps, fast=True) for i in range(0, count, 50)
+            ]
+            same_weights &= machine.weights_hash() == before
             row = {
                 **sizes,
                 "precision": name,
@@ -134,41 +136,28 @@ def circuits_study(
         if bits <= most_bits:
             x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
         else:
-            x, y = torch.randint(
-                2**bits, (2, random_pairs), generator=torch.Generator().manual_seed(0)
-            )
-        plan = LayerPlan("add")
-        circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
-        found = plan.on(
-            to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=torch.float32
-        )
-        add_row(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
+            generator = torch.Generator().manual_seed(0)
+            x, y = torch.randint(2**bits, (2, random_pairs), generator=generator)
+        total, plan = circuits.add_in_a_layer(x, y, bits, torch.float32)
+        add_row(f"adder, {bits} bits", total == (x + y) % 2**bits, plan)
     for bits in range(2, flag_bits + 1):
-        plan = LayerPlan("flag")
         values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-        circuits.flag_of_word(plan, bits, range(bits))
-        found = plan.on(to_bits(values, bits), torch.zeros(len(values), 1), dtype=torch.float32)[
-            :, -1
-        ]
-        add_row(f"flag, {bits} bits", found == (values <= 0).float(), plan)
+        flags, plan = circuits.flag_in_a_layer(values, bits, dtype=torch.float32)
+        add_row(f"flag, {bits} bits", flags == (values <= 0).float(), plan)
     plan = LayerPlan("branch")
     parts = Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
     circuits.branch(plan, parts, parts["target"], parts["bit"][0])
-    stay, jump, flag = torch.cartesian_prod(
-        torch.arange(2**pointer), torch.arange(2**pointer), torch.arange(2)
-    ).T
-    before = [
-        *(to_bits(v, pointer) for v in (stay - 1, stay, jump)),
-        flag[:, None],
-        torch.ones(len(flag), 1),
-    ]
-    chosen = to_unsigned(plan.on(*before, dtype=torch.float32)[:, :pointer])
+    lines = torch.arange(2**pointer)
+    stay, jump, flag = torch.cartesian_prod(lines, lines, torch.arange(2)).T
+    pointers = [to_bits(line, pointer) for line in (stay - 1, stay, jump)]
+    state = [*pointers, flag[:, None], torch.ones(len(flag), 1)]
+    chosen = to_unsigned(plan.apply_to(*state, dtype=torch.float32)[:, :pointer])
     add_row(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
     circuits.correct_errors(plan, [0])
     noise = torch.linspace(-0.249, 0.249, 1001)
     for level in (-1.0, 0.0, 1.0):
-        found = plan.on((level + noise)[:, None], dtype=torch.float32)[:, 0]
+        found = plan.apply_to((level + noise)[:, None], dtype=torch.float32)[:, 0]
         add_row(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
     return {name: sum(r[name] for r in rows) for name in ("tried", "wrong")}, columns(rows)
 
@@ -320,9 +309,11 @@ def temperature_study(bits: list[int], heats: list[float], programs: int, steps:
         made = random_programs(shape, programs)
         for corrected in (True, False):
             for heat in heats:
-                on = SubleqMachine(shape, heat=heat, corrected=corrected)
+                machine = SubleqMachine(shape, heat=heat, corrected=corrected)
                 right = (
-                    1 - compare(on, made, steps, exact=False, fast=True).wrong_programs / programs
+                    1
+                    - compare(machine, made, steps, exact=False, fast=True).wrong_programs
+                    / programs
                 )
                 rows.append({"bits": width, "corrected": corrected, "heat": heat, "right": right})
         wrong = [
@@ -360,9 +351,13 @@ def masks_study(programs: int, steps: int) -> Study:
     """Run the same weights with full and causal attention, the scratchpad first and last."""
     shape = Shape.of_tokens(8, 17)
     made = random_programs(shape, programs)
-    on = SubleqMachine(shape)
+    machine = SubleqMachine(shape)
     rows = [
-        {"pattern": pattern, "scratchpad": place, **masked_run(on, made, steps, pattern, place)}
+        {
+            "pattern": pattern,
+            "scratchpad": place,
+            **masked_run(machine, made, steps, pattern, place),
+        }
         for pattern in ("full", "causal")
         for place in PLACES
     ]
@@ -398,13 +393,13 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
         for n in tokens:
             shape = Shape.of_tokens(8, n)
             for kind, dtype in PRECISIONS.items():
-                on = SubleqMachine(shape, dtype)
-                thin = on.sparse()
+                machine = SubleqMachine(shape, dtype)
+                sparse = machine.sparse()
                 for batch in batches:
-                    x = states(on, random_programs(shape, batch))
-                    add_row(n, batch, kind, "dense", on, x)
-                    add_row(n, batch, kind, "sparse", thin, x)
-                    add_row(n, batch, kind, "sparse, restricted", thin, x, "restricted")
-            state = states(on, random_programs(shape, 1))[0].numpy().T
-            add_row(n, 1, "fp64", "numpy", transcribe(on), state)
+                    x = states(machine, random_programs(shape, batch))
+                    add_row(n, batch, kind, "dense", machine, x)
+                    add_row(n, batch, kind, "sparse", sparse, x)
+                    add_row(n, batch, kind, "sparse, restricted", sparse, x, "restricted")
+            state = states(machine, random_programs(shape, 1))[0].numpy().T
+            add_row(n, 1, "fp64", "numpy", transcribe(machine), state)
     return {}, columns(rows)

@@ -24,9 +24,9 @@ def algorithm_4(x: Sequence[int]) -> Figure:
     fig, axes = figures.panels(len(steps), width=2.2, height=2.9)
     for ax, step in zip(axes, steps, strict=True):
         figures.heat(ax, step.attention, xticklabels=x, yticklabels=x)
-        ax.set(title=step.name, xlabel="key")
-    axes[0].set_ylabel("query")
-    figures.title(fig, f"Where each token of {' '.join(map(str, x))} looks in Algorithm 4")
+        ax.set(title=step.name, xlabel="at whom")
+    axes[0].set_ylabel("who looks")
+    figures.title(fig, "Five steps of attention count the pairs; the second needs the last token")
     return fig
 
 
@@ -55,7 +55,8 @@ def spoiled_by_mask(record: Record) -> Figure:
     sns.barplot(x=layers, y=spoiled, color=figures.PALETTE["decoder"], label="the last token", **bars)
     sns.barplot(x=layers, y=spoiled - last, color="#80B8D8", label="earlier tokens", **bars)
     ax.axhline(len(trace["tokens"]), color="grey", lw=0.8, ls=":", label="all tokens")
-    ax.set(xlabel="layer", ylabel="tokens with another state", title="Tokens whose state the causal mask changes")
+    ax.set(xlabel="layer", ylabel="tokens with another state")
+    ax.set_title("A causal mask spoils earlier tokens at once, the last in layer 10")
     figures.legend(fig)
     return fig
 
@@ -71,6 +72,7 @@ def by_precision(table: pd.DataFrame) -> Figure:
         title = column.split(",")[0] + " sequences"
         ax.set(xscale="log", xlabel="longest sequence, tokens", ylabel="share of wrong answers", title=title)
         figures.plain_ticks(ax.xaxis, [n for n in table["length"].unique() if n != 384])
+    figures.title(fig, "32 bits nearly suffice, bf16 does not")
     figures.legend(fig)
     return fig
 
@@ -87,9 +89,9 @@ def chains_of_thought(records: Sequence[Record]) -> Figure:
     baseline = chain_table(records)["baseline_answer"].iloc[0]
     ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="most frequent answer")
     bound = lookup("chain", records[0].config.task_params)[0]["pairless"]["token_accuracy"]
-    ax.axhline(bound, color=figures.PALETTE["baseline"], ls="-.", label="a rule that looks at no pair")
+    ax.axhline(bound, color=figures.PALETTE["baseline"], ls="-.", label="shortcut: looks at no pair")
     ax.set_ylim(0, 1)
-    figures.title(fig, f"Count3 by a decoder, {figures.tier_note(records)}")
+    figures.title(fig, "Writing the reasoning starts lower and ends higher")
     figures.legend(fig)
     return fig
 
@@ -104,5 +106,5 @@ def depths(records: Sequence[Record]) -> Figure:
         ax.set_xticks(sorted(rows[by].unique()))
     axes[0].set(ylim=(0, None), title=f"length {by_depth['length'].iloc[0]}")
     axes[1].set(xlabel="length, tokens", title=f"{SHALLOW} layers")
-    figures.title(fig, f"Decoders on Count3 by depth and by length, {figures.tier_note(records)}")
+    figures.title(fig, "Beyond two layers, more change little")
     return fig

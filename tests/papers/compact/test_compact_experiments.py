@@ -62,12 +62,14 @@ def test_a_pair_of_a_higher_tier_hides_no_five_of_quick(store):
     for r in (*quick, *night):
         store.save(sound(r))
     found = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(night, store)}
-    assert found["CT-coupling"] == ("overnight", 5) and found["CT-relative"] == found["CT-none"] == ("quick", 5)
+    assert found["CT-coupling"] == ("overnight", 5)
+    assert found["CT-relative"] == found["CT-none"] == ("quick", 5)
     rows = ledger(store).set_index("id").loc[list(found)]
     assert rows["tier"].to_dict() == {claim: tier for claim, (tier, _) in found.items()}
     fewer = [r for r in night if r.labels["seed"] < 3]
     asked = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(fewer, store)}
-    assert asked["CT-coupling"] == ("overnight", 3) and asked["CT-relative"] == ("overnight", 1)
+    assert asked["CT-coupling"] == ("overnight", 3)
+    assert asked["CT-relative"] == ("overnight", 1)
 
 
 def test_slopes_and_gains_are_taken_run_by_run():

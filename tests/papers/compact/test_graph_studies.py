@@ -48,7 +48,8 @@ def test_walk_models_differ_in_the_activation_alone():
     shared = walk_model(cfg, "gelu", 3)
     softmax = walk_model(cfg, "softmax", 3)
     for (name, p), (other, q) in zip(shared.named_parameters(), softmax.named_parameters(), strict=True):
-        assert name == other and torch.equal(p, q)
+        assert name == other
+        assert torch.equal(p, q)
     tokens_BT = torch.randint(0, 11, (3, 6), generator=torch.Generator().manual_seed(0))
     fast = softmax(tokens_BT)
     assert not torch.allclose(fast, shared(tokens_BT), atol=1e-6)
@@ -88,7 +89,8 @@ def test_walks_are_learned_up_to_their_ceiling(architecture="entp"):
     shape = dict(n_layers=2, width=32, n_heads=2, epochs=60, batch_size=8, traits=TRAITS)
     metrics, curves = graph_studies.walks_study("synthetic", 30, architecture, **shape)
     assert 0.8 < metrics["best"] <= metrics["ceiling"] <= 1
-    assert metrics["per_walk"] == metrics["predictions"] / 30 and curves["epoch"][-1] == 60
+    assert metrics["per_walk"] == metrics["predictions"] / 30
+    assert curves["epoch"][-1] == 60
 
 
 # Graphs, pairs and walks against their definitions; ceilings against every function there is; files.
@@ -103,9 +105,11 @@ def test_synthetic_has_the_traits_asked_for_and_depends_on_its_seed_alone():
     assert len(pairs) / 2000 == pytest.approx(3.0, rel=0.1)
     assert 0.15 < (targets > 1).mean() < 0.35  # one in 0.3 has a second target, sometimes the same
     relations = np.sort(np.bincount(pairs[:, 1], minlength=30))[::-1]
-    assert (relations > 0).all() and relations[0] > 5 * relations[-1]
+    assert (relations > 0).all()
+    assert relations[0] > 5 * relations[-1]
     per_concept = np.bincount(pairs[:, 0], minlength=2000)
-    assert per_concept.min() >= 1 and np.median(per_concept) < per_concept.mean()  # few for most, many for some
+    assert per_concept.min() >= 1
+    assert np.median(per_concept) < per_concept.mean()  # few for most, many for some
     assert len(np.unique(found.triplets, axis=0)) == len(found.triplets)
     first, again, other = (graph.synthetic(seed, **SMALL).facts["checksum"] for seed in (1, 1, 2))
     assert first == again != other
@@ -128,7 +132,8 @@ def test_walks_follow_edges_both_ways_and_visit_no_node_twice():
     for row in graph.walks(found, 200).tolist():
         tokens = row[: row.index(0)] if 0 in row else row
         nodes = tokens[::2]
-        assert len(tokens) % 2 == 1 and len(set(nodes)) == len(nodes) <= 6
+        assert len(tokens) % 2 == 1
+        assert len(set(nodes)) == len(nodes) <= 6
         for a, edge, b in zip(tokens[::2], tokens[1::2], tokens[2::2], strict=False):
             relation = edge - 1 - 300
             backwards += relation >= 12
@@ -149,13 +154,15 @@ def test_no_function_of_the_key_is_above_the_ceiling():
         sum(dict(zip("abc", values, strict=True))[k] == a for k, a in zip(keys, answers, strict=True)) / 7
         for values in itertools.product(range(3), repeat=3)
     )
-    assert graph.ceiling(keys, answers) == best and graph.ceiling("abc", "xyx") == 1
+    assert graph.ceiling(keys, answers) == best
+    assert graph.ceiling("abc", "xyx") == 1
     walks = np.array([[1, 9, 2, 9, 3], [1, 9, 4, 0, 0], [5, 9, 2, 9, 4]])
     assert graph.walk_ceiling(walks) == 4 / 5  # only the second node after (1, 9) is in doubt
 
 
 @pytest.mark.parametrize(
-    "name, numbers", [("umls", (135, 46, 6529)), ("kinships", (104, 25, 10_686)), ("nations", (14, 55, 1992))]
+    "name, numbers",
+    [("umls", (135, 46, 6529)), ("kinships", (104, 25, 10_686)), ("nations", (14, 55, 1992))],
 )
 def test_real_graphs_have_their_published_sizes(name, numbers):
     pytest.importorskip("pykeen")

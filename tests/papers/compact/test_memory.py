@@ -96,7 +96,8 @@ def test_a_small_library_is_learned_by_heart_and_runs_end_there():
     schedule = Schedule(epochs=200, batch_size=8, rate=1e-2, count_every=1, until_all=True)
     outcome = memory.train(CFG, schedule, 12, [0, 1])
     assert outcome.best_R.tolist() == [12, 12]
-    assert 0 < int(outcome.ended_R.max()) < 200 and outcome.epochs_C[-1] == int(outcome.ended_R.max())
+    assert 0 < int(outcome.ended_R.max()) < 200
+    assert outcome.epochs_C[-1] == int(outcome.ended_R.max())
     assert outcome.losses_RC[:, -1].max() < outcome.losses_RC[:, 0].min()
 
 
@@ -104,16 +105,22 @@ def test_capacity_is_deterministic_plain_and_one_function_with_one_layer():
     first = memory.capacity_study(MODEL, SCHEDULE, 48, runs=2)
     assert first == memory.capacity_study({**MODEL, "architecture": "entp"}, SCHEDULE, 48, runs=2)
     metrics, curves = json.loads(json.dumps(first))
-    assert metrics["best"] == max(metrics["capacity"]) and metrics["offset"] == 6 and metrics["steps"] == 36
-    assert curves["epoch"] == [4, 8, 12] and len(curves["right"]) == len(curves["loss"]) == 3
+    assert metrics["best"] == max(metrics["capacity"])
+    assert metrics["offset"] == 6
+    assert metrics["steps"] == 36
+    assert curves["epoch"] == [4, 8, 12]
+    assert len(curves["right"]) == len(curves["loss"]) == 3
 
 
 def test_the_largest_library_lies_where_recall_ends():
     schedule = dict(steps=120, batch_size=64, rate=3e-2, count_every=10)
     small = dict(width=6, feed_forward="none")
     metrics, curves = memory.largest_library_study({**MODEL, **small}, schedule, [2, 4, 400, 500, 600], runs=2)
-    assert metrics["bounded"] and metrics["best"] in (2, 4) and curves["size"] == [2, 4, 400, 500]
-    assert curves["right"][0] == 2 and curves["right"][2] < 400
+    assert metrics["bounded"]
+    assert metrics["best"] in (2, 4)
+    assert curves["size"] == [2, 4, 400, 500]
+    assert curves["right"][0] == 2
+    assert curves["right"][2] < 400
 
 
 # The capacity model and the negative binomial: printed values as read, and fits to points of a known law.
@@ -124,7 +131,8 @@ def test_the_printed_form_never_falls_below_saturation_which_figure_13_does():
     table_2 = laws.of_table_2(1)
     assert laws.saturation(table_2, heads) == pytest.approx([12_504, 16_266, 23_792, 38_843], abs=1)
     printed = laws.capacity(table_2, 512, heads, 64, "max")
-    assert (printed >= laws.saturation(table_2, heads)).all() and printed.min() > laws.READ_OFF[4]
+    assert (printed >= laws.saturation(table_2, heads)).all()
+    assert printed.min() > laws.READ_OFF[4]
     assert laws.capacity(table_2, 512, 4, 64, "min") == pytest.approx(3113, rel=0.01)
 
 
@@ -144,16 +152,21 @@ def test_fit_recovers_a_law_and_min_beats_max():
     *shapes, measured = points().T
     fits = {form: laws.capacity(laws.fit(points(), form), *shapes, form) for form in laws.FORMS}
     r2 = {form: laws.quality(measured, predicted)["r2"] for form, predicted in fits.items()}
-    assert r2["min"] > 0.999 and r2["min"] > r2["max"]
+    assert r2["min"] > 0.999
+    assert r2["min"] > r2["max"]
     assert laws.quality(measured, measured) == {"r2": 1.0, "rmse": 0.0, "mape": 0.0}
 
 
 def test_the_negative_binomial_is_found_again_and_another_law_is_rejected():
     epochs = stats.nbinom(6, 0.1).rvs(4000, random_state=0)
     found = laws.fit_epochs(epochs.tolist())
-    assert found["r"] == pytest.approx(6, rel=0.1) and found["p"] == pytest.approx(0.1, rel=0.1)
-    assert found["p_value"] > 0.01 and found["log_likelihood"] > found["poisson_log_likelihood"]
-    assert laws.by_moments(epochs) == pytest.approx((6, 0.1), rel=0.2) and laws.by_moments([3, 3, 4]) is None
+    assert found["r"] == pytest.approx(6, rel=0.1)
+    assert found["p"] == pytest.approx(0.1, rel=0.1)
+    assert found["p_value"] > 0.01
+    assert found["log_likelihood"] > found["poisson_log_likelihood"]
+    assert laws.by_moments(epochs) == pytest.approx((6, 0.1), rel=0.2)
+    assert laws.by_moments([3, 3, 4]) is None
     two_humps = np.concatenate([np.full(300, 10), np.full(300, 100)]) + np.arange(600) % 3
     assert laws.fit_epochs(two_humps.tolist())["p_value"] < 1e-6
-    assert laws.fit_epochs([3, 3, 4]) is None and laws.fit_epochs([1] * 999 + [20]) is None
+    assert laws.fit_epochs([3, 3, 4]) is None
+    assert laws.fit_epochs([1] * 999 + [20]) is None

@@ -73,14 +73,19 @@ def test_fire_by_its_formula():
 
 def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
     causal, full = (scheme("t5", causal).buckets(distances(200).long()) for causal in (True, False))
-    assert (causal.triu() == 0).all() and causal.max() == 31
-    assert (full.tril() < 16).all() and (full.triu(1)[full.triu(1) > 0] >= 16).all() and full.max() == 31
+    assert (causal.triu() == 0).all()
+    assert causal.max() == 31
+    assert (full.tril() < 16).all()
+    assert (full.triu(1)[full.triu(1) > 0] >= 16).all()
+    assert full.max() == 31
     assert causal[15].tolist()[:16] == list(range(15, -1, -1))  # near distances have buckets of their own
 
 
 def test_randomised_ids_keep_order_and_reach_far():
     ids = positions.random_ids(50, 10, 24, torch.Generator().manual_seed(0))
-    assert (ids[:, 1:] > ids[:, :-1]).all() and 72 < ids.max() < 96 and ids.min() >= 0
+    assert (ids[:, 1:] > ids[:, :-1]).all()
+    assert 72 < ids.max() < 96
+    assert ids.min() >= 0
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -128,7 +133,16 @@ def test_one_layer_of_entp_is_the_decoder(name):
 # Sums written in five formats, the coupling of the paper's example, and the study of length.
 
 
-TINY = dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, tested=10)
+TINY = dict(
+    trained_digits=2,
+    tested_digits=[2, 3],
+    n_layers=1,
+    n_heads=2,
+    width=16,
+    steps=4,
+    batch_size=8,
+    tested=10,
+)
 
 
 def read(form, text):
@@ -143,7 +157,8 @@ def test_round_trip_within_the_longest_text(name):
     generator = np.random.default_rng(0)
     for a, b in generator.integers(0, 10 ** generator.integers(1, 16, (500, 2))).tolist():
         text = addition.write(FORMATS[name], a, b, generator)
-        assert read(FORMATS[name], text) == (a, b, a + b) and len(text) <= addition.longest_text(name, 15)
+        assert read(FORMATS[name], text) == (a, b, a + b)
+        assert len(text) <= addition.longest_text(name, 15)
         assert " " not in text.split("=")[1]
 
 
@@ -162,10 +177,12 @@ def test_a_study_is_deterministic(positions):
     first = addition_study(positions, "padded", "entp", **TINY)
     assert first == addition_study(positions, "padded", "entp", **TINY)
     metrics, curves = json.loads(json.dumps(first))
-    assert set(metrics["accuracy"]) == {"2", "3"} and len(curves["loss"]) == 4
+    assert set(metrics["accuracy"]) == {"2", "3"}
+    assert len(curves["loss"]) == 4
 
 
 def test_sums_of_one_digit_are_learned():
     shape = dict(n_layers=1, n_heads=2, width=32, steps=250, rate=3e-3, tested=50)
     found, curves = addition_study("learned", "padded", "decoder", 1, [1], **shape)
-    assert found["token_accuracy"]["1"] > 0.6 and curves["loss"][-1] < 0.4 * curves["loss"][0]
+    assert found["token_accuracy"]["1"] > 0.6
+    assert curves["loss"][-1] < 0.4 * curves["loss"][0]

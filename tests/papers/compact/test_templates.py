@@ -18,14 +18,24 @@ from entp_papers.compact.templates import Templates, abstraction_study, all_temp
 
 TASK = dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3)
 SOURCE = Templates()
-TINY = dict(architecture="decoder", n_layers=2, n_heads=2, width=16, steps=4, batch_size=8, evaluations=2, sequences=16)
+TINY = dict(
+    architecture="decoder",
+    n_layers=2,
+    n_heads=2,
+    width=16,
+    steps=4,
+    batch_size=8,
+    evaluations=2,
+    sequences=16,
+)
 
 
 def test_deterministic_and_plain():
     first = abstraction_study(TASK, **TINY)
     assert first == abstraction_study(TASK, **TINY)
     metrics, curves = json.loads(json.dumps(first))
-    assert curves["step"] == [2, 4] and len(metrics["held_out"]["loss_by_position"]) == 11
+    assert curves["step"] == [2, 4]
+    assert len(metrics["held_out"]["loss_by_position"]) == 11
     assert set(metrics["last"]) == set(metrics["matching"]) == {"held_out", "seen"}
     assert metrics["seen"]["loss"] > metrics["floor"]
 
@@ -60,7 +70,9 @@ def test_the_last_token_is_split_by_whether_it_repeats_the_one_before():
     apart = SOURCE.sides()[1]
     repeats = float((apart[:, -1] == apart[:, -2]).double().mean())
     found = split(Rule(), SOURCE, 3000, generator_for("cpu", "test"))
-    assert found["repeating"] == 1 and found["copied"] == 0 and found["others"] == pytest.approx(0.5, abs=0.05)
+    assert found["repeating"] == 1
+    assert found["copied"] == 0
+    assert found["others"] == pytest.approx(0.5, abs=0.05)
     assert found["last"] == pytest.approx(repeats + (1 - repeats) / 2, abs=0.04)
     found = split(Rule(always=True), SOURCE, 500, generator_for("cpu", "test"))
     assert (found["repeating"], found["others"], found["copied"]) == (1, 0, 1)
@@ -100,7 +112,8 @@ def canonical(symbols):
 def test_templates_by_brute_force(length, variables, count):
     every = itertools.product(range(variables), repeat=length)
     kept = {canonical(s) for s in every if len(set(s)) == variables and s[-1] in s[:-1]}
-    assert set(all_templates(length, variables)) == kept and len(all_templates(length, variables)) == count
+    assert set(all_templates(length, variables)) == kept
+    assert len(all_templates(length, variables)) == count
 
 
 def test_sequences_are_instantiations_and_their_variables():
@@ -108,17 +121,24 @@ def test_sequences_are_instantiations_and_their_variables():
     batch = task.batch(torch.Generator().manual_seed(0), 50)
     text = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1).tolist()
     sides = [{tuple(t) for t in side.tolist()} for side in task.sides()]
-    assert len(text[0]) == 44 and batch.scored_BT.all() and len(sides[0] & sides[1]) == 0
+    assert len(text[0]) == 44
+    assert batch.scored_BT.all()
+    assert len(sides[0] & sides[1]) == 0
     for row in text:
         parts = [row[8 * i : 8 * i + 8] for i in range(4)]
-        assert len({canonical(p) for p in parts}) == 1 and canonical(parts[0]) in sides[0]
+        assert len({canonical(p) for p in parts}) == 1
+        assert canonical(parts[0]) in sides[0]
         assert row[32:] == [digit for p in parts for digit in dict.fromkeys(p)]
 
 
 def test_evaluation_has_templates_of_its_own():
     task = Templates(template_length=5, instances=2)
     apart = {tuple(t) for t in task.sides()[1].tolist()}
-    for evaluating, seen, expected in ((True, False, True), (True, True, False), (False, False, False)):
+    for evaluating, seen, expected in (
+        (True, False, True),
+        (True, True, False),
+        (False, False, False),
+    ):
         batch = dataclasses.replace(task, seen=seen).batch(torch.Generator().manual_seed(1), 40, evaluating)
         rows = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1)[:, :5].tolist()
         assert {canonical(r) in apart for r in rows} == {expected}

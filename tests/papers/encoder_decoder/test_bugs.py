@@ -51,7 +51,10 @@ def test_who_sees_a_changed_token(length, at, causal):
 
 
 test_mistakes_are_named = named(
-    (lambda: attention_mask(2, False, torch.tensor([[True, True], [False, False]])), "token 0 of row 1"),
+    (
+        lambda: attention_mask(2, False, torch.tensor([[True, True], [False, False]])),
+        "token 0 of row 1",
+    ),
 )
 
 
@@ -60,7 +63,8 @@ def test_every_part_equals_its_library(library):
     if library == "transformers":
         pytest.importorskip("transformers")
     metrics, rows = parity_study([library])
-    assert metrics["largest_difference"] < 1e-6 and len(rows["part"]) == len(PARTS[library])
+    assert metrics["largest_difference"] < 1e-6
+    assert len(rows["part"]) == len(PARTS[library])
     assert metrics["properties"]["permuted encoder without positions"] < 1e-12
     assert metrics["properties"]["decoder, a later token changed"] == 0
     assert metrics["properties"]["encoder, a later token changed"] > 1e-3
@@ -76,7 +80,8 @@ def test_selected_and_masked_tokens_are_the_collators(seed, share):
     inputs, labels = collated(tokens, masking, torch.Generator().manual_seed(seed))
     assert torch.equal(labels, ours.labels_BT)
     apart = inputs != ours.inputs_BT
-    assert not (apart & (ours.inputs_BT == 49)).any() and not (apart & ~ours.selected_BT).any()
+    assert not (apart & (ours.inputs_BT == 49)).any()
+    assert not (apart & ~ours.selected_BT).any()
 
 
 # Losses, sampling, caches, costs, order and coordinates as studies: all right, and each able to be wrong.
@@ -109,7 +114,8 @@ def test_slopes_are_those_of_the_formulas():
     metrics, _ = costs_study([4, 8], [2**12, 2**13], 2, 8, 1)
     slopes = {way: found["attention"] for way, found in metrics["slopes"].items()}
     assert slopes == pytest.approx({"decoder, cache": 2, "decoder, no cache": 3, "ENTP": 3}, abs=0.01)
-    assert metrics["crossover"] == 48 and slope([1, 10, 100], [5.0, 1.0, 1000.0]) == pytest.approx(3)
+    assert metrics["crossover"] == 48
+    assert slope([1, 10, 100], [5.0, 1.0, 1000.0]) == pytest.approx(3)
 
 
 def test_entp_without_positions_does_not_know_the_order_of_the_past():

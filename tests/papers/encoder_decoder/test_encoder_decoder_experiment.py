@@ -40,10 +40,20 @@ TRIANGLE = [[1, 0], [1, 1]]
         ("parity", dict(largest_difference=1e-3), {}, "ED-layers"),
         ("masking", dict(special_selected=1), {}, "ED-mlm"),
         ("losses", dict(largest=1e-3), {}, "ED-causal-loss"),
-        ("bugs", dict(influence=dict(printed=TRIANGLE, corrected=TRIANGLE, causal=TRIANGLE)), {}, "ED-triangle"),
+        (
+            "bugs",
+            dict(influence=dict(printed=TRIANGLE, corrected=TRIANGLE, causal=TRIANGLE)),
+            {},
+            "ED-triangle",
+        ),
         ("sampling", {}, dict(right=lambda rows: rows["check"] != rows["check"][0]), "ED-sampling"),
         ("caches", {}, dict(apart=lambda rows: 0.0), "ED-cache-decoder"),
-        ("bugs", {}, dict(told_apart=lambda rows: rows.index != (rows["bug"] == "B6").idxmax()), "ED-cache"),
+        (
+            "bugs",
+            {},
+            dict(told_apart=lambda rows: rows.index != (rows["bug"] == "B6").idxmax()),
+            "ED-cache",
+        ),
     ],
 )
 def test_a_result_against_a_statement_refutes_it_alone(studied, study, metrics, curves, claim):

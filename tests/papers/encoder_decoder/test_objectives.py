@@ -19,11 +19,27 @@ from entp_papers.encoder_decoder.objectives import (
     objective_study,
     train,
 )
-from entp_papers.encoder_decoder.parts import IGNORED, Masking, causal_loss, full_states, mask_tokens
+from entp_papers.encoder_decoder.parts import (
+    IGNORED,
+    Masking,
+    causal_loss,
+    full_states,
+    mask_tokens,
+)
 
 OBJECTIVES = ("masked", "causal", "entp")
 TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
-SMALL = dict(text=TEXT, n_layers=2, n_heads=2, width=8, labelled=8, epochs=1, tested=8, curve_windows=4, candidates=2)
+SMALL = dict(
+    text=TEXT,
+    n_layers=2,
+    n_heads=2,
+    width=8,
+    labelled=8,
+    epochs=1,
+    tested=8,
+    curve_windows=4,
+    candidates=2,
+)
 SCHEDULE = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=2)
 
 
@@ -45,11 +61,14 @@ def test_a_study_end_to_end_twice_the_same(objective):
     metrics, curves = objective_study(**params)
     again, same = objective_study(**params)
     times = {"cpu_seconds": 0}
-    assert metrics | times == again | times and curves == same
-    assert curves["step"] == [2, 3] and curves["prefix"] == list(range(1, 7))
+    assert metrics | times == again | times
+    assert curves == same
+    assert curves["step"] == [2, 3]
+    assert curves["prefix"] == list(range(1, 7))
     assert metrics["next_token_loss"] == pytest.approx(sum(curves["loss_by_prefix"]) / 6)
     assert (metrics["candidate_loss"] is not None) == (objective == "causal")
-    assert 0 < metrics["bigram"] < metrics["unigram"] and 0 <= metrics["accuracy"] <= 1
+    assert 0 < metrics["bigram"] < metrics["unigram"]
+    assert 0 <= metrics["accuracy"] <= 1
 
 
 def test_training_lowers_every_loss():
@@ -94,8 +113,10 @@ def test_candidates_are_weighed_by_whole_texts():
 def test_a_misprint_is_one_token_that_differs():
     rows = torch.randint(5, (300, 7), generator=torch.Generator().manual_seed(0))
     changed, places = misprinted(rows, "t")
-    assert torch.equal((changed != rows).nonzero()[:, 1], places) and len(set(places.tolist())) == 7
-    assert torch.equal(misprinted(rows, "t")[0], changed) and not torch.equal(misprinted(rows, "u")[0], changed)
+    assert torch.equal((changed != rows).nonzero()[:, 1], places)
+    assert len(set(places.tolist())) == 7
+    assert torch.equal(misprinted(rows, "t")[0], changed)
+    assert not torch.equal(misprinted(rows, "u")[0], changed)
 
 
 def test_misprints_of_a_plain_text_can_be_learned():
@@ -118,7 +139,8 @@ def test_labels_are_the_originals_and_the_rest_stays(seed, share, special):
     batch = mask_tokens(tokens, masking, torch.Generator().manual_seed(seed), padding=19)
     selected = batch.selected_BT
     assert torch.equal(tokens, before)  # inputs are left alone
-    assert torch.equal(batch.labels_BT[selected], tokens[selected]) and (batch.labels_BT[~selected] == IGNORED).all()
+    assert torch.equal(batch.labels_BT[selected], tokens[selected])
+    assert (batch.labels_BT[~selected] == IGNORED).all()
     assert torch.equal(batch.inputs_BT[~selected], tokens[~selected])
     assert not (selected & torch.isin(tokens, torch.tensor(ids))).any()
     assert not torch.isin(batch.inputs_BT[selected], torch.tensor(ids[:-1])).any()

@@ -80,7 +80,7 @@ def test_errors_below_a_quarter_are_corrected_and_larger_ones_are_not():
     inward = {-1.0: 1, 0.0: 1, 1.0: -1}
     circuits.correct_errors(plan, [0])
     for level, sign in inward.items():
-        near, far = plan.on(
+        near, far = plan.apply_to(
             torch.tensor([[level + sign * 0.249], [level + sign * 0.26]]), dtype=torch.float32
         )[:, 0]
         assert abs(near - level) < 1e-6 and abs(far - level) > 0.01

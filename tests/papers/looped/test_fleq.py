@@ -88,12 +88,12 @@ def test_weights_run_any_program_of_their_shape_and_smaller_ones():
     machine = one.machine()
     assert other.shape == one.shape and machine.weights_hash() == other.machine().weights_hash()
     small = fleq("y = add(y, one)", 2, {"y": 1.0}, LINEAR)
-    thin = machine.sparse()
+    sparse = machine.sparse()
     x = encode(machine, [small, one, other])
     y = x
     for _ in range(6):
         x = machine(x)
-        y = thin(y)
+        y = sparse(y)
     assert float(machine.memory(x)[0, 3, 0, 0]) == 2.0
     torch.testing.assert_close(x, y, rtol=0, atol=1e-9)  # the sparse form is the same function
 

@@ -157,11 +157,11 @@ def test_a_program_that_does_not_halt_says_where_it_is():
     ],
 )
 def test_random_programs_are_exact_after_every_pass(shape, fast, pattern, dtype):
-    on = SubleqMachine(shape, dtype)
-    before = on.weights_hash()
-    found = compare(on, random_programs(shape, 20), 25, pattern, fast=fast)
+    machine = SubleqMachine(shape, dtype)
+    before = machine.weights_hash()
+    found = compare(machine, random_programs(shape, 20), 25, pattern, fast=fast)
     assert (found.wrong, found.deviation, found.passes) == (0, 0.0, 500)
-    assert on.weights_hash() == before == SubleqMachine(shape, dtype).weights_hash()
+    assert machine.weights_hash() == before == SubleqMachine(shape, dtype).weights_hash()
 
 
 @settings(max_examples=20)
