@@ -30,7 +30,7 @@ Budget = Callable[[RunConfig, RunConfig], float]
 
 @functools.lru_cache(maxsize=64)
 def scored_lengths(task: str, params: str) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """Tokens of a training sequence, and the lengths of the scored prefixes of a few."""
+    """Return the tokens of a training sequence, and the lengths of the scored prefixes of a few."""
     return prefixes_of(build_task(task, json.loads(params)))
 
 
@@ -41,7 +41,7 @@ def prefixes_of(task: Task) -> tuple[int, tuple[tuple[int, ...], ...]]:
 
 
 def training_operations(config: RunConfig) -> float:
-    """Multiply-adds of a whole run, forward and backward; ENTP as this library computes it, not as it is defined.
+    """Count the multiply-adds of a whole run, forward and backward; ENTP as this library computes it.
 
     Those of the matrix products (``entp_lib.costs``), twice as many again for the gradient; evaluation is left
     out.
@@ -70,22 +70,22 @@ def compute_ratio(task: Task) -> float:
 
 
 def layer_tokens(config: RunConfig) -> float:
-    """Tokens that the layers of a model get for each token of a sequence: 1 if causal, else all its scored prefixes."""
+    """Count the tokens that the layers get for each token of a sequence: 1 if causal, else all its scored prefixes."""
     tokens, rows = scored_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
     full = config.model.recomputed_layers
     return (config.model.n_layers - full) + full * (sum(map(sum, rows)) / (tokens * len(rows)))
 
 
 def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Budget of as many tokens through the layers, for a decoder or a stack of which some layers are full."""
+    """Return the budget of as many tokens through the layers, for a decoder or a stack with some full layers."""
     return layer_tokens(entp) / layer_tokens(own)
 
 
 def equal_operations(entp: RunConfig, own: RunConfig) -> float:
-    """Budget of as many multiply-adds, as ``training_operations`` counts them."""
+    """Return the budget of as many multiply-adds, as ``training_operations`` counts them."""
     return training_operations(entp) / training_operations(own)
 
 
 def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
-    """``own`` on a schedule stretched by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
+    """Stretch the schedule of ``own`` by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
     return replace(own, train=lengthened(own.train, budget(entp, own)))

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from entp_lab import paths
-from entp_lab.measurements import MIN_PAIRS, Check, Measurement, Observation
+from entp_lab.measurements import MIN_PAIRS, Check, Finding, Measurement, Observation
 from entp_lab.statistics import exceeds, mean_interval, reaches
 from entp_lab.store import Record, Store
 from entp_lab.tables import read_table
@@ -69,7 +70,7 @@ def verdict(
 
 
 def side(low: float, high: float, margin: float) -> int | None:
-    """Where an interval lies: 0 inside ±``margin`` and off its ends, 1 above zero, -1 below, None on both sides."""
+    """Return 0 if an interval lies strictly within ±``margin``, 1 (-1) if it lies above (below) zero, else None."""
     if margin > 0 and exceeds(low, -margin) and exceeds(margin, high):
         return 0
     return 1 if exceeds(low, 0) else -1 if exceeds(0, high) else None
@@ -134,8 +135,8 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
     return claims
 
 
-def judge(measurements: Sequence[Measurement | Check | Observation], only_measured: bool = False) -> pd.DataFrame:
-    """Verdicts on measurements: all claims and questions, or only those that were measured."""
+def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.DataFrame:
+    """Judge measurements: all claims and questions, or only those that were measured."""
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
@@ -146,9 +147,11 @@ def judge(measurements: Sequence[Measurement | Check | Observation], only_measur
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def row_of(claim: dict, found: Measurement | Check | Observation | None) -> dict:
-    """One line of the ledger; a correction or a remark goes with the statement that it belongs to."""
-    row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
+def row_of(claim: dict, found: Finding | None) -> dict:
+    """Return one line of the ledger; a correction or a remark goes with the statement that it belongs to."""
+    row: dict[str, Any] = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(
+        ("our_value", "low", "high"), math.nan
+    )
     if found is None or (isinstance(found, Measurement) and not len(found.values)):
         return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
     row |= {"tier": found.tier, "records": " ".join(found.records), "seeds": 0, "why": ""}
@@ -164,22 +167,41 @@ def row_of(claim: dict, found: Measurement | Check | Observation | None) -> dict
         if found.paper_value is not None:
             row["paper_value"] = found.paper_value
         mean, low, high = mean_interval(found.values)
-        common = dict(pairs=len(found.values), margin=claim["margin"], informative=not found.uninformative_because)
-        words = dict(positive=claim["positive"], negative=claim["negative"])
-        if claim["kind"] != "question":
-            common |= dict(sign=claim["sign"], paper_value=row["paper_value"], no_worse=claim["rule"] == NO_WORSE)
-            judged = verdict(low, high, paper_settings=found.paper_settings, **common)
-        elif claim["rule"] == EVERY_SEED:
-            judged = answer_of_every(found.values, **words)
-        else:
-            judged = answer(low, high, **words, **common)
         row |= {"our_value": mean, "low": low, "high": high, "seeds": len(found.values)}
-        row |= {"verdict": judged, "why": found.undecided}
+        row |= {"verdict": judged_by_rule(claim, found, low, high, row["paper_value"]), "why": found.undecided}
     return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
+def judged_by_rule(claim: dict, found: Measurement, low: float, high: float, paper_value: float) -> str:
+    """Return the verdict on a paper's comparison, or the answer to a question, from an interval of differences."""
+    pairs, informative = len(found.values), not found.uninformative_because
+    if claim["kind"] != "question":
+        return verdict(
+            low,
+            high,
+            pairs=pairs,
+            sign=claim["sign"],
+            paper_value=paper_value,
+            margin=claim["margin"],
+            paper_settings=found.paper_settings,
+            informative=informative,
+            no_worse=claim["rule"] == NO_WORSE,
+        )
+    if claim["rule"] == EVERY_SEED:
+        return answer_of_every(found.values, positive=claim["positive"], negative=claim["negative"])
+    return answer(
+        low,
+        high,
+        pairs=pairs,
+        margin=claim["margin"],
+        positive=claim["positive"],
+        negative=claim["negative"],
+        informative=informative,
+    )
+
+
 def excludes_paper(row: dict) -> str:
-    """Whether a row's 95 % interval excludes the paper's value: "yes", "no", or empty without a value or an interval.
+    """Say whether a row's 95 % interval excludes the paper's value: "yes", "no", or "" without a value or interval.
 
     An end of the interval that is on the value does not exclude it.
     """
@@ -190,7 +212,7 @@ def excludes_paper(row: dict) -> str:
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a ledger whose intervals test whether anything differs, which corrections for their number count.
+    """Return the rows of a ledger whose intervals test whether anything differs, which Holm's correction counts.
 
     Left out are rows that compare nothing, for a reason of their own, and those that are judged by a ``rule``: nobody
     would suppose zero there.
@@ -201,7 +223,7 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def multiplicity(judged: pd.DataFrame) -> str:
-    """Sentence on multiplicity: intervals in a table, how many of them exclude zero, and how many would by chance."""
+    """Say how many intervals a table has, how many of them exclude zero, and how many would by chance."""
     measured = tested(judged)
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     return (
@@ -211,7 +233,7 @@ def multiplicity(judged: pd.DataFrame) -> str:
 
 
 def link(claim: str) -> str:
-    """Where a claim is looked at, as a Markdown link from the project's root."""
+    """Return where a claim is looked at, as a Markdown link from the project's root."""
     row = reference_claims().set_index("id").loc[claim]
     anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
     return f"[{paths.number_of(row['notebook'])}](<notebooks/{row['notebook']}.ipynb{anchor}>)"

@@ -158,7 +158,7 @@ def check_plain(name: str, value: Any) -> None:
 
 
 def canonical_json(value: Any) -> str:
-    """One text per value: sorted keys, no spaces, no NaN."""
+    """Return one text per value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -171,11 +171,11 @@ LATER_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def plain(config) -> dict[str, Any]:
-    """A configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
-    found = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
+def plain(config: Any) -> dict[str, Any]:
+    """Return a configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
+    found: dict[str, Any] = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
     for part, defaults in LATER_FIELDS.items():
-        holder = found.get(part, {}) if part else found
+        holder: dict[str, Any] = found.get(part, {}) if part else found
         for name, default in defaults.items():
             if name in holder and holder[name] == default:
                 del holder[name]
@@ -183,5 +183,5 @@ def plain(config) -> dict[str, Any]:
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
+    """Return a configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
     return deepcopy(plain(config))

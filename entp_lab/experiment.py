@@ -177,7 +177,7 @@ class Experiment:
         return f"Shown of {self.name}: tier {records[0].config.tier}, {count_seeds(records)}{size}{text}{cut}."
 
     def collect_if_any(self, parameters: NotebookParameters) -> list[Record]:
-        """As ``collect``, but under ``best`` return stored records only and never compute.
+        """Return what ``collect`` does, but under ``best`` stored records only, and never compute.
 
         Empty where there are none, and for a tier that the experiment lacks; a printed line then says why.
         """

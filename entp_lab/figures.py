@@ -140,7 +140,7 @@ def extent(values: pd.Series) -> tuple[float, float]:
 
 
 def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
-    """95 % t interval of a mean as an error bar of seaborn, cut to the range of the quantity."""
+    """Return the 95 % t interval of a mean as an error bar of seaborn, cut to the range of the quantity."""
     return lambda values: np.clip(mean_interval(values)[1:], low, high)
 
 
@@ -180,7 +180,7 @@ def lines(
 def differences(
     ax, table: pd.DataFrame, x: str, y: str, others: Iterable[str] = (), *, first: str = "entp", sign: int = 1, **labels
 ) -> None:
-    """ENTP less each of ``others``, paired by random seed, at each ``x``: mean and 95 % interval, zero marked.
+    """Draw ENTP less each of ``others``, paired by seed, at each ``x``: mean and 95 % interval, zero marked.
 
     For curves that lie on each other. ``others``: arms, all of the table's unless given. ``sign`` -1: the others less
     ENTP, as for errors, so that above zero ENTP leads.
@@ -197,14 +197,14 @@ def differences(
 
 
 def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
-    """Points with given intervals from ``low`` to ``high`` of y, or of x where ``across``: not of a frame of runs."""
+    """Draw points with given intervals from ``low`` to ``high`` of y, or of x where ``across``."""
     middle = np.asarray(x if across else y, dtype=float)
     ends = np.maximum([middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0)
     ax.errorbar(x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line})
 
 
 def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
-    """Paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
+    """Draw paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
     rows = pd.DataFrame([(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"])
     ax.axvline(0, color="grey", lw=0.8)
     sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color="0.55", ax=ax)
@@ -230,7 +230,7 @@ def title(figure: Figure, text: str) -> None:
 
 
 def legend(figure: Figure, **options):
-    """One legend of all panels, to the right of them, where it covers nothing; each label once.
+    """Draw one legend of all panels, to the right of them, where it covers nothing; each label once.
 
     The figure grows by its width, so that panels keep theirs, but not beyond ``WIDEST``.
     """
@@ -330,7 +330,7 @@ def committed_digests() -> dict[str, str]:
 
 
 def describe_records(records: Sequence[Record]) -> str:
-    """Tier, seeds, commits and ids of the records behind a figure, in one line."""
+    """Describe tier, seeds, commits and ids of the records behind a figure, in one line."""
     if not records:
         return "no records: computed on the spot"
     tiers = ", ".join(sorted({r.config.tier for r in records}))
@@ -340,7 +340,7 @@ def describe_records(records: Sequence[Record]) -> str:
 
 
 def tier_note(records: Sequence[Record]) -> str:
-    """Tier and random seeds of records, for a figure's title."""
+    """Describe tier and random seeds of records, for a figure's title."""
     tiers = "/".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
     return f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}"

@@ -34,7 +34,7 @@ def compared(records: Sequence[Record]) -> list[Record]:
 
 
 def summary(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per run: labels, final metrics, cost."""
+    """Return a row per run: labels, final metrics, cost."""
     return pd.DataFrame(
         {
             **r.labels,
@@ -53,7 +53,7 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def curves(records: Sequence[Record]) -> pd.DataFrame:
-    """All curves, long: one row per run and evaluation; ``seconds`` of training as ``seconds_name`` says.
+    """Return all curves, long: a row per run and evaluation; ``seconds`` of training as ``seconds_name`` says.
 
     ``multiply_adds``: those of training up to an evaluation, NaN where the cost of a run is not known.
     """
@@ -74,7 +74,7 @@ def check_costs(course: pd.DataFrame) -> None:
 
 
 def processor_share(record: Record) -> float:
-    """Seconds of the processor in one of a run's clock, where its record has both, else 1.
+    """Return the CPU seconds per second of a run's clock, 1 if unknown.
 
     On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
     """
@@ -99,7 +99,7 @@ def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
 
 
 def paired(table: pd.DataFrame, metric: str, first: str, second: str, by: str = "arm") -> pd.Series:
-    """Differences first − second of a metric, paired by seed; seeds that lack a twin are left out.
+    """Return the differences first − second of a metric, paired by seed; seeds that lack a twin are left out.
 
     NaN where a run has no score, as where it is not finite: such a pair is not passed over, and decides nothing. Empty
     where no pair has one.
@@ -113,7 +113,7 @@ def paired(table: pd.DataFrame, metric: str, first: str, second: str, by: str = 
 
 
 def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, within: str) -> pd.DataFrame:
-    """``paired`` for every value of a column: seeds (rows) by the values at which both arms were run."""
+    """Return ``paired`` for every value of a column: seeds (rows) by the values at which both arms were run."""
     wide = table.pivot(index=["seed", within], columns="arm", values=metric)
     if not {first, second} <= set(wide):
         return pd.DataFrame()
@@ -160,7 +160,7 @@ def mean_table(table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = 
 def at_equal_compute(
     course: pd.DataFrame, metrics: Sequence[str], budget: Mapping[str, str], by: Sequence[str] = ("arm",)
 ) -> pd.DataFrame:
-    """Scores of every run where it had spent what the ``budget`` run of its seed spent in all, means over seeds.
+    """Return scores of every run where it had spent what its seed's ``budget`` run spent in all, means over seeds.
 
     ``course``: a frame of ``curves``. ``budget``: labels of the run that sets the budget, as {"arm": "decoder"}.
     ``by``: labels that tell runs apart. Once by multiply-adds, once by seconds of training. A run that spent less
@@ -203,7 +203,7 @@ def describe(records: Sequence[Record]) -> str:
 
 
 def cost_per_run(table: pd.DataFrame, by: str = "architecture") -> pd.DataFrame:
-    """Mean cost of a run by a label, from a ``summary``: seconds of the processor if all runs tell them."""
+    """Return the mean cost of a run by a label, from a ``summary``: CPU seconds if all runs have them."""
     spent, name = ("cpu_seconds", "processor") if table["cpu_seconds"].notna().all() else ("wall_seconds", "wall")
     means = table.groupby(by, sort=False)[["train_seconds", spent, "multiply_adds", "peak_memory_bytes"]].mean()
     columns = {

@@ -44,6 +44,13 @@ KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3
 METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}  # of every committed notebook
 # What people write into a cell's metadata; of the first cell: the verdicts its words suppose, what the notebook asks.
 WRITTEN = ("tags", "rests_on", "asks")
+# Tags by which the site folds a part of a cell, and JupyterLab's names for that.
+FOLDS = (
+    ("hide-input", "source_hidden"),
+    ("hide-output", "outputs_hidden"),
+    ("hide-cell", "source_hidden"),
+    ("hide-cell", "outputs_hidden"),
+)
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
 AT_A_TIME = 4  # notebooks side by side, at most
@@ -496,6 +503,9 @@ def clean(content: dict) -> None:
     content["metadata"] = METADATA
     for cell in content["cells"]:
         cell["metadata"] = {name: value for name, value in cell["metadata"].items() if name in WRITTEN and value}
+        folded = {key: True for tag, key in FOLDS if tag in cell["metadata"].get("tags", ())}
+        if folded:
+            cell["metadata"]["jupyter"] = folded
         kept: list[dict] = []
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(WIDGET, None)

@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 from entp_lab.embedded_corpus import embedded_file
+from entp_lab.parquet import ParquetFiles, open_corpus
 from entp_lib.data.folders import FOLDERS
+from entp_lib.data.sources import TextFile
 from entp_lib.validation import require
 
 RESULTS_VARIABLE = "ENTP_RESULTS"
@@ -99,4 +101,6 @@ def relative(path: Path) -> str:
 
 
 FOLDERS.root, FOLDERS.cache = root, corpora
-FOLDERS.corpora["embedded"] = embedded_file
+FOLDERS.corpora["openwebtext"] = lambda checksum: ParquetFiles()
+FOLDERS.corpora["embedded"] = lambda checksum: TextFile(embedded_file(checksum))
+FOLDERS.reader = open_corpus

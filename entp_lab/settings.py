@@ -92,7 +92,7 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
 
 
 def held(records: Sequence[Record]) -> dict[str, list[str]]:
-    """All values of each setting of some records, in order; ``runs`` counts random seeds where no study sets them."""
+    """Return all values of each setting of some records; ``runs`` counts random seeds where no study sets them."""
     found: dict[str, dict[str, None]] = {}
     for record in records:
         for name, values in settings_of(record.config).items():
@@ -123,14 +123,14 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
 
 @functools.lru_cache(maxsize=512)
 def settings_of_task(name: str, params: str) -> dict[str, Any]:
-    """All parameters of a task, of which ``params`` are some as JSON."""
+    """Return all parameters of a task, of which ``params`` are some as JSON."""
     task = build_task(name, json.loads(params))
     names = [field.name for field in fields(cast(Any, task))]
     return dict(innermost({name: getattr(task, name) for name in names}))
 
 
 def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values of nested parameters; what only tells one run or file from another is left out."""
+    """Yield names and values of nested parameters; what only tells one run or file from another is left out."""
     for name, value in params.items():
         if isinstance(value, Mapping):
             yield from innermost(value)

@@ -47,7 +47,7 @@ def reaches(value: Any, bar: Any) -> Any:
 
 
 def t_quantile(freedom: float) -> float:
-    """Half the width, in standard errors, of a two-sided 95 % interval by Student's t."""
+    """Return half the width, in standard errors, of a two-sided 95 % interval by Student's t."""
     from scipy.special import stdtrit  # whose import takes as long as a third of torch's, and a run needs no interval
 
     return stdtrit(freedom, (1 + CONFIDENCE) / 2)
@@ -101,7 +101,7 @@ def p_value(mean: float, low: float, high: float, pairs: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Which differences remain if all are tested together, (n,) bool: Holm's step-down, at 5 % for any error.
+    """Return which differences remain if all are tested together, (n,): Holm's step-down, at 5 % for any error.
 
     NaN never remains and is not counted among those tested.
     """
@@ -144,7 +144,7 @@ def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
-    """Two-sided p-value of McNemar's exact test for a pair on the same items, from how often only one was wrong."""
+    """Return the two-sided p of McNemar's exact test for a pair, from how often only one of them was wrong."""
     from scipy import stats
 
     discordant = first_only + second_only
@@ -152,7 +152,7 @@ def mcnemar(first_only: int, second_only: int) -> float:
 
 
 def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str = "step") -> float | None:
-    """Where on ``axis`` a curve first reaches ``threshold``; None if it never does."""
+    """Return where on ``axis`` a curve first reaches ``threshold``; None if it never does."""
     for x, y in zip(curves[axis], curves[metric], strict=True):
         if y is not None and y >= threshold:
             return x

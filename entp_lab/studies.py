@@ -20,13 +20,13 @@ Study = tuple[dict[str, Any], dict[str, list]]  # what a study returns: metrics 
 
 
 def at_least(least: int, **values: int) -> None:
-    """ConfigError for a parameter below ``least``, which names it and its value."""
+    """Raise ConfigError for a parameter below ``least``, which names it and its value."""
     for name, value in values.items():
         require(value >= least, f"{name} = {value}: must be at least {least}")
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
-    """Rows as curves: a list per name."""
+    """Turn rows into curves: a list per name."""
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
@@ -52,7 +52,7 @@ def descend(
     rate: float | None = None,
     clip: float | None = None,
 ) -> float:
-    """One step down the sum of ``parts``, losses with a graph each; returns the sum.
+    """Make one step down the sum of ``parts``, losses with a graph each; returns the sum.
 
     ``rate``: the learning rate of this step, if another; ``clip``: largest norm of the gradient. TrainingError where
     the sum is not finite.
@@ -112,7 +112,7 @@ def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
 
 
 def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
-    """Curves of equal length under their labels, a row per record and point."""
+    """Return curves of equal length under their labels, a row per record and point."""
     parts = [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records]
     return pd.concat(parts, ignore_index=True)
 
@@ -133,5 +133,5 @@ def checker(records: Sequence[Record]) -> Callable[..., Check]:
 
 
 def names_of(records: Iterable[Record], **labels: Any) -> tuple[str, ...]:
-    """How claims name the records they rest on: those that carry all of these labels."""
+    """Return the names of the records that a claim rests on: those that carry all of these labels."""
     return tuple(r.name for r in select(list(records), **labels))

@@ -32,7 +32,15 @@ MODULES = {
     "train": "training",
 }
 
-__all__ = ["ModelConfig", "TrainConfig", "Transformer", "evaluate", "generate", "tasks", "train"]
+__all__ = [
+    "ModelConfig",
+    "TrainConfig",
+    "Transformer",
+    "evaluate",
+    "generate",
+    "tasks",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,9 @@ def check_inputs(
         check_ids("token id", inputs, cfg.vocab_size)
     if positions_BT is not None:
         shape = (batch, length)
-        check_tensor("positions", positions_BT, INTEGERS, shape, "whole numbers, torch.int64,")
+        check_tensor(
+            "positions", positions_BT, INTEGERS, shape, "whole numbers, torch.int64,"
+        )
         check_ids("position id", positions_BT, table)
     if mask_BTT is not None:
         check_mask(mask_BTT, (batch, length, length))
@@ -59,7 +61,9 @@ def check_mask(mask_BTT: Tensor, shape: tuple[int, ...]) -> None:
     hidden_BT = ~mask_BTT.diagonal(dim1=1, dim2=2)
     if can_look(mask_BTT) and hidden_BT.any():
         row, place = hidden_BT.nonzero()[0].tolist()
-        raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
+        raise ValueError(
+            f"mask: token {place} of row {row} may not see itself; every token must"
+        )
 
 
 def check_prompts(
@@ -79,7 +83,10 @@ def check_prompts(
         raise ValueError(
             f"prompt_lengths must be whole numbers from 1 to the {length} tokens of a row"
         )
-    if scored_BT is not None and (scored_BT & ~after_prompts(inputs, prompt_lengths_B)).any():
+    if (
+        scored_BT is not None
+        and (scored_BT & ~after_prompts(inputs, prompt_lengths_B)).any()
+    ):
         raise ValueError(
             "a scored position lies inside the prompt, where a prefix decoder sees its answer"
         )
@@ -87,10 +94,14 @@ def check_prompts(
 
 def check_tensor(name: str, value: object, kinds: tuple, shape: tuple, wanted: str) -> None:
     """Raise ValueError unless it is a tensor of a dtype in ``kinds`` and this shape (None: any)."""
-    sizes = ", ".join("BT"[i] if size is None else str(size) for i, size in enumerate(shape))
+    sizes = ", ".join(
+        "BT"[i] if size is None else str(size) for i, size in enumerate(shape)
+    )
     if not isinstance(value, Tensor):
         kind = type(value).__name__
-        raise ValueError(f"{name} is a {kind}: must be a tensor, {wanted} of shape ({sizes})")
+        raise ValueError(
+            f"{name} is a {kind}: must be a tensor, {wanted} of shape ({sizes})"
+        )
     fits = value.dim() == len(shape) and all(
         size in (None, found) for size, found in zip(shape, value.shape, strict=True)
     )

@@ -6,10 +6,12 @@ in progress in the header.
 """
 
 import hashlib
+import itertools
 import json
 import math
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +23,35 @@ from torch import Tensor
 from entp_lib.config import TrainConfig
 from entp_lib.files import write_atomically
 from entp_lib.training import TrainingState, learned
-from entp_lib.validation import ConfigError, matches
+from entp_lib.validation import (
+    ConfigError,
+    check_intervals,
+    check_types,
+    from_dict,
+    matches,
+)
 
 SUFFIX = ".weights.safetensors"
-# The values of a state beside its tensors, with their types.
-VALUES = {
-    "step": int,
-    "curves": dict[str, Any],
-    "kept": dict[str, Any],
-    "seconds": float,
-    "best_loss": float,
-    "evals_since_best": int,
-}
-OPTIONAL = {"seconds", "best_loss", "evals_since_best"}  # which older checkpoints may lack
-# Values of callers, where they have them.
-EXTRA_VALUES = {
-    "token_forwards": int,
-    "wall_seconds": float,
-    "cpu_seconds": float,
-    "processes": list,
-}
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of a parameter
 Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a checkpoint's header tells of a state; older ones lack the last three."""
+
+    step: int
+    curves: dict[str, Any]
+    kept: dict[str, Any]
+    seconds: float = 0.0
+    best_loss: float = math.inf
+    evals_since_best: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+        check_intervals(
+            self, dict.fromkeys(("step", "seconds", "evals_since_best"), "[0, inf)")
+        )
 
 
 class DamagedFileError(ConfigError):
@@ -60,7 +69,9 @@ class DamagedFileError(ConfigError):
         return type(self), (self.path, self.reason)  # a worker's error is pickled
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]
+) -> None:
     """Write tensors and the texts of ``header`` with a checksum over both. Atomic."""
     alone = {}
     for name, tensor in tensors.items():  # safetensors refuses a view of a larger storage
@@ -103,7 +114,9 @@ def check_tensors(
         given = kind(tensor)
         wanted = kind(expected[name])
         if given != wanted:
-            raise DamagedFileError(path, f"has {name} as {given} where the model has {wanted}")
+            raise DamagedFileError(
+                path, f"has {name} as {given} where the model has {wanted}"
+            )
 
 
 def checksum(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
@@ -130,7 +143,9 @@ def save_checkpoint(
             tensors[f"optimizer.{key}.{name}"] = value
     for rule, weights in state.kept_weights.items():
         tensors |= {f"kept.{rule}.{name}": p for name, p in weights.items()}
-    values = {name: getattr(state, name) for name in VALUES} | dict(extra)
+    values = {field.name: getattr(state, field.name) for field in fields(Values)} | dict(
+        extra
+    )
     save_tensors(path, tensors, {"config": config, "state": json.dumps(values)})
 
 
@@ -149,23 +164,40 @@ def load_checkpoint(
 
     DamagedFileError, and nothing is filled, where no run of this configuration can have left it.
     """
-    tensors, values = read_checkpoint(path, config)
+    tensors, header = read_checkpoint(path, config)
+    extras = {name: header.pop(name) for name in extra if name in header}
     try:
-        check_values(values, state.config, extra)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise DamagedFileError(path, f"has a state that no run can be in ({error})") from error
+        values = from_dict(Values, header)
+        check_curves(values, state.config)
+        for name, value in extras.items():
+            is_count = matches(value, float) and 0 <= value < math.inf
+            is_list = isinstance(value, list) and all(
+                isinstance(entry, dict) for entry in value
+            )
+            if not (is_count or is_list):
+                raise ValueError(f"{name} = {value!r:.40}")
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise DamagedFileError(
+            path, f"has a state that no run can be in ({error})"
+        ) from error
     parameters = learned(state.model)
     check_tensors(path, tensors, expected_tensors(parameters, values))
-    for name in parameters if values["step"] else ():
-        if tensors[f"optimizer.step.{name}"].item() != values["step"]:
-            raise DamagedFileError(path, f"has an optimiser at another step than {values['step']}")
-    for name in VALUES:
-        setattr(state, name, values.get(name, getattr(state, name)))
+    for name in parameters if values.step else ():
+        if tensors[f"optimizer.step.{name}"].item() != values.step:
+            raise DamagedFileError(
+                path, f"has an optimiser at another step than {values.step}"
+            )
+    for name, value in vars(values).items():
+        setattr(state, name, value)
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(tensors[f"model.{name}"])
-            if state.step:  # AdamW counts steps in a tensor that lies where its kernel wants it
-                moments = {key: tensors[f"optimizer.{key}.{name}"].to(p.device) for key in MOMENTS}
+            if (
+                state.step
+            ):  # AdamW counts steps in a tensor that lies where its kernel wants it
+                moments = {
+                    key: tensors[f"optimizer.{key}.{name}"].to(p.device) for key in MOMENTS
+                }
                 state.optimizer.state[p].update(moments)
         state.loss_sum.copy_(tensors["loss_sum"])
     for rule in state.kept:
@@ -173,50 +205,36 @@ def load_checkpoint(
         state.kept_weights[rule] = {
             name: x.to(state.loss_sum.device) for name, x in weights.items()
         }
-    return {name: values[name] for name in extra if name in values}
+    return extras
 
 
-def expected_tensors(parameters: Mapping[str, Tensor], values: Mapping[str, Any]) -> Weights:
+def expected_tensors(parameters: Mapping[str, Tensor], values: Values) -> Weights:
     """Return tensors of the names, shapes and types that a checkpoint with these values has."""
     expected: Weights = {"loss_sum": torch.zeros((), dtype=torch.float64)}
     for name, p in parameters.items():
         expected[f"model.{name}"] = p
-        expected |= {f"kept.{rule}.{name}": p for rule in values["kept"]}
-        for key in MOMENTS if values["step"] else ():
+        expected |= {f"kept.{rule}.{name}": p for rule in values.kept}
+        for key in MOMENTS if values.step else ():
             expected[f"optimizer.{key}.{name}"] = torch.tensor(0.0) if key == "step" else p
     return expected
 
 
-def check_values(values: dict[str, Any], config: TrainConfig, extra: Collection[str]) -> None:
-    """Raise ValueError where a run of ``config`` cannot have these values in its checkpoint."""
-    kinds = VALUES | {name: EXTRA_VALUES.get(name, Any) for name in extra}
-    if missing := set(VALUES) - OPTIONAL - set(values):
-        raise ValueError(f"{min(missing)} is missing")
-    if unknown := set(values) - set(kinds):
-        raise ValueError(f"{min(unknown)} is unknown")
-    for name, value in values.items():
-        is_count = kinds[name] in (int, float) and name != "best_loss"
-        if not matches(value, kinds[name]) or (is_count and not 0 <= value < math.inf):
-            raise ValueError(f"{name} = {value!r:.40}")
-    if not all(isinstance(process, dict) for process in values.get("processes", ())):
-        raise ValueError("processes are no dictionaries")
-    check_curves(values, config)
-
-
-def check_curves(values: dict[str, Any], config: TrainConfig) -> None:
-    """Raise ValueError where curves and kept weights do not fit the step."""
-    for rule, kept in values["kept"].items():
-        is_whole = set(kept) == {"step", "score"} and matches(kept["step"], int)
-        if not (is_whole and matches(kept["score"], float)):
-            raise ValueError(f"kept.{rule} = {kept!r:.40}")
-    step = values["step"]
+def check_curves(values: Values, config: TrainConfig) -> None:
+    """Raise ValueError where a run of ``config`` cannot have these curves and kept weights."""
+    step = values.step
     every = config.eval_every
     if step > config.steps:
         raise ValueError(f"step = {step} of {config.steps}")
-    points = {len(curve) for curve in values["curves"].values()}
+    points = {len(curve) for curve in values.curves.values()}
     due = step // every + (step == config.steps and step % every > 0)
     if points != ({due} if due else set()):
-        raise ValueError(f"curves of {sorted(points)} points at step {step}, which has {due}")
-    for name, curve in values["curves"].items():
-        if not all(matches(value, float) for value in curve):
-            raise ValueError(f"curves.{name} holds what is no number")
+        raise ValueError(
+            f"curves of {sorted(points)} points at step {step}, which has {due}"
+        )
+    numbers = itertools.chain(
+        *values.curves.values(), *(k.values() for k in values.kept.values())
+    )
+    if not all(matches(number, float) for number in numbers):
+        raise ValueError("curves or kept scores hold what is no number")
+    if any(set(kept) != {"step", "score"} for kept in values.kept.values()):
+        raise ValueError("kept weights lack a step or a score")

@@ -154,9 +154,17 @@ class TrainConfig:
 
     def __post_init__(self):
         check_types(self)
-        counts = ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences")
+        counts = (
+            "steps",
+            "batch_size",
+            "eval_every",
+            "eval_sequences",
+            "final_eval_sequences",
+        )
         check_intervals(self, dict.fromkeys(counts, "[1, inf)"))
-        check_intervals(self, dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)"))
+        check_intervals(
+            self, dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)")
+        )
         others = ("weight_decay", "min_lr", "patience", "warmup_steps")
         check_intervals(self, dict.fromkeys(others, "[0, inf)") | {"betas": "[0, 1)"})
         require(

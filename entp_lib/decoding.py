@@ -47,7 +47,9 @@ def generate(
             if temperature == 0:
                 decoder.append(logits_BV.argmax(-1))
             else:
-                probabilities_BV = sampling_probabilities(logits_BV, temperature, top_k, top_p)
+                probabilities_BV = sampling_probabilities(
+                    logits_BV, temperature, top_k, top_p
+                )
                 decoder.append(probabilities_BV.multinomial(1, generator=generator)[:, 0])
     return decoder.tokens_BT
 
@@ -72,7 +74,9 @@ class IncrementalDecoder:
             return cached_logits(self.model, new_BT, self.cache, causal)
         scored_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
         scored_BT[:, -1] = True
-        prompts_B = torch.full((len(scored_BT),), self.prompt_length, device=scored_BT.device)
+        prompts_B = torch.full(
+            (len(scored_BT),), self.prompt_length, device=scored_BT.device
+        )
         return self.model(self.tokens_BT, scored_BT, prompts_B)
 
     def append(self, tokens_B: Tensor, rows: Tensor | None = None) -> None:
@@ -155,7 +159,10 @@ def cached_logits(
 
 
 def sampling_probabilities(
-    logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
+    logits_BV: Tensor,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
 ) -> Tensor:
     """Return probabilities (B, V) by temperature, the k largest logits, and the mass ``top_p``.
 
@@ -184,7 +191,9 @@ def sampling_probabilities(
 def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
     """Raise ValueError, naming the value, for sampling parameters out of range."""
     if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature = {temperature}: must be 0 (greedy) or more, and finite")
+        raise ValueError(
+            f"temperature = {temperature}: must be 0 (greedy) or more, and finite"
+        )
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
     if not 0 < top_p <= 1:
@@ -194,10 +203,14 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
 def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
     """Return the length after generation; ValueError for a prompt that does not fit the model."""
     if model.cfg.input_dim is not None:
-        raise ValueError("generation needs a model of tokens; this one has continuous inputs")
+        raise ValueError(
+            "generation needs a model of tokens; this one has continuous inputs"
+        )
     check_tensor("prompt", prompt_BT, INTEGERS, (None, None), "token ids, torch.int64,")
     if 0 in prompt_BT.shape:
-        raise ValueError(f"prompt of shape {tuple(prompt_BT.shape)}: must have at least one token")
+        raise ValueError(
+            f"prompt of shape {tuple(prompt_BT.shape)}: must have at least one token"
+        )
     if new_tokens < 1:
         raise ValueError(f"new_tokens = {new_tokens}: must be at least 1")
     check_ids("token id", prompt_BT, model.cfg.vocab_size)

@@ -27,11 +27,16 @@ from entp_lib.kernels.packing import PackedRows
 if TYPE_CHECKING:
     from entp_lib.model import Block
 
-RECORDED_WIDTH = 192  # no committed record in fp32 is wider; up to here sums keep their order
+RECORDED_WIDTH = (
+    192  # no committed record in fp32 is wider; up to here sums keep their order
+)
 
 
 def reference(
-    blocks: Sequence["Block"], x_BTD: Tensor, scored_BT: Tensor, bias: AttentionBias = NO_BIAS
+    blocks: Sequence["Block"],
+    x_BTD: Tensor,
+    scored_BT: Tensor,
+    bias: AttentionBias = NO_BIAS,
 ) -> Tensor:
     """Return the hidden states (N, D) after the stack, one prefix at a time: the definition."""
     rows = []
@@ -81,7 +86,9 @@ def fast(
         if isinstance(micro_batch.layout, PackedRows):
             outputs.append(packing.stack(blocks, x_BTD, micro_batch.layout, bias))
         else:
-            outputs.append(grouping.stack(blocks, x_BTD, micro_batch.layout, bias, projected))
+            outputs.append(
+                grouping.stack(blocks, x_BTD, micro_batch.layout, bias, projected)
+            )
         orders.append(micro_batch.order_P)
     return torch.cat(outputs)[torch.cat(orders).argsort()]
 
@@ -93,14 +100,20 @@ def project_once(
 
     In fp32 training does so up to ``RECORDED_WIDTH``: records have their gradients in that order.
     """
-    if torch.is_grad_enabled() and not kernels.in_bf16() and x_BTD.shape[-1] <= RECORDED_WIDTH:
+    if (
+        torch.is_grad_enabled()
+        and not kernels.in_bf16()
+        and x_BTD.shape[-1] <= RECORDED_WIDTH
+    ):
         return None
     if not (bias.is_empty and grouping.is_fused(blocks[0], x_BTD)):
         return None
     return kernels.project(blocks[0], x_BTD)
 
 
-def plan(scored_BT: Tensor, token_budget: int, pack: bool, even: bool = False) -> list[MicroBatch]:
+def plan(
+    scored_BT: Tensor, token_budget: int, pack: bool, even: bool = False
+) -> list[MicroBatch]:
     """Split the scored prefixes into micro-batches of at most ``token_budget`` tokens each.
 
     ``pack``: into rows under a block mask, in place of groups of one length, short ones first.

@@ -76,7 +76,9 @@ def constant_baseline(
     else:
         rows = 1 if task.stationary else task.length
         counts_TV = torch.zeros(rows, task.vocab_size, device=device)
-        for batch in evaluation_batches(task, sequences, device, "baseline-fit", *seed_parts):
+        for batch in evaluation_batches(
+            task, sequences, device, "baseline-fit", *seed_parts
+        ):
             places_N = batch.scored_BT.nonzero()[:, 1] % rows
             index_N = places_N * task.vocab_size + batch.targets_N
             ones_N = torch.ones_like(index_N, dtype=counts_TV.dtype)

@@ -89,5 +89,7 @@ def decode_text(data: bytes, path: Path | str) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}); convert it") from error
+        raise ConfigError(
+            f"{path} is not UTF-8 (byte {error.start}); convert it"
+        ) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -21,7 +21,13 @@ from torch import Tensor, nn
 
 from entp_lib import entp, kernels
 from entp_lib.arguments import after_prompts, check_inputs
-from entp_lib.attention_bias import NO_BIAS, AttentionBias, attention_bias, combine_masks, rotate
+from entp_lib.attention_bias import (
+    NO_BIAS,
+    AttentionBias,
+    attention_bias,
+    combine_masks,
+    rotate,
+)
 from entp_lib.config import ModelConfig
 from entp_lib.entp import MicroBatch
 from entp_lib.kernels.grouping import Projected
@@ -56,7 +62,9 @@ class Attention(nn.Module):
         """Return (B, T, D) as (B, H, T, K)."""
         return x_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
+    ) -> Tensor:
         """Return the output (B, T, D) for T queries; ``mask`` as in ``AttentionBias``."""
         if mask is not None and mask.dtype not in (torch.bool, q.dtype):
             mask = mask.to(q.dtype)
@@ -175,9 +183,13 @@ class Transformer(nn.Module):
         micro_batch = scored if isinstance(scored, MicroBatch) else None
         scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
         table = self.positions.table
-        check_inputs(self.cfg, inputs, scored_BT, prompt_lengths_B, positions_BT, mask_BTT, table)
+        check_inputs(
+            self.cfg, inputs, scored_BT, prompt_lengths_B, positions_BT, mask_BTT, table
+        )
         if micro_batch is not None and projected is not None:
-            x_ND = entp.fast(self.full_blocks, projected[0], [micro_batch], NO_BIAS, projected)
+            x_ND = entp.fast(
+                self.full_blocks, projected[0], [micro_batch], NO_BIAS, projected
+            )
             return self.head(self.ln_f(x_ND))
         x_BTD, bias = self.embed_inputs(inputs, positions_BT, mask_BTT)
         if prompt_lengths_B is not None and self.cfg.open_prompt:
@@ -270,7 +282,10 @@ class Transformer(nn.Module):
         return entp.plan(scored_BT, budget, pack, even=width > entp.RECORDED_WIDTH)
 
     def project_once(
-        self, inputs: Tensor, positions_BT: Tensor | None = None, mask_BTT: Tensor | None = None
+        self,
+        inputs: Tensor,
+        positions_BT: Tensor | None = None,
+        mask_BTT: Tensor | None = None,
     ) -> Projected | None:
         """Compute what all micro-batches of a step share, for ``forward``: first projections.
 
@@ -303,7 +318,9 @@ class Transformer(nn.Module):
         return self.layers[len(self.blocks) - self.cfg.recomputed_layers :]
 
 
-def causal_pass(blocks: Sequence[Block], x_BTD: Tensor, bias: AttentionBias = NO_BIAS) -> Tensor:
+def causal_pass(
+    blocks: Sequence[Block], x_BTD: Tensor, bias: AttentionBias = NO_BIAS
+) -> Tensor:
     """Return the hidden states (B, T, D) after causal blocks."""
     mask = bias.mask_BHTT
     if mask is not None:  # without one attention has a causal mask of its own
@@ -354,4 +371,6 @@ def check_device(device: str) -> None:
 def parameter_count(model: nn.Module, embeddings: bool = False) -> int:
     """Count the parameters, without token and position embeddings unless asked for."""
     skipped = () if embeddings else ("embedding.", "positions.")
-    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith(skipped))
+    return sum(
+        p.numel() for name, p in model.named_parameters() if not name.startswith(skipped)
+    )

@@ -99,7 +99,9 @@ class Rotary(Positions):
         )
 
     def rotation(self, ids_BT: Tensor) -> Rotation:
-        even = torch.arange(0, self.head_width, 2, device=ids_BT.device, dtype=torch.float64)
+        even = torch.arange(
+            0, self.head_width, 2, device=ids_BT.device, dtype=torch.float64
+        )
         frequencies = ROTARY_BASE ** -(even / self.head_width)
         angles_BTK = (ids_BT[..., None] * frequencies).repeat(1, 1, 2)
         return angles_BTK.cos()[:, None], angles_BTK.sin()[:, None]

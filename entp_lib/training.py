@@ -131,14 +131,18 @@ def train(
         mean_loss = state.take_mean_loss() if state.is_evaluation else math.nan
         state.seconds += time.monotonic() - started
         if state.is_evaluation:
-            columns = {name: value for hook in hooks for name, value in hook.columns().items()}
+            columns = {
+                name: value for hook in hooks for name, value in hook.columns().items()
+            }
             add_point(state, task, mean_loss, seed, device, columns)
         for hook in hooks:
             hook.after_step(state)
     return state
 
 
-def update(state: TrainingState, task: Task, batch: Batch, hooks: Sequence[Hook] = ()) -> None:
+def update(
+    state: TrainingState, task: Task, batch: Batch, hooks: Sequence[Hook] = ()
+) -> None:
     """Make one optimiser step on the mean loss over the scored positions of ``batch``."""
     share = batch
     for hook in hooks:
@@ -166,12 +170,16 @@ def accumulate_gradients(
         with autocast(device, precision):
             shared = model.project_once(batch.inputs_BT, **arguments)
     projected = None
-    if shared is not None:  # gradients of micro-batches add up here, and go on from here once
+    if (
+        shared is not None
+    ):  # gradients of micro-batches add up here, and go on from here once
         projected = tuple(x.detach().requires_grad_() for x in shared)
         arguments["projected"] = projected
     for micro_batch in micro_batches:
         with autocast(device, precision):
-            logits_NV = model(batch.inputs_BT, micro_batch, batch.prompt_lengths_B, **arguments)
+            logits_NV = model(
+                batch.inputs_BT, micro_batch, batch.prompt_lengths_B, **arguments
+            )
         targets_N = batch.targets_BT[micro_batch.scored_BT]
         part_loss = task.losses(logits_NV, targets_N).sum() / count
         part_loss.backward()
@@ -189,7 +197,9 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     if step >= decay_steps:
         return config.min_lr
     done = (step - config.warmup_steps) / (decay_steps - config.warmup_steps)
-    return config.min_lr + 0.5 * (1 + math.cos(math.pi * done)) * (config.max_lr - config.min_lr)
+    return config.min_lr + 0.5 * (1 + math.cos(math.pi * done)) * (
+        config.max_lr - config.min_lr
+    )
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -220,7 +230,9 @@ def training_batches(
         if draw != step // STEPS_PER_DRAW:  # a curriculum moves between draws
             draw = step // STEPS_PER_DRAW
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
-            drawn = now.batch(generator_for(device, "train", seed, draw), size * STEPS_PER_DRAW)
+            drawn = now.batch(
+                generator_for(device, "train", seed, draw), size * STEPS_PER_DRAW
+            )
         place = step % STEPS_PER_DRAW
         yield drawn.rows(slice(place * size, (place + 1) * size))
 
@@ -302,7 +314,9 @@ def check_fit(task: Task, model: ModelConfig) -> None:
         value = getattr(model, name)
         require(fits, f"{name} = {value!r}: the task {type(task).__name__} {problem}")
 
-    kind = "tokens, which need None" if task.input_dim is None else f"{task.input_dim} numbers"
+    kind = (
+        "tokens, which need None" if task.input_dim is None else f"{task.input_dim} numbers"
+    )
     check("input_dim", task.input_dim == model.input_dim, f"has inputs of {kind}")
     check("output_dim", not task.continuous or model.output_dim == 1, "predicts one number")
     if model.input_dim is None:

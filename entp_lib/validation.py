@@ -125,7 +125,9 @@ def matches(value: Any, kind: Any) -> bool:
         return any(value == arg and type(value) is type(arg) for arg in args)
     if origin is tuple:
         if args[-1] is Ellipsis:
-            return isinstance(value, tuple) and all(matches(item, args[0]) for item in value)
+            return isinstance(value, tuple) and all(
+                matches(item, args[0]) for item in value
+            )
         is_pair = isinstance(value, tuple) and len(value) == len(args)
         return is_pair and all(map(matches, value, args))
     if origin is dict:

@@ -33,13 +33,13 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Guess the next symbol after every position of sequences (batch, length)."""
 
-    def __init__(self, symbols, length, width, heads, layers):
+    def __init__(self, symbols, length, width, heads, layers, std=0.02):
         super().__init__()
         self.embedding, self.positions = nn.Embedding(symbols, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(width)
         for matrix in (p for p in self.parameters() if p.dim() == 2):
-            nn.init.normal_(matrix, std=0.02)
+            nn.init.normal_(matrix, std=std)
 
     def forward(self, x, causal):
         h = self.embedding(x) + self.positions.weight[: x.shape[1]]

@@ -89,9 +89,13 @@ def open_tokens(recipe: Recipe) -> Tokens:
         if meta is None:
             make(folder, source, recipe, size)
             meta = read_meta(folder)
-    require(meta is not None, f"tokens in {folder} do not read back as written; check the disk")
+    require(
+        meta is not None, f"tokens in {folder} do not read back as written; check the disk"
+    )
     assert meta is not None
-    train, validation = (np.memmap(folder / f"{name}.bin", meta["dtype"], "r") for name in PARTS)
+    train, validation = (
+        np.memmap(folder / f"{name}.bin", meta["dtype"], "r") for name in PARTS
+    )
     return Tokens(train, validation, meta, recipe)
 
 
@@ -105,7 +109,14 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
             if file_checksum(folder / f"{name}.bin") != meta["parts"][name]["checksum"]:
                 raise ValueError(f"{name}.bin does not match its checksum")
         return meta
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         log.warning("tokens in %s are damaged and made again: %s", folder, error)
         return None
 
@@ -121,7 +132,9 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
     try:
         for side, name in enumerate(PARTS):
             texts = (text for i, text in source.numbered() if is_held_out(i, text) == side)
-            parts[name] = write(temporary / f"{name}.bin", texts, tokenizer, dtype, source.whole)
+            parts[name] = write(
+                temporary / f"{name}.bin", texts, tokenizer, dtype, source.whole
+            )
             require(
                 parts[name]["tokens"] > 0,
                 f"corpus = {recipe.corpus!r}: no document for {name}; use another held_out than "

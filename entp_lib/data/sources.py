@@ -1,4 +1,4 @@
-"""Where text comes from: one interface for text files, Parquet and OpenWebText on its hub.
+"""Where text comes from: one interface for text files, and for what the laboratory adds.
 
 A source yields documents one at a time, so that none has to fit into memory, and has a ``checksum``
 that names its content. ``whole`` says that a document stands for itself and is ended by a token;
@@ -8,13 +8,11 @@ pieces of one running text are not.
 import codecs
 import hashlib
 import importlib
-import itertools
 import json
 import logging
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,20 +21,10 @@ from entp_lib.validation import ConfigError, require
 
 DOCUMENT_END = "\f"
 CHUNK = 2**20
-LONGEST_PIECE = 4096  # characters after which a running text is cut even where no line is blank
-END_WORDS = "<|endoftext|>"  # what other programs write between documents
-# OpenWebText as 80 Parquet files of 8,013,769 documents, 24 GB; later commits of the repository
-# cannot change a record.
-HUB_REPOSITORY = "Skylion007/openwebtext"
-HUB_FILES = 80
-HUB_REVISION = "79d93d786212f7344586290adb811d4ae6a1762c"
-STRINGS = (
-    "string",
-    "large_string",
-    "string_view",
-    "dictionary<values=string, indices=int32, ordered=0>",
+LONGEST_PIECE = (
+    4096  # characters after which a running text is cut even where no line is blank
 )
-ELSEWHERE = "a path to a text or Parquet file works without a network"
+END_WORDS = "<|endoftext|>"  # what other programs write between documents
 log = logging.getLogger(__name__)
 
 
@@ -71,6 +59,7 @@ class TextFile(Source):
         digest = hashlib.sha256()
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         feeds = re.compile(rf"\S\s*{DOCUMENT_END}\s*\S")
+        require(path.is_file(), f"corpus: {path} is no regular file")
         size = path.stat().st_size
         require(size > 0, f"corpus: {path} is empty")
         self.whole = False
@@ -103,7 +92,9 @@ def check_is_text(path: Path, chunk: bytes, at: int) -> None:
     if at == 0 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(f"corpus: {path} is UTF-16; convert it to UTF-8")
     zero = chunk.find(0)
-    require(zero < 0, f"corpus: {path} is a binary file, at byte {at + zero}; text is needed")
+    require(
+        zero < 0, f"corpus: {path} is a binary file, at byte {at + zero}; text is needed"
+    )
 
 
 def warn_of_formats(path: Path, text: str) -> None:
@@ -116,7 +107,9 @@ def warn_of_formats(path: Path, text: str) -> None:
     except (ValueError, RecursionError):
         is_json = False
     if is_json:
-        log.warning("%s: its lines of JSON are read as text, names and quotes included", path)
+        log.warning(
+            "%s: its lines of JSON are read as text, names and quotes included", path
+        )
 
 
 def ended_documents(file: TextIO) -> Iterator[str]:
@@ -144,83 +137,6 @@ def pieces(file: TextIO) -> Iterator[str]:
         yield "".join(lines)
 
 
-@dataclass(frozen=True)
-class ParquetFiles(Source):
-    """Parquet files with a column ``text``, a document a row; rows without a text keep a number.
-
-    Without ``files`` those of OpenWebText, downloaded where their text is read: tokens made before
-    need no download.
-    """
-
-    files: tuple[Path, ...] = ()
-    whole = True
-
-    @property
-    def checksum(self) -> str:  # type: ignore[override]
-        """The SHA-256 of a file, that of a list of them of several; or the hub's revision."""
-        if not self.files:
-            return HUB_REVISION
-        digests = [file_checksum(path) for path in self.files]
-        if len(digests) == 1:
-            return digests[0]
-        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
-
-    def numbered(self) -> Iterator[tuple[int, str]]:
-        numbers = itertools.count()
-        for path, file in self.opened():
-            try:
-                for batch in file.iter_batches(batch_size=256, columns=["text"]):
-                    for text, number in zip(batch.column(0).to_pylist(), numbers, strict=False):
-                        if text:
-                            yield number, text
-            except (OSError, ValueError) as error:  # a damaged page, a text that is not UTF-8
-                raise ConfigError(f"corpus: a text in {path} cannot be read ({error})") from error
-
-    def count(self) -> int:
-        """Count the rows, those without a text among them."""
-        return sum(file.metadata.num_rows for _, file in self.opened())
-
-    def opened(self) -> Iterator[tuple[Path, Any]]:
-        """Yield each file with its path, open. ConfigError for one without a column of texts."""
-        parquet = library("pyarrow.parquet", "Parquet files")
-        for path in self.files or download():
-            try:
-                file = parquet.ParquetFile(path)
-            except (OSError, ValueError) as error:  # pyarrow's own errors are among these
-                raise ConfigError(f"corpus: {path} is not a Parquet file ({error})") from error
-            with file:
-                names = ", ".join(file.schema_arrow.names)
-                require("text" in file.schema_arrow.names, f"corpus: {path} lacks 'text': {names}")
-                kind = str(file.schema_arrow.field("text").type)
-                require(kind in STRINGS, f"corpus: {path} has {kind} in its column 'text', no text")
-                yield path, file
-
-
-def download() -> tuple[Path, ...]:
-    """Return the files of OpenWebText, from the hub's own cache or the network."""
-    hub = library("huggingface_hub", "openwebtext")
-    try:
-        folder = hub.snapshot_download(
-            HUB_REPOSITORY,
-            repo_type="dataset",
-            revision=HUB_REVISION,
-            allow_patterns="plain_text/*.parquet",
-        )
-    except (OSError, ValueError) as error:
-        why = str(error).strip().split("\n")[0]
-        raise ConfigError(
-            f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}"
-        ) from error
-    files = tuple(sorted(Path(folder, "plain_text").glob("*.parquet")))
-    # without a network the hub gives what an interrupted download left
-    require(
-        len(files) == HUB_FILES,
-        f"corpus = 'openwebtext': {len(files)} of {HUB_FILES} files are there; finish the download "
-        f"with a network. {ELSEWHERE}",
-    )
-    return files
-
-
 def library(name: str, what: str, extra: str = "language") -> Any:
     """Import an optional library; ConfigError says what needs it and how to get it."""
     try:
@@ -235,33 +151,27 @@ def library(name: str, what: str, extra: str = "language") -> Any:
 def source_of(corpus: str, checksum: str = "") -> Source:
     """Return the source that a task's ``corpus`` names.
 
-    That is ``openwebtext``, a name in ``FOLDERS.corpora``, or a path from ``FOLDERS.root``.
-    ``checksum``: its first 16 hexadecimal digits, where they must be these. ConfigError for a file
-    that is missing, empty, binary or not UTF-8, and for another checksum.
+    That is a name in ``FOLDERS.corpora``, or a path from ``FOLDERS.root``. ``checksum``: its first
+    16 hexadecimal digits, where they must be these. ConfigError for a file that is missing, empty,
+    binary or not UTF-8, and for another checksum.
     """
-    source = ParquetFiles() if corpus == "openwebtext" else open_file(corpus, checksum)
+    if corpus in FOLDERS.corpora:
+        source = FOLDERS.corpora[corpus](checksum)
+    else:
+        path = FOLDERS.root() / corpus
+        known = "".join(f"{name!r}, " for name in FOLDERS.corpora)
+        wrong = f"corpus = {str(path)!r}"
+        require(
+            path.exists(), f"{wrong}: no such file; it must be {known}or a path to a file"
+        )
+        require(os.access(path, os.R_OK), f"{wrong}: this user may not read it")
+        source = (FOLDERS.reader or TextFile)(path)
     require(
         source.checksum.startswith(checksum),
         f"checksum = {checksum!r}: corpus {corpus!r} has {source.checksum[:16]!r}: another text "
         "than asked for",
     )
     return source
-
-
-def open_file(corpus: str, checksum: str) -> Source:
-    """Return the source of a file, or of a folder of Parquet files."""
-    named = FOLDERS.corpora.get(corpus)
-    path = named(checksum) if named else FOLDERS.root() / corpus
-    wrong = f"corpus = {str(path)!r}"
-    known = ", ".join(map(repr, ["openwebtext", *FOLDERS.corpora]))
-    require(path.exists(), f"{wrong}: no such file; it must be {known} or a path to a file")
-    require(os.access(path, os.R_OK), f"{wrong}: this user may not read it")
-    if path.is_dir():
-        files = tuple(sorted(path.glob("*.parquet")))
-        require(bool(files), f"{wrong}: a folder without Parquet files")
-        return ParquetFiles(files)
-    require(path.is_file(), f"{wrong}: is no regular file")
-    return ParquetFiles((path,)) if path.suffix == ".parquet" else TextFile(path)
 
 
 def check_checksum(checksum: str) -> None:

@@ -33,7 +33,9 @@ class Tokenizer:
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
         """Return the tokens of texts one after the other, each followed by ``end`` if ``ended``."""
         tail = [self.end] if ended else []
-        ids = [np.array([*tokens, *tail], dtype=np.int32) for tokens in self.lists(list(texts))]
+        ids = [
+            np.array([*tokens, *tail], dtype=np.int32) for tokens in self.lists(list(texts))
+        ]
         return np.concatenate(ids or [np.empty(0, np.int32)])
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -77,7 +79,9 @@ class Characters(Tokenizer):
         if not known.all():
             stranger = chr(points[~known][0])
             count = len(self.state)
-            raise ConfigError(f"{stranger!r}: not among the {count} characters of the corpus")
+            raise ConfigError(
+                f"{stranger!r}: not among the {count} characters of the corpus"
+            )
         return tokens
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -115,7 +119,9 @@ class BPE(Tokenizer):
     def __init__(self, vocab_size: int, state: str):
         self.vocab_size = vocab_size
         self.state = state
-        self.tokenizer = library("tokenizers", "tokenizer = 'bpe'").Tokenizer.from_str(state)
+        self.tokenizer = library("tokenizers", "tokenizer = 'bpe'").Tokenizer.from_str(
+            state
+        )
         # as ordinary text, wherever a document spells them out
         self.tokenizer.encode_special_tokens = True
 
@@ -143,7 +149,9 @@ def learn(name: str, vocabulary: int, training: Iterator[str], source: Source) -
     """Return the named tokenizer: byte pairs of ``training``, characters of all of ``source``."""
     if name == "characters":
         return Characters(vocabulary, "".join(sorted(characters_of(source))))
-    return restore(name, vocabulary, learned_pairs(vocabulary, training) if name == "bpe" else "")
+    return restore(
+        name, vocabulary, learned_pairs(vocabulary, training) if name == "bpe" else ""
+    )
 
 
 def characters_of(source: Source) -> set[str]:

@@ -63,7 +63,10 @@ def usable(x: Tensor) -> bool:
 
 def in_bf16() -> bool:
     """Tell whether products are to be made in bf16: within autocast on a CPU."""
-    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return (
+        torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    )
 
 
 def feed_forward(block: "Block", x_MD: Tensor) -> Tensor:

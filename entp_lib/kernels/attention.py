@@ -78,8 +78,16 @@ class Project(torch.autograd.Function):
     def backward(ctx, d_x, d_qkv):
         x_MD, normed, mean, inverse, scale, shift, w = ctx.saved_tensors
         d_ME = d_qkv.reshape(len(x_MD), -1)
-        through, d_scale, d_shift = normalise_backward(d_ME @ w, x_MD, mean, inverse, scale, shift)
-        return d_x + through.view(d_x.shape), d_scale, d_shift, d_ME.t() @ normed, d_ME.sum(0)
+        through, d_scale, d_shift = normalise_backward(
+            d_ME @ w, x_MD, mean, inverse, scale, shift
+        )
+        return (
+            d_x + through.view(d_x.shape),
+            d_scale,
+            d_shift,
+            d_ME.t() @ normed,
+            d_ME.sum(0),
+        )
 
 
 class Attend(torch.autograd.Function):

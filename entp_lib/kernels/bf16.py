@@ -30,7 +30,9 @@ from entp_lib.kernels.mlp import normalise, normalise_backward
 from entp_lib.kernels.processor import multiplies_bf16
 
 VERSION = "bf16-2"  # another word whenever results may change
-EXPLICIT = 256  # tokens up to which scores (R, H, T, T) are kept: no more memory than the MLP's
+EXPLICIT = (
+    256  # tokens up to which scores (R, H, T, T) are kept: no more memory than the MLP's
+)
 softmax_backward = torch.ops.aten._softmax_backward_data
 
 
@@ -85,7 +87,9 @@ class HalfFeedForward(torch.autograd.Function):
         d_w1 = product(d_up_16.t(), normed_16).float()
         d_b1 = column_sums(d_up_16)
         d_normed = product(d_up_16, w1_16).float()
-        d_x, d_scale, d_shift = normalise_backward(d_normed, x_MD, mean, inverse, scale, shift)
+        d_x, d_scale, d_shift = normalise_backward(
+            d_normed, x_MD, mean, inverse, scale, shift
+        )
         return d_x.add_(grad_MD), d_scale, d_shift, d_w1, d_b1, d_w2, grad_MD.sum(0)
 
 
@@ -116,13 +120,17 @@ class HalfProject(torch.autograd.Function):
         x_MD, normed_16, mean, inverse, factor_E, scale, shift, w_16 = ctx.saved_tensors
         d_16 = d_qkv.reshape(len(x_MD), -1).bfloat16()
         d_normed = product(d_16, w_16).float()
-        through, d_scale, d_shift = normalise_backward(d_normed, x_MD, mean, inverse, scale, shift)
+        through, d_scale, d_shift = normalise_backward(
+            d_normed, x_MD, mean, inverse, scale, shift
+        )
         d_w = product(d_16.t(), normed_16) * factor_E[:, None]
         d_b = column_sums(d_16) * factor_E
         return through.view(d_x.shape).add_(d_x), d_scale, d_shift, d_w, d_b, None
 
 
-def attention(q_16: Tensor, k_16: Tensor, v_16: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+def attention(
+    q_16: Tensor, k_16: Tensor, v_16: Tensor, causal: bool
+) -> tuple[Tensor, Tensor]:
     """Attend with bf16 queries that have their scale; return that and what its gradient needs.
 
     The attention is (R, H, T, K). For the gradient it is the probabilities, or above ``EXPLICIT``
@@ -167,7 +175,9 @@ class HalfAttend(torch.autograd.Function):
             q_16, k_16, v_16 = z_16
             attended, of_gradient = attention(q_16, k_16, v_16, causal)
             _, rows, length = group
-            heads(y_16[start : start + rows * length], rows, length, n_heads).copy_(attended)
+            heads(y_16[start : start + rows * length], rows, length, n_heads).copy_(
+                attended
+            )
             kept += [z_16, of_gradient]
         w_16 = w_out.bfloat16()
         ctx.save_for_backward(y_16, w_16, *kept)
@@ -200,7 +210,9 @@ class HalfAttend(torch.autograd.Function):
             d_attended = split_heads(tokens_of(d_y_16, group, start), 1, n_heads)[0]
             attended = heads(y_16[start : start + rows * length], rows, length, n_heads)
             q_16, k_16, v_16 = z_16
-            grads = attention_backward(d_attended, q_16, k_16, v_16, attended, of_gradient, causal)
+            grads = attention_backward(
+                d_attended, q_16, k_16, v_16, attended, of_gradient, causal
+            )
             add_gradients(d_qkv, grads, group, start, n_heads)
             if are_prefixes:
                 pick = slice(rows) if chosen is None else chosen

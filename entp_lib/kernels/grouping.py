@@ -128,7 +128,9 @@ def read_ends(
                 key = key.unflatten(0, (rows, length))
                 scores = torch.einsum("rhk,rthk->rht", queries_R, key)
             mask, _ = bias.of_prefixes(batch_rows(group), length)
-            weights = attention_weights(scores, None if mask is None else mask[:, :, -1], z.dtype)
+            weights = attention_weights(
+                scores, None if mask is None else mask[:, :, -1], z.dtype
+            )
             means.append(weights @ z)
         return torch.cat(means)
 
@@ -153,7 +155,9 @@ def flat_rotation(groups: Groups, bias: AttentionBias) -> tuple[Tensor, Tensor]:
     return torch.cat(cosines), torch.cat(sines)
 
 
-def micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: int) -> list[Groups]:
+def micro_batches(
+    rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: int
+) -> list[Groups]:
     """Cut prefixes in ascending order of length into micro-batches of ``token_budget`` tokens.
 
     Each is a list of groups (rows, R, T): R prefixes of length T, ``rows`` None where they are all
@@ -190,6 +194,8 @@ def even_micro_batches(
     pairs = torch.stack([part_N, lengths_N])
     runs, counts = torch.unique_consecutive(pairs, dim=1, return_counts=True)
     parts: list[list[Group]] = [[] for _ in range(count)]
-    for part, length, rows in zip(*runs.tolist(), rows_N.split(counts.tolist()), strict=True):
+    for part, length, rows in zip(
+        *runs.tolist(), rows_N.split(counts.tolist()), strict=True
+    ):
         parts[part].append((None if len(rows) == batch else rows, len(rows), length))
     return [part for part in parts if part]

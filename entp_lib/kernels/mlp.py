@@ -17,7 +17,9 @@ BLOCK = 8 * PIECE  # entries of a hidden buffer: matrix products gain from more 
 EPS = 1e-5  # of nn.LayerNorm
 
 
-def normalise(x_MD: Tensor, weight_D: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def normalise(
+    x_MD: Tensor, weight_D: Tensor, bias_D: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return LayerNorm, and the means and inverse deviations that its gradient needs."""
     return torch.native_layer_norm(x_MD, weight_D.shape, weight_D, bias_D, EPS)
 

@@ -125,7 +125,10 @@ def chunks(packed: PackedRows, size: int) -> list[PackedRows]:
 
 
 def stack(
-    blocks: Sequence["Block"], x_BTD: Tensor, packed: PackedRows, bias: AttentionBias = NO_BIAS
+    blocks: Sequence["Block"],
+    x_BTD: Tensor,
+    packed: PackedRows,
+    bias: AttentionBias = NO_BIAS,
 ) -> Tensor:
     """Return the hidden states (N, D) at the prefixes' ends, in the order of ``prefix_N``."""
     first, *middle, last = blocks
@@ -156,7 +159,10 @@ def packed_attention_bias(
     if rotation is not None:
         cosines, sines = rotation
         row_RC = row_RC if len(cosines) > 1 else torch.zeros_like(row_RC)
-        rotation = cosines[row_RC, 0, place_RC][:, None], sines[row_RC, 0, place_RC][:, None]
+        rotation = (
+            cosines[row_RC, 0, place_RC][:, None],
+            sines[row_RC, 0, place_RC][:, None],
+        )
     same_RCC = packed.segment_RC[:, :, None] == packed.segment_RC[:, None]
     return combine_masks(mask, same_RCC[:, None]), rotation
 
@@ -191,13 +197,18 @@ def read_ends(
             keys_RCHK = keys_MHK.unflatten(0, (n_rows, capacity))
             scores_RSHC = torch.einsum("rshk,rchk->rshc", queries_RSHX, keys_RCHK)
         mask_NHC = mask[packed.end_N // capacity, :, packed.end_N % capacity]
-        mask_RSHC = by_slot(mask_NHC, mask.dtype == torch.bool)  # an empty slot looks everywhere
+        mask_RSHC = by_slot(
+            mask_NHC, mask.dtype == torch.bool
+        )  # an empty slot looks everywhere
         weights_RSHC = attention_weights(scores_RSHC, mask_RSHC, z_RCD.dtype)
         mean_RSD = weights_RSHC.flatten(1, 2) @ z_RCD
         return mean_RSD.view(2 * n_rows, n_heads, width)[packed.slot_N]
 
     if rotation is not None:
         cosines, sines = rotation
-        rotation = cosines.transpose(1, 2).flatten(0, 1), sines.transpose(1, 2).flatten(0, 1)
+        rotation = (
+            cosines.transpose(1, 2).flatten(0, 1),
+            sines.transpose(1, 2).flatten(0, 1),
+        )
     x_MD = x_RCD.flatten(0, 1)
     return last_layer_at_prefix_ends(block, x_MD, packed.end_N, weighted_means, rotation)

@@ -28,7 +28,10 @@ from entp_lib.validation import check_intervals, check_types
 
 CHARACTERS = "0123456789+=$\n"
 KEPT = 0.1  # of the three-digit pairs
-HELD_OUT = {99: (1_000, 4_000), 999: (10_000, 70_000)}  # validation and test, by largest operand
+HELD_OUT = {
+    99: (1_000, 4_000),
+    999: (10_000, 70_000),
+}  # validation and test, by largest operand
 WINDOW = 64  # characters, the authors'
 WHOLE_TEXT = "text"  # the extra scoring of every character
 Pairs = dict[str, np.ndarray]  # the pairs (P, 2) of each part
@@ -61,12 +64,16 @@ def parse(example: str, reversed_answer: bool) -> tuple[int, int, int]:
     """Return (a, b, answer) of an example. Raises ValueError where it is not one."""
     match = re.fullmatch(r"\$([0-9]+)\+([0-9]+)=([0-9]+)\$\n?", example)
     if match is None:
-        raise ValueError(f"{example!r}: must look like $a+b=c$, with whole numbers a, b and c")
+        raise ValueError(
+            f"{example!r}: must look like $a+b=c$, with whole numbers a, b and c"
+        )
     a, b, answer = match.groups()
     return int(a), int(b), int(answer[::-1] if reversed_answer else answer)
 
 
-def in_proportion(cells: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+def in_proportion(
+    cells: np.ndarray, count: int, generator: np.random.Generator
+) -> np.ndarray:
     """Draw ``count`` indices, each cell in proportion to its size, by largest remainders."""
     names, sizes = np.unique(cells, return_counts=True)
     exact = sizes * (count / len(cells))
@@ -173,7 +180,9 @@ class Sums(FixedData):
     def examples(self, part: str) -> Batch:
         return encoded(self, part)
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         if self.part == "text":
             return self.windows(generator, size, "validation")
         if self.view == "answer" or self.part != "train" or evaluating:
@@ -184,7 +193,9 @@ class Sums(FixedData):
             batch = replace(batch, scored_BT=scored_BT)
         return batch
 
-    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
+    def evaluation(
+        self, generator: torch.Generator, sequences: int, most: int
+    ) -> Iterator[Batch]:
         """Yield each example once, or ``sequences`` of them; of the text that many windows."""
         kind = Task if self.part == "text" else FixedData
         return kind.evaluation(self, generator, sequences, most)
@@ -253,7 +264,9 @@ def encoded(task: Sums, part: str) -> Batch:
     """Return the examples of a part as ids (P, T) of 8 bits, filled up with line ends."""
     lines = [text(a, b, task.reversed_answer) for a, b in task.split()[part].tolist()]
     longest = characters(task.most_digits(part))
-    id_of = np.array([max(0, CHARACTERS.find(chr(code))) for code in range(128)], dtype=np.int8)
+    id_of = np.array(
+        [max(0, CHARACTERS.find(chr(code))) for code in range(128)], dtype=np.int8
+    )
     codes = "".join(line.ljust(longest, "\n") for line in lines).encode()
     text_PS = id_of[np.frombuffer(codes, dtype=np.uint8)].reshape(len(lines), longest)
     prompts_P = torch.tensor([line.index("=") + 1 for line in lines])
@@ -273,5 +286,7 @@ def running_text(task: Sums, part: str) -> Tensor:
     # a line end after every row: its own, or the one more that the longest lack
     text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=CHARACTERS.index("\n"))
     length = rows.scored_BT.shape[1]
-    ends_P = length - rows.scored_BT.flip(1).int().argmax(1)  # place of the $ that ends an example
+    ends_P = length - rows.scored_BT.flip(1).int().argmax(
+        1
+    )  # place of the $ that ends an example
     return text_PS[torch.arange(text_PS.shape[1]) <= ends_P[order_P][:, None] + 1]

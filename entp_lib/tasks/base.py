@@ -83,11 +83,17 @@ class Task:
     input_dim: int | None = None
     stationary = False  # whether targets are distributed alike at every position
     patience_score = "train_loss"  # the curve whose minima patience waits for
-    same_prompts = True  # whether training has the prompts that a prefix decoder opens later
-    added_tokens = 0  # at the end of the vocabulary, for runs that start from others' weights
+    same_prompts = (
+        True  # whether training has the prompts that a prefix decoder opens later
+    )
+    added_tokens = (
+        0  # at the end of the vocabulary, for runs that start from others' weights
+    )
     caveat = ""  # a reservation about every conclusion from its scores, in a few words
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         """Return ``size`` fresh sequences on the generator's device.
 
         Small tasks keep training and evaluation apart.
@@ -100,7 +106,9 @@ class Task:
             return (logits_NV[:, 0].float() - targets_N).square()
         return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
 
-    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
+    def evaluation(
+        self, generator: torch.Generator, sequences: int, most: int
+    ) -> Iterator[Batch]:
         """Yield ``sequences`` sequences for evaluation, at most ``most`` at a time."""
         for start in range(0, sequences, most):
             yield self.batch(generator, min(most, sequences - start), evaluating=True)
@@ -133,7 +141,9 @@ class Task:
         """Return curves by the rules that keep weights: at their lowest or highest value."""
         curves = ["loss", *map(loss_curve, self.extra_scorings())]
         rules = {f"lowest_{curve}": curve for curve in curves}
-        return rules if self.continuous else rules | {"highest_accuracy": "sequence_accuracy"}
+        return (
+            rules if self.continuous else rules | {"highest_accuracy": "sequence_accuracy"}
+        )
 
     def constants_T(self) -> Tensor:
         """Return the best constant guess of real targets at each position, (T,)."""
@@ -178,16 +188,24 @@ class FixedData(Task):
             return "validation" if evaluating else "train"
         return "train" if self.part == "seen" else self.part
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         part = self.part_of(evaluating)
         count = self.count(part)
-        chosen_B = torch.randint(count, (size,), generator=generator, device=generator.device)
+        chosen_B = torch.randint(
+            count, (size,), generator=generator, device=generator.device
+        )
         return self.rows_of(part, chosen_B)
 
-    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
+    def evaluation(
+        self, generator: torch.Generator, sequences: int, most: int
+    ) -> Iterator[Batch]:
         """Yield each example once, or ``sequences`` of them, in random order."""
         part = self.part_of(evaluating=True)
-        order_P = torch.randperm(self.count(part), generator=generator, device=generator.device)
+        order_P = torch.randperm(
+            self.count(part), generator=generator, device=generator.device
+        )
         for chosen_B in order_P[:sequences].split(most):
             yield self.rows_of(part, chosen_B)
 

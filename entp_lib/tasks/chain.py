@@ -48,7 +48,9 @@ class Chain(Task):
         check_types(self)
         check_intervals(self, dict.fromkeys(("longest", "symbols"), "[2, inf)"))
         check_intervals(self, {"held_out": "[0.001, 0.9]"})
-        for n in range(2, self.longest + 1):  # a side without prompts would be drawn from for ever
+        for n in range(
+            2, self.longest + 1
+        ):  # a side without prompts would be drawn from for ever
             if self.symbols**n > MAX_LISTED:
                 break
             prompts = torch.cartesian_prod(*[torch.arange(self.symbols)] * n)
@@ -79,16 +81,22 @@ class Chain(Task):
         """Tell which prompts are kept for evaluation, (B,)."""
         return is_held_out(x_Bn, self.held_out, salt=x_Bn.shape[1])
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         device = generator.device
-        n_B = torch.randint(2, self.longest + 1, (size,), generator=generator, device=device)
+        n_B = torch.randint(
+            2, self.longest + 1, (size,), generator=generator, device=device
+        )
         text_BT = torch.full((size, self.length + 1), self.eos, device=device)
         scored_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
         for n in range(2, self.longest + 1):
             rows = (n_B == n).nonzero()[:, 0]
 
             def draw(rows: int, n: int = n) -> Tensor:
-                return torch.randint(self.symbols, (rows, n), generator=generator, device=device)
+                return torch.randint(
+                    self.symbols, (rows, n), generator=generator, device=device
+                )
 
             x_Rn = draw_on_side(draw, len(rows), self.is_held_out, evaluating)
             residues_Rn, counts_Rn, answer_R = traces(x_Rn)

@@ -130,12 +130,16 @@ class Counting(Task):
             seeds_BS = seeds_BS.sort(1).values
         return is_held_out(seeds_BS, self.held_out)
 
-    def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Tensor:
+    def sequences(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Tensor:
         """Return (size, length + 1) integers: seeds from one side of the split, continued."""
 
         def draw(rows: int) -> Tensor:
             shape = (rows, self.seed_length)
-            return torch.randint(self.symbols, shape, generator=generator, device=generator.device)
+            return torch.randint(
+                self.symbols, shape, generator=generator, device=generator.device
+            )
 
         if self.held_out > 0:
             x_BT = draw_on_side(draw, size, self.is_held_out, evaluating)
@@ -145,7 +149,9 @@ class Counting(Task):
             x_BT = torch.cat([x_BT, next_symbols(x_BT, self.order)[:, None]], 1)
         return x_BT
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         x_BT = self.sequences(generator, size, evaluating)
         length_T = torch.arange(1, self.length + 1, device=x_BT.device)
         scored_BT = (length_T >= self.first_scored).expand(size, -1)

@@ -60,7 +60,9 @@ def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor
     """
     size, _, d = x_BNd.shape
     inner = 2**task.depth - 1
-    splits_Bi = torch.randint(d, (size, inner), generator=generator, device=generator.device)
+    splits_Bi = torch.randint(
+        d, (size, inner), generator=generator, device=generator.device
+    )
     leaves_Bl = normal(generator, size, inner + 1)
     node_BN = torch.zeros(x_BNd.shape[:2], dtype=torch.long, device=generator.device)
     for _ in range(task.depth):
@@ -112,8 +114,12 @@ class InContext(Task):
         check_intervals(self, dict.fromkeys(("noise", "curriculum_every"), "[0, inf)"))
         check_intervals(self, {"depth": f"[1, {MAX_DEPTH}]", "factor": "(0, inf)"})
         check_intervals(self, {"used_first": f"[0, {self.dims}]"})
-        if self.function == "sparse":  # of the dimensions that there are at the curriculum's start
-            most = min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
+        if (
+            self.function == "sparse"
+        ):  # of the dimensions that there are at the curriculum's start
+            most = (
+                min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
+            )
             check_intervals(self, {"sparsity": f"[1, {most}]"})
 
     @property
@@ -198,7 +204,9 @@ class InContext(Task):
             y_BN = y_BN + self.noise * normal(generator, size, n)
         return x_BNd, y_BN
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         device = generator.device
         x_BNd, y_BN = self.pairs(generator, size)
         inputs_BTd = torch.zeros(size, 2 * self.points, self.dims, device=device)

@@ -23,7 +23,9 @@ MIN_EXAMPLES = 20  # of a part: their text must be longer than a window
 
 def numbers(digits_P: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Draw random integers with the given numbers of digits, (P,); 0 has one digit."""
-    return generator.integers(np.where(digits_P == 1, 0, 10 ** (digits_P - 1)), 10**digits_P)
+    return generator.integers(
+        np.where(digits_P == 1, 0, 10 ** (digits_P - 1)), 10**digits_P
+    )
 
 
 def unique_pairs(draw: Callable[[int], np.ndarray], count: int) -> np.ndarray:
@@ -70,7 +72,9 @@ class LongAddition(Sums):
     def __post_init__(self):
         check_types(self)
         check_intervals(self, {"trained_digits": "[1, inf)"})
-        check_intervals(self, {"tested_digits": f"[{self.trained_digits + 1}, {MAX_TESTED}]"})
+        check_intervals(
+            self, {"tested_digits": f"[{self.trained_digits + 1}, {MAX_TESTED}]"}
+        )
         counts = ("n_train", "n_validation", "n_test")
         check_intervals(self, dict.fromkeys(counts, f"[{MIN_EXAMPLES}, inf)"))
         short = 10 ** (2 * self.trained_digits)

@@ -72,10 +72,15 @@ class Table(FixedData):
             ids, words = numbered([*sequences, *(targets if targets is not None else [])])
             examples = symbol_examples(ids, len(sequences), scored, targets)
             symbols = len(words) or 1 + max(map(max, ids))
-            require(symbols > 1, "a single symbol leaves nothing to predict; two are needed")
+            require(
+                symbols > 1, "a single symbol leaves nothing to predict; two are needed"
+            )
         check_each(examples.scored_BT.any(1), "has no scored position")
         part_P = drawn_parts(examples, held_out, seed) if part is None else np.asarray(part)
-        require(len(part_P) == len(sequences), f"part has {len(part_P)} names, not one a sequence")
+        require(
+            len(part_P) == len(sequences),
+            f"part has {len(part_P)} names, not one a sequence",
+        )
         for name in np.unique(part_P):
             one_of("part", name, PARTS)
         batches = {name: examples.rows(torch.from_numpy(part_P == name)) for name in PARTS}
@@ -137,7 +142,9 @@ def symbol_examples(
 
 def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) -> Batch:
     """Return examples of real numbers (P, T, d), whose targets are real, (P, T)."""
-    require(targets is not None, "sequences of real numbers need real targets, one a position")
+    require(
+        targets is not None, "sequences of real numbers need real targets, one a position"
+    )
     inputs_PTd = torch.from_numpy(np.asarray(sequences, dtype=np.float32))
     targets_PT = torch.from_numpy(np.asarray(targets, dtype=np.float32))
     scored_PT = torch.ones(inputs_PTd.shape[:2], dtype=torch.bool)
@@ -145,7 +152,9 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
         scored_PT = torch.from_numpy(np.asarray(scored, dtype=bool))
     for name, x_PT in (("targets", targets_PT), ("scored", scored_PT)):
         shape = tuple(inputs_PTd.shape[:2])
-        require(x_PT.shape == shape, f"{name} has shape {tuple(x_PT.shape)}, must be {shape}")
+        require(
+            x_PT.shape == shape, f"{name} has shape {tuple(x_PT.shape)}, must be {shape}"
+        )
     check_each(inputs_PTd.isfinite().flatten(1).all(1), "has an input that is not finite")
     finite_P = (targets_PT.isfinite() | ~scored_PT).all(1)
     check_each(finite_P, "has a scored target that is not finite")
@@ -156,7 +165,9 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
 def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
     """Return the part of each example, (P,); shares are of different inputs, however often each."""
     length = examples.scored_BT.shape[1]
-    seen_P = length - examples.scored_BT.flip(1).int().argmax(1)  # tokens up to the last scored one
+    seen_P = length - examples.scored_BT.flip(1).int().argmax(
+        1
+    )  # tokens up to the last scored one
     unseen_PT = torch.arange(length) >= seen_P[:, None]
     inputs = examples.inputs_BT.clone()
     inputs[unseen_PT] = 0
@@ -173,7 +184,9 @@ def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
 
 def numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, ...]]:
     """Return tokens as ids, and the words that these stand for; numbers stand for themselves."""
-    lists = [row.tolist() if isinstance(row, (np.ndarray, Tensor)) else list(row) for row in rows]
+    lists = [
+        row.tolist() if isinstance(row, (np.ndarray, Tensor)) else list(row) for row in rows
+    ]
     symbols = {token for row in lists for token in row}
     if all(isinstance(symbol, str) for symbol in symbols):
         words = tuple(sorted(symbols))
@@ -195,7 +208,9 @@ def padded(rows: Rows) -> Tensor:
 
 def check_lengths(name: str, rows: Rows, lengths_P: Tensor) -> None:
     """Raise ConfigError unless there is an entry for every token of every sequence."""
-    require(len(rows) == len(lengths_P), f"{name} has {len(rows)} rows, not {len(lengths_P)}")
+    require(
+        len(rows) == len(lengths_P), f"{name} has {len(rows)} rows, not {len(lengths_P)}"
+    )
     given_P = torch.tensor([len(row) for row in rows])
     check_each(given_P == lengths_P, f"{name} needs an entry for each of its tokens")
 

@@ -52,7 +52,9 @@ class Text(Task):
 
     def __post_init__(self):
         check_types(self)
-        require(self.corpus != "", "corpus = '': must be 'embedded', 'openwebtext' or a path")
+        require(
+            self.corpus != "", "corpus = '': must be 'embedded', 'openwebtext' or a path"
+        )
         check_checksum(self.checksum)
         vocabulary_size(self.tokenizer, self.vocabulary)
         check_intervals(self, {"held_out": "(0, 1)", "context": "[1, inf)"})
@@ -107,10 +109,14 @@ class Text(Task):
             tokens_BT = torch.cat([tokens_BT, drawn_BT[:, -1:]], 1)
         decode = self.tokens().tokenizer().decode
         pairs = zip(prompts_BT.tolist(), tokens_BT[:, self.context :].tolist(), strict=True)
-        samples = [{"prompt": decode(one), "continuation": decode(other)} for one, other in pairs]
+        samples = [
+            {"prompt": decode(one), "continuation": decode(other)} for one, other in pairs
+        ]
         return {"samples": samples}
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         tokens_S = self.tokens().part("validation" if evaluating else "train")
         device = generator.device
         most = len(tokens_S) - self.context
@@ -120,7 +126,9 @@ class Text(Task):
         return Batch.of_text(text_BT, self.scored(generator, size, evaluating))
 
     def scored_sample(self) -> Tensor:
-        return self.scored(generator_for("cpu", "wanted"), 256, evaluating=False)  # without corpus
+        return self.scored(
+            generator_for("cpu", "wanted"), 256, evaluating=False
+        )  # without corpus
 
     def scored(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
         """Return the scored positions, (B, T)."""

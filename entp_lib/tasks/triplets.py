@@ -83,9 +83,13 @@ class Triplets(Task):
             labels_BT[:, t - 1] = pairs_B % m if counts else (pairs_B > 0).long()
         return labels_BT
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+    def batch(
+        self, generator: torch.Generator, size: int, evaluating: bool = False
+    ) -> Batch:
         shape = (size, self.length)
-        x_BT = torch.randint(self.symbols, shape, generator=generator, device=generator.device)
+        x_BT = torch.randint(
+            self.symbols, shape, generator=generator, device=generator.device
+        )
         labels_BT = self.labels(x_BT) + self.symbols
         scored_BT = torch.ones_like(x_BT, dtype=torch.bool)
         return Batch(x_BT, labels_BT, scored_BT, torch.ones_like(x_BT[:, 0]))

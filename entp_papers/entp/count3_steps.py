@@ -42,7 +42,8 @@ GATES = {
 }
 BEYOND = 0.03  # nats below the bound at which a run of the gate ends
 GATE_STEPS = 12_000
-WAY, PARTS = (0.5, 0.75, 1.0), 1.4  # shares of the way at which step ratios are read, and the mean above which two part
+WAY = (0.5, 0.75, 1.0)  # shares of the way at which step ratios are read
+PARTS = 1.4  # the mean above which two models part
 
 
 def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
@@ -67,7 +68,7 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
 
 
 def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
+    """Plan decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
     settings = GATES if tier in SIZES else {}
     return [gate_run(tier, name, arm) for name in settings for arm in TWINS]
 
@@ -87,7 +88,7 @@ def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | No
 def steps_to(
     records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.DataFrame:
-    """Steps of a decoder and an ENTP (columns) to a held-out loss, by share of the way from ``start`` to ``end`` nats.
+    """Return both models' steps (columns) to a held-out loss, by share of the way from ``start`` to ``end``.
 
     One run each, labelled by ``arm``; NaN where a run is not there or does not come so far.
     """
@@ -99,19 +100,19 @@ def steps_to(
 def step_ratios(
     records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.Series:
-    """Steps of a decoder over ENTP's to the same held-out loss, by share, from ``steps_to``."""
+    """Return steps of a decoder over ENTP's to the same held-out loss, by share, from ``steps_to``."""
     steps = steps_to(records, start, end, shares, smoothing)
     return steps["decoder"] / steps["entp"]
 
 
 def way_of(task: Mapping[str, Any]) -> tuple[float, float]:
-    """The losses in nats of x_n alone and of the pairless bound on a Count3 task."""
+    """Return the losses in nats of x_n alone and of the pairless bound on a Count3 task."""
     bounds = lookup("counting", task)[0]
     return bounds["last"]["loss"], bounds["pairless"]["loss"]
 
 
 def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]:
-    """Steps of a decoder and an ENTP to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
+    """Return both models' steps to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
 
     That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come so far its last step
     stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out, which
@@ -124,7 +125,8 @@ def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]
     if compared.empty:
         return row | {"mean ratio": "–", "parts": "open"}
     last = select(runs, arm="entp")[0].curves["step"][-1]
-    ratio, limit = geometric_mean(compared["decoder"] / compared["entp"].fillna(last)), compared.isna().any(axis=None)
+    ratio = geometric_mean(compared["decoder"] / compared["entp"].fillna(last))
+    limit = compared.isna().any(axis=None)
     answer = "no" if ratio <= PARTS else "open" if limit else "yes"
     if len(compared) < len(WAY):
         answer += f", to {compared.index[-1]:.0%} alone"
@@ -141,7 +143,9 @@ def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
 
 # Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those whose ENTP ends within
 # two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is a little further, in nats.
-END, END_STEPS, END_LOSS = "rate 5e-4", 20_000, 1.61
+END = "rate 5e-4"
+END_STEPS = 20_000
+END_LOSS = 1.61
 # By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come there.
 ENDS = {
     "F2-end-half": (0.5, "log_step"),
@@ -152,7 +156,7 @@ ENDS = {
 
 
 def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
+    """Plan decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
     if tier not in SIZES:
         return []
     ends = {} if tier == "smoke" else dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
@@ -165,11 +169,12 @@ def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 # Count3 of length 16 to its end: does either model ever learn even n, and whole sequences? In the setting of ``END``.
-WHOLE_STEPS, WHOLE_ARMS = 60_000, ("decoder", "prefix_decoder", "entp")
+WHOLE_STEPS = 60_000
+WHOLE_ARMS = ("decoder", "prefix_decoder", "entp")
 
 
 def plan_whole(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
+    """Plan decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
     if tier not in SIZES:
         return []
     ends = dict(stop_loss=None) if tier == "smoke" else dict(steps=WHOLE_STEPS, eval_every=200, stop_loss=None)
@@ -185,7 +190,8 @@ def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
     """``count3.arrivals`` at a held-out loss, by ``steps_to_loss``."""
     rows = []
     for r in records:
-        steps, one = steps_to_loss(r, loss), training_operations(r.config) / r.config.train.steps
+        steps = steps_to_loss(r, loss)
+        one = training_operations(r.config) / r.config.train.steps
         log_step = math.log(steps or r.curves["step"][-1])
         spent = dict(log_step=log_step, log_operations=log_step + math.log(one))
         rows.append({**r.labels, "reached": steps is not None, **spent})
@@ -201,7 +207,8 @@ def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
     for seed, runs in pairs.items():
         steps = steps_to(runs, *way_of(runs[0].config.task_params), (1.0, 2.0))
         for run in runs:
-            arm, scores = run.labels["arm"], np.asarray(run.metrics["token_accuracy_by_position"])
+            arm = run.labels["arm"]
+            scores = np.asarray(run.metrics["token_accuracy_by_position"])
             odd = np.asarray(run.metrics["position"]) % 2 == 1
             come = dict(zip(COME, steps[arm], strict=True))
             rows[seed, arm] = come | {"odd n": scores[odd].mean(), "even n": scores[~odd].mean()}
@@ -210,7 +217,7 @@ def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
 
 
 def authors_log() -> list[Record]:
-    """The authors' logged training losses on Count3, Medium, as records of a decoder and an ENTP.
+    """Return the authors' logged training losses on Count3, Medium, as records of a decoder and an ENTP.
 
     A loss is the mean of three logged ones around its step, so that a curve needs no further smoothing.
     """
@@ -233,7 +240,8 @@ LAST_EVALUATIONS = 3  # whose mean is a score at a step
 
 def score_at(record: Record, metric: str, step: float) -> float:
     """Mean of the last ``LAST_EVALUATIONS`` values of a curve up to a step."""
-    steps, values = record.curves["step"], record.curves[metric]
+    steps = record.curves["step"]
+    values = record.curves[metric]
     known = [value for at, value in zip(steps, values, strict=True) if at <= step]
     return float(np.mean(known[-LAST_EVALUATIONS:]))
 
@@ -262,7 +270,8 @@ def measure_end(records: Sequence[Record]) -> list[Measurement]:
 
     An arm that does not come there counts with its last step, and pairs of which neither does are dropped.
     """
-    found, (start, bound) = [], way_of(records[0].config.task_params)
+    found = []
+    start, bound = way_of(records[0].config.task_params)
     for claim, (share, cost) in ENDS.items():
         values = count3.lead(arrivals_at_loss(records, start + share * (bound - start)), cost=cost)
         if len(values):

@@ -12,7 +12,7 @@ one element shows; the probe asks where x_n is even, too. A model without the sh
 answer is right, and elsewhere as often as the commonest parity is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,14 +22,13 @@ from torch import Tensor, nn
 
 from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
-from entp_lab.frames import mean_table, summary
 from entp_lab.plans import TWINS, PlannedRun, planned_study
 from entp_lab.resume import train_run
 from entp_lab.store import Record
 from entp_lab.studies import Study, flat
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
-from entp_lib.tasks import Batch, Counting, Task, build_task, generator_for, loss_curve
+from entp_lib.tasks import Batch, Counting, Task, generator_for, loss_curve
 from entp_lib.validation import require
 from entp_papers.entp.count3 import TIERS
 from entp_papers.entp.pairless import every, grown
@@ -38,7 +37,8 @@ from entp_papers.entp.pretrained.experiments import plain
 
 CHUNK = 65_536  # training sequences at a time
 SCORED = 4096  # sequences, as many as a run's final scores are of
-EVEN, PARITY = "even", "parity"  # what is scored at even n: the answer, and its parity alone
+EVEN = "even"  # what is scored at even n: the answer
+PARITY = "parity"  # and its parity alone
 PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models
 
 
@@ -47,10 +47,12 @@ def seen(task: Counting) -> pd.DataFrame:
 
     A column for each way to hold out. Exact, over all seeds (``symbols`` ** ``seed_length``: for reduced tasks alone).
     """
-    seeds_BS, symbols, shares = every(task.symbols, task.seed_length), task.vocab_size, {}
+    seeds_BS = every(task.symbols, task.seed_length)
+    symbols = task.vocab_size
+    shares = {}
 
     def states(x_Bn: Tensor) -> Tensor:
-        """The state of each row, (B,), of those there are: its multiset and its last element, all that counts."""
+        """Number the state of each row, (B,): its multiset and its last element, all that counts."""
         n = x_Bn.shape[1]
         require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
         weights_V = (n + 1) ** torch.arange(symbols)
@@ -64,28 +66,12 @@ def seen(task: Counting) -> pd.DataFrame:
         held_B = replace(task, held_out_by=by).is_held_out(seeds_BS)
         split[by] = [state_B[side_B].bincount(minlength=len(one_S)) for side_B in (held_B, ~held_B)]
     for n in range(task.first_scored, task.length + 1):
-        now_S, shares[n] = states(x_ST[:, :n]), {}
+        now_S = states(x_ST[:, :n])
+        shares[n] = {}
         for by, (held_S, trained_S) in split.items():
             known_S = torch.zeros_like(now_S).index_add(0, now_S, trained_S)[now_S] > 0
             shares[n][by] = (held_S[known_S].sum() / held_S.sum()).item()
     return pd.DataFrame.from_dict(shares, orient="index")
-
-
-def seen_by_split(experiments: Sequence[Sequence[Record]]) -> pd.DataFrame:
-    """``seen`` by prefix length (rows), for the task of each experiment's records by both splits (columns)."""
-    names = {"sequence": "sequences", "multiset": "all orders"}
-    tasks = [build_task(records[0].config.task, records[0].config.task_params) for records in experiments]
-    found = {f"prompts of {task.seed_length}": seen(task).rename(columns=names) for task in tasks}
-    return pd.concat(found, axis=1).sort_index()
-
-
-def scores_by_split(runs: Mapping[tuple[str, str], Sequence[Record]]) -> pd.DataFrame:
-    """Mean scores and last training losses by split and arm, of runs by their prompts and by what is held out."""
-    scores = pd.concat(
-        summary(found).assign(split=", ".join(key), train_loss=[r.curves["train_loss"][-1] for r in found])
-        for key, found in sorted(runs.items())
-    )
-    return mean_table(scores, ["token_accuracy", "sequence_accuracy", "train_loss", "loss"], by=("split", "arm"))
 
 
 def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
@@ -114,7 +100,7 @@ def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
 
 
 def plan_repeats(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """A simulation for each schedule at length 24, of as many training sequences as a run of it draws."""
+    """Plan a simulation for each schedule at length 24, of as many training sequences as a run of it draws."""
     configs = {run.config.train.steps: run.config for run in COUNT3_LONG_ALL.plan(tier, 1)}
     runs = []
     for steps, config in sorted(configs.items()):
@@ -155,12 +141,13 @@ def scorings(task: Counting) -> dict[str, Task]:
 
 
 def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> dict[str, Any]:
-    """A trained model where n and x_n are even: ``token_accuracy``, ``parity_agreement`` and ``commonest``.
+    """Score a trained model where n and x_n are even: ``token_accuracy``, ``parity_agreement`` and ``commonest``.
 
     The prediction's parity is held against the diagonal's, which is the answer's there; ``commonest`` is the agreement
     of the commonest parity for each n and x_n. ``..._by_position``: the first two at each n of ``position``.
     """
-    found, scored = {}, scorings(task)
+    found = {}
+    scored = scorings(task)
     for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
         scores = evaluate(model, scored[name], sequences, seed, "probe", detailed=True)
         found |= {"position": scores["position"], score: 1 - scores["loss"]}
@@ -182,7 +169,8 @@ def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[
     shape = ModelConfig(vocab_size=probed.vocab_size, max_length=probed.length, **model)
     config = RunConfig("count3_probe", "quick", "counting", task, shape, TrainConfig(**train_config), seed, seed)
     outcome = train_run(config, task=probed)
-    curves, scores = outcome.state.curves, probe(outcome.model, probed, config.train.final_eval_sequences, seed)
+    curves = outcome.state.curves
+    scores = probe(outcome.model, probed, config.train.final_eval_sequences, seed)
     course = {"step": curves["step"], "loss": curves["loss"], "all_token_accuracy": curves["token_accuracy"]}
     for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
         course[score] = [1 - wrong for wrong in curves[loss_curve(name)]]
@@ -190,8 +178,9 @@ def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[
 
 
 def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew and probed."""
-    setting, runs = TIERS[tier], []
+    """Plan decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew and probed."""
+    setting = TIERS[tier]
+    runs = []
     for seed in range(seeds or PROBED[tier]):
         for arm in TWINS:
             model = dict(architecture=arm, **setting.model)

@@ -46,8 +46,9 @@ class Comparison:
     others: Mapping[str, Any] | None = None
 
     def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
-        """Decoders of as many multiply-adds, on ENTP's schedule stretched, each before the ENTP it is compared with."""
-        planned, found = self.source.plan(tier, seeds), []
+        """Plan decoders with ENTP's multiply-adds, on its schedule stretched, each before its ENTP."""
+        planned = self.source.plan(tier, seeds)
+        found = []
         whose = self.task_of or self.decoder
         for entp in select(planned, **self.where, **self.entp):
             other = select(planned, **self.where, **whose, seed=entp.labels["seed"])[0]
@@ -65,14 +66,15 @@ class Comparison:
         return {m.claim: m for m in self.source.measure([*of_steps, *entp, *others])} if decoders else {}
 
     def measured(self, records: Sequence[Record]) -> list[Measurement]:
-        """The questions at equal multiply-adds."""
+        """Return the questions at equal multiply-adds."""
         mine = select(records, comparison=self.name)
         found = self.against(select(mine, arm=EQUAL_OPERATIONS), mine) if self.asked else {}
         return [replace(found[claim], claim=asked) for claim, (asked, _) in self.asked.items() if claim in found]
 
     def budgets(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """A row for each measure and budget with unchanged runs of this tier: what the decoder spends, ENTP's lead."""
-        mine, rows = select(records, comparison=self.name), []
+        """Return by measure and budget what the decoder spends and ENTP's lead, of unchanged runs of this tier."""
+        mine = select(records, comparison=self.name)
+        rows = []
         unchanged = [r for r in records if not {"changed", "comparison"} & set(r.labels)]
         tiers = {r.config.tier for r in mine}
         own = [r for r in unchanged if r.experiment == self.source.name and r.config.tier in tiers]
@@ -107,12 +109,12 @@ def budgets(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
 
 
 def plan(name: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The runs of an experiment's comparisons."""
+    """Plan the runs of an experiment's comparisons."""
     return by_seed([run for comparison in COMPARISONS[name] for run in comparison.runs(name, tier, seeds)])
 
 
 def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
-    """The questions at equal multiply-adds of an experiment's comparisons."""
+    """Return the questions at equal multiply-adds of an experiment's comparisons."""
     return [m for comparison in COMPARISONS[name] for m in comparison.measured(records)]
 
 
@@ -123,7 +125,8 @@ LINEAR_ASKED = {
     "F7-linear": ("F7-linear-operations", "all points"),
     "F7-linear-late": ("F7-linear-late-operations", LATE),
 }
-TEXT_ASKED, COUNTED = {"T3-last": ("T3-operations", "all prefixes")}, dict(arm=COUNTS)
+TEXT_ASKED = {"T3-last": ("T3-operations", "all prefixes")}
+COUNTED = dict(arm=COUNTS)
 LINEAR_EIGHT = {
     "F7-linear-eight": ("F7-linear-eight-operations", "all points"),
     "F7-linear-eight-late": ("F7-linear-eight-late-operations", LATE),
@@ -144,7 +147,7 @@ COMPARISONS = {
 
 
 def experiment(name: str, title: str, notebook: str) -> Experiment:
-    """An experiment of ``COMPARISONS``."""
+    """Make an experiment of ``COMPARISONS``."""
     title = f"{title} by decoders with ENTP's multiply-adds"
     tiers = ("smoke", "overnight")
     return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), tiers)

@@ -21,7 +21,8 @@ from entp_papers.entp.count3 import UNSEEN
 from entp_papers.entp.pairless import no_pairs_found
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
-SAME_STEPS, SAME_FORWARDS = "equal steps", EQUAL_FORWARDS
+SAME_STEPS = "equal steps"
+SAME_FORWARDS = EQUAL_FORWARDS
 TRAIN = replace(UNSEEN["overnight"].train, steps=6000)
 TIERS = {
     "smoke": replace(UNSEEN["smoke"], model=dict(n_layers=4, n_heads=2, width=16)),
@@ -31,7 +32,8 @@ TIERS = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every number of full layers and seed at both budgets; the runs of ENTP serve both, and are planned once."""
-    setting, runs = TIERS[tier], []
+    setting = TIERS[tier]
+    runs = []
     entp = run_of("full_layers", tier, "counting", setting.task, setting.model, setting.train, "entp")
     for full in FULL_LAYERS:
         base = replace(entp, model=entp.model.with_full_layers(full))
@@ -50,7 +52,8 @@ def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
     Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether all four are ahead of none by the rule of
     our questions; where they are not there is no gain to share, and the share is left blank.
     """
-    rows, margin = {}, reference_claims().set_index("id").loc["L-4-0", "margin"]
+    rows = {}
+    margin = reference_claims().set_index("id").loc["L-4-0", "margin"]
     table = summary(select(records, budget=SAME_STEPS))
     arms = [f"{full} full" for full in FULL_LAYERS[1:]]
     gains = {arm: paired(table, "token_accuracy", arm, "0 full") for arm in arms}
@@ -70,5 +73,6 @@ CLAIMS = [
     Paired("L-4-0", "token_accuracy", "4 full", "0 full", dict(budget=SAME_STEPS)),
     Paired("L-2-0", "token_accuracy", "2 full", "0 full", dict(budget=SAME_STEPS)),
 ]
-TITLE, MEASURE = "How many full layers Count3 takes", Comparisons(CLAIMS, excluded=no_pairs_found)
+TITLE = "How many full layers Count3 takes"
+MEASURE = Comparisons(CLAIMS, excluded=no_pairs_found)
 FULL_LAYER_RUNS = Experiment("full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, tiers=TIERS)

@@ -43,11 +43,13 @@ def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]
     log = published("entp", NAME).query("task == @task and model == @model")
     require(len(log) > 0, f"task = {task!r}, model = {model!r}: not among the authors' logged pairs")
     tokens, first, vocabulary, batch = SETTINGS[task]
-    lengths, metrics = range(first, tokens + 1), {}
+    lengths = range(first, tokens + 1)
+    metrics = {}
     scored_1T = torch.arange(1, tokens + 1)[None] >= first
     for arm in TWINS:
         cfg = ModelConfig.from_size(model, architecture=arm, vocab_size=vocabulary, max_length=tokens)
-        network, inputs_1T = build_model(cfg, 0), torch.zeros(1, tokens, dtype=torch.long)
+        network = build_model(cfg, 0)
+        inputs_1T = torch.zeros(1, tokens, dtype=torch.long)
         with torch.no_grad():
             counted = costs.counted(lambda run=network, x=inputs_1T: run(x, scored_1T))
         forward = costs.training_pass(cfg, lengths, tokens)
@@ -58,7 +60,7 @@ def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """A study for each logged pair of curves."""
+    """Plan a study for each logged pair of curves."""
     logged = published("entp", NAME)[["task", "model"]].drop_duplicates().to_dict("records")
     pairs = {"smoke": [dict(task="shakespeare", model="small")], "quick": logged}.get(tier, [])
     return [planned_study("authors_log", tier, NAME, pair, **pair) for pair in pairs]
@@ -68,13 +70,14 @@ def spent(record: Record) -> pd.DataFrame:
     """By score (rows): steps and multiply-adds of each arm to it, and ratios; NaN where an arm never gets there."""
     steps = pd.DataFrame(record.curves).astype(float).set_index("level")
     operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in TWINS})
-    fewer, more = steps["decoder"] / steps["entp"], operations["entp"] / operations["decoder"]
+    fewer = steps["decoder"] / steps["entp"]
+    more = operations["entp"] / operations["decoder"]
     ratios = pd.DataFrame({"fewer steps": fewer, "more multiply-adds": more})
     return pd.concat({"steps": steps, "multiply-adds": operations, "ratio": ratios}, axis=1)
 
 
 def ratios(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per logged pair: the least and the largest ratio of steps and of multiply-adds over scores both reach."""
+    """Return by logged pair the range of the ratios of steps and of multiply-adds over scores both reach."""
     rows = {}
     for r in records:
         found = spent(r)["ratio"].dropna()
@@ -85,7 +88,7 @@ def ratios(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def to_text(values: pd.Series) -> str:
-    """The least and the largest of some ratios."""
+    """Return the least and the largest of some ratios."""
     return f"{values.min():.1f} to {values.max():.1f}"
 
 
@@ -98,7 +101,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
 
     if count3 := select(records, task="count3", model="medium"):
         both = spent(count3[0])["ratio"].dropna()
-        fewer, more = both["fewer steps"], both["more multiply-adds"]
+        fewer = both["fewer steps"]
+        more = both["more multiply-adds"]
         check("F3-log-steps", bool((fewer > 1).all()), f"{to_text(fewer)} times fewer", count3)
         check("F3-log-compute", bool((more > 1).all()), f"{to_text(more)} times as many", count3)
         last = published("entp", "count3").query("size == 'medium'").set_index("architecture")["sequence_accuracy"]
@@ -110,7 +114,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ):
         if used := select(records, task=tasks):
             both = pd.concat([spent(r)["ratio"].dropna() for r in used])
-            fewer, more = both["fewer steps"], both["more multiply-adds"]
+            fewer = both["fewer steps"]
+            more = both["more multiply-adds"]
             remark = f"{to_text(more)} times as many; the decoder's steps are {to_text(fewer)} times ENTP's"
             check(claim, bool((more > 1).all()), remark, used)
     return found

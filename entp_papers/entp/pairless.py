@@ -41,7 +41,8 @@ DECIDES = {  # parameters that the distribution of a task hangs on, and nothing 
     "chain": ("longest", "symbols"),
 }
 ENUMERATED = 2**20  # the most sequences that are all tried
-SIMULATED, TOKENS = 2**20, 2**25  # how many are drawn of a task that has more: these, or of so many tokens
+SIMULATED = 2**20  # how many are drawn of a task that has more: these, or of so many tokens
+TOKENS = 2**25
 ON_THE_SPOT = 2**14  # how many where no record has the task
 BEYOND = 0.05  # of the tokens above the bound: an arm with less has not shown that it finds pairs
 SCORES = ("token_accuracy", "loss")
@@ -135,13 +136,15 @@ def bounds_study(task: str, params: dict[str, Any], sequences: int) -> tuple[dic
     both ways, which belittles it. Curves: ``n``, and by predictor the accuracy there and ``<predictor>_loss``.
     ConfigError for a task that has no bound.
     """
-    built, rows = task_of(task, params), []
+    built = task_of(task, params)
+    rows = []
     for n, x_Bn, answers_B in prefixes(built, sequences):
         parts = [known(built, part_Bn) for part_Bn in x_Bn.split(CHUNK)]
         answers = int(answers_B.max()) + 1
         for name in parts[0]:
             cell_B = torch.cat([part[name] for part in parts])
-            index_B, shape = (cell_B * answers + answers_B).numpy(), (int(cell_B.max()) + 1, answers)
+            index_B = (cell_B * answers + answers_B).numpy()
+            shape = (int(cell_B.max()) + 1, answers)
             counts = [np.bincount(half, minlength=math.prod(shape)) for half in np.array_split(index_B, 2)]
             halves = [half.reshape(shape) for half in counts]
             found = dict(zip(SCORES, scores(whole := halves[0] + halves[1], whole), strict=True))
@@ -159,14 +162,14 @@ def bounds_study(task: str, params: dict[str, Any], sequences: int) -> tuple[dic
 
 
 def task_of(task: str, params: dict[str, Any]) -> Task:
-    """The task without a split and other settings that its bound does not hang on; ConfigError where it has none."""
+    """Return the task without settings that its bound does not hang on; ConfigError where it has none."""
     require(task in DECIDES, f"task = {task!r}: has no pairless bound; {', '.join(DECIDES)} have one")
     built = build_task(task, params)
     return build_task(task, {name: getattr(built, name) for name in DECIDES[task]})
 
 
 def study_of(task: str, params: Mapping[str, Any], tier: str = "quick", simulated: int = SIMULATED) -> StudyConfig:
-    """The study of a task's bound: exact where its sequences can all be tried, else by simulation."""
+    """Return the study of a task's bound: exact where its sequences can all be tried, else by simulation."""
     built = task_of(task, dict(params))
     drawn = {"counting": "seed_length", "chain": "longest"}.get(task, "length")  # how many symbols are random
     few = built.symbols ** getattr(built, drawn) <= ENUMERATED
@@ -194,7 +197,8 @@ def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
     """Share of Match3′'s sequences of which the pairless predictor has every label right, by simulation."""
     right = True
     for _, x_Bn, answers_B in prefixes(task := task_of("triplets", dict(params)), sequences):
-        cell_B, answers_B = known(task, x_Bn)["pairless"].numpy(), answers_B.numpy()
+        cell_B = known(task, x_Bn)["pairless"].numpy()
+        answers_B = answers_B.numpy()
         counts_CA = pd.crosstab(cell_B, answers_B)
         right &= counts_CA.idxmax(axis=1).reindex(cell_B).to_numpy() == answers_B
     return float(np.mean(right))
@@ -214,10 +218,12 @@ def no_pairs_found(records: Sequence[Record], arms: Sequence[str], metric: str =
 
 
 def overview(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per task: accuracy of mode, anchor and bound, its loss; in brackets fitted on one half of the sequences."""
-    names, rows = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}, {}
+    """Return by task the accuracy of each predictor and the bound's loss; in brackets from one half of the data."""
+    names = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}
+    rows = {}
     for r in records:
-        params, found = dict(r.config.params["params"]), r.metrics
+        params = dict(r.config.params["params"])
+        found = r.metrics
         name = names[r.config.params["task"]] + str(params.pop("order", ""))
         row = {predictor: f"{found[predictor]['token_accuracy']:.3f}" for predictor in ("mode", "last", "pairless")}
         row["loss"] = f"{found['pairless']['loss']:.3f}"
@@ -245,7 +251,7 @@ SMOKE = (("counting", dict(length=6, seed_length=3, symbols=6)), ("triplets", di
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The bound of every task that has runs, is planned or is the paper's, a study each."""
+    """Plan the bound of every task that has runs, is planned or is the paper's, a study each."""
     tasks = {"smoke": SMOKE, "quick": QUICK}.get(tier, ())
     simulated = SIMULATED if tier == "quick" else 1000
     studies = (study_of(*task, tier=tier, simulated=simulated) for task in tasks)

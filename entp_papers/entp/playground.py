@@ -21,11 +21,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from entp_lab import figures, ledger_figures, paths
+from entp_lab import figures, paths
 from entp_lab.configs import RunConfig
 from entp_lab.frames import select
 from entp_lab.parameters import NotebookParameters
-from entp_lab.statistics import to_figures
 from entp_lab.store import Record, Store
 from entp_lab.weights import load_model, load_run
 from entp_lib import costs
@@ -41,7 +40,8 @@ from entp_papers.entp.rasp.constructed import constructed_count3, run_by_layer
 
 Codec = tuple[Callable[[str], list[int]], Callable[[list[int]], str]]  # encode and decode
 BY_HAND = {"constructed": "entp", "constructed, causal": "decoder"}
-LENGTH, LARGEST = 12, 9  # of the constructed model's sequences
+LENGTH = 12  # of the constructed model's sequences
+LARGEST = 9
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,12 @@ class Player:
     first_label: int = 0
 
     def tokens(self, text: str) -> Tensor:
-        """The last tokens of ``text`` that the model can read, (T,), all of them where prefixes have answers.
+        """Return the last tokens of ``text`` that the model can read, (T,), all of them where prefixes have answers.
 
         ConfigError for none, unknown symbols, and answers to more than the model can read.
         """
-        ids, most = self.encode(text), self.model.cfg.max_length
+        ids = self.encode(text)
+        most = self.model.cfg.max_length
         require(bool(ids), "type at least one token")
         require(self.task is None or len(ids) <= most, f"{len(ids)} numbers: this model reads at most {most}")
         return torch.tensor(ids[-most:])
@@ -93,7 +94,7 @@ class Player:
         return self.decode([token]).strip()
 
     def right(self, tokens_BT: Tensor) -> Tensor:
-        """The right token after every prefix, (B, T)."""
+        """Return the right token after every prefix, (B, T)."""
         return self.task.labels(tokens_BT) + self.first_label
 
     @torch.no_grad()
@@ -131,7 +132,7 @@ def codec_of(words: Sequence[str]) -> Codec:
 
 
 def player(name: str) -> Player:
-    """The model of a finished run, "experiment/id", or one written by hand: "constructed", "constructed, causal"."""
+    """Load the model of a finished run, "experiment/id", or one written by hand, named in ``BY_HAND``."""
     if name in BY_HAND:
         model = constructed_count3(LENGTH, LARGEST, BY_HAND[name])
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
@@ -150,7 +151,7 @@ def labels(pair: list[Player]) -> list[str]:
 
 
 def answered(pair: list[Player]) -> Triplets | None:
-    """The task by which both models' answers are right or wrong. None where there is none, or they have two."""
+    """Return the task by which both models' answers are right or wrong. None where there is none, or they have two."""
     first, second = pair
     return first.task if first.task == second.task else None
 
@@ -170,7 +171,8 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
     """
     task = common_task(pair)
     batch = task.batch(torch.Generator().manual_seed(seed), sequences)
-    x_BT, right_BT = batch.inputs_BT, pair[0].right(batch.inputs_BT)
+    x_BT = batch.inputs_BT
+    right_BT = pair[0].right(batch.inputs_BT)
 
     def words(who: Player, rows_BT: Tensor) -> list[str]:
         return [" ".join(who.word(i) for i in row) for row in rows_BT.tolist()]
@@ -218,7 +220,7 @@ def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
 
 @torch.no_grad()
 def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
-    """The likeliest next tokens after ``text``: columns ``token`` and ``probability``, at most ``most`` rows."""
+    """Return the likeliest next tokens after ``text``: columns ``token`` and ``probability``, at most ``most`` rows."""
     tokens_1T = who.tokens(text)[None]
     length = tokens_1T.shape[1]
     scored_1T = torch.arange(1, length + 1)[None] == length
@@ -241,7 +243,8 @@ def draw(pair: list[Player], text: str):
     kinds = [who.model.cfg.architecture for who in pair]
     colours = [figures.PALETTE[kinds[0]], figures.PALETTE[kinds[1]] if kinds[0] != kinds[1] else figures.OTHERS[0]]
     if "both" in axes:
-        table, ax = side_by_side(pair, text), axes["both"]
+        table = side_by_side(pair, text)
+        ax = axes["both"]
         for k, (label, colour) in enumerate(zip(labels(pair), colours, strict=True)):
             places = [n + 0.4 * k - 0.2 for n in range(len(table))]
             ax.bar(places, table[f"p(truth), {label}"], 0.4, color=colour, label=label)
@@ -255,7 +258,8 @@ def draw(pair: list[Player], text: str):
             look = dict(color=colours[k], saturation=1, errorbar=None)
             sns.barplot(expected(who, text), x="token", y="probability", ax=axes[k], **look)
             axes[k].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
-        looks_LT, ax = looks(who, text), axes[f"looks {k}"]
+        looks_LT = looks(who, text)
+        ax = axes[f"looks {k}"]
         marks = [who.word(i) or "␣" for i in who.tokens(text).tolist()]
         layers = range(1, len(looks_LT) + 1)
         figures.heat(ax, looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers)
@@ -265,12 +269,13 @@ def draw(pair: list[Player], text: str):
 
 
 def playground(first: Player, second: Player, text: str):
-    """A box to type into and the two models' answer below it, as a widget. ConfigErrors are said in it."""
+    """Return a box to type into and the two models' answer below it, as a widget. ConfigErrors are said in it."""
     import ipywidgets
 
     pair = [first, second]
     typed = ipywidgets.Text(value=text, description="beginning", continuous_update=False)
-    said, image = ipywidgets.Label(), ipywidgets.Image(format="png")
+    said = ipywidgets.Label()
+    image = ipywidgets.Image(format="png")
 
     def show(_=None) -> None:
         try:
@@ -278,7 +283,8 @@ def playground(first: Player, second: Player, text: str):
         except ValueError as error:  # ConfigErrors among them: what was typed will not do
             said.value = str(error)
             return
-        said.value, image.value = "", png(fig)
+        said.value = ""
+        image.value = png(fig)
         plt.close(fig)
 
     typed.observe(show, "value")
@@ -291,8 +297,9 @@ CHART = "application/vnd.vegalite.v5+json"
 
 
 def png(figure) -> bytes:
-    """A figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
-    drawn, small = io.BytesIO(), io.BytesIO()
+    """Return a figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
+    drawn = io.BytesIO()
+    small = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=90)
     with Image.open(drawn) as image:
         image.convert("RGB").quantize(64).save(small, format="PNG", optimize=True)
@@ -315,7 +322,7 @@ def data(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def colours(names: list[str]) -> list[str]:
-    """The colour of each architecture; green for what is none."""
+    """Return the colour of each architecture; green for what is none."""
     return [figures.PALETTE.get(name, "#009E73") for name in names]
 
 
@@ -344,15 +351,6 @@ def cost_rows(layers: int = 6) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kind", "log_width", "tokens", "work"])
 
 
-def interval_rows(ledger: pd.DataFrame) -> pd.DataFrame:
-    """The ledger's measured claims by task and unit, rounded, with a short ``claim`` of each."""
-    names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
-    measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
-    rows = pd.concat(ledger_figures.by_task(measured), names=["task"])[names].reset_index("task")
-    rows["claim"] = [ledger_figures.short(statement, 70, 1) for statement in rows["statement"]]
-    return rows.map(to_figures)
-
-
 STORED = paths.of_repository("results") / "play"  # a part of the project
 # Data of the interactive pieces: answers and attention of the three models of Count3 at its plateau, random seed 0.
 TIER = "overnight"
@@ -360,8 +358,9 @@ EXAMPLE = (3, 1, 4, 1)  # continued by Count3; one of its pictures is the slider
 
 
 def runs() -> list[Record]:
-    """The records whose models the pieces show, one of each architecture."""
-    store, planned = Store(read_only=True), select(COUNT3.plan(TIER, 1), arm=ARCHITECTURES, task="count3")
+    """Return the records whose models the pieces show, one of each architecture."""
+    store = Store(read_only=True)
+    planned = select(COUNT3.plan(TIER, 1), arm=ARCHITECTURES, task="count3")
     found = (store.find(run.config, COUNT3.version) for run in planned)
     return [record for record in found if record is not None]
 
@@ -372,7 +371,8 @@ def answers(task: Counting, model: Transformer) -> dict[str, str]:
 
     By prefix length; seeds in the order of their digits. The task must have at most ten symbols and positions.
     """
-    lengths, found = torch.arange(1, task.length + 1), []
+    lengths = torch.arange(1, task.length + 1)
+    found = []
     for rows_BT in grown(every(task.symbols, task.seed_length), task.length).split(500):
         prompts_B = torch.full((len(rows_BT),), task.seed_length)
         logits_NV = model(rows_BT, (lengths >= task.first_scored).expand(len(rows_BT), -1), prompts_B)
@@ -391,10 +391,13 @@ def collect() -> dict[str, dict[str, Any]]:
     """Both tables, from the weights of the runs. ConfigError names the command that makes missing weights."""
     records = runs()
     task = build_task(records[0].config.task, records[0].config.task_params)
-    tokens_T, models, maps = grown(torch.tensor([EXAMPLE]), task.length)[0], [], []
+    tokens_T = grown(torch.tensor([EXAMPLE]), task.length)[0]
+    models = []
+    maps = []
     for record in records:
         name = f"{record.experiment}/{record.id}"
-        model, kind = load_model(name), record.config.model.architecture
+        model = load_model(name)
+        kind = record.config.model.architecture
         about = {"run": name, "architecture": kind, "tier": TIER, "token_accuracy": record.metrics["token_accuracy"]}
         models.append(about | {"answers": answers(task, model)})
         if kind != "prefix_decoder":  # whose prompt is another part of the sequence for every prompt length
@@ -415,7 +418,7 @@ def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
 
 
 def stored(name: str) -> dict[str, Any]:
-    """A table: ``count3`` or ``attention``. ConfigError where it is missing."""
+    """Return a table: ``count3`` or ``attention``. ConfigError where it is missing."""
     return json.loads(read_text(STORED / f"{name}.json"))
 
 

@@ -55,18 +55,18 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def shape_title(record: Record) -> str:
-    """The shape in words, for a panel: "3 layers, 3 heads, width 192"."""
+    """Return the shape in words, for a panel: "3 layers, 3 heads, width 192"."""
     p = record.config.params
     return f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
 
 
 def of_shape(n_layers: int, width: int, longest: int) -> ModelConfig:
-    """A model to count for, with heads of width 64, or one head."""
+    """Return a model to count for, with heads of width 64, or one head."""
     return ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, longest)
 
 
 def shape_of(record: Record) -> ModelConfig:
-    """The model whose costs a record holds."""
+    """Return the model whose costs a record holds."""
     p = record.config.params
     longest = max(*p["lengths"], *p["sequence_lengths"])
     return ModelConfig("entp", p["n_layers"], p["n_heads"], p["width"], VOCABULARY, longest)
@@ -92,7 +92,8 @@ def slopes(lengths: Sequence[int], values: Sequence[float]) -> pd.DataFrame:
 
 def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) -> dict[int, float]:
     """Coefficients c_p ≥ 0 of value = Σ c_p n^p with the least squared relative error."""
-    n, y = np.asarray(lengths, float), np.asarray(values, float)
+    n = np.asarray(lengths, float)
+    y = np.asarray(values, float)
     design = np.stack([n**p / y for p in powers], 1)
     scale = design.max(0)
     from scipy.optimize import nnls  # slow to import, and needed here alone
@@ -102,7 +103,7 @@ def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) 
 
 
 def fitted(coefficients: dict[int, float], lengths: Sequence[int]) -> np.ndarray:
-    """The values of a ``fit`` at the given lengths."""
+    """Return the values of a ``fit`` at the given lengths."""
     return sum(c * np.asarray(lengths, float) ** p for p, c in coefficients.items())
 
 
@@ -118,7 +119,8 @@ def fits(records: Sequence[Record]) -> pd.DataFrame:
     """
     rows = {}
     for record in records:
-        cfg, curves = shape_of(record), record.curves
+        cfg = shape_of(record)
+        curves = record.curves
         lengths = curves["length"]
         if len(lengths) < ENOUGH:
             continue
@@ -141,7 +143,8 @@ def fits(records: Sequence[Record]) -> pd.DataFrame:
 def exponent(table: pd.DataFrame, by: str, column: str) -> float:
     """Exponent of ``column`` in ``by`` (n as ``length``, D or L), between its ends."""
     part = table.groupby(by)[column].mean()
-    first, last = part.index[0], part.index[-1]
+    first = part.index[0]
+    last = part.index[-1]
     return math.log(part[last] / part[first]) / math.log(last / first)
 
 
@@ -205,14 +208,18 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ``MOST_PER_TOKEN`` n D entries for the encoder and D entries for the decoder at every shape and length. Algorithm 1
     holds if it is attention to rounding and what is live for it does not grow with n.
     """
-    found, tokens, exact = table_1(records), per_token(records), formulas_hold(records)
+    found = table_1(records)
+    tokens = per_token(records)
+    exact = formulas_hold(records)
     printed = all(reaches(found[f"{x}, Table 1"] + 0.25, found[f"{x}, found"]).all() for x in "nDL")
     counted = bool((exact["points"] == exact["equal"]).all())
-    entries, output = tokens["D"] * BYTES * MOST_PER_TOKEN, BYTES * VOCABULARY
+    entries = tokens["D"] * BYTES * MOST_PER_TOKEN
+    output = BYTES * VOCABULARY
     small = (tokens["encoder_transient"] <= entries * tokens["length"] + output).all()
     small = small and (tokens["decoder_transient"] <= entries + output).all()
     correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
-    cfg, found_exponents = of_shape(1, 64, 2**15), []
+    cfg = of_shape(1, 64, 2**15)
+    found_exponents = []
     for each in (complexity.decoder_token, complexity.encoder_token):  # of n tokens one by one, between two lengths
         counts = each(cfg, np.arange(1, 2**15 + 1))
         found_exponents.append(math.log2(counts.sum() / counts[: 2**14].sum()))
@@ -220,9 +227,11 @@ def measure(records: Sequence[Record]) -> list[Check]:
     grows = counted and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1
     streamed = printed_error() < 1e-12
     for r in records:
-        sizes, most = r.curves["streamed_transient"], MOST_VECTORS * 8 * r.config.params["width"]
+        sizes = r.curves["streamed_transient"]
+        most = MOST_VECTORS * 8 * r.config.params["width"]
         streamed = streamed and r.metrics["streamed_error"] < 1e-12 and len(set(sizes)) == 1 and max(sizes) <= most
-    tier, ids = records[0].config.tier, tuple(r.name for r in records)
+    tier = records[0].config.tier
+    ids = tuple(r.name for r in records)
     exponents = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
     return [
         Check("T1", printed, tier, bool(counted and small), correction, ids),
@@ -256,7 +265,7 @@ def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
 
 
 def best_rate(records: Sequence[Record]) -> float:
-    """The most multiply-adds per second of ENTP as this library computes it, each shape on its longest sequence."""
+    """Return the most multiply-adds a second of this library's ENTP, each shape on its longest sequence."""
     longest = [(shape_of(r), r.curves["sequence_length"][-1], r.curves["fast_seconds"][-1]) for r in records]
     return max(ALL_TOKENS["fast"](cfg, n) / seconds for cfg, n, seconds in longest)
 

@@ -81,8 +81,9 @@ class Subjects:
         self.tokens_T = torch.randint(VOCABULARY, (cfg.max_length,), generator=generator).to(device)
 
     def encoder_token(self, n: int) -> Callable[[], Tensor]:
-        """The next token after n by the definition: the unmasked stack over all of them."""
-        model, tokens_BT = self.encoder, self.tokens_T[None, :n]
+        """Return the next token after n by the definition: the unmasked stack over all of them."""
+        model = self.encoder
+        tokens_BT = self.tokens_T[None, :n]
 
         def call() -> Tensor:
             x = model.embed(tokens_BT)
@@ -93,8 +94,9 @@ class Subjects:
         return call
 
     def decoder_token(self, n: int) -> Callable[[], Tensor]:
-        """The next token after n, of which n - 1 are in the cache (what it holds does not matter here)."""
-        cache, last = Cache(self.decoder, 1, n), self.tokens_T[None, n - 1 : n]
+        """Return the next token after n, of which n - 1 are in the cache (what it holds does not matter here)."""
+        cache = Cache(self.decoder, 1, n)
+        last = self.tokens_T[None, n - 1 : n]
 
         def call() -> Tensor:
             cache.length = n - 1
@@ -104,12 +106,14 @@ class Subjects:
 
     def decoder_pass(self, n: int) -> Callable[[], Tensor]:
         """All n next tokens of a decoder in one masked pass."""
-        model, tokens_BT = self.decoder, self.tokens_T[None, :n]
+        model = self.decoder
+        tokens_BT = self.tokens_T[None, :n]
         return lambda: model.head(model.ln_f(causal_pass(model.layers, model.embed(tokens_BT))))
 
     def entp(self, n: int, method: str) -> Callable[[], Tensor]:
         """All n next tokens of ENTP, by "reference" (the loop) or "fast"."""
-        model, tokens_BT = self.encoder, self.tokens_T[None, :n]
+        model = self.encoder
+        tokens_BT = self.tokens_T[None, :n]
         everything = torch.ones_like(tokens_BT, dtype=torch.bool)
 
         def call() -> Tensor:
@@ -140,7 +144,8 @@ def measure(
     at_least(1, rounds=rounds, sequence_rounds=sequence_rounds)
     longest = max(*lengths, *sequence_lengths)
     cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, longest)
-    subjects, shapes = Subjects(cfg, seed), Subjects(cfg, device="meta")
+    subjects = Subjects(cfg, seed)
+    shapes = Subjects(cfg, device="meta")
     token = {"encoder": subjects.encoder_token, "decoder": subjects.decoder_token}
     sequence = {
         "fast": lambda n: subjects.entp(n, "fast"),
@@ -162,7 +167,8 @@ def measure(
     errors, sizes = zip(*(streamed(n, width, seed) for n in short), strict=True) if short else ((0.0,), ())
     curves |= {"streamed_length": short, "streamed_transient": list(sizes)}
     n = max(sequence_lengths)
-    loop, fast = subjects.entp(n, "reference")(), subjects.entp(n, "fast")()
+    loop = subjects.entp(n, "reference")()
+    fast = subjects.entp(n, "fast")()
     fast_error = float((loop - fast).abs().max() / loop.abs().max())
     return {"streamed_error": max(errors), "fast_error": fast_error}, curves
 
@@ -181,20 +187,25 @@ def timings(
         call()
     for _ in range(rounds):
         for key, call in calls.items():
-            made, passed, begun = 0, 0.0, clock()
+            made = 0
+            passed = 0.0
+            begun = clock()
             while passed < SHORTEST:
                 call()
-                made, passed = made + 1, clock() - begun
+                made = made + 1
+                passed = clock() - begun
             best[key] = min(best[key], passed / made)
     return {name: [best[name, n] for n in lengths] for name in subjects}
 
 
 def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
     """Algorithm 1 as printed: sums of exp(q·k), which overflow for large scores; the scale 1/√D is missing."""
-    weighted, mass = torch.zeros_like(v_nD[0]), q_D.new_zeros(())
+    weighted = torch.zeros_like(v_nD[0])
+    mass = q_D.new_zeros(())
     for k_D, v_D in zip(k_nD, v_nD, strict=True):
         weight = (q_D @ k_D).exp()
-        weighted, mass = weighted + weight * v_D, mass + weight
+        weighted = weighted + weight * v_D
+        mass = mass + weight
     return weighted / mass
 
 
@@ -203,18 +214,22 @@ def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
 
     The running maximum is taken out, which changes nothing but that exp(q·k) does not overflow.
     """
-    weighted, mass = torch.zeros_like(v_nD[0]), q_D.new_zeros(())
+    weighted = torch.zeros_like(v_nD[0])
+    mass = q_D.new_zeros(())
     largest = q_D.new_full((), -torch.inf)
     for k_D, v_D in zip(k_nD, v_nD, strict=True):
         score = q_D @ k_D / len(q_D) ** 0.5
         new = torch.maximum(largest, score)
-        shrink, weight = (largest - new).exp(), (score - new).exp()
-        weighted, mass, largest = shrink * weighted + weight * v_D, shrink * mass + weight, new
+        shrink = (largest - new).exp()
+        weight = (score - new).exp()
+        weighted = shrink * weighted + weight * v_D
+        mass = shrink * mass + weight
+        largest = new
     return weighted / mass
 
 
 def random_attention(n: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A random query (D,), n keys and values (n, D), and their softmax attention (D,), in fp64."""
+    """Return a random query (D,), n keys and values (n, D), and their softmax attention (D,), in fp64."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((width,), (n, width), (n, width)))
     return q, k, v, F.softmax(k @ q / width**0.5, 0) @ v

@@ -98,7 +98,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def arithmetic_of(record: Record) -> str:
-    """The instruction set and precision of a record in words, "AVX2, fp32"."""
+    """Return the instruction set and precision of a record in words, "AVX2, fp32"."""
     name = {"AVX512": "AVX-512"}.get(record.metrics["instructions"], record.metrics["instructions"])
     precision = record.config.params["precision"]
     emulated = precision == "bf16" and not record.metrics["bf16_products"]
@@ -106,7 +106,7 @@ def arithmetic_of(record: Record) -> str:
 
 
 def prices(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per shape, arithmetic and length: ``measured`` and ``counted`` price, ENTP's step over the decoder's."""
+    """Return ENTP's step over the decoder's, ``measured`` and ``counted``, by shape, arithmetic and length."""
     parts = []
     for r in records:
         c = {name: pd.Series(values, dtype=float) for name, values in r.curves.items()}
@@ -123,8 +123,10 @@ def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]
     By depth at the width in the middle.
     """
     table = prices(records)
-    first, width = table["arithmetic"].iloc[0], table["width"].quantile(interpolation="lower")
-    one, shape = table[table["arithmetic"] == first], table.loc[table["width"] == width, "shape"].iloc[0]
+    first = table["arithmetic"].iloc[0]
+    width = table["width"].quantile(interpolation="lower")
+    one = table[table["arithmetic"] == first]
+    shape = table.loc[table["width"] == width, "shape"].iloc[0]
     least = table["n_layers"].min()
     return {
         f"{least} layers, {first}": (one[one["n_layers"] == least], "width"),

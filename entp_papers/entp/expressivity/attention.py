@@ -44,7 +44,10 @@ class AttentionStack(nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        self.width, self.n_layers, self.causal, self.skip = width, n_layers, causal, skip
+        self.width = width
+        self.n_layers = n_layers
+        self.causal = causal
+        self.skip = skip
         self.positions_TD = None if positions_TD is None else nn.Parameter(positions_TD.detach())
         generator = torch.Generator().manual_seed(seed)
 
@@ -54,12 +57,13 @@ class AttentionStack(nn.Module):
 
         self.w_q_LDD, self.w_k_LDD, self.w_v_LDD = (weights(width, width) for _ in range(3))
         if mlp_width:
-            self.mlp_in_LFD, self.mlp_out_LDF = weights(mlp_width, width), weights(width, mlp_width)
+            self.mlp_in_LFD = weights(mlp_width, width)
+            self.mlp_out_LDF = weights(width, mlp_width)
         else:
             self.mlp_in_LFD = None
 
     def encode(self, x_TD: Tensor) -> Tensor:
-        """Outputs (T, D) of one sequence (T, D)."""
+        """Return outputs (T, D) of one sequence (T, D)."""
         if self.positions_TD is not None:
             x_TD = x_TD + self.positions_TD[: len(x_TD)]
         for layer in range(self.n_layers):
@@ -88,7 +92,7 @@ def causal_model(model: Any, x_TD: Tensor) -> Tensor:
 
 @torch.no_grad()
 def theorem_4_1_decoder(width: int) -> AttentionStack:
-    """The decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice."""
+    """Return the decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice."""
     model = AttentionStack(width, 2, causal=True)
     model.w_q_LDD[:] = model.w_k_LDD[:] = 0.0
     model.w_v_LDD[:] = torch.eye(width, dtype=torch.float64)
@@ -97,7 +101,7 @@ def theorem_4_1_decoder(width: int) -> AttentionStack:
 
 @torch.no_grad()
 def theorem_4_2_encoder(width: int) -> AttentionStack:
-    """The encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
+    """Return the encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
     model = theorem_4_1_decoder(width)
     model.causal = False
     model.w_q_LDD[:] = model.w_k_LDD[:] = torch.eye(width, dtype=torch.float64)
@@ -134,7 +138,7 @@ class Refutation:
 
 
 def refute_encoder(encoder: Any) -> Refutation:
-    """A sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
+    """Find a sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
 
     ValueError for models that the proof does not cover: with fewer than 3 positions, or not attending to all alike.
     """
@@ -151,7 +155,7 @@ def refute_encoder(encoder: Any) -> Refutation:
 
 
 def refute_decoder(decoder: Any) -> Refutation:
-    """A sequence on which T_D is not the encoder of theorem 4.2, for any decoder with added positions and p1 != p2.
+    """Find a sequence on which T_D is not the encoder of theorem 4.2, for any decoder with p1 != p2.
 
     Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1 != p2. Raises
     ValueError for models that the proof does not cover, those with p1 = p2 or without positions among them.
@@ -182,7 +186,7 @@ def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case:
 
 
 def positions(model: Any, at_least: int) -> tuple[Tensor | None, int]:
-    """The model's positions and width; ValueError for fewer positions than the proof uses."""
+    """Return the model's positions and width; ValueError for fewer positions than the proof uses."""
     p_TD = model.positions_TD
     if p_TD is None:
         return None, model.width
@@ -202,6 +206,7 @@ def two_layer_example(stack: AttentionStack, x_TD: Tensor) -> list[Tensor]:
             share = torch.sigmoid((q @ xi) @ (k @ x2) - (q @ xi) @ (k @ x1))
             return (1 - share) * (v @ x1) + share * (v @ x2)
 
-        x1, x2 = (v @ x1 if stack.causal else mixed(x1)), mixed(x2)
+        x1 = v @ x1 if stack.causal else mixed(x1)
+        x2 = mixed(x2)
         found.append(torch.stack([x1, x2]))
     return found

@@ -59,7 +59,8 @@ def equality_errors(seed: int) -> dict[str, float]:
     x_TD = (1.0, 40.0)[seed % 2] * normal(2, width, seed=seed)
     found["a4_error"] = 0.0
     for causal in (True, False):
-        model, y_TD = AttentionStack(width, 2, causal=causal, skip=False, seed=seed), x_TD
+        model = AttentionStack(width, 2, causal=causal, skip=False, seed=seed)
+        y_TD = x_TD
         for layer, printed_TD in enumerate(attention.two_layer_example(model, x_TD)):
             y_TD = model.attend(layer, y_TD)
             found["a4_error"] = max(found["a4_error"], relative(printed_TD, y_TD))
@@ -74,8 +75,9 @@ def equality_errors(seed: int) -> dict[str, float]:
 def random_stack(
     seed: int, causal: bool, *, gap: float | None = None, layers: int = 3, mlp_width: int = 0
 ) -> AttentionStack:
-    """A random model; ``gap``: the size of p1 - p2, None for no positions."""
-    width, p_TD = 1 + seed % 6, None
+    """Return a random model; ``gap``: the size of p1 - p2, None for no positions."""
+    width = 1 + seed % 6
+    p_TD = None
     if gap is not None:
         p_TD = normal(TOKENS, width, seed=seed)
         p_TD[1] = p_TD[0] + gap * normal(width, seed=seed + 1)
@@ -83,7 +85,7 @@ def random_stack(
 
 
 def remasked(seed: int, causal: bool) -> AttentionStack:
-    """The theorem's own weights under the other mask; random positions where the theorem asks for them."""
+    """Return the theorem's own weights under the other mask; random positions where the theorem asks for them."""
     width = 1 + seed % 6
     model = (attention.theorem_4_2_encoder if causal else attention.theorem_4_1_decoder)(width)
     model.causal = causal
@@ -112,11 +114,12 @@ def kinds_of(causal: bool) -> dict[str, Callable[[int], Any]]:
     return kinds
 
 
-ENCODERS, DECODERS = kinds_of(causal=False), kinds_of(causal=True)
+ENCODERS = kinds_of(causal=False)
+DECODERS = kinds_of(causal=True)
 
 
 def attempted(refute: Callable[[Any], Refutation], model: Any) -> Refutation | None:
-    """The refutation, or None where the refuter says that the proof does not cover the model."""
+    """Return the refutation, or None where the refuter says that the proof does not cover the model."""
     try:
         return refute(model)
     except ValueError:
@@ -140,7 +143,7 @@ def population(
 
 @torch.no_grad()
 def simulating_encoder(decoder: AttentionStack, n: int, constant: float = MASKED) -> AttentionStack:
-    """The encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries on up to n tokens.
+    """Return the encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries on up to n tokens.
 
     Token t is (x_t, 0) and its position (p_t, a_t), a_t a unit vector, which the skip connections carry through all
     layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it.
@@ -178,7 +181,8 @@ def mask_errors(n: int, seed: int) -> dict[str, float]:
     "exact": n entries, or n - 1; "random": n random unit vectors in n entries, C = 60, which keep hidden keys below the
     visible ones only if they err by less than 1/2; "geometric": as many entries as float64 needs at error 1e-9, C = 60.
     """
-    basis, entries = masking.exact_basis(n), math.ceil(n / masking.longest_block(1e-9))
+    basis = masking.exact_basis(n)
+    entries = math.ceil(n / masking.longest_block(1e-9))
     bases = {
         "exact": (basis, MASKED),
         "one_less": (basis[:, : max(1, n - 1)], MASKED),

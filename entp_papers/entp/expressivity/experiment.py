@@ -35,7 +35,7 @@ DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The checks, then per direction the candidates with fixed positions and, per seed, with trained ones."""
+    """Plan the checks, then per direction the candidates with fixed positions and, per seed, with trained ones."""
     found = [planned_study("expressivity", tier, "expressivity", CHECKS[tier])]
     for direction in ("encoder", "decoder"):
         fixed = [dict(length=2, distance=distance, seed=0) for distance in DISTANCES[tier]]
@@ -48,7 +48,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
-    """The statements of §4 and appendix A, judged by what was found of them.
+    """Return the statements of §4 and appendix A, judged by what was found of them.
 
     - A.2, A.3, A.4: verified if equal within ``EXACT``; A.3 also needs that two layers differ.
     - 4.1, 4.2: verified if every model tried, trained ones included, is refuted by at least what the proof guarantees,
@@ -63,7 +63,9 @@ def measure(records: Sequence[Record]) -> list[Check]:
     if record is None or not all(trained.values()):
         return []  # models that were trained against the theorems are part of it
     trained["decoder"] = [r for r in trained["decoder"] if r.metrics["distance"] != 0]  # 4.2 says nothing of p1 = p2
-    m, c, tier = record.metrics, record.curves, record.config.tier
+    m = record.metrics
+    c = record.curves
+    tier = record.config.tier
 
     def check(claim: str, holds: bool | None, used: Sequence[Record] = (), **corrected: Any) -> Check:
         return Check(claim, holds, tier, records=(record.name, *(r.name for r in used)), **corrected)
@@ -122,7 +124,8 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
     """One row per trained candidate: positions, errors inside the box, and what the proofs force there and anywhere."""
     rows = []
     for r in select(records, study="imitation"):
-        m, refuted = r.metrics, r.metrics["refutation"]
+        m = r.metrics
+        refuted = r.metrics["refutation"]
         row = {"model": r.labels["direction"], "positions": r.labels["positions"], "seed": r.labels["seed"]}
         row |= {"p2 − p1": round(m["distance"], 3) + 0.0, "error before": m["box_before"]}
         errors = [*m["box_error_by_position"], math.nan][:3]  # pairs have no third output
@@ -133,7 +136,7 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def forced(direction: str, distances: Sequence[float]) -> list[float]:
-    """The largest error that the line forces inside the box of pairs, by p2 - p1; 0 where it misses the box."""
+    """Return the largest error that the line forces inside the box of pairs, by p2 - p1; 0 where it misses the box."""
     lines = {distance: points_BT for distance in distances if len(points_BT := line(distance, 1.0, 41))}
     errors_B = forced_at(function_of(direction), torch.cat([*lines.values()]))
     largest = dict(zip(lines, errors_B.view(len(lines), -1).amax(1).tolist(), strict=True))
@@ -168,7 +171,8 @@ def attention_patterns(length: int, prompt: int) -> dict[str, np.ndarray]:
     def mask(open_until: int) -> np.ndarray:
         return prefix_mask(torch.tensor([open_until]), length)[0, 0].numpy().astype(int)
 
-    causal, prefix = mask(0), mask(prompt)
+    causal = mask(0)
+    prefix = mask(prompt)
     prefix[:prompt, :prompt] *= 2
     crossed = prefix.copy()
     crossed[prompt:, :prompt] *= 3

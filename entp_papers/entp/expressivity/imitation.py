@@ -26,7 +26,8 @@ DIRECTIONS = {
     "decoder": (attention.theorem_4_2_encoder, attention.refute_decoder),
 }
 POINTS = 60  # of a loss curve, at most
-REACH, GRID = 4.0, 41  # the plane is shown from -REACH to REACH at GRID points a side
+REACH = 4.0  # the plane is shown from -REACH to REACH at GRID points a side
+GRID = 41
 BATCH = 128
 TRIES = 4096  # sequences inside the box by which the error is measured
 
@@ -46,7 +47,8 @@ class Candidate(nn.Module):
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        p_TD, held_TD = normal(3, 1), torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
+        p_TD = normal(3, 1)
+        held_TD = torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
         p_TD = p_TD if distance is None else distance * held_TD
         self.positions_TD = nn.Parameter(p_TD, requires_grad=distance is None)
         drawn = normal(1, width), normal(width), normal(width, 1) / width
@@ -54,7 +56,7 @@ class Candidate(nn.Module):
         self.stack = AttentionStack(width, n_layers, causal=causal, mlp_width=4 * width, seed=seed)
 
     def encode(self, x_TD: Tensor) -> Tensor:
-        """Outputs (T, 1) of one sequence (T, 1)."""
+        """Return outputs (T, 1) of one sequence (T, 1)."""
         x_TD = x_TD + self.positions_TD[: len(x_TD)]
         return self.stack.encode(x_TD @ self.w_in_1D + self.b_in_D) @ self.w_out_D1
 
@@ -68,7 +70,7 @@ def causal_outputs(model, x_BT: Tensor) -> Tensor:
 
 
 def function_of(direction: str) -> AttentionStack:
-    """The function that a candidate of this direction imitates: the other architecture's, at width 1."""
+    """Return the function that a candidate of this direction imitates: the other architecture's, at width 1."""
     one_of("direction", direction, DIRECTIONS)
     return DIRECTIONS[direction][0](1)
 
@@ -79,7 +81,7 @@ def boxes(batch: int, length: int, generator: Generator) -> Tensor:
 
 
 def train(model: Candidate, function: AttentionStack, length: int, steps: int, seed: int) -> Iterator[float]:
-    """The squared error before each of ``steps`` steps of Adam, the rate falling from 0.01 to 0 by a cosine."""
+    """Return the squared error before each of ``steps`` steps of Adam, the rate falling from 0.01 to 0 by a cosine."""
     generator = Generator().manual_seed(seed)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -103,14 +105,15 @@ def errors(model: Candidate, function: AttentionStack, x_BT: Tensor) -> Tensor:
 
 def line(distance: float, reach: float, points: int) -> Tensor:
     """Points (B, 2) with x1 - x2 = ``distance`` inside the square of ``reach``; none where the line misses it."""
-    low, high = max(-reach, distance - reach), min(reach, distance + reach)
+    low = max(-reach, distance - reach)
+    high = min(reach, distance + reach)
     x1_B = torch.linspace(low, high, points if low <= high else 0, dtype=torch.float64)
     return torch.stack([x1_B, x1_B - distance], 1)
 
 
 @torch.no_grad()
 def forced_at(function: AttentionStack, x_BT: Tensor) -> Tensor:
-    """The error (B,) that is forced at points (B, 2) of such a line."""
+    """Return the error (B,) that is forced at points (B, 2) of such a line."""
     y_BT = causal_outputs(function, x_BT)
     return (y_BT[:, 0] - y_BT[:, 1]).abs() / 2
 
@@ -160,7 +163,7 @@ def imitation_study(
 
 
 def refutation(direction: str, model: Candidate) -> dict[str, Any]:
-    """The refuter's verdict on a model; ``case`` says why where the proof does not cover it."""
+    """Return the refuter's verdict on a model; ``case`` says why where the proof does not cover it."""
     try:
         found = DIRECTIONS[direction][1](model)
     except ValueError as error:

@@ -50,7 +50,7 @@ def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
 
 
 def hidden(n: int) -> Tensor:
-    """True where a key lies after the query, (n, n)."""
+    """Return true where a key lies after the query, (n, n)."""
     return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
@@ -67,10 +67,13 @@ def mask_error(basis: Basis, constant: float, seed: int = 0, width: int = 8, tri
     One head without scaling, over ``trials`` draws of q, k (normal, scores of variance 1) and v in [-1, 1].
     """
     extra_q_nd, extra_k_nd = augmentation(basis, constant)
-    n, generator, worst = len(extra_q_nd), Generator().manual_seed(seed), 0.0
+    n = len(extra_q_nd)
+    generator = Generator().manual_seed(seed)
+    worst = 0.0
     for _ in range(trials):
         q_nD, k_nD = torch.randn(2, n, width, generator=generator, dtype=torch.float64)
-        q_nD, v_nD = q_nD / width**0.5, 2 * torch.rand(n, width, generator=generator, dtype=torch.float64) - 1
+        q_nD = q_nD / width**0.5
+        v_nD = 2 * torch.rand(n, width, generator=generator, dtype=torch.float64) - 1
         longer_nn = torch.cat([q_nD, extra_q_nd], 1) @ torch.cat([k_nD, extra_k_nd], 1).T
         masked_nn = (q_nD @ k_nD.T).masked_fill(hidden(n), -torch.inf)
         error_nD = longer_nn.softmax(-1) @ v_nD - masked_nn.softmax(-1) @ v_nD
@@ -79,7 +82,7 @@ def mask_error(basis: Basis, constant: float, seed: int = 0, width: int = 8, tri
 
 
 def exact_basis(n: int) -> Tensor:
-    """The identity, (n, n): the paper's example. The last column is 0 in every key and could be left out."""
+    """Return the identity, (n, n): the paper's example. The last column is 0 in every key and could be left out."""
     return torch.eye(n, dtype=torch.float64)
 
 
@@ -99,7 +102,7 @@ def random_basis(n: int, d: int, generator: Generator) -> Tensor:
 
 
 def threshold_basis(n: int, d: int) -> Pair:
-    """The matrix -[i < j] cut to rank d by its singular values: the closest in the spectral norm, not by entry."""
+    """Cut the matrix -[i < j] to rank d by its singular values: the closest in the spectral norm, not by entry."""
     u, s, v = torch.linalg.svd(-hidden(n).double())
     root = s[:d].sqrt()
     return Pair(u[:, :d] * root, v[:d].T * root)
@@ -115,9 +118,11 @@ def dyadic_basis(n: int, d: int, generator: Generator) -> Pair:
     if d < levels:
         raise ValueError(f"d = {d}: must be at least the {levels} levels of {n} tokens")
     i_n = torch.arange(n)
-    queries, keys = [], []
+    queries = []
+    keys = []
     for level in range(levels):
-        nodes_n, bit_n = i_n >> (levels - level), (i_n >> (levels - level - 1)) & 1
+        nodes_n = i_n >> (levels - level)
+        bit_n = (i_n >> (levels - level - 1)) & 1
         vectors = random_basis(int(nodes_n[-1]) + 1, d // levels + (level < d % levels), generator)
         queries.append(vectors[nodes_n] * (1 - bit_n)[:, None])
         keys.append(-vectors[nodes_n] * bit_n[:, None])
@@ -130,11 +135,12 @@ def longest_block(error: float) -> int:
 
 
 def geometric_basis(n: int, d: int, error: float) -> Pair:
-    """A mask with score error ``error`` whose hidden scores fall without bound: -B^(j - i - 1) with B = 1/error.
+    """Return a mask with score error ``error`` whose hidden scores fall without bound: -B^(j - i - 1) with B = 1/error.
 
     Each dimension serves the keys of a block of ceil(n / d) positions. ValueError where float64 lacks the range for it.
     """
-    block, bits = -(-n // d), -math.log2(error)
+    block = -(-n // d)
+    bits = -math.log2(error)
     if block > longest_block(error):
         raise ValueError(f"{block} positions per dimension at error {error:g}: float64 has the range for fewer")
     i_n = torch.arange(n, dtype=torch.float64)

@@ -66,11 +66,13 @@ def error_planes(records: Sequence[Record]) -> Figure:
 def forced_errors(records: Sequence[Record]) -> Figure:
     """Largest error in the box of every trained model by p2 - p1, and in grey what the proofs force."""
     fig, axes = figures.panels(2, width=3.5)
-    distances, titles = np.linspace(-4, 4, 321), ("an encoder imitates a decoder", "a decoder imitates an encoder")
+    distances = np.linspace(-4, 4, 321)
+    titles = ("an encoder imitates a decoder", "a decoder imitates an encoder")
     for ax, direction, title in zip(axes, ("encoder", "decoder"), titles, strict=True):
         band = forced(direction, distances)
         ax.fill_between(distances, band, color="grey", alpha=0.35, lw=0, label="excluded by the proof")
-        group, colour = select(records, direction=direction), figures.PALETTE[direction.replace("encoder", "entp")]
+        group = select(records, direction=direction)
+        colour = figures.PALETTE[direction.replace("encoder", "entp")]
         for r in group:
             kind = r.labels["positions"]
             label = f"{direction}, positions {kind}" if r in (group[0], group[-1]) else None

@@ -1,6 +1,5 @@
 """Count3's programs and constructed weights (Lemma 6.3, Remark 6.4, appendices A.7, E, F), tried and judged."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -8,11 +7,10 @@ import pandas as pd
 import torch
 
 from entp_lab.experiment import Experiment
-from entp_lab.measurements import Check
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
-from entp_lab.studies import by_study, checker
+from entp_lab.theory import checks_of
 from entp_lib.validation import require
 from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.constructed import before_output, constructed_count3, run_by_layer
@@ -132,51 +130,5 @@ def decoder_table(record: Record) -> pd.DataFrame:
     return table.rename_axis(None)
 
 
-def counters_table(record: Record) -> pd.DataFrame:
-    """Count3 in blocks of counters: steps by length, with what Conjecture 6.1 asks for and what blocks need."""
-    table = pd.DataFrame(record.curves).set_index("length")
-    return table.assign(**{"n²": table.index**2, "2n^1.5 + 2n": (2 * table.index**1.5 + 2 * table.index).astype(int)})
-
-
-def measure(records: Sequence[Record]) -> list[Check]:
-    """Programs are verified if always right; Lemma 6.3 and Algorithm 4 with the footnote's values below n."""
-    found = by_study(records)
-    if not set(TIERS["quick"]) <= set(found):
-        return []
-    tried, constructed, below, counters, decoder = (found[study] for study in TIERS["quick"])
-    check, m = checker(records), constructed.metrics
-    exact = pd.Series(tried.metrics["right"]) == 1.0
-    small = pd.DataFrame(below.curves)
-    constant = small[["layers", "heads", "width"]].nunique().eq(1).all()
-    wrong = m["random"]["wrong"] + m["hard"]["wrong"] + m["generated"]["wrong"]
-    blocks = counters_table(counters)
-    in_less = bool(blocks["right"].all() and (blocks["steps"] <= blocks["2n^1.5 + 2n"]).all())
-    seeds = counters.metrics["seeds"]
-    modulo = not any(wrong for name, wrong in tried.metrics["mod_wrong"].items() if name.startswith("M = n/ε"))
-    deeper = "without that, ours has 9 layers and two for every base-4 digit of the vocabulary"
-    deeper += "" if wrong == 0 else f", and was wrong {wrong} times"
-    sizes = pd.DataFrame(decoder.curves)
-    exact_decoder = sizes.query("precision != 'bf16'")[["wrong", "hard_wrong"]].eq(0).all(axis=None)
-    least = sizes[sizes["model"].str.startswith("least")].iloc[-1]
-    enough = f"{least['layers']} layers of width {least['width']} are enough at length {least['length']}"
-    causal = "all three attention calls causal; as printed two of them see the future"
-    right = math.isclose(seeds, 7.9e28, rel_tol=0.01) and math.isclose(16.0**64, 1.16e77, rel_tol=0.01)
-    counted, every = "64^16 is 7.9·10^28; 1.16·10^77 is 16^64", "algorithm 5, every prefix"
-    modulus = "M ≥ n/ε is enough; the printed bound is illegible in our text"
-    later = "larger values are right once taken mod n" if exact["algorithm 4, x mod n first"] else ""
-    return [
-        check("6.1", "counters", False if in_less else None),
-        *(check(claim, "counters", None) for claim in ("6.2", "6.3-size", "6.2-close")),
-        check("6.2-medium", "constructed_decoder", exact_decoder, remark=enough),
-        check("6.3", "below_length constructed", constant and small["wrong"].eq(0).all(), remark=deeper),
-        check("6.4", "programs", exact["algorithm 6"] and exact["algorithm 6 in 2n + 2 steps"]),
-        check("A.7", "programs", modulo, remark=modulus),
-        check("E-2", "programs", exact["algorithm 2"]),
-        check("E-3", "programs", exact["algorithm 3"]),
-        check("F-4", "programs", exact["algorithm 4, x < n"], remark=later),
-        check("F-5", "programs", exact[every], exact["algorithm 5 with all calls causal, every prefix"], causal),
-        check("6.3-seeds", "counters", math.isclose(seeds, 1.16e77, rel_tol=0.01), right, counted),
-    ]
-
-
-RASP = Experiment("rasp", 1, "Programs and constructed weights for Count3", "04_rasp", plan, measure, jobs=1)
+MEASURE = checks_of("entp_papers.entp.rasp.claims")
+RASP = Experiment("rasp", 1, "Programs and constructed weights for Count3", "04_rasp", plan, MEASURE, jobs=1)

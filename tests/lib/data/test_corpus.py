@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from entp_lab import parquet as parquet_module
 from entp_lab import paths
 from entp_lib.data import cache, sources
 from entp_lib.data.cache import Recipe, open_tokens, splitter
@@ -73,10 +74,34 @@ def test_form_feeds_end_documents_wherever_a_chunk_ends(file, monkeypatch):
     assert list(source.documents()) == documents and source.whole
 
 
+@pytest.mark.parametrize("text", ["one\n\ntwo\n\f", "\fone\n\ntwo\n", "one\n\ntwo\n\f\n \n"])
+def test_a_form_feed_at_an_end_makes_no_document(file, text):
+    source = source_of(file(text))
+    assert not source.whole and "".join(source.documents()) == text and source.count() >= 2
+
+
+def test_a_mark_of_byte_order_is_no_symbol(file):
+    text = "a text\n\nof two paragraphs\n"
+    assert "".join(source_of(file(b"\xef\xbb\xbf" + text.encode())).documents()) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("one<|endoftext|>two\n", "endoftext"), ('{"text": "one"}\n{"text": "two"}\n', "JSON")]
+)
+def test_a_text_that_another_program_takes_apart_is_read_with_a_warning(file, text, what, caplog):
+    assert "".join(source_of(file(text)).documents()) == text and what in caplog.text
+
+
+def test_a_tail_far_from_its_share_says_how_many_tokens_are_held_out(file, caplog):
+    open_tokens(recipe(file("\f".join(["short", "short", "long " * 99])), split="tail", held_out=0.1))
+    assert "496 tokens are held out" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("data", "place"),
     [
         (b"", "corpus.txt is empty"),
+        ("a text".encode("utf-16"), "is UTF-16"),
         (b"some text\0and a zero", "byte 9"),
         ("Grüße".encode("latin-1"), "byte 2"),
         ("ends within ä".encode()[:-1], "corpus.txt is not UTF-8"),
@@ -153,9 +178,13 @@ def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", lambda name, **options: asked.update(options) or str(snapshot))
     with pytest.raises(ConfigError, match="1 of 80 files"):
         list(source_of("openwebtext").documents())
-    monkeypatch.setattr(sources, "HUB_FILES", 1)
+    monkeypatch.setattr(parquet_module, "HUB_FILES", 1)
     assert list(source_of("openwebtext").documents())[3] == "document 3"
-    assert asked["revision"] == sources.HUB_REVISION == source_of("openwebtext", sources.HUB_REVISION[:16]).checksum
+    assert (
+        asked["revision"]
+        == parquet_module.HUB_REVISION
+        == source_of("openwebtext", parquet_module.HUB_REVISION[:16]).checksum
+    )
     tokens = reopened(recipe("openwebtext", split="nanogpt"))
     assert [tokens.meta["parts"][name]["documents"] for name in ("train", "validation")] == [16, 4]
 
@@ -168,7 +197,7 @@ def test_without_a_network_the_corpus_is_named(monkeypatch):
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
     with pytest.raises(ConfigError, match="'openwebtext'"):
-        sources.download()
+        parquet_module.download()
 
 
 @pytest.mark.parametrize(

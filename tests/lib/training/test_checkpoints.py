@@ -101,6 +101,11 @@ WRONG = {
     "another shape": (lambda t, s: t.update({(n := some(t, "model.")): t[n][:1]}), "as .1, .* where the model has"),
     "one more": (lambda t, s: t.update({"model.extra": torch.zeros(1)}), "has the unknown model.extra"),
     "another count": (lambda t, s: s["curves"]["loss"].pop(), "curves of .* points"),
+    "another type": (lambda t, s: s.update(evals_since_best="none"), "evals_since_best"),
+    "words in a curve": (lambda t, s: s["curves"]["loss"].__setitem__(0, "low"), "no number"),
+    "endless seconds": (lambda t, s: s.update(wall_seconds=math.inf), "wall_seconds = inf"),
+    "processes of another type": (lambda t, s: s.update(processes=["one"]), "processes = "),
+    "no curves": (lambda t, s: s.pop("curves"), "'curves' is missing"),
     "something unknown": (lambda t, s: s.update(colour="red"), "colour"),
     "time runs backwards": (lambda t, s: s.update(seconds=-1.0), "seconds = -1.0"),
     "optimiser elsewhere": (

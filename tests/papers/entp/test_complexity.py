@@ -230,3 +230,14 @@ def test_steps_are_timed_and_refuse_what_makes_no_sense():
         given = dict(arithmetic="AVX2", precision="fp32", lengths=[4]) | shape | wrong
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             training_steps.steps_study(**given)
+
+
+def test_committed_counts_are_those_of_the_formulas_and_fast_gives_the_loop_s_outputs():
+    records = COMPLEXITY.committed()
+    counts = study.formulas_hold(records)
+    assert (counts["points"] == counts["equal"]).all()
+    tokens = study.per_token(records)
+    head = tokens["D"] * study.VOCABULARY  # the output, which either computes once
+    ratio = (tokens["encoder_operations"] - head) / (tokens["decoder_operations"] - head)
+    assert (ratio == tokens["length"]).all()
+    assert all(r.metrics["fast_error"] < 1e-5 and r.metrics["streamed_error"] < 1e-12 for r in records)

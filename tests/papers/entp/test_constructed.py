@@ -97,7 +97,7 @@ def test_verdicts_follow_from_the_records(records):
     assert verdicts["6.1"] == "refuted" and verdicts["6.2"] == verdicts["6.2-close"] == "unproved"
     assert "base-4 digit" in checks["6.3"].remark and "mod n" in checks["F-4"].remark
     assert checks["6.2-medium"].remark == "3 layers of width 49 are enough at length 9"
-    assert RASP.measure(records[:3]) == []
+    assert {check.claim for check in RASP.measure(records[:1])} == {"6.4", "A.7", "E-2", "E-3", "F-4", "F-5"}
 
 
 @pytest.mark.parametrize(

@@ -253,3 +253,11 @@ def test_a_whole_decoder_is_simulated_by_an_encoder():
     torch.testing.assert_close(y_TD, decoder.encode(x_TD))
     without = checks.simulating_encoder(decoder, 6, constant=1e-9)
     assert not torch.allclose(without.encode(torch.cat([x_TD, torch.zeros(6, 6, dtype=torch.float64)], 1))[:, :3], y_TD)
+
+
+def test_no_trained_model_has_less_error_than_the_proof_forces():
+    trained = select(EXPRESSIVITY.committed(), study="imitation")
+    assert len(trained) == 16
+    for record in trained:
+        errors = zip(record.curves["line_error"], record.curves["line_forced"], strict=True)
+        assert all(error >= forced - 1e-4 for error, forced in errors)
