@@ -318,9 +318,14 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
     for record in verification.sample(stored, sample, seed):
         print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
         with tqdm(total=record.config.steps, leave=False) as bar:
-            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
+            found.append(verification.verify(record, store, functools.partial(move_to, bar)))
     print(verification.report(found))
     return 1 if any(one.outcome == "differs" for one in found) else 0
+
+
+def move_to(bar: tqdm, step: int) -> None:
+    """Move a bar to a step."""
+    bar.update(step - bar.n)
 
 
 def describe_corpus(export: str = "") -> int:
