@@ -122,8 +122,8 @@ def run(
     from entp_lab import commands, notebooks
     from entp_lab.parameters import seconds
 
-    asked = {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
-    check_together(asked - {"verbose"})
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    check_together({name for name, source in sources.items() if source and source.name == "COMMANDLINE"} - {"verbose"})
     if site:
         from entp_lab.site import open_site
 

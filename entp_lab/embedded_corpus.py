@@ -86,7 +86,8 @@ def embedded_file(checksum: str = "") -> Path:
             known = {}
         path = folder / f"embedded-{known.get(versions, '')}.txt"
         if not path.exists():
-            sources = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
+            specs = map(importlib.util.find_spec, PACKAGES)
+            sources = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
             data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()  # about a minute
             known[versions] = hashlib.sha256(data).hexdigest()[:16]
             path = folder / f"embedded-{known[versions]}.txt"

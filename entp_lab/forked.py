@@ -29,7 +29,7 @@ def forked_kernels(environment: Mapping[str, str]) -> Iterator[None]:
     factory.default_provisioner_name = NAME
     multiprocessing.get_context("forkserver").set_forkserver_preload(SHARED)
     own = dict(os.environ)
-    become(environment | {"MPLBACKEND": INLINE})
+    become({**environment, "MPLBACKEND": INLINE})
     try:
         forkserver.ensure_running()
     finally:
@@ -57,7 +57,8 @@ def main(arguments: Sequence[str], environment: Mapping[str, str], folder: str) 
     gc.set_threshold(100_000)  # figures are many small objects, few of them in circles: a tenth of the time
     app = IPKernelApp.instance(parent_handle=os.getppid())  # with which it ends
     app.initialize([*arguments])
-    app.shell.enable_matplotlib("inline")  # matplotlib and pandas were imported where there was no kernel,
+    shell: Any = app.shell
+    shell.enable_matplotlib("inline")  # matplotlib and pandas were imported where there was no kernel,
     pd.set_option("display.max_columns", 20)  # and have settings of their own for one
     app.start()
 
@@ -85,14 +86,17 @@ class Process:
 
     def send_signal(self, number: int) -> None:
         """Send it a signal."""
-        os.kill(self.pid, number)
+        if self.pid is not None:
+            os.kill(self.pid, number)
 
 
 class Forked(LocalProvisioner):
     """Start kernels by a fork; all else is as for one that is started by its command."""
 
-    async def launch_kernel(self, cmd: Sequence[str], **options: Any) -> dict[str, Any]:
+    async def launch_kernel(self, cmd: Sequence[str], **options: Any) -> Any:
         """Fork a kernel with the arguments of this command."""
-        self.process = Process(cmd[cmd.index("-m") + 2 :], options["env"], options.get("cwd") or os.getcwd())
-        self.pid = self.pgid = self.process.pid
+        arguments = cmd[cmd.index("-m") + 2 :]
+        process: Any = Process(arguments, options["env"], options.get("cwd") or os.getcwd())
+        self.process = process
+        self.pid = self.pgid = process.pid
         return self.connection_info

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from entp_lab import paths
 from entp_lab.notebooks import AFTER_OWN, FIRST_OWN, METADATA
@@ -20,7 +21,7 @@ from entp_lib.tasks import TASKS
 from entp_lib.validation import one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
-SIZES = {  # parameters of small examples, at smoke and at quick
+SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # parameters of small examples, at smoke and at quick
     "counting": (
         {"length": 8, "seed_length": 3, "symbols": 8},
         {"length": 10, "seed_length": 4, "symbols": 10, "held_out": 0.2},
@@ -30,7 +31,7 @@ SIZES = {  # parameters of small examples, at smoke and at quick
         {"length": 12, "symbols": 16, "modulus": 16},
     ),
 }
-OWN_SIZES = ({"length": 6}, {"length": 16})  # a task of one's own has a length
+OWN_SIZES: tuple[dict[str, Any], dict[str, Any]] = ({"length": 6}, {"length": 16})  # a task of one's own has a length
 
 
 def new_task(name: str) -> int:
@@ -91,7 +92,7 @@ def new_notebook(name: str, task: str, execute: bool = True) -> int:
     return subprocess.run(update, cwd=paths.root()).returncode
 
 
-def keywords(params: dict) -> str:
+def keywords(params: dict[str, Any]) -> str:
     """Return parameters as the source of a dictionary."""
     return f"dict({', '.join(f'{name}={value!r}' for name, value in params.items())})"
 

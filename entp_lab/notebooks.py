@@ -116,7 +116,7 @@ def defaults(notebook: Path) -> dict[str, Any]:
     """Return the parameters of a notebook with the values that its parameters cell gives them."""
     tagged = [c["source"] for c in read_notebook(notebook) if "parameters" in c["metadata"].get("tags", ())]
     nodes = [node for source in tagged[:1] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
-    return {target.id: ast.literal_eval(node.value) for node in nodes for target in node.targets}
+    return {ast.unparse(target): ast.literal_eval(node.value) for node in nodes for target in node.targets}
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:
@@ -381,11 +381,11 @@ def kernel_options(environment: Mapping[str, str], folder: Path) -> dict[str, An
     from jupyter_client.kernelspec import KernelSpecManager
     from traitlets.config import Config
 
-    clean_environment = kernel_environment(folder / "ipython") | environment
-    clean_environment |= {"TQDM_DISABLE": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    clean_environment = kernel_environment(folder / "ipython")
+    clean_environment |= {**environment, "TQDM_DISABLE": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
     class Kernel(AsyncKernelManager):
-        async def start_kernel(self, **options):
+        async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
             self.kernel_spec_manager = KernelSpecManager(kernel_dirs=[])  # where "python3" is this Python
             await super().start_kernel(env=clean_environment, **options)
             RUNNING.append(self)
@@ -410,10 +410,11 @@ def watched(name: str, events: Path) -> Iterator[None]:
         options |= {"bar_format": look + "\n", "mininterval": LOGGED_SECONDS, "miniters": 1}
 
     def watch() -> None:
-        bar, shown = None, None
+        bar = None
+        shown = None
         while not ended.wait(1.0):
             for latest in [e for e in read_events(events) if e["event"] == "progress"][-1:]:
-                if (latest["label"], latest["total"]) != shown:
+                if bar is None or (latest["label"], latest["total"]) != shown:
                     shown = latest["label"], latest["total"]
                     bar = tqdm(total=latest["total"], desc=f"{name}, {latest['label']}", **options)
                 bar.update(latest["done"] - bar.n)
@@ -555,7 +556,7 @@ def sources(text: str) -> object:
         return text
 
 
-def before_saving(model: dict, path: str, **_) -> None:
+def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
     """Refuse JupyterLab to write a committed notebook, and clean the metadata of a working copy before it is written.
 
     JupyterLab would add the interpreter's version and its own view of the cells, which differ from machine to machine.
@@ -563,7 +564,7 @@ def before_saving(model: dict, path: str, **_) -> None:
     """
     from tornado.web import HTTPError
 
-    folder, _, name = path.strip("/").rpartition("/")
+    folder, name = os.path.split(path.strip("/"))
     if model["type"] == "notebook" and model["content"] is not None and folder in ("lab", "notebooks"):
         if folder == "notebooks" and not is_own(Path(name)) and (paths.notebooks() / name).exists():
             raise HTTPError(403, f"notebooks/{name} is the committed one and stays as it is: your copy is lab/{name}")

@@ -19,8 +19,8 @@ from entp_lab.budgets import training_operations
 from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
 from entp_lab.estimates import all_records, measured_rates, seconds_of
-from entp_lab.experiment import Experiment, own, spent
-from entp_lab.frames import select
+from entp_lab.experiment import Experiment, own
+from entp_lab.frames import select, spent
 from entp_lab.measurements import Check, Measurement, Observation, strongest
 from entp_lab.notebooks import Markdown, notebook_paths
 from entp_lab.provenance import pairs_apart, processes
@@ -30,7 +30,7 @@ from entp_lab.statistics import exceeds, holm, p_value
 from entp_lab.store import Record, Store
 from entp_lab.tables import read_table
 from entp_lib.files import read_text, write_atomically
-from entp_lib.validation import require
+from entp_lib.validation import ConfigError, require
 
 Found = Measurement | Check | Observation
 # Units of claims that compare last weights.
@@ -641,8 +641,10 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
     for name, part in {"findings": front(table), "notebooks": " · ".join(links) + ".\n"}.items():
         pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
-        readme, count = re.subn(pattern, lambda m, part=part: m[1] + part + m[2], readme)
-        require(count > 0, f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+        found = re.search(pattern, readme)
+        if found is None:
+            raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+        readme = readme[: found.start()] + found[1] + part + found[2] + readme[found.end() :]
     pages = {
         "README.md": readme,
         "docs/findings.md": findings_page(table),

@@ -17,11 +17,13 @@ import tomllib
 import webbrowser
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from entp_lab import claims, paths
-from entp_lab.notebooks import notebook_paths
+from entp_lab.notebooks import notebook_paths, read_notebook
 from entp_lab.report import findings_page, ledger
 from entp_lab.store import Store
 from entp_lab.weights import load_run
@@ -34,6 +36,7 @@ SOURCE = Path(__file__).parent / "site_source"
 COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
 PLACES = ("docs", "docs/journal", "notebooks", "play")  # of pages
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
+SAVES = r'save_figure\(\s*\w+,\s*"(\w+)"'  # in the code of a notebook
 UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
 EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
     (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
@@ -45,12 +48,12 @@ EDITS = (  # to finished pages: a table's links between notebooks, and words of 
 
 
 def anchor(heading: str) -> str:
-    """Anchor of a heading as JupyterLab forms it, which Sphinx is told to form alike."""
+    """Return the anchor of a heading as JupyterLab forms it, which Sphinx is told to form alike."""
     return heading.strip().replace(" ", "-")
 
 
 def missing() -> list[str]:
-    """Modules of the extra ``site`` that are not installed."""
+    """Return the modules of the extra ``site`` that are not installed."""
     return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
@@ -77,7 +80,7 @@ def build(folder: Path) -> Path:
 
 
 def open_site(browser: bool = True) -> int:
-    """``./run_all.sh --site``: build the site and open it; missing packages of the extra ``site`` come first."""
+    """Build the site and open it; missing packages of the extra ``site`` are installed first."""
     if lacking := ", ".join(missing()):
         print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
         packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
@@ -88,7 +91,8 @@ def open_site(browser: bool = True) -> int:
     begun = time.monotonic()
     first = build(paths.root() / "build" / "site")
     files = [path for path in first.parent.rglob("*") if path.is_file()]
-    size, took = sum(path.stat().st_size for path in files) / 2**20, time.monotonic() - begun
+    size = sum(path.stat().st_size for path in files) / 2**20
+    took = time.monotonic() - begun
     print(f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}")
     if browser:
         webbrowser.open(first.as_uri())
@@ -97,16 +101,16 @@ def open_site(browser: bool = True) -> int:
 
 def lay_out(folder: Path) -> None:
     """Write everything that Sphinx reads below ``folder``, which is emptied first."""
-    root, store = paths.root(), Store(read_only=True)
-    table = ledger(store)
+    root = paths.root()
+    table = ledger(Store(read_only=True))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(SOURCE, folder)
     shutil.copytree(root / "docs", folder / "docs")
     shutil.copytree(paths.figures(), folder / "figures")
     for name in COPIED:
         shutil.copy(root / name, folder)
-    pictures = {path.stem: about.partition(" [") for path, about in gallery()}
-    alts = {stem: alt for stem, (alt, _, _) in pictures.items()}
+    pictures = gallery()
+    alts = {path.stem: about.partition(" [")[0] for path, about in pictures}
     (folder / "notebooks").mkdir()
     for path in notebook_paths():
         page = json.dumps(notebook_page(json.loads(read_text(path)), alts), ensure_ascii=False)
@@ -116,48 +120,72 @@ def lay_out(folder: Path) -> None:
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
     (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
     (folder / "docs" / "findings.md").write_text(findings_page(table) + annex(table), encoding="utf-8")
-    stems = {paths.number_of(path.stem): path.stem for path in notebook_paths()}
-    parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
-    for stem, (alt, _, rests) in pictures.items():
-        notebook = stems.get(paths.number_of(stem), "00_overview")
-        options = f":alt: {alt}\n:target: notebooks/{notebook}.html\n\n{alt} ({rests.rstrip(']').split('; commit')[0]})"
-        parts.append(f"```{{figure}} figures/{stem}.png\n{options}\n```\n")
-    (folder / "gallery.md").write_text("\n".join(parts), encoding="utf-8")
+    (folder / "gallery.md").write_text(gallery_page(pictures), encoding="utf-8")
     (folder / "index.md").write_text(read_text(folder / "README.md") + contents(folder), encoding="utf-8")
     (folder / "README.md").unlink()
 
 
 def gallery() -> list[tuple[Path, str]]:
-    """Every finished PNG with its alt text and provenance, in the order of the notebooks."""
+    """Return every finished PNG with its alt text and provenance, in the order of the notebooks."""
     from PIL import Image
 
     found = []
     for path in sorted(paths.figures().glob("*.png")):
         with Image.open(path) as image:
-            found.append((path, image.text.get("Description", "")))
+            found.append((path, str(image.info.get("Description", ""))))
     return found
 
 
+def saved_figures(notebook: Path) -> list[str]:
+    """Return the names of the figures that a notebook's code saves."""
+    return [name for cell in read_notebook(notebook) for name in re.findall(SAVES, cell["source"])]
+
+
+def gallery_page(pictures: list[tuple[Path, str]]) -> str:
+    """Return the page of all figures in Markdown; each leads to the notebook that draws it."""
+    homes = {name: path.stem for path in notebook_paths() for name in saved_figures(path)}
+    parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
+    for path, about in pictures:
+        alt, _, provenance = about.partition(" [")
+        runs = provenance.rstrip("]").split("; commit")[0]
+        target = f"notebooks/{homes.get(path.stem, '00_overview')}.html"
+        options = f":alt: {alt}\n:target: {target}\n\n{alt} ({runs})"
+        parts.append(f"```{{figure}} figures/{path.name}\n{options}\n```\n")
+    return "\n".join(parts)
+
+
 def weights_script(experiment: str) -> str:
-    """JavaScript with the models of an experiment whose weights git keeps, as base64 of half floats, and their task."""
-    weights, records, models = paths.of_repository("results") / "weights", Store(read_only=True), []
+    """Return JavaScript with the models of an experiment whose weights git keeps, and their task."""
+    weights = paths.of_repository("results") / "weights"
+    records = {record.id: record for record in Store(read_only=True).all(experiment)}
+    models = []
+    task = {}
     for path in sorted((weights / "checkpoints" / experiment).glob("*.safetensors")):
-        name = path.name.split(".")[0]
         config, model = load_run(path)
-        tensors = {
-            key: {"shape": list(p.shape), "data": base64.b64encode(p.numpy().astype("<f2").tobytes()).decode()}
-            for key, p in model.state_dict().items()
-        }
-        about = {"run": f"{experiment}/{name}", "architecture": config.model.architecture}
-        about |= {"heads": config.model.n_heads, "layers": config.model.n_layers}
-        metrics = records.load(experiment, name).metrics
-        models.append(about | {"sequence_accuracy": metrics["sequence_accuracy"], "tensors": tensors})
+        task = config.task_params
+        run_id = path.name.split(".")[0]
+        models.append(
+            {
+                "run": f"{experiment}/{run_id}",
+                "architecture": config.model.architecture,
+                "heads": config.model.n_heads,
+                "layers": config.model.n_layers,
+                "sequence_accuracy": records[run_id].metrics["sequence_accuracy"],
+                "tensors": {name: half_floats(tensor) for name, tensor in model.state_dict().items()},
+            }
+        )
     require(bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them")
-    return f"window.{experiment}Data = {json.dumps({'task': config.task_params, 'models': models})};\n"
+    return f"window.{experiment}Data = {json.dumps({'task': task, 'models': models})};\n"
+
+
+def half_floats(tensor: Tensor) -> dict[str, Any]:
+    """Return a tensor as JSON can hold it: its shape, and its numbers as base64 of half floats."""
+    numbers = tensor.numpy().astype("<f2").tobytes()
+    return {"shape": list(tensor.shape), "data": base64.b64encode(numbers).decode()}
 
 
 def contents(folder: Path) -> str:
-    """Table of contents at the side, of the pages that lie below ``folder``."""
+    """Return the table of contents at the side, of the pages that lie below ``folder``."""
     pages, index = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")], "docs/journal/README"
     within = {place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place) for place in PLACES}
     rest = [name for name in within["docs"] if name not in (*FIRST, "docs/findings")]
@@ -173,12 +201,12 @@ def contents(folder: Path) -> str:
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
-    """A notebook as JSON for Sphinx: its code folds but for the parameters, its pictures have words, by ``alts``."""
+    """Return a notebook for Sphinx: its code folds but for the parameters, its pictures have words, by ``alts``."""
     cells = []
     for cell in notebook["cells"]:
         text, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
         if cell["cell_type"] == "code":
-            saved = re.search(r'save_figure\(\s*\w+,\s*"(\w+)"', text)
+            saved = re.search(SAVES, text)
             alt = alts.get(saved[1]) if saved else None
             shown = alt or "Picture of this cell's output; its numbers stand in the text and tables around it."
             tags = tags if "parameters" in tags else [*tags, "hide-input"]
@@ -188,7 +216,7 @@ def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
 
 
 def annex(table: pd.DataFrame) -> str:
-    """Every row of a ledger as a table to filter and search, in Markdown with HTML, for the page on findings."""
+    """Return every row of a ledger as a table to filter and search, in Markdown with HTML, for the page on findings."""
     import itables
     from itables.javascript import generate_init_offline_itables_html
 

@@ -261,12 +261,14 @@ class Store:
         if self.committed and self.committed.has(config, version):
             return True
         path = self.path(config.experiment, config_id(config, version))
-        if not path.is_file():
-            return False
         try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                return True  # what is no file is damaged, and would block a reader
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - STATUS_BYTES))
                 return b'"status": "partial"' not in file.read(STATUS_BYTES)
+        except FileNotFoundError:
+            return False
         except OSError:
             return True
 

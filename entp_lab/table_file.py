@@ -167,7 +167,8 @@ def read_positions(text: str, length: int, first: int, where: str) -> dict[int, 
     positions: dict[int, None] = {}
     for piece in text.replace(",", " ").split() or [f"{first}-{length}"] * (first <= length):
         written = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", piece)
-        require(written is not None, f"{where}: scored {piece[:40]!r}: write 5, or 5-8")
+        if written is None:
+            raise ConfigError(f"{where}: scored {piece[:40]!r}: write 5, or 5-8")
         low = int(written[1])
         high = int(written[2] or low)
         require(low <= high, f"{where}: scored {piece[:40]!r}: write the lower position first")
