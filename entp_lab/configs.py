@@ -42,11 +42,11 @@ class RunConfig:
     def __post_init__(self):
         check_types(self)
         check_plain("task_params", self.task_params)
-        right = "must be experiment/id of a record, or empty for a fresh start"
-        clip = self.train.grad_clip  # which studies with loops of their own may set
-        require(clip is None, f"train.grad_clip = {clip}: only None is supported in training runs")
-        named = re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from) is not None
-        require(named, f"start_from = {self.start_from!r}: {right}")
+        if self.train.grad_clip is not None:  # which studies with loops of their own may set
+            raise ConfigError(f"train.grad_clip = {self.train.grad_clip}: only None is supported in training runs")
+        if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from):
+            message = "must be experiment/id of a record, or empty for a fresh start"
+            raise ConfigError(f"start_from = {self.start_from!r}: {message}")
 
     @property
     def steps(self) -> int:

@@ -29,22 +29,22 @@ def make_absolute() -> None:
 
 
 def root() -> Path:
-    """The repository root: the folder that holds ``entp_lib/`` and ``notebooks/``."""
+    """Return the repository root: the folder that holds ``entp_lib/`` and ``notebooks/``."""
     return Path(__file__).resolve().parent.parent
 
 
 def number_of(name: str) -> str:
-    """Number at the beginning of a notebook's or a figure's name: "03b" of "03b_count3_details"."""
+    """Return the number that a notebook's or a figure's name begins with: "03b" of "03b_count3_details"."""
     return name.partition("_")[0]
 
 
 def has_repository() -> bool:
-    """Whether the package lies in its repository, and not installed somewhere without it."""
+    """Say whether the package lies in its repository, and not installed somewhere without it."""
     return (root() / "notebooks").is_dir()
 
 
 def of_repository(name: str, variable: str = "") -> Path:
-    """A folder of the repository, or the one that an environment variable names.
+    """Return a folder of the repository, or the one that an environment variable names.
 
     Without a repository a folder that has such a variable lies below the working directory; for others that is a
     ConfigError.
@@ -59,43 +59,43 @@ def of_repository(name: str, variable: str = "") -> Path:
 
 
 def results() -> Path:
-    """Folder of records, checkpoints and executed notebooks."""
+    """Return the folder of records, checkpoints and executed notebooks."""
     return of_repository("results", RESULTS_VARIABLE)
 
 
 def corpora() -> Path:
-    """Folder of exported corpora and of their tokens: made again when missing, ignored by git."""
+    """Return the folder of exported corpora and of their tokens: made again when missing, ignored by git."""
     return results() / "corpora"
 
 
 def figures() -> Path:
-    """Folder of the finished figures, which are part of the project."""
+    """Return the folder of the finished figures, which are part of the project."""
     return of_repository("figures", FIGURES_VARIABLE)
 
 
 def new_figures() -> Path:
-    """Folder that notebooks write figures to: next to the executed copies, or as ``ENTP_NEW_FIGURES`` says."""
+    """Return the folder that notebooks write figures to: by the executed copies, or as ``ENTP_NEW_FIGURES`` says."""
     return Path(os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures"))
 
 
 def notebooks() -> Path:
-    """Folder of the numbered notebooks."""
+    """Return the folder of the numbered notebooks."""
     return of_repository("notebooks")
 
 
 def reference() -> Path:
-    """Folder of published numbers, each table with its source; part of the repository, never written to."""
+    """Return the folder of published numbers, each table with its source; part of the repository, never written to."""
     return of_repository("results") / "reference"
 
 
 def program() -> str:
-    """How a message should write the command line: with this project's Python where that is what runs."""
+    """Return how a message should write the command line: with this project's Python where that is what runs."""
     python = ".venv/bin/python" if Path(sys.prefix) == root() / ".venv" else "python"
     return f"{python} -m entp_lab"
 
 
 def relative(path: Path) -> str:
-    """A path as a message should show it: relative to the root where it lies inside."""
+    """Return a path as a message should show it: relative to the root where it lies inside."""
     place = Path(os.path.realpath(path.parent), path.name)  # a link is shown as itself: it may lead nowhere
     return str(place.relative_to(root()) if place.is_relative_to(root()) else path)
 

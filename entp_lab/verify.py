@@ -114,14 +114,10 @@ def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -
     """
     differences = dict(all_differences(stored, computed))
     where = max(differences, key=lambda name: differences[name], default="")
-    largest = differences.get(where, 0.0)
-    if not differences:
-        outcome = OUTCOMES[0]
-    elif machine(stored) != machine(computed) and is_close(stored, differences, siblings):
+    outcome = OUTCOMES[2] if differences else OUTCOMES[0]
+    if differences and machine(stored) != machine(computed) and is_close(stored, differences, siblings):
         outcome = OUTCOMES[1]
-    else:
-        outcome = OUTCOMES[2]
-    return Comparison(stored, computed, outcome, largest, where)
+    return Comparison(stored, computed, outcome, differences.get(where, 0.0), where)
 
 
 def is_close(stored: Record, differences: Mapping[str, float], siblings: Sequence[Record]) -> bool:
@@ -178,15 +174,12 @@ def machine(record: Record) -> tuple[str, ...]:
 
 
 def report(found: Sequence[Comparison]) -> str:
-    """Return a table of comparisons, and how many there are of each outcome."""
-    rows: list[tuple[str, ...]] = [("record", "stored on", "computed on", "largest difference", "outcome")]
+    """Return a line a comparison, and how many there are of each outcome."""
+    lines = []
     for one in found:
-        places = [", ".join(filter(None, machine(record))) for record in (one.stored, one.computed)]
-        largest = f"{one.largest:.2g} in {one.where}" if one.where else "none"
-        rows.append((one.stored.id, *places, largest, one.outcome))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        largest = f", at most {one.largest:.2g} in {one.where}" if one.where else ""
+        stored, computed = (", ".join(filter(None, machine(record))) for record in (one.stored, one.computed))
+        lines.append(f"{one.stored.name} {one.outcome}{largest} (stored: {stored}; computed: {computed})")
     for outcome in OUTCOMES:
-        count = sum(one.outcome == outcome for one in found)
-        lines.append(f"{count} of {len(found)}: {outcome}")
+        lines.append(f"{sum(one.outcome == outcome for one in found)} of {len(found)}: {outcome}")
     return printable("\n".join(lines))

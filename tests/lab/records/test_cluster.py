@@ -47,7 +47,7 @@ def workers(tmp_path_factory):
         host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50, local_directory=str(folder)
     )
     own |= dict(preload=[str(folder / "preload.py")], scheduler_kwargs={"allowed_failures": 1})
-    patient = dask_config.set({"distributed.comm.timeouts.connect": "240s"})  # on a busy machine a worker starts slowly
+    patient = dask_config.set({"distributed.deploy.lost-worker-timeout": "240s"})  # until a killed one is back
     with patient, distributed.LocalCluster(2, threads_per_worker=1, **own) as started:
         started.wait_for_workers(2, timeout=240)
         yield started

@@ -3,6 +3,8 @@
 import dataclasses
 import logging
 import os
+import re
+import textwrap
 
 import pytest
 import torch
@@ -151,7 +153,8 @@ def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_pa
         (tmp_path / name).symlink_to(paths.root() / "results" / name)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     text = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
-    section = text.split("## A model of a finished run")[1].split("    .venv/")[0]
-    exec("\n".join(line[4:] for line in section.splitlines() if line.startswith("    ")), {})
+    section = text.split("## A model of a finished run")[1]
+    example = re.search(r"^    .*\n(?:(?:    .*)?\n)*", section, re.M)[0]
+    exec(textwrap.dedent(example), {})
     (entp, high), (decoder, low) = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (entp, decoder) == ("entp", "decoder") and float(high) > 0.95 and float(low) < 0.85
