@@ -19,8 +19,8 @@ from entp_lab import verify as verification
 from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, config_id
 from entp_lab.embedded_corpus import embedded_file
 from entp_lab.estimates import announce_runs
-from entp_lab.experiment import Experiment, own, spent
-from entp_lab.frames import summary
+from entp_lab.experiment import Experiment, own
+from entp_lab.frames import spent, summary
 from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import Config, Sweep, SweepError, device_for, sweep

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from entp_lab.budgets import training_operations
 from entp_lab.configs import ON_CPU, RunConfig, family
-from entp_lab.experiment import spent
+from entp_lab.frames import spent
 from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import Config, device_for

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lab import paths
-from entp_lab.configs import BEST_FIRST, ON_CPU, TIERS, RunConfig, StudyConfig, config_id
+from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
+from entp_lab.estimates import announce_runs
 from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun
@@ -226,8 +227,6 @@ class Experiment:
         jobs = parameters.jobs or self.jobs or one
         limit = parameters.time_limit
         if missing and not store.read_only and not os.environ.get(EVENTS_VARIABLE):
-            from entp_lab.estimates import announce_runs
-
             announce_runs(f"{len(missing)} runs of {self.name}", missing, jobs, True, limit, store)
         label = f"{self.name} {tier}"
         done = sweep(configs, self.version, store=store, fresh=fresh, label=label, jobs=jobs, time_limit=limit)
@@ -264,12 +263,3 @@ def count_seeds(records: Sequence[Record]) -> str:
 def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:
     """Return the records that are the experiment's, without those of others that it compares them with."""
     return [record for record in records if record.experiment == experiment.name]
-
-
-def spent(record: Record) -> float:
-    """Return the seconds that a run took: of the processor on a CPU, if its record has them, else by the clock.
-
-    The clock of a crowded machine counts several times as many; beside a GPU the processor mostly waits.
-    """
-    where = record.provenance
-    return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]

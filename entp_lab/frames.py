@@ -83,6 +83,15 @@ def processor_share(record: Record) -> float:
     return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
 
 
+def spent(record: Record) -> float:
+    """Return the seconds that a run took: of the processor on a CPU, if its record has them, else by the clock.
+
+    The clock of a crowded machine counts several times as many; beside a GPU the processor mostly waits.
+    """
+    where = record.provenance
+    return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]
+
+
 def seconds_name(records: Sequence[Record]) -> str:
     """Name of the seconds of ``curves``: of the processor where all records have them, else of the clock."""
     shared = any(r.config.tier in ON_CPU for r in records)

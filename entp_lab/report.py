@@ -19,8 +19,8 @@ from entp_lab.budgets import training_operations
 from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
 from entp_lab.estimates import all_records, measured_rates, seconds_of
-from entp_lab.experiment import Experiment, own, spent
-from entp_lab.frames import select
+from entp_lab.experiment import Experiment, own
+from entp_lab.frames import select, spent
 from entp_lab.measurements import Check, Measurement, Observation, strongest
 from entp_lab.notebooks import Markdown, notebook_paths
 from entp_lab.provenance import pairs_apart, processes

@@ -139,7 +139,7 @@ FAULTS = [
         "training",
         ".sum() / count",
         ".mean()",
-        "tests/lib/models/test_bf16.py -k shared_by_the_parts",
+        f"{TRAINING} -k add_up",
     ),
     (
         "the mean loss of a step too few",

@@ -9,15 +9,17 @@ from made_up import train_until
 
 from entp_lab.configs import RunConfig
 from entp_lab.resume import Checkpoint, train_run
+from entp_lib import entp
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.model import build_model
-from entp_lib.tasks import TASKS, Counting, build_task
+from entp_lib.tasks import TASKS, Counting, build_task, generator_for
 from entp_lib.tasks.text import Text
 from entp_lib.training import (
     STEPS_PER_DRAW,
     TrainingError,
     TrainingState,
+    accumulate_gradients,
     add_point,
     check_fit,
     learning_rate,
@@ -296,3 +298,17 @@ def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, archit
     model = told.model.eval()
     scores = evaluate(model, Backwards(**config.task_params), 64, 0, "x")
     assert scores["loss"] != evaluate(model, Counting(**config.task_params), 64, 0, "x")["loss"]
+
+
+def test_gradients_of_micro_batches_add_up_to_those_of_the_whole(small_model, monkeypatch):
+    task = Counting(length=8, seed_length=3, symbols=8)
+    model = small_model("entp", vocab_size=8, max_length=8, dtype=torch.float32)
+    batch = task.batch(generator_for("cpu", 0), 6)
+    found = []
+    for tokens in (10_000, 12):
+        monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_, tokens=tokens: tokens)
+        loss = accumulate_gradients(model, task, batch, len(batch.targets_N), "fp32")
+        found.append([loss, *(p.grad.clone() for p in model.parameters())])
+        model.zero_grad()
+    assert len(model.plan(batch.scored_BT)) > 3
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
