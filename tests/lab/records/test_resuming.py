@@ -14,7 +14,6 @@ from made_up import checkpoint_step, timeless
 
 from entp_lab import paths, stopping
 from entp_lab import resume as resuming
-from entp_lab.cli import exit_status
 from entp_lab.configs import StudyConfig, config_id, to_dict
 from entp_lab.registry import EXPERIMENTS, STUDIES, papers
 from entp_lab.runs import run, sweep
@@ -93,7 +92,8 @@ def test_every_step_can_be_the_last_before_a_cut(plain, store, tmp_path):
 
 def test_sigterm_ends_the_step_and_leaves_the_checkpoint(plain, store, tmp_path):
     whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
-    assert exit_status(lambda: run(plain, 1, store=store, on_step=terminate_at(7))) == 143
+    with stopping.handled(), pytest.raises(stopping.Terminated):
+        run(plain, 1, store=store, on_step=terminate_at(7))
     cut = store.find(plain, 1)
     assert (cut.status, cut.provenance["steps"]) == ("partial", 7)
     assert stopping.REQUEST.deferred == 0
@@ -160,12 +160,12 @@ def terminate_at(step, times=1):
     return on_step
 
 
-def test_a_run_ends_behind_its_step_and_goes_on_bit_for_bit(small_run, store, tmp_path, capsys):
+def test_a_run_ends_behind_its_step_and_goes_on_bit_for_bit(small_run, store, tmp_path):
     """Several signals at once are one request: every process of a job may get them from several sides."""
     config = small_run("entp")
     whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
-    status = exit_status(lambda: run(config, 1, store=store, on_step=terminate_at(5, times=3)))
-    assert status == 143 and "continues from the last checkpoint" in capsys.readouterr().err
+    with stopping.handled(), pytest.raises(stopping.Terminated):
+        run(config, 1, store=store, on_step=terminate_at(5, times=3))
     cut = store.find(config, 1)
     assert cut.status == "partial" and cut.provenance["steps"] == 5
     assert store.checkpoint_path("test", cut.id).exists()
@@ -182,7 +182,9 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
 
     monkeypatch.setattr("entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study, places={}))
     config = StudyConfig("test", "smoke", "costs", {})
-    assert exit_status(lambda: run(config, 1, store=store)) == 143 and store.all("test") == []
+    with stopping.handled(), pytest.raises(stopping.Terminated):
+        run(config, 1, store=store)
+    assert store.all("test") == []
 
 
 # An interrupt of a sweep is one line, leaves no worker with a traceback, and costs no more than a step.
