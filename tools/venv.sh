@@ -95,11 +95,8 @@ explain_failure() {
     grep . || tail -n 1 "$log"); see $PWD/$log"
 }
 
-# The empty values take the place of what pip's own configuration may say of where to install.
-with_pip() {
-  logged .venv/bin/python -m pip install --no-input --disable-pip-version-check \
-    --no-user --target '' --prefix '' --root '' "$@"
-}
+# --no-user takes the place of what pip's own configuration may say; an empty --target would be the working directory.
+with_pip() { logged .venv/bin/python -m pip install --no-input --disable-pip-version-check --no-user "$@"; }
 
 # uv takes a tenth of pip's time; where it cannot be had, or fails, pip does the work and says what is wrong.
 install() {
