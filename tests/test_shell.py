@@ -206,7 +206,7 @@ def test_a_missing_library_of_pips_own_is_named(project):
 def test_pips_own_place_for_packages_is_not_ours(project, tmp_path, place):
     """``--user`` or another folder would end in an error, or in an environment without packages."""
     config = tmp_path / "pip.conf"
-    config.write_text(f"[install]\ntarget = {tmp_path}\nuser = true\n" if place == "configuration" else "")
+    config.write_text("[install]\nuser = true\n" if place == "configuration" else "")
     variables = {"PIP_USER": "1", "PIP_TARGET": str(tmp_path)} if place == "variables" else {}
     project.require(f"# another, for {place}")
     done = project.run(PIP_CONFIG_FILE=config, **variables)
