@@ -178,7 +178,7 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
         f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
         f"file:///a mine /x,/y {common} -r requirements.txt",
     ]
-    calls = [call.split("--root ")[1].strip() for call in pretended.pip_calls] if fails else []
+    calls = [call.split("--no-user ")[1].strip() for call in pretended.pip_calls] if fails else []
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 

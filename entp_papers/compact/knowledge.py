@@ -252,8 +252,8 @@ def walks_or_triplets(records: Sequence[Record]) -> Observation:
     triplets = triplets[triplets["wiring"] == "described"]
     largest = triplets[triplets["size"] == triplets["size"].max()]
     walks = select(records, part="walks")
-    needed = table(walks, "walks")["epochs_to_99"].iloc[0]
-    seen = f"{needed:.0f} epochs against {largest['epochs_to_99'].iloc[0]:.0f} of triplets"
+    needed = [float(runs["epochs_to_99"].astype(float).iloc[0]) for runs in (table(walks, "walks"), largest)]
+    seen = "{:.0f} epochs against {:.0f} of triplets".format(*needed)
     tier = walks[0].config.tier
     return Observation("CT-walks", "inconclusive", tier, "one run each", seen, records=names_of(walks))
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from entp_lab.budgets import EQUAL_FORWARDS
-from entp_lab.cli import main
 from entp_lab.configs import RunConfig
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import Record
+from entp_lib.tasks import Text
 from entp_lib.validation import ConfigError
 from entp_papers.entp.language import tables
 
@@ -79,36 +79,18 @@ def own_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--context", "9000"], "context = "),
-        (["--tokenizer", "words"], "tokenizer = "),
-        (["--vocabulary", "3"], "vocabulary = "),
-        (["--max-lr", "nan"], "max_lr = "),
-        (["--time-limit", "soon"], "time limit 'soon': write"),
-    ],
-)
-def test_what_a_text_lacks_is_one_line(own_file, capsys, options, message):
-    assert main(["text", str(own_file), *options]) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("one paragraph of a text", "one piece of text, of which none can be held out"),
-        ("a document that alone is ended\f", "one piece of text"),
-        ("\n\n" * 5000, "all of it is one character"),
+        ("one paragraph of a text", "no document for validation"),
         ("", "is empty"),
     ],
 )
-def test_a_text_that_cannot_be_used_is_named(own_file, capsys, text, message):
+def test_a_text_that_cannot_be_used_is_named(own_file, text, message):
     own_file.write_text(text)
-    assert main(["text", str(own_file)]) == 2
-    assert message in capsys.readouterr().err
-    assert main(["text", str(own_file.with_name("embedded"))]) == 2
-    assert capsys.readouterr().err.endswith("embedded: no such file\n")
+    with pytest.raises(ConfigError, match=message):
+        Text(corpus=str(own_file), context=8).facts()
+    with pytest.raises(ConfigError, match="no such file"):
+        Text(corpus=str(own_file.with_name("embedded")), context=8).facts()
 
 
 def test_counts_are_those_of_the_text():
