@@ -71,7 +71,7 @@ def match3_arms(experiment: str, tier: str, steps: int, rates: dict[str, float],
 
 
 def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The pilot: every arm at every rate, on a seed that no comparison uses."""
+    """Return the pilot: every arm at every rate, on a seed that no comparison uses."""
     steps = MATCH3_STEPS[tier][0]
     return [r for rate in RATES for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(CHOSEN, rate), SEED)]
 
@@ -99,7 +99,7 @@ def own_rate_decoders(tier: str, rates: Sequence[float], seed: int) -> list[Plan
 
 
 def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The pilot's decoders, and by random seed the ENTP of ``match3`` with decoders at their own rates."""
+    """Return the pilot's decoders, and by random seed the ENTP of ``match3`` with decoders at their own rates."""
     runs = own_rate_decoders(tier, OWN_RATES["pilot"], SEED)
     for seed in range(seeds or (2 if tier == "smoke" else 5)):
         entp = select(match3.MATCH3.plan(tier, seed + 1), arm="entp", seed=seed, variant="match3")[0]
@@ -112,7 +112,7 @@ def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
-    """The rate that the pilot chooses for each decoder: most whole sequences, of equals within 0.005 the lowest.
+    """Return the rate that the pilot chooses for each decoder: most whole sequences, of equals within 0.005 the lowest.
 
     Without the pilot's runs it is the lowest rate of the pairs that are there.
     """

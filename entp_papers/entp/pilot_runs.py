@@ -51,12 +51,12 @@ def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
 
 
 def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The gate: a decoder that learns from every scored prefix, and ENTP that learns from a few."""
+    """Return the gate: a decoder that learns from every scored prefix, and ENTP that learns from a few."""
     return [counting_run("count3_long", tier, arm, SEED) for arm in TWINS]
 
 
 def plan_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
+    """Return the gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
     every, arms = range(seeds or COUNTING[tier].seeds), (*TWINS, SAME_PREFIXES)
     return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 

@@ -129,13 +129,13 @@ def ratio_of(task: Sums) -> float:
 
 
 def published_rule(records: Sequence[Record]) -> str:
-    """The authors' rule, the lowest loss on validation text: of its answers where nothing else is trained on."""
+    """Return the authors' rule, the lowest loss on validation text: of its answers where nothing else is trained on."""
     watched = all("text_loss" in r.curves for r in records)
     return "lowest_text_loss" if watched else "lowest_loss"
 
 
 def scores(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run and checkpoint rule: labels, test scores; ``seen_error``: last weights on training sums."""
+    """Return a row per run and checkpoint rule: labels, test scores; ``seen_error``: last weights on training sums."""
     rows = []
     for r in records:
         about = {**r.labels, "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"]}
@@ -159,7 +159,7 @@ def gaps(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
 
 
 def comparable(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
-    """The rows of training-set sizes that say something of an arm and ENTP.
+    """Return the rows of training-set sizes that say something of an arm and ENTP.
 
     A laptop's tiers drop, by design, those at which both mean errors are above ``ALL_WRONG`` or below ``ALL_RIGHT``.
     """
@@ -187,7 +187,7 @@ def pooled(found: pd.DataFrame) -> pd.Series:
 
 
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the figures' model: Small, or the first there is where a tier has no Small."""
+    """Return the rows of the figures' model: Small, or the first there is where a tier has no Small."""
     return table[table["model"] == ("small" if (table["model"] == "small").any() else table["model"].iloc[0])]
 
 
@@ -216,7 +216,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 
 def to_999(records: Sequence[Record]) -> list[Record]:
-    """The runs on the authors' task: operands to 999, as the task has them by default."""
+    """Return the runs on the authors' task: operands to 999, as the task has them by default."""
     return [r for r in records if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999]
 
 

@@ -95,7 +95,7 @@ class Clutrr(FixedData):
         self.base()
 
     def base(self) -> Text:
-        """The text task whose tokenizer this is."""
+        """Return the text task whose tokenizer this is."""
         return from_dict(Text, self.text, "text.")
 
     @property
@@ -121,7 +121,7 @@ class Clutrr(FixedData):
         return self.encoded(part).examples
 
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
-        """The chosen examples, filled up to the longest of them."""
+        """Return the chosen examples, filled up to the longest of them."""
         found = super().rows_of(part, chosen_B)
         longest = int(found.prompt_lengths_B.max())
         return found.map(lambda x: x[:, :longest] if x.dim() == 2 else x)
@@ -133,7 +133,7 @@ class Clutrr(FixedData):
         return torch.arange(self.max_tokens)[None] == self.max_tokens - 1
 
     def groups(self, batch: Batch) -> list[str]:
-        """The length of each story's chain, as in "chain of 4"."""
+        """Return the length of each story's chain, as in "chain of 4"."""
         chains = self.encoded(self.part_of(evaluating=True)).chains
         rows = zip(batch.inputs_BT.tolist(), batch.prompt_lengths_B.tolist(), strict=True)
         return [f"chain of {chains[tuple(row[:end])]}" for row, end in rows]
@@ -191,7 +191,7 @@ def checksum(examples: Sequence[Example]) -> str:
 
 
 def tokenizer_of(text: Text) -> Tokenizer:
-    """A text task's tokenizer; bytes and GPT-2's need no corpus for it."""
+    """Return a text task's tokenizer; bytes and GPT-2's need no corpus for it."""
     if text.tokenizer in ("bytes", "gpt2"):
         return restore(text.tokenizer, text.vocab_size, "")
     return text.tokens().tokenizer()
@@ -226,7 +226,7 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
 
 @functools.lru_cache(maxsize=4)
 def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[kinship.Story]:
-    """The embedded stories of validation or test, the same for every training set."""
+    """Return the embedded stories of validation or test, the same for every training set."""
     avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
     edges = range(2, (longest_test if part == "test" else longest_train) + 1)
     found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, avoid)
@@ -234,7 +234,7 @@ def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> l
 
 
 def prompt(story: str, first: str, second: str) -> str:
-    """The authors' prompt: the story without brackets, then what the relation is to complete."""
+    """Return the authors' prompt: the story without brackets, then what the relation is to complete."""
     return f"{story.replace('[', '').replace(']', '')} {second} is {first}'s"
 
 

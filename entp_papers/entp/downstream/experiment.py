@@ -51,7 +51,7 @@ TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
 
 
 def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The runs on text that a tier starts from."""
+    """Return the runs on text that a tier starts from."""
     return select(OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm=TWINS)
 
 
@@ -80,7 +80,7 @@ def plan_clutrr(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_pronouns(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The pronouns by each run on text."""
+    """Return the pronouns by each run on text."""
     found = []
     for run in language_models(tier, seeds):
         params = {"weights": record_name(run.config), "source": "hub" if tier == "paper" else "embedded"}
@@ -130,7 +130,7 @@ def errors(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def chain_of(group: str) -> int:
-    """The number in "chain of 4"."""
+    """Return the number in "chain of 4"."""
     return int(group.removeprefix("chain of "))
 
 

@@ -90,7 +90,7 @@ class Family:
         return len(self.female) - 1
 
     def kind(self, a: int, b: int) -> str | None:
-        """The relation of b to a, read off the tree by the words' definitions, without any composing."""
+        """Return the relation of b to a, read off the tree by the words' definitions, without any composing."""
 
         def of(person: int | None) -> tuple[int, ...]:
             return () if person is None else self.parents[person] or ()
@@ -118,7 +118,7 @@ class Family:
         return "sibling-in-law" if siblings(partner, b) or siblings(other, a) else None
 
     def label(self, a: int, b: int) -> str | None:
-        """The relation of b to a as one of the 21 labels, or None."""
+        """Return the relation of b to a as one of the 21 labels, or None."""
         kind = self.kinds.get((a, b))
         return KINDS[kind][self.female[b]] if kind else None
 
@@ -142,7 +142,7 @@ class Family:
 
 @functools.cache
 def families() -> list[Family]:
-    """The families of all stories; the people get new names in every story."""
+    """Return the families of all stories; the people get new names in every story."""
     generator = np.random.default_rng(0)
     return [Family(generator) for _ in range(FAMILIES)]
 
@@ -183,7 +183,7 @@ def stories(
 
 
 def write(label: str, edges: int, generator: np.random.Generator, brief: bool) -> Story | None:
-    """A story about a random pair of that relation; None where the family drawn has none, or no such chain."""
+    """Return a story about a random pair of that relation; None where the family drawn has none, or no such chain."""
     family = families()[generator.integers(FAMILIES)]
     pairs = family.pairs.get(label)
     people = family.path(*pairs[generator.integers(len(pairs))], edges, generator) if pairs else None

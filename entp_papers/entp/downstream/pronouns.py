@@ -152,7 +152,7 @@ def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]]) -> Tens
 
 
 def pronouns_study(weights: Path, source: str) -> tuple[dict[str, Any], dict[str, list]]:
-    """A trained language model on the items of ``source``: error with its Wilson interval, and all scores."""
+    """Return a trained language model on the items of ``source``: error with its Wilson interval, and all scores."""
     config, model = trained_model(weights)
     require(config.task == "text", f"weights: a run on task {config.task!r} is no language model; give one on 'text'")
     table = scores(model, items(source), tokenizer_of(from_dict(Text, config.task_params)))

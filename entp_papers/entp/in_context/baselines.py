@@ -42,7 +42,7 @@ def averaging(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) ->
 
 
 def neighbours(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """The mean y of the three nearest examples, or of as many as there are."""
+    """Return the mean y of the three nearest examples, or of as many as there are."""
     distance_Bi = (x_Bid - query_Bd[:, None]).norm(dim=2)
     return y_Bi.gather(1, distance_Bi.topk(min(3, y_Bi.shape[1]), largest=False).indices).mean(1)
 
@@ -70,7 +70,7 @@ def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InConte
 
 
 def fitted(make: Callable[[], Any], x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor) -> Tensor:
-    """The predictions of a scikit-learn estimator, a fresh one for each prompt."""
+    """Return the predictions of a scikit-learn estimator, a fresh one for each prompt."""
     import sklearn
 
     prompts = zip(x_Bid.numpy(), y_Bi.numpy(), query_Bd.numpy(), strict=True)
@@ -90,7 +90,7 @@ def lasso(alpha: float, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InC
 
 
 def greedy_tree(limited: bool, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """A regression tree that splits greedily, to the task's depth or until every example is fitted."""
+    """Return a regression tree that splits greedily, to the task's depth or until every example is fitted."""
     from sklearn.tree import DecisionTreeRegressor
 
     depth = task.depth if limited else None
@@ -130,7 +130,7 @@ BASELINES = {
 
 
 def missing() -> dict[str, str]:
-    """The baselines that cannot run here, and why."""
+    """Return the baselines that cannot run here, and why."""
     return {name: f"{b.library} is not installed" for name, b in BASELINES.items() if not find_spec(b.library)}
 
 

@@ -36,7 +36,7 @@ LONGER = (EQUAL_FORWARDS,)
 
 
 def by_class(setting: tuple, **classes: tuple) -> dict[str, Tier]:
-    """A ``Tier`` for each function class, of its task's parameters, arms and steps.
+    """Return a ``Tier`` for each function class, of its task's parameters, arms and steps.
 
     ``setting``: what they share, the model's shape, its schedule, the number of random seeds and that of evaluations.
     """
@@ -142,7 +142,7 @@ def wider_run(experiment: str, tier: str, function: str, arm: str, rate: float, 
 
 
 def plan_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The pilot of ``WIDER``: both arms at both rates, on a random seed that no comparison has."""
+    """Return the pilot of ``WIDER``: both arms at both rates, on a random seed that no comparison has."""
     every = product(IN_EIGHT, TWINS, TRIED)
     return [wider_run("in_context_rates", tier, *setting, SEED, WIDER[tier][1]) for setting in every]
 
@@ -167,7 +167,7 @@ def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The classical learners of every function class, on the prompts of every seed."""
+    """Return the classical learners of every function class, on the prompts of every seed."""
     studies, (prompts, costly) = [], PROMPTS[tier]
     for function, setting in TIERS[tier].items():
         for seed in range(seeds or setting.seeds):
@@ -178,7 +178,7 @@ def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def task_of(record: Record) -> InContext:
-    """The task of a run or of a study of baselines."""
+    """Return the task of a run or of a study of baselines."""
     config = record.config
     return InContext(**(config.params["task"] if isinstance(config, StudyConfig) else config.task_params))
 

@@ -32,7 +32,7 @@ def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.Data
 
 
 def learners_by_examples(studies: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
-    """The same of the classical learners."""
+    """Return the same of the classical learners."""
     parts = []
     for r in studies:
         for name in r.metrics["prompts"]:

@@ -135,7 +135,7 @@ def plan_shakespeare(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def shakespeare_records() -> list[Record]:
-    """The runs that have been made, in full."""
+    """Return the runs that have been made, in full."""
     store = Store()
     found = (store.find(config, SHAKESPEARE.version) for config in SHAKESPEARE.configs("paper"))
     return list(filter(is_complete, found))

@@ -47,7 +47,7 @@ RANGES = {False: "shorter prefixes", True: "longer prefixes"}
 
 
 def trained(records: Sequence[Record]) -> list[Record]:
-    """The records of models, without those of counts."""
+    """Return the records of models, without those of counts."""
     return [r for r in records if isinstance(r.config, RunConfig)]
 
 
@@ -137,7 +137,7 @@ def log_probabilities(counts: np.ndarray, delta: float) -> np.ndarray:
 
 
 def best_delta(tokens_S: np.ndarray, order: int, vocabulary: int) -> float:
-    """The δ of ``DELTAS`` with the lowest loss on the last tenth of a training part, counted on the rest."""
+    """Return the δ of ``DELTAS`` with the lowest loss on the last tenth of a training part, counted on the rest."""
     cut = len(tokens_S) * 9 // 10
     counts, held_out = counted(tokens_S[:cut], order, vocabulary), counted(tokens_S[cut:], order, vocabulary)
     seen = held_out > 0

@@ -96,7 +96,7 @@ def causal_mask(x_BTD: Tensor) -> Tensor:
 
 
 def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
-    """A body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the scores."""
+    """Return a body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the scores."""
     cacheless = {"use_cache": False} if "use_cache" in vars(body.config) else {}  # nothing would read it
     return body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless).last_hidden_state
 

@@ -93,18 +93,18 @@ DRY_RUN = dict(
 
 
 def run(experiment: str, tier: str, params: dict[str, Any], study: str = "", **labels: Any) -> PlannedRun:
-    """A planned study, of its experiment's name unless ``study`` says otherwise."""
+    """Return a planned study, of its experiment's name unless ``study`` says otherwise."""
     return planned_study(experiment, tier, study or experiment, params, params.get("seed", 0), **labels)
 
 
 def plain(train: TrainConfig) -> dict[str, Any]:
-    """A schedule as JSON types, defaults left out."""
+    """Return a schedule as JSON types, defaults left out."""
     values, usual = asdict(train), asdict(TrainConfig(train.steps))
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k == "steps" or v != usual[k]}
 
 
 def by_arm(t: Mapping[str, Any], task: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schedule of each arm of a tier: "longer" is stored and not shown (``entp_lab.budgets``)."""
+    """Return the schedule of each arm of a tier: "longer" is stored and not shown (``entp_lab.budgets``)."""
     longer = lengthened(t["train"], compute_ratio(Counting(**task)))
     return {arm: plain(longer if arm == "longer" else t["train"]) for arm in t["arms"]}
 
@@ -144,7 +144,7 @@ def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The bare sequence of Count3 with the model's mask lifted, kept, and kept for longer."""
+    """Return the bare sequence of Count3 with the model's mask lifted, kept, and kept for longer."""
     t, runs = LIFTED[tier], []
     for seed in range(seeds or t["seeds"]):
         for arm, train in by_arm(t, t["task"]).items():
@@ -251,7 +251,7 @@ class Parameters(NotebookParameters):
 
 
 def of_model(experiment: Experiment, model: str) -> Experiment:
-    """The experiment with ``model`` wherever it plans a bundled one."""
+    """Return the experiment with ``model`` wherever it plans a bundled one."""
 
     def swapped(run: PlannedRun) -> PlannedRun:
         params = run.config.params

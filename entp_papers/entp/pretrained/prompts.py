@@ -58,7 +58,7 @@ def question(seed: Sequence[int], more: int, order: int, with_code: bool) -> str
 
 
 def as_list(numbers: Sequence[int]) -> str:
-    """The numbers as Python prints a list: the answer that is asked for."""
+    """Return the numbers as Python prints a list: the answer that is asked for."""
     return str([int(x) for x in numbers])
 
 
@@ -206,7 +206,7 @@ class Prompted(nn.Module):
 
 
 def shared_tokens(inputs_BT: Tensor) -> int:
-    """Number of tokens that all rows begin with; 0 for a single row, which shares with none."""
+    """Return the number of tokens that all rows begin with; 0 for a single row, which shares with none."""
     if len(inputs_BT) < 2:
         return 0
     return int((inputs_BT == inputs_BT[:1]).all(0).long().cumprod(0).sum())

@@ -101,7 +101,7 @@ def lifted_study(
 
 
 def prompts_for(model: str, task: dict[str, Any], with_code: bool, answers: int) -> tuple[nn.Module, PromptTask]:
-    """A language model, and the counting task as prompts for it."""
+    """Return a language model, and the counting task as prompts for it."""
     language_model, tokenizer = weights.language_model(model)
     vocab_size = language_model.get_output_embeddings().weight.shape[0]
     return language_model, PromptTask(from_dict(Counting, task), tokenizer, vocab_size, with_code, answers)
@@ -129,7 +129,7 @@ def spent(outcome: Outcome) -> dict[str, Any]:
 
 
 def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> dict[str, Any]:
-    """A run's metrics with the baseline of the numbers alone, and its cost."""
+    """Return a run's metrics with the baseline of the numbers alone, and its cost."""
     baseline = constant_baseline(counting, max(config.train.final_eval_sequences, 1024), config.data_seed)
     return outcome.metrics | {"baseline": baseline} | spent(outcome)
 

@@ -56,7 +56,7 @@ BUNDLED = {
 
 
 def optional(name: str, what: str):
-    """A module of the extra, imported. ConfigError with the command that installs it."""
+    """Return a module of the extra, imported. ConfigError with the command that installs it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -184,7 +184,7 @@ def language_model(model: str):
 
 
 def encoder(model: str, seed: int | None = None):
-    """The body of an encoder in fp32, without a pooler or dropout.
+    """Return the body of an encoder in fp32, without a pooler or dropout.
 
     ``seed``: the same architecture with random weights drawn from it, in place of the trained ones.
     """
@@ -201,7 +201,7 @@ def encoder(model: str, seed: int | None = None):
 
 
 def without_dropout(body):
-    """The same body with every dropout at 0 and without BERT's pooler, which no prefix's last position uses."""
+    """Return the same body with every dropout at 0 and without BERT's pooler, which no prefix's last position uses."""
     import torch
 
     for module in body.modules():
