@@ -82,7 +82,7 @@ STUDIES = {
     "pretrained_encoder": "pretrained.studies:encoder_study",
     "pretrained_prompts": "pretrained.studies:lora_study",
     "pretrained_zero_shot": "pretrained.studies:zero_shot_study",
-    "pretrained_dry_run": "pretrained.provider:dry_run_study",
+    "pretrained_dry_run": "pretrained.studies:dry_run_study",
     "pretrained_lifted": "pretrained.studies:lifted_study",
 }
 

@@ -169,7 +169,9 @@ def measure_own_rates(records: Sequence[Record]) -> list[Measurement]:
     """T2-sequences, T2-operations-sequences: ENTP less the decoder with the rate of its pilot, in
     whole sequences.
     """
-    rates, entp, found = chosen_rates(records), select(records, arm="entp"), []
+    rates = chosen_rates(records)
+    entp = select(records, arm="entp")
+    found = []
     claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
     for arm, rate in rates.items():
         nearest = min(OWN_RATES["pairs"], key=lambda tried, rate=rate: abs(math.log(tried / rate)))
@@ -204,7 +206,8 @@ def measure_speed(records: Sequence[Record]) -> list[Measurement]:
     In steps against the decoder of equal steps, in multiply-adds against the one of equal
     multiply-adds.
     """
-    times, found = count3.arrivals(records, WHOLE, "sequence_accuracy"), []
+    times = count3.arrivals(records, WHOLE, "sequence_accuracy")
+    found = []
     for claim, other, cost in (
         ("T2-end-speed", "decoder", "log_step"),
         ("T2-end-cost", EQUAL_OPERATIONS, "log_operations"),
@@ -296,7 +299,8 @@ def measure_windows(records: Sequence[Record]) -> list[Measurement]:
     """Measure decoder − ENTP in test error by the authors' checkpoint rule, for a decoder on all
     and on ENTP's characters.
     """
-    scored, found = scores(records), []
+    scored = scores(records)
+    found = []
     for claim, decoder in (("F5-windows", "decoder"), ("F5-windows-drawn", SAME_PREFIXES)):
         arms = (decoder, "entp")
         values = paired(chosen(scored, "lowest_text_loss"), "error", *arms)
@@ -318,7 +322,8 @@ TEXT_POSITIONS = Experiment(
     MEASURE_TEXT,
     tiers=("smoke", "overnight"),
 )
-HOW, TITLE = dict(tiers=MATCH3_STEPS), "Match3′ to its end: which rate suits which arm"
+HOW = dict(tiers=MATCH3_STEPS)
+TITLE = "Match3′ to its end: which rate suits which arm"
 MATCH3_RATES = Experiment(
     "match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, seeded=False, **HOW
 )

@@ -37,7 +37,8 @@ REDUCED_TASK = dict(length=8, symbols=11, modulus=11)
 REDUCED_MODEL = dict(n_layers=2, n_heads=4, width=64)
 # The differences are measured where a laptop can afford them; the paper's own scale is Match3′
 # alone.
-MEDIUM, ITSELF = SIZES["medium"], ("match3",)
+MEDIUM = SIZES["medium"]
+ITSELF = ("match3",)
 QUICK = replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequences=256)
 GPU = replace(PAPER, steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024)
 TIERS = {
@@ -111,7 +112,9 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
     """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token
     accuracy.
     """
-    table, base, found = summary(records), select(records, variant="match3"), []
+    table = summary(records)
+    base = select(records, variant="match3")
+    found = []
     for name in ("modulus", "anchor", "count"):
         runs = select(records, variant=name)
         change = (gap(table, name) - gap(table, "match3")).dropna()

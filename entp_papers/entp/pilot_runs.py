@@ -59,7 +59,8 @@ def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
     """One run at length 24; the arms of a seed see the same sequences, and all are scored on every
     prefix.
     """
-    setting, drawn = COUNTING[tier], 0 if arm == "decoder" else FEW[tier]
+    setting = COUNTING[tier]
+    drawn = 0 if arm == "decoder" else FEW[tier]
     params = setting.task | ({"drawn": drawn} if drawn else {})
     architecture = "entp" if arm == "entp" else "decoder"
     config = run_of(
@@ -79,7 +80,8 @@ def plan_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Return the gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few
     prefixes.
     """
-    every, arms = range(seeds or COUNTING[tier].seeds), (*TWINS, SAME_PREFIXES)
+    every = range(seeds or COUNTING[tier].seeds)
+    arms = (*TWINS, SAME_PREFIXES)
     return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 
 
@@ -131,7 +133,8 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-TITLE, DETAILS = "Count3 at length 24, few prefixes of many sequences", "03b_count3_details"
+TITLE = "Count3 at length 24, few prefixes of many sequences"
+DETAILS = "03b_count3_details"
 ALONE = dict(tiers=("smoke", "overnight"))
 COUNT3_LONG = Experiment(
     "count3_long", 1, f"{TITLE}: the gate", DETAILS, plan_gate, no_claims, **ALONE
@@ -139,7 +142,8 @@ COUNT3_LONG = Experiment(
 COUNT3_LONG_PAIRS = Experiment(
     "count3_long_pairs", 1, f"{TITLE}: pairs", DETAILS, plan_pairs, no_claims, **ALONE
 )
-TITLE, MEASURE = "Count3 at length 24, all prefixes", lead_claims(CLAIMS)
+TITLE = "Count3 at length 24, all prefixes"
+MEASURE = lead_claims(CLAIMS)
 COUNT3_LONG_ALL = Experiment(
     "count3_long_all", 1, TITLE, "03_count3", plan_all_prefixes, MEASURE, **ALONE
 )

@@ -8,15 +8,13 @@ Letters: B batch, T tokens, V vocabulary, L layers, H heads.
 """
 
 import io
-import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 import torch
 from PIL import Image
 from torch import Tensor
@@ -46,7 +44,9 @@ LARGEST = 9
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """What notebook 90 accepts: the two models, runs or written by hand, and what they continue."""
+    """Parameters of notebook 90: the two models, runs or written by hand, and what they
+    continue.
+    """
 
     first: str = "match3/76294a0d3f551650"
     second: str = "match3/d0f9cafba4f206ce"
@@ -56,9 +56,11 @@ class Parameters(NotebookParameters):
         super().__post_init__()
         for field in ("first", "second"):
             name = getattr(self, field)
-            known = name in BY_HAND or "/" in name or name.endswith(".safetensors")
-            forms = f"experiment/id, the path of a file of weights, or one of {', '.join(map(repr, BY_HAND))}"
-            require(known, f"{field} = {name!r}: write {forms}")
+            require(
+                name in BY_HAND or "/" in name or name.endswith(".safetensors"),
+                f"{field} = {name!r}: write experiment/id, the path of a file of weights, or one "
+                f"of {', '.join(map(repr, BY_HAND))}",
+            )
             if name in BY_HAND:
                 player(name).tokens(self.beginning)
         require(
@@ -98,7 +100,7 @@ class Player:
         return torch.tensor(ids[-most:])
 
     def word(self, token: int) -> str:
-        """One token as text, without space around it."""
+        """Return one token as text, without space around it."""
         return self.decode([token]).strip()
 
     def right(self, tokens_BT: Tensor) -> Tensor:
@@ -107,43 +109,44 @@ class Player:
 
     @torch.no_grad()
     def probabilities(self, tokens_BT: Tensor) -> Tensor:
-        """Of every token after every prefix, (B, T, V), in fp64."""
+        """Return those of every token after every prefix, (B, T, V), in fp64."""
         return self.model(tokens_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
 
 
 def codec(config: RunConfig) -> Codec:
-    """Return functions from text to a run's tokens and back; ConfigError for tasks whose tokens
-    nobody could type.
-    """
-    numbers = [str(i) for i in range(config.model.vocab_size)]
+    """Return functions from text to a run's tokens and back; ConfigError for other tasks' runs."""
+    require(
+        config.task in ("text", "triplets", "counting"),
+        f"{config.experiment} was trained on {config.task!r}: name a run on counting, triplets or "
+        "text",
+    )
+    task = build_task(config.task, config.task_params)
     if config.task == "text":
-        tokenizer = build_task("text", config.task_params).tokens().tokenizer()
-        return lambda text: [
-            int(i) for i in tokenizer.encode([text], ended=False)
-        ], tokenizer.decode
-    if config.task == "triplets":  # whose labels, numbers from 0, have ids after the symbols
-        symbols = build_task(config.task, config.task_params).symbols
-        encode, _ = codec_of(numbers[:symbols])
-        return encode, lambda ids: " " + " ".join(str(i - symbols * (i >= symbols)) for i in ids)
-    known = f"{config.experiment} was trained on {config.task!r}: name a run on counting, triplets or text"
-    require(config.task == "counting", known)
-    return codec_of(numbers)
+        tokenizer = task.tokens().tokenizer()
+        return lambda text: tokenizer.encode([text], ended=False).tolist(), tokenizer.decode
+    if config.task == "counting":
+        return codec_of(config.model.vocab_size)
+    encode, _ = codec_of(task.symbols)
+    # labels, numbers from 0, have ids after the symbols
+    return (
+        encode,
+        lambda ids: " " + " ".join(str(i if i < task.symbols else i - task.symbols) for i in ids),
+    )
 
 
-def codec_of(words: Sequence[str]) -> Codec:
-    """Return functions from words between spaces to their places and back."""
-    places = {word: i for i, word in enumerate(words)}
+def codec_of(symbols: int) -> Codec:
+    """Return functions from numbers between spaces to tokens and back."""
+    places = {str(i): i for i in range(symbols)}
 
     def encode(text: str) -> list[int]:
         parts = text.replace(",", " ").split()
         for part in parts:
             require(
-                part in places,
-                f"{part!r}: this model's tokens are the numbers 0 to {len(words) - 1}",
+                part in places, f"{part!r}: this model's tokens are the numbers 0 to {symbols - 1}"
             )
         return [places[part] for part in parts]
 
-    return encode, lambda ids: " " + " ".join(words[i] for i in ids)
+    return encode, lambda ids: " " + " ".join(map(str, ids))
 
 
 def player(name: str) -> Player:
@@ -153,17 +156,20 @@ def player(name: str) -> Player:
     if name in BY_HAND:
         model = constructed_count3(LENGTH, LARGEST, BY_HAND[name])
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
-        return Player(name, model, *codec_of([str(i) for i in range(model.cfg.vocab_size)]), count3)
+        return Player(name, model, *codec_of(model.cfg.vocab_size), count3)
     config, model = load_run(name)
-    right = "is a prefix decoder, which no text alone tells where its prompt ends: name a decoder, ENTP or hybrid"
-    require(not config.model.open_prompt, f"{name} {right}")
+    require(
+        not config.model.open_prompt,
+        f"{name} is a prefix decoder, which no text alone tells where its prompt ends: name a "
+        "decoder, ENTP or hybrid",
+    )
     task = build_task(config.task, config.task_params) if config.task == "triplets" else None
     return Player(name, model, *codec(config), task, task.symbols if task else 0)
 
 
 def labels(pair: list[Player]) -> list[str]:
-    """Names of two models in tables: their architectures, or their own names where these are the
-    same.
+    """Return names of two models in tables: their architectures, or their own names where these are
+    the same.
     """
     kinds = [figures.NAMES[who.model.cfg.architecture] for who in pair]
     return kinds if kinds[0] != kinds[1] else [who.name for who in pair]
@@ -178,7 +184,7 @@ def answered(pair: list[Player]) -> Triplets | None:
 
 
 def common_task(pair: list[Player]) -> Triplets:
-    """``answered``; ConfigError where it is None."""
+    """Return ``answered``; ConfigError where it is None."""
     task = answered(pair)
     require(
         task is not None,
@@ -188,16 +194,14 @@ def common_task(pair: list[Player]) -> Triplets:
 
 
 def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """Both models' answers to random sequences: ``sequence``, ``truth``, and each model's answers,
-    a row a sequence.
+    """Return both models' answers to random sequences: ``sequence``, ``truth``, and each model's
+    answers, a row a sequence.
 
     Answers stand in the order of the prefixes; ``right: …`` says whether all of a model's are
     right. ConfigError where the models have no task in common.
     """
-    task = common_task(pair)
-    batch = task.batch(torch.Generator().manual_seed(seed), sequences)
-    x_BT = batch.inputs_BT
-    right_BT = pair[0].right(batch.inputs_BT)
+    x_BT = common_task(pair).batch(torch.Generator().manual_seed(seed), sequences).inputs_BT
+    right_BT = pair[0].right(x_BT)
 
     def words(who: Player, rows_BT: Tensor) -> list[str]:
         return [" ".join(who.word(i) for i in row) for row in rows_BT.tolist()]
@@ -210,36 +214,9 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
     return table
 
 
-def shares(table: pd.DataFrame) -> pd.Series:
-    """Of ``compared``: which of the models is right after every prefix, in per cent of the
-    sequences.
-    """
-    (a, first), (b, second) = (
-        (n.removeprefix("right: "), table[n]) for n in table if n.startswith("right: ")
-    )
-    found = {"both": first & second, f"{b} alone": second & ~first, f"{a} alone": first & ~second}
-    per_cent = {
-        name: 100 * rows.mean() for name, rows in (found | {"neither": ~first & ~second}).items()
-    }
-    return pd.Series(
-        {name: f"{p:.{int(p < 10)}f} %" for name, p in per_cent.items()}, name="right everywhere"
-    )
-
-
-def differing(table: pd.DataFrame, rows: int = 6) -> pd.DataFrame:
-    """Of ``compared``: the first sequences that one model has right and the other has not, with ✓
-    and ✗.
-    """
-    marks = [name for name in table if name.startswith("right: ")]
-    shown = table[table[marks[0]] != table[marks[1]]].head(rows).reset_index(drop=True)
-    for name in marks:
-        shown[name.removeprefix("right: ")] += shown.pop(name).map({True: "  ✓", False: "  ✗"})
-    return shown
-
-
 def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
-    """After every prefix of ``text``: the right answer, each model's, and the probability it gives
-    to the right one.
+    """Return after every prefix of ``text`` the right answer, each model's, and the probability it
+    gives to the right one.
     """
     common_task(pair)
     x_BT = pair[0].tokens(text)[None]
@@ -272,47 +249,57 @@ def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
 
 
 def looks(who: Player, text: str) -> Tensor:
-    """Where the last position looks in every layer, (L, T): means over heads of its attention."""
+    """Return where the last position looks in every layer, (L, T): means over heads of its
+    attention.
+    """
     return torch.stack(
         [layer.attention_HTT[:, -1].mean(0) for layer in run_by_layer(who.model, who.tokens(text))]
     )
 
 
 def draw(pair: list[Player], text: str):
-    """Both models on ``text``: the right answer's probability, or what is next; where the last
+    """Draw both models on ``text``: the right answer's probability, or what is next; where the last
     position looks.
     """
     above = ["both", "both"] if answered(pair) is not None else [0, 1]
     figures.use_style()
     fig, axes = plt.subplot_mosaic([above, ["looks 0", "looks 1"]], figsize=(7.2, 4.4))
     kinds = [who.model.cfg.architecture for who in pair]
-    colours = [
-        figures.PALETTE[kinds[0]],
-        figures.PALETTE[kinds[1]] if kinds[0] != kinds[1] else figures.OTHERS[0],
-    ]
+    colours = [figures.PALETTE[kind] for kind in kinds]
+    if kinds[0] == kinds[1]:
+        colours[1] = figures.OTHERS[0]
     if "both" in axes:
         table = side_by_side(pair, text)
-        ax = axes["both"]
-        for k, (label, colour) in enumerate(zip(labels(pair), colours, strict=True)):
-            places = [n + 0.4 * k - 0.2 for n in range(len(table))]
-            ax.bar(places, table[f"p(truth), {label}"], 0.4, color=colour, label=label)
-        last = table["prefix"].str.split().str[-1]
-        ax.set_xticks(
-            range(len(table)),
-            [f"… {x}\n{right}" for x, right in zip(last, table["truth"], strict=True)],
-        )
-        ax.set(
+        right = table.filter(like="p(truth)").rename(columns=lambda name: name.partition(", ")[2])
+        right.index = [
+            f"… {prefix.split()[-1]}\n{truth}"
+            for prefix, truth in zip(table["prefix"], table["truth"], strict=True)
+        ]
+        right.plot.bar(
+            ax=axes["both"],
+            color=colours,
+            width=0.8,
+            rot=0,
+            legend=False,
             ylim=(0, 1),
             ylabel="probability",
             xlabel="after the number … (below it: the right answer)",
+            title="Probability of the right answer after each prefix",
         )
-        ax.set_title("Probability of the right answer after each prefix")
         figures.legend(fig)
     for k, who in enumerate(pair):
         if k in axes:
-            look = dict(color=colours[k], saturation=1, errorbar=None)
-            sns.barplot(expected(who, text), x="token", y="probability", ax=axes[k], **look)
-            axes[k].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
+            expected(who, text).plot.bar(
+                x="token",
+                ax=axes[k],
+                color=colours[k],
+                rot=0,
+                legend=False,
+                ylim=(0, 1),
+                ylabel="probability",
+                xlabel="next token",
+                title=who.name,
+            )
         looks_LT = looks(who, text)
         ax = axes[f"looks {k}"]
         marks = [who.word(i) or "␣" for i in who.tokens(text).tolist()]
@@ -378,45 +365,6 @@ def show(chart, figure, alt: str) -> None:
     plt.close(figure)
 
 
-def data(rows: pd.DataFrame) -> dict[str, Any]:
-    """Rows as the data of a chart: CSV, which is a tenth as long as objects."""
-    numbers = dict.fromkeys(rows.select_dtypes("number"), "number")
-    return {"values": rows.to_csv(index=False), "format": {"type": "csv", "parse": numbers}}
-
-
-def colours(names: list[str]) -> list[str]:
-    """Return the colour of each architecture; green for what is none."""
-    return [figures.PALETTE.get(name, "#009E73") for name in names]
-
-
-def attention_rows(table: dict[str, Any]) -> pd.DataFrame:
-    """Attention of every prefix in per cent, mean over heads, a row for each pair of positions
-    where it is not 0.
-
-    ``table``: the stored "attention". Of the constructed model the layer that selects the positions
-    that count is shown as every layer.
-    """
-    rows = []
-    for model in table["models"]:
-        for n, maps in enumerate(model["maps"], 1):
-            layers = [maps[-6]] * 3 if model["name"] == "constructed" else maps
-            for (layer, heads), i, j in itertools.product(enumerate(layers, 1), range(n), range(n)):
-                mean = round(sum(head[i][j] for head in heads) / len(heads))
-                rows += [(model["name"], layer, n, i + 1, j + 1, mean)] if mean else []
-    return pd.DataFrame(rows, columns=["model", "layer", "prefix", "row", "column", "per_cent"])
-
-
-def cost_rows(layers: int = 6) -> pd.DataFrame:
-    """Multiply-adds of sequences of 8 to 16,384 tokens, decoder and ENTP, at widths from 16 to
-    8,192.
-    """
-    rows = [
-        (kind, log_width, 2**k, sequence_cost(kind, 2**k, 2**log_width, layers))
-        for kind, log_width, k in itertools.product(("decoder", "entp"), range(4, 14), range(3, 15))
-    ]
-    return pd.DataFrame(rows, columns=["kind", "log_width", "tokens", "work"])
-
-
 STORED = paths.of_repository("results") / "play"  # a part of the project
 # Data of the interactive pieces: answers and attention of the three models of Count3 at its
 # plateau, random seed 0.
@@ -434,8 +382,8 @@ def runs() -> list[Record]:
 
 @torch.no_grad()
 def answers(task: Counting, model: Transformer) -> dict[str, str]:
-    """Every seed continued by Count3, and what the model answers after each scored prefix: a digit
-    a seed, in order.
+    """Continue every prompt by Count3, and return what the model answers after each scored prefix:
+    a digit a seed, in order.
 
     By prefix length; seeds in the order of their digits. The task must have at most ten symbols and
     positions.
@@ -453,7 +401,7 @@ def answers(task: Counting, model: Transformer) -> dict[str, str]:
 
 
 def by_prefix(model: Transformer, tokens_T: Tensor) -> list:
-    """Attention in whole per cent on every prefix: prefix, layer, head, row, column."""
+    """Return attention in whole per cent on every prefix: prefix, layer, head, row, column."""
     prefixes = (run_by_layer(model, tokens_T[:n]) for n in range(1, len(tokens_T) + 1))
     return [
         [(100 * layer.attention_HTT).round().int().tolist() for layer in layers]
@@ -462,8 +410,8 @@ def by_prefix(model: Transformer, tokens_T: Tensor) -> list:
 
 
 def collect() -> dict[str, dict[str, Any]]:
-    """Both tables, from the weights of the runs. ConfigError names the command that makes missing
-    weights.
+    """Make both tables from the weights of the runs. ConfigError names the command that makes
+    missing weights.
     """
     records = runs()
     task = build_task(records[0].config.task, records[0].config.task_params)
@@ -474,31 +422,34 @@ def collect() -> dict[str, dict[str, Any]]:
         name = f"{record.experiment}/{record.id}"
         model = load_model(name)
         kind = record.config.model.architecture
-        about = {
-            "run": name,
-            "architecture": kind,
-            "tier": TIER,
-            "token_accuracy": record.metrics["token_accuracy"],
-        }
-        models.append(about | {"answers": answers(task, model)})
-        if (
-            kind != "prefix_decoder"
-        ):  # whose prompt is another part of the sequence for every prompt length
+        models.append(
+            {
+                "run": name,
+                "architecture": kind,
+                "tier": TIER,
+                "token_accuracy": record.metrics["token_accuracy"],
+                "answers": answers(task, model),
+            }
+        )
+        # a prefix decoder's prompt is another part of the sequence for every prompt length
+        if kind != "prefix_decoder":
             maps.append({"name": kind, "run": name, "maps": by_prefix(model, tokens_T)})
     by_hand = by_prefix(constructed_count3(len(tokens_T), LARGEST), tokens_T)
     maps.append({"name": "constructed", "run": "weights by hand", "maps": by_hand})
-    held = "".join(
-        str(int(held)) for held in task.is_held_out(every(task.symbols, task.seed_length)).tolist()
-    )
-    about = {
-        name: getattr(task, name) for name in ("length", "seed_length", "symbols", "first_scored")
+    held_B = task.is_held_out(every(task.symbols, task.seed_length))
+    count3 = {
+        "length": task.length,
+        "seed_length": task.seed_length,
+        "symbols": task.symbols,
+        "first_scored": task.first_scored,
+        "held_out": "".join(map(str, held_B.int().tolist())),
+        "models": models,
     }
-    attention = {"tokens": tokens_T.tolist(), "models": maps}
-    return {"count3": about | {"held_out": held, "models": models}, "attention": attention}
+    return {"count3": count3, "attention": {"tokens": tokens_T.tolist(), "models": maps}}
 
 
 def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
-    """Multiply-adds of all next tokens of a sequence, the output layer left out
+    """Count the multiply-adds of all next tokens of a sequence, the output layer left out
     (``entp_lib.costs``).
     """
     cfg = ModelConfig(

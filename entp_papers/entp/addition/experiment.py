@@ -56,11 +56,16 @@ GPU = TrainConfig(2000, 256, max_lr=1e-3, min_lr=1e-4, warmup_steps=100, precisi
 # would have a fair share of the steps.
 SCORED = dict(eval_every=100, eval_sequences=10_000, final_eval_sequences=70_000)
 PAPER = TrainConfig(8000, decay_steps=5000, warmup_steps=100, precision="bf16", **SCORED)
-TINY, SMALL_2 = dict(n_layers=2, n_heads=2, width=16), dict(n_layers=2, n_heads=4, width=64)
-SMALL, MEDIUM = SIZES["small"], SIZES["medium"]
-REVERSED, PLAIN = dict(reversed_answer=True), dict(reversed_answer=False)
-TO_99, WINDOWS = dict(largest=99), dict(view="windows")
-PAPER_SIZES, SOME_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000), (2500, 10_000, 20_000)
+TINY = dict(n_layers=2, n_heads=2, width=16)
+SMALL_2 = dict(n_layers=2, n_heads=4, width=64)
+SMALL = SIZES["small"]
+MEDIUM = SIZES["medium"]
+REVERSED = dict(reversed_answer=True)
+PLAIN = dict(reversed_answer=False)
+TO_99 = dict(largest=99)
+WINDOWS = dict(view="windows")
+PAPER_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000)
+SOME_SIZES = (2500, 10_000, 20_000)
 # The variants of a ``Tier`` are its training-set sizes.
 TIERS = {
     "smoke": (
@@ -120,7 +125,9 @@ def runs_of(
     ``longer_eval_every``: by tier, steps between the evaluations of the arm ``longer``, else as
     many evaluations as others have.
     """
-    settings, runs, every = tiers.get(tier, ()), [], (longer_eval_every or {}).get(tier)
+    settings = tiers.get(tier, ())
+    runs = []
+    every = (longer_eval_every or {}).get(tier)
     for seed in range(seeds or max((setting.seeds for setting in settings), default=0)):
         for setting in settings:
             for size in [{"n_train": n} for n in setting.variants] or [{}]:
@@ -251,13 +258,16 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
     A comparison all of whose sizes are dropped (``comparable``) is excluded, and shows all of them.
     """
-    table, theirs, found = paper_model(scores(records)), published_rule(records), []
+    table = paper_model(scores(records))
+    theirs = published_rule(records)
+    found = []
     for claim, form, rule, first in (
         ("F5-addition", "reversed", theirs, "decoder"),
         ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
         ("F11-addition", "plain", theirs, "decoder"),
     ):
-        arms, rows = (first, "entp"), chosen(table, rule, format=form)
+        arms = (first, "entp")
+        rows = chosen(table, rule, format=form)
         rows = rows[rows["n_train"].isin(gaps(rows, first).columns)]  # those at which both arms ran
         left = comparable(rows, first)
         excluded, rows = ("", left) if len(left) else (why_excluded(rows, arms), rows)
@@ -266,10 +276,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             of = dict(
                 format=form, arm=arms, n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0]
             )
-            used, sides = (
-                select(records, **of),
-                levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR),
-            )
+            used = select(records, **of)
+            sides = levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
             judged = authors_difference(used, form) if rule == theirs else {}
             found.append(
                 measured(
@@ -311,12 +319,11 @@ def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
     }
 
 
-PLAN, SHOWN = partial(runs_of, "addition", "addition", TIERS), {"model": "small"}
+PLAN = partial(runs_of, "addition", "addition", TIERS)
+SHOWN = {"model": "small"}
 ADDITION = Experiment(
     "addition", 2, "Addition from few examples", "07_addition", PLAN, measure, figure_labels=SHOWN
 )
-PLAN, TITLE = (
-    partial(runs_of, "addition_to_999", "addition", TO_999),
-    "Addition up to 999, beside the authors' logs",
-)
+PLAN = partial(runs_of, "addition_to_999", "addition", TO_999)
+TITLE = "Addition up to 999, beside the authors' logs"
 ADDITION_TO_999 = Experiment("addition_to_999", 2, TITLE, "07_addition", PLAN, no_claims)

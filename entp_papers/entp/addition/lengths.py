@@ -19,7 +19,6 @@ from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.addition import experiment as sums
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, SMALL_2, TINY, chosen, scores
-from entp_papers.entp.addition.tables import by_group
 
 # Rules of the overnight design, written down before its runs.
 GATE = (
@@ -35,7 +34,8 @@ HOPELESS = 0.95
 TWO_DIGITS = dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)
 SHORT = dict(view="windows", window=16)
 SCORED = dict(eval_sequences=250, final_eval_sequences=5000)
-EVERY, DEEP = (*sums.ARMS,), SIZES["small_deep"]
+EVERY = (*sums.ARMS,)
+DEEP = SIZES["small_deep"]
 LONG = dict(steps=50_000, decay_steps=50_000, warmup_steps=TrainConfig.warmup_steps, eval_every=500)
 QUICK = replace(sums.QUICK, **SCORED)
 NIGHT = replace(QUICK, steps=4000, warmup_steps=200, eval_every=80)
@@ -55,10 +55,16 @@ TIERS = {
 
 
 def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
-    """``by_group`` with ``digits`` of the longer operand as a number."""
-    found = by_group(records, rule)
-    found["digits"] = found["group"].str.split().str[0].astype(int)
-    return found.sort_values(["arm", "seed", "digits"], ignore_index=True)
+    """Return ``scores`` by one rule with an error for each of the task's groups.
+
+    Column ``digits``: of the longer operand. ConfigError for a rule that the records lack.
+    """
+    rows = []
+    for r, row in zip(records, chosen(scores(records), rule).to_dict("records"), strict=True):
+        for name, found in r.metrics["test"][rule]["groups"].items():
+            error = 1 - found["right"] / found["sequences"]
+            rows.append({**row, "group": name, "error": error, "digits": int(name.split()[0])})
+    return pd.DataFrame(rows).sort_values(["arm", "seed", "digits"], ignore_index=True)
 
 
 def unlearned(records: Sequence[Record]) -> str:
@@ -97,13 +103,15 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     trained on windows also single characters of longer sums, which are left where no whole sum is
     right.
     """
-    errors, scale = by_digits(records, "last"), dict(floor=1.0, ceiling=0.0, distance=NEAR)
+    errors = by_digits(records, "last")
+    scale = dict(floor=1.0, ceiling=0.0, distance=NEAR)
     values = paired(
         errors.groupby(["seed", "arm"], as_index=False)["error"].mean(), "error", *TWINS
     )
     if not len(values):
         return []
-    used, sides = select(records, arm=TWINS), levels(errors, "error", TWINS, **scale)
+    used = select(records, arm=TWINS)
+    sides = levels(errors, "error", TWINS, **scale)
     found = [measured("F6-length", values, used, levels=sides, excluded_because=excluded(records))]
     if (
         records[0].config.task_params.get("view") == "windows"
@@ -120,10 +128,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 # The longer decoder is evaluated every 170 of 34,000 steps: at 680 two would be further apart than
 # its speed's margin.
-OF_TIER, EVERY_170 = (
-    {tier: (setting,) for tier, setting in TIERS.items()},
-    dict(longer_eval_every={"overnight": 170}),
-)
+OF_TIER = {tier: (setting,) for tier, setting in TIERS.items()}
+EVERY_170 = dict(longer_eval_every={"overnight": 170})
 PLAN = partial(sums.runs_of, "addition_lengths", "long_addition", OF_TIER, **EVERY_170)
 TITLE = "Addition beyond the trained lengths"
 LENGTHS = Experiment("addition_lengths", 2, TITLE, "07_addition", PLAN, measure)

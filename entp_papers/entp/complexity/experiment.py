@@ -3,7 +3,8 @@ judged.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from entp_lab.experiment import Experiment
 from entp_lab.measurements import Check
 from entp_lab.plans import PlannedRun, planned_study
-from entp_lab.statistics import reaches, to_figures
+from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig
@@ -28,33 +29,36 @@ HALVES = sorted([*OCTAVES, *(3 * 2**k for k in range(3, 11))])
 SHORT = [128, 256]
 
 
-def study_of(*values) -> dict:
-    """Parameters of a study of one shape."""
-    names = (
-        "n_layers",
-        "n_heads",
-        "width",
-        "lengths",
-        "sequence_lengths",
-        "rounds",
-        "sequence_rounds",
-    )
-    return dict(zip(names, values, strict=True))
+def study_of(
+    shape: Sequence[int],
+    lengths: list[int],
+    sequence_lengths: list[int],
+    rounds: int,
+    sequence_rounds: int,
+) -> dict[str, Any]:
+    """Return the parameters of a study of one shape: layers, heads and width."""
+    return {
+        **dict(zip(("n_layers", "n_heads", "width"), shape, strict=True)),
+        "lengths": lengths,
+        "sequence_lengths": sequence_lengths,
+        "rounds": rounds,
+        "sequence_rounds": sequence_rounds,
+    }
 
 
-TIERS: dict[str, list[dict]] = {
+TIERS = {
     "smoke": [
-        study_of(2, 1, 8, [8, 16, 32, 64], [8, 16], 1, 1),
-        study_of(2, 1, 32, [8, 16], [8], 1, 1),
-        study_of(3, 1, 8, [8, 16], [8], 1, 1),
+        study_of((2, 1, 8), [8, 16, 32, 64], [8, 16], 1, 1),
+        study_of((2, 1, 32), [8, 16], [8], 1, 1),
+        study_of((3, 1, 8), [8, 16], [8], 1, 1),
     ],
     "quick": [
         # attention outweighs the linear maps from n = 96 on
-        study_of(2, 1, 16, HALVES, [32, 64, 128, 256, 512, 1024], 9, 2),
-        study_of(*SIZES["small"].values(), OCTAVES[:-1], [16, 32, 64, 128, 256], 9, 2),
-        study_of(*SIZES["medium"].values(), OCTAVES[:-1], [16, 32, 64, 128], 5, 2),
-        *(study_of(2, d // 16, d, SHORT, [64], 5, 5) for d in (32, 64, 128, 256, 512)),
-        *(study_of(n, 4, 64, SHORT, [64], 5, 5) for n in (1, 3, 4, 6, 8)),
+        study_of((2, 1, 16), HALVES, [32, 64, 128, 256, 512, 1024], 9, 2),
+        study_of(tuple(SIZES["small"].values()), OCTAVES[:-1], [16, 32, 64, 128, 256], 9, 2),
+        study_of(tuple(SIZES["medium"].values()), OCTAVES[:-1], [16, 32, 64, 128], 5, 2),
+        *(study_of((2, d // 16, d), SHORT, [64], 5, 5) for d in (32, 64, 128, 256, 512)),
+        *(study_of((n, 4, 64), SHORT, [64], 5, 5) for n in (1, 3, 4, 6, 8)),
     ],
 }
 
@@ -75,11 +79,6 @@ def shape_title(record: Record) -> str:
     return (
         f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
     )
-
-
-def of_shape(n_layers: int, width: int, longest: int) -> ModelConfig:
-    """Return a model to count for, with heads of width 64, or one head."""
-    return ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, longest)
 
 
 def shape_of(record: Record) -> ModelConfig:
@@ -109,17 +108,6 @@ def per_token(records: Sequence[Record]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def slopes(lengths: Sequence[int], values: Sequence[float]) -> pd.DataFrame:
-    """Exponent d log value / d log n between lengths an octave apart, at their geometric mean."""
-    known = dict(zip(lengths, values, strict=True))
-    rows = [
-        (math.sqrt(n * 2 * n), math.log2(known[2 * n] / known[n]))
-        for n in lengths
-        if 2 * n in known
-    ]
-    return pd.DataFrame(rows, columns=["length", "slope"])
-
-
 def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) -> dict[int, float]:
     """Coefficients c_p ≥ 0 of value = Σ c_p n^p with the least squared relative error."""
     n = np.asarray(lengths, float)
@@ -135,49 +123,6 @@ def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) 
 def fitted(coefficients: dict[int, float], lengths: Sequence[int]) -> np.ndarray:
     """Return the values of a ``fit`` at the given lengths."""
     return sum(c * np.asarray(lengths, float) ** p for p, c in coefficients.items())
-
-
-ENOUGH = 5  # lengths of a shape, to fit its times
-
-
-def fits(records: Sequence[Record]) -> pd.DataFrame:
-    """Both terms of the time per token for shapes with ``ENOUGH`` lengths or more, as rates and
-    crossovers.
-
-    Encoder c₀ + c₁ n + c₂ n²: c₁ is the linear maps' share, 12 D² L multiply-adds, c₂ attention's,
-    2 D L. ``linear`` and ``attention`` are the rates (multiply-adds per second) that these imply;
-    ``crossover`` is c₁ / c₂, next to the counted one. Decoder c₀ + c₁ n. ``worst`` is the largest
-    relative error of a fit.
-    """
-    rows = {}
-    for record in records:
-        cfg = shape_of(record)
-        curves = record.curves
-        lengths = curves["length"]
-        if len(lengths) < ENOUGH:
-            continue
-        for name, powers in (("encoder", (0, 1, 2)), ("decoder", (0, 1))):
-            y = np.asarray(curves[f"{name}_seconds"])
-            c = fit(lengths, y, powers)
-            linear = (
-                12 * cfg.width**2 * cfg.n_layers / c[1] if name == "encoder" and c[1] else math.nan
-            )
-            last = c[powers[-1]]
-            rows[record.labels["shape"], name] = {
-                **{
-                    "fixed (ms)": 1e3 * c[0],
-                    "per n (µs)": 1e6 * c[1],
-                    "per n² (ns)": 1e9 * c.get(2, math.nan),
-                },
-                "linear maps (10⁹/s)": linear / 1e9,
-                "attention (10⁹/s)": 2 * cfg.width * cfg.n_layers / last / 1e9
-                if last
-                else math.nan,
-                "crossover measured": c[1] / c[2] if c.get(2) else math.nan,
-                "counted, 6 D": complexity.crossover(cfg) if name == "encoder" else math.nan,
-                "worst": np.abs(fitted(c, lengths) / y - 1).max(),
-            }
-    return pd.DataFrame.from_dict(rows, orient="index").map(to_figures, decimals=3)
 
 
 def exponent(table: pd.DataFrame, by: str, column: str) -> float:
@@ -240,6 +185,10 @@ def table_1(records: Sequence[Record]) -> pd.DataFrame:
 
 
 MOST_VECTORS = 5  # of D numbers of 8 bytes, that Algorithm 1 may hold at a time
+CORRECTION = (
+    "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the "
+    "erratum"
+)
 REMARK = (
     "in floating point the largest score must be taken out of exp first, which otherwise overflows"
 )
@@ -264,77 +213,33 @@ def measure(records: Sequence[Record]) -> list[Check]:
     output = BYTES * VOCABULARY
     small = (tokens["encoder_transient"] <= entries * tokens["length"] + output).all()
     small = small and (tokens["decoder_transient"] <= entries + output).all()
-    correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
-    cfg = of_shape(1, 64, 2**15)
-    found_exponents = []
-    for each in (
-        complexity.decoder_token,
-        complexity.encoder_token,
-    ):  # of n tokens one by one, between two lengths
-        counts = each(cfg, np.arange(1, 2**15 + 1))
-        found_exponents.append(math.log2(counts.sum() / counts[: 2**14].sum()))
-    decoder, entp = found_exponents
+    cfg = ModelConfig("entp", 1, 1, 64, VOCABULARY, 2**15)
+    every = np.arange(1, 2**15 + 1)
+    decoder = doubling(complexity.decoder_token(cfg, every))
+    entp = doubling(complexity.encoder_token(cfg, every))
     grows = counted and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1
-    streamed = printed_error() < 1e-12
-    for r in records:
-        sizes = r.curves["streamed_transient"]
-        most = MOST_VECTORS * 8 * r.config.params["width"]
-        streamed = (
-            streamed
-            and r.metrics["streamed_error"] < 1e-12
-            and len(set(sizes)) == 1
-            and max(sizes) <= most
-        )
     tier = records[0].config.tier
     ids = tuple(r.name for r in records)
     exponents = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
+    streamed = printed_error() < 1e-12 and all(map(is_streamed, records))
     return [
-        Check("T1", printed, tier, bool(counted and small), correction, ids),
+        Check("T1", printed, tier, bool(counted and small), CORRECTION, ids),
         Check("T1-sequence", grows, tier, records=ids, remark=exponents),
         Check("D-1", streamed, tier, records=ids, remark=REMARK),
     ]
 
 
-# Multiply-adds for all n next tokens of a sequence: ENTP as this library computes it, ENTP by the
-# definition's loop, a decoder's pass.
-ALL_TOKENS: dict[str, Callable[[ModelConfig, int], int]] = {
-    "fast": lambda cfg, n: complexity.training_pass(cfg, range(1, n + 1), n),
-    "loop": lambda cfg, n: sum(complexity.encoder_token(cfg, m) for m in range(1, n + 1)),
-    "decoder": complexity.decoder_pass,
-}
-GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half octaves
+def doubling(counts_n: np.ndarray) -> float:
+    """Return the exponent of the cost of n tokens one by one, between n and half of it."""
+    return math.log2(counts_n.sum() / counts_n[: len(counts_n) // 2].sum())
 
 
-def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.DataFrame:
-    """Seconds of a training step (backward counts twice) at ``rate`` multiply-adds/s, by width and
-    length.
-    """
-    widths = range(64, 1025, 64)
-    counts = {n: {d: ALL_TOKENS[method](of_shape(n_layers, d, n), n) for d in widths} for n in GRID}
-    return 3 * batch * pd.DataFrame(counts) / rate
-
-
-def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
-    """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and
-    method.
-    """
-    counts = {
-        name: [count(of_shape(n_layers, width, n), n) for n in GRID]
-        for name, count in ALL_TOKENS.items()
-    }
-    table = pd.DataFrame(counts, index=pd.Index(GRID, name="length"))
-    return table[["fast", "loop"]].div(table["decoder"], axis=0)
-
-
-def best_rate(records: Sequence[Record]) -> float:
-    """Return the most multiply-adds a second of this library's ENTP, each shape on its longest
-    sequence.
-    """
-    longest = [
-        (shape_of(r), r.curves["sequence_length"][-1], r.curves["fast_seconds"][-1])
-        for r in records
-    ]
-    return max(ALL_TOKENS["fast"](cfg, n) / seconds for cfg, n, seconds in longest)
+def is_streamed(record: Record) -> bool:
+    """Tell whether Algorithm 1 was attention, to rounding, in memory that does not grow with n."""
+    sizes = record.curves["streamed_transient"]
+    most = MOST_VECTORS * 8 * record.config.params["width"]
+    exact = record.metrics["streamed_error"] < 1e-12
+    return exact and len(set(sizes)) == 1 and max(sizes) <= most
 
 
 COMPLEXITY = Experiment(

@@ -155,25 +155,6 @@ def prices(records: Sequence[Record]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]]:
-    """``prices`` three ways, each with the column that tells its lines apart: by width, by depth,
-    by arithmetic.
-
-    By depth at the width in the middle.
-    """
-    table = prices(records)
-    first = table["arithmetic"].iloc[0]
-    width = table["width"].quantile(interpolation="lower")
-    one = table[table["arithmetic"] == first]
-    shape = table.loc[table["width"] == width, "shape"].iloc[0]
-    least = table["n_layers"].min()
-    return {
-        f"{least} layers, {first}": (one[one["n_layers"] == least], "width"),
-        f"width {width:.0f}, {first}": (one[one["width"] == width], "n_layers"),
-        f"layers/heads/width {shape}": (table[table["shape"] == shape], "arithmetic"),
-    }
-
-
 TITLE = "The price of a training step"
 TRAINING_STEPS = Experiment(
     "training_steps", 1, TITLE, "02_complexity", plan, no_claims, seeded=False, jobs=1

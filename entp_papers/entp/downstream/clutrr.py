@@ -43,7 +43,9 @@ RELATIONS = tuple(
     label for label in kinship.LABELS if "-in-law" not in label
 )  # GPT-2 writes in-laws in several tokens
 COLUMNS = ("story", "query", "target_text", "task_name")
-HUB, HUB_CONFIG, HUB_REVISION = "CLUTRR/v1", "gen_train234_test2to10", "refs/convert/parquet"
+HUB = "CLUTRR/v1"
+HUB_CONFIG = "gen_train234_test2to10"
+HUB_REVISION = "refs/convert/parquet"
 # The reference on the hub moves when the data are converted again, so that what was read is
 # compared with what it was: examples of each part, and the checksum of those that the authors'
 # reported numbers rest on.
@@ -243,10 +245,8 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
         avoid = {
             s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)
         }  # none of the other parts'
-        seed, edges = (
-            task.subset_seed if task.protocol == "fair" else 0,
-            range(2, task.longest_train + 1),
-        )
+        seed = task.subset_seed if task.protocol == "fair" else 0
+        edges = range(2, task.longest_train + 1)
         found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, avoid)
         found = itertools.islice(found, round(task.n_train / FITTING))
     else:
@@ -308,10 +308,8 @@ def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
     ):  # after the line of names
         right = f"target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}"
         require(row.target_text in kinship.LABELS, f"{where}, line {line}: {right}")
-        pair, chain = (
-            QUERY.fullmatch(str(row.query)),
-            re.fullmatch(r"task_\d+\.(\d+)", str(row.task_name)),
-        )
+        pair = QUERY.fullmatch(str(row.query))
+        chain = re.fullmatch(r"task_\d+\.(\d+)", str(row.task_name))
         right = f"story {row.story!r:.80}, query {row.query!r:.80} and task_name {row.task_name!r:.80} must be a text, "
         right += "a pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
         require(isinstance(row.story, str) and pair and chain, f"{where}, line {line}: {right}")

@@ -31,7 +31,8 @@ NEAR = 0.02  # of error: closer to that of the most frequent answer counts as ha
 NEAR_CHANCE = 0.05  # of error on pronouns, which have two answers and few items
 FAIR_RULE = "highest_accuracy"
 # The columns of ``errors`` that the authors report, and that should be reported.
-PUBLISHED, FAIR = "best of evaluations", "test, chosen on validation"
+PUBLISHED = "best of evaluations"
+FAIR = "test, chosen on validation"
 
 # By tier: parameters of the CLUTRR task and the schedule; the models are those of the runs on text.
 # smoke and quick: brief stories, of two relations in training. A small model of bytes learns to
@@ -56,10 +57,8 @@ PAPER = dict(
     precision="bf16",
 )
 SMOKE = TrainConfig(6, 8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64)
-BRIEF_STORIES, STORIES = (
-    dict(longest_train=2, brief=True),
-    dict(n_train=10_000, longest_train=4, longest_test=10),
-)
+BRIEF_STORIES = dict(longest_train=2, brief=True)
+STORIES = dict(n_train=10_000, longest_train=4, longest_test=10)
 TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
     "smoke": (dict(n_train=40, longest_test=3, max_tokens=128, **BRIEF_STORIES), SMOKE),
     "quick": (
@@ -85,17 +84,16 @@ def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
     """Fine-tuning on CLUTRR from weights of a run on text; answers and positions beyond its own
     start fresh.
     """
-    tier, seeds = pretraining.tier, (pretraining.model_seed, pretraining.data_seed)
+    tier = pretraining.tier
+    seeds = (pretraining.model_seed, pretraining.data_seed)
     params, train = TIERS[tier]
     params = {**params, "protocol": protocol, "text": pretraining.task_params}
     if protocol == "fair":
         params["subset_seed"] = pretraining.model_seed
     task = Clutrr(**params)
     length = max(pretraining.model.max_length, task.length)
-    model, start = (
-        replace(pretraining.model, vocab_size=task.vocab_size, max_length=length),
-        record_name(pretraining),
-    )
+    model = replace(pretraining.model, vocab_size=task.vocab_size, max_length=length)
+    start = record_name(pretraining)
     return RunConfig("downstream", tier, "clutrr", params, model, train, *seeds, start_from=start)
 
 
@@ -158,7 +156,8 @@ def errors(records: Sequence[Record]) -> pd.DataFrame:
     """
     rows = []
     for r in records:
-        accuracies, test = r.curves["sequence_accuracy"], r.metrics["test"][FAIR_RULE]
+        accuracies = r.curves["sequence_accuracy"]
+        test = r.metrics["test"][FAIR_RULE]
         trained = [
             g
             for name, g in test["groups"].items()

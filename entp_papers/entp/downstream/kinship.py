@@ -52,7 +52,8 @@ WOMEN = (
     "Petra Rosa Ruth Sara Sonja Tessa Vera Wanda"
 ).split()
 SHORT_NAMES = tuple([name for name in names if len(name) <= 4] for names in (MEN, WOMEN))
-FAMILIES, FAMILY_SIZE = 40, 30
+FAMILIES = 40
+FAMILY_SIZE = 30
 ATTEMPTS = 1000
 
 
@@ -71,7 +72,8 @@ class Family:
         self.spouse: list[int | None] = [1, 0]
         self.female = [False, True]
         while len(self.female) < size:
-            someone, event = int(generator.integers(len(self.female))), generator.random()
+            someone = int(generator.integers(len(self.female)))
+            event = generator.random()
             partner = self.spouse[someone]
             if partner is not None and event < 0.6:
                 self.add(bool(generator.integers(2)), parents=(someone, partner))
@@ -80,7 +82,8 @@ class Family:
             elif self.parents[someone] is None and event > 0.8:
                 father = self.add(False)
                 mother = self.add(True, spouse=father)
-                self.spouse[father], self.parents[someone] = mother, (father, mother)
+                self.spouse[father] = mother
+                self.parents[someone] = (father, mother)
         people = range(len(self.female))
         self.kinds = {
             pair: kind for pair in itertools.permutations(people, 2) if (kind := self.kind(*pair))
@@ -108,7 +111,8 @@ class Family:
         def siblings(one: int | None, other: int | None) -> bool:
             return one != other and of(one) != () and set(of(one)) == set(of(other))
 
-        partner, other = self.spouse[a], self.spouse[b]
+        partner = self.spouse[a]
+        other = self.spouse[b]
         if b == partner:
             return "spouse"
         if b in of(a) or a in of(b):
@@ -135,7 +139,8 @@ class Family:
     @functools.cache  # noqa: B019 - families live as long as the process
     def between(self, a: int, b: int) -> list[int]:
         """People c for whom the relations of a to c and of c to b compose to that of a to b."""
-        kinds, people = self.kinds, range(len(self.female))
+        kinds = self.kinds
+        people = range(len(self.female))
         return [
             c for c in people if COMPOSED.get((kinds.get((a, c)), kinds.get((c, b)))) == kinds[a, b]
         ]
@@ -192,7 +197,8 @@ def stories(
     random order. Sentences are shuffled; ``brief`` ones all read alike, in order, with short names.
     ConfigError where there may be nothing new left.
     """
-    generator, used = np.random.default_rng(seed), set(avoid)
+    generator = np.random.default_rng(seed)
+    used = set(avoid)
     pairs = list(itertools.product(labels, edges))
     while True:
         for i in generator.permutation(len(pairs)):
@@ -228,10 +234,8 @@ def write(label: str, edges: int, generator: np.random.Generator, brief: bool) -
         (a, name_a), (b, name_b) = (
             (other, one) if generator.integers(2) else (one, other)
         )  # from either side
-        choices, his = (
-            BRIEF if brief else TEMPLATES[family.kinds[a, b]],
-            "her" if family.female[a] else "his",
-        )
+        choices = BRIEF if brief else TEMPLATES[family.kinds[a, b]]
+        his = "her" if family.female[a] else "his"
         template = choices[generator.integers(len(choices))]
         sentences.append(
             template.format(a=f"[{name_a}]", b=f"[{name_b}]", his=his, r=family.label(a, b))

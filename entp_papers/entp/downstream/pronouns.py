@@ -32,12 +32,14 @@ from entp_lib.tasks.text import Text
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 from entp_papers.entp.downstream.clutrr import tokenizer_of
 
-HUB, HUB_CONFIG = "tinyBenchmarks/tinyWinogrande", "winogrande_xl"
+HUB = "tinyBenchmarks/tinyWinogrande"
+HUB_CONFIG = "winogrande_xl"
 HUB_REVISION = "3224807642dea4a1da4fcd89c92450faf9672dcb"  # its 100 items once changed
 ITEMS_AT_ONCE = 16
 # Wrong answers of two seeds in 100, from Table 4: 43.5 ± 0.5 and 38.0 ± 1.0 %, population standard
 # deviations.
-PUBLISHED_WRONG, PUBLISHED_ITEMS = {"decoder": (43, 44), "entp": (37, 39)}, 100
+PUBLISHED_WRONG = {"decoder": (43, 44), "entp": (37, 39)}
+PUBLISHED_ITEMS = 100
 
 HIGH_UP = "needed a chair to reach the top shelf."
 # A sentence about a and b, how it ends if the blank is a, and how if it is b.

@@ -6,9 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 
 from entp_lab.experiment import Experiment
 from entp_lab.frames import select
@@ -17,8 +15,6 @@ from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import exceeds, to_figures
 from entp_lab.store import Record
 from entp_lab.studies import by_study
-from entp_lib.model import prefix_mask
-from entp_papers.entp.expressivity.imitation import forced_at, function_of, line
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
@@ -127,22 +123,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ]
 
 
-def equalities(record: Record) -> pd.DataFrame:
-    """Relative errors in fp64 of what appendices A.2 to A.4 say is equal, as text."""
-    m = record.metrics
-    rows = {
-        "A.2: a decoder is its own causal model": m["a2_error"],
-        "A.3: one layer, same weights: equal outputs": m["a3_output_error"],
-        "A.3: one layer: equal gradients of all weights": m["a3_gradient_error"],
-        "A.3: two layers: smallest difference": m["a3_two_layers"],
-        "A.4: formulas against matrices": m["a4_error"],
-    }
-    errors = {name: f"{value:.0e}" for name, value in rows.items()}
-    return pd.DataFrame(
-        {"models": record.config.params["models"], "largest relative error": errors}
-    )
-
-
 def refutations(record: Record, kinds: str) -> pd.DataFrame:
     """Of "encoders" or "decoders" by kind: tried, refuted, smallest difference, and its ratio to
     what is guaranteed.
@@ -181,62 +161,12 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows).map(to_figures, decimals=3).astype(object).fillna("")
 
 
-def forced(direction: str, distances: Sequence[float]) -> list[float]:
-    """Return the largest error that the line forces inside the box of pairs, by p2 - p1; 0 where it
-    misses the box.
-    """
-    lines = {
-        distance: points_BT for distance in distances if len(points_BT := line(distance, 1.0, 41))
-    }
-    errors_B = forced_at(function_of(direction), torch.cat([*lines.values()]))
-    largest = dict(zip(lines, errors_B.view(len(lines), -1).amax(1).tolist(), strict=True))
-    return [largest.get(distance, 0.0) for distance in distances]
-
-
-def mask_errors(record: Record) -> pd.DataFrame:
-    """Largest output errors of simulated causal attention by n and kind, as text; values lie in
-    [-1, 1].
-    """
-    c = record.curves
-    kinds = {"exact, n entries": "exact", "exact, n − 1": "one_less", "random vectors, n": "random"}
-    found = {
-        name: [format(e, ".2f" if kind == "random" else ".0e") for e in c[f"mask_{kind}"]]
-        for name, kind in (kinds | {"geometric": "geometric"}).items()
-    }
-    found["entries of the geometric"] = c["mask_geometric_entries"]
-    return pd.DataFrame(found, index=pd.Index(c["mask_n"], name="n"))
-
-
 def last_exponent(record: Record, kind: str) -> float:
     """Exponent of n in the dimensions that a kind of mask needs, between the two longest
     lengths.
     """
     n, d = (record.curves[f"dimensions_{name}"][-2:] for name in ("n", kind))
     return math.log(d[1] / d[0]) / math.log(n[1] / n[0])
-
-
-def attention_patterns(length: int, prompt: int) -> dict[str, np.ndarray]:
-    """Figures 1 and 8 as matrices: who (row) attends to whom (column), 0 not, 1 causally, 2 within
-    a prompt or prefix.
-
-    "encoder–decoder" has 3 where the output attends to the encoded prompt. "ENTP, t" is the t-th
-    prefix, computed from scratch, of which only the last row is read.
-    """
-
-    def mask(open_until: int) -> np.ndarray:
-        return prefix_mask(torch.tensor([open_until]), length)[0, 0].numpy().astype(int)
-
-    causal = mask(0)
-    prefix = mask(prompt)
-    prefix[:prompt, :prompt] *= 2
-    crossed = prefix.copy()
-    crossed[prompt:, :prompt] *= 3
-    found = {"decoder": causal, "prefix decoder": prefix, "encoder–decoder": crossed}
-    for t in range(1, length + 1):
-        whole = np.zeros((length, length), int)
-        whole[:t, :t] = 2 * mask(t)[:t, :t]
-        found[f"ENTP, {t}"] = whole
-    return found
 
 
 TITLE = "Expressive power of encoders and decoders"

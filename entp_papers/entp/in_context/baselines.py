@@ -67,10 +67,8 @@ def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InConte
             start / math.sqrt(shape[1])
         ).requires_grad_()  # divided by the root of the number of inputs
 
-    into_Bdh, out_Bh1 = (
-        uniform(*query_Bd.shape, task.hidden),
-        uniform(len(query_Bd), task.hidden, 1),
-    )
+    into_Bdh = uniform(*query_Bd.shape, task.hidden)
+    out_Bh1 = uniform(len(query_Bd), task.hidden, 1)
     optimizer = torch.optim.Adam([into_Bdh, out_Bh1], lr=5e-3)
     for _ in range(100):
         loss = (((x_Bid @ into_Bdh).relu() @ out_Bh1)[..., 0] - y_Bi).square().mean(1).sum()
@@ -175,7 +173,8 @@ def predictions(name: str, x_BNd: Tensor, y_BN: Tensor, task: InContext) -> Tens
     name.
     """
     one_of("baseline", name, BASELINES)
-    x_BNd, y_BN = x_BNd.double(), y_BN.double()
+    x_BNd = x_BNd.double()
+    y_BN = y_BN.double()
     found = [
         BASELINES[name].rule(x_BNd[:, :i], y_BN[:, :i], x_BNd[:, i], task)
         for i in range(1, x_BNd.shape[1])
@@ -213,7 +212,8 @@ def baselines_study(
         )
         for name in names:
             count = costly_prompts if BASELINES[name].costly else prompts
-            x_BNd, y_BN = inputs_BTd[:count, ::2], targets_BT[:count, ::2].double()
+            x_BNd = inputs_BTd[:count, ::2]
+            y_BN = targets_BT[:count, ::2].double()
             errors_BN = (predictions(name, x_BNd, y_BN, shown) - y_BN).square() / shown.normaliser
             curves[f"{kind} | {name}"] = errors_BN.mean(0).tolist()
             curves[f"{kind} | {name} | error"] = (

@@ -46,7 +46,8 @@ def by_class(setting: tuple, **classes: tuple) -> dict[str, Tier]:
     ``setting``: what they share, the model's shape, its schedule, the number of random seeds and
     that of evaluations.
     """
-    (model, train, seeds, evaluations), found = setting, {}
+    (model, train, seeds, evaluations) = setting
+    found = {}
     for function, (task, arms, steps) in classes.items():
         schedule = TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **train)
         found[function] = Tier({"function": function, **task}, dict(model), schedule, seeds, arms)
@@ -78,8 +79,10 @@ GPU = {
     "precision": "bf16",
 }
 PAPER = {**GPU, "max_lr": 1e-4, "min_lr": 1e-4, "warmup_steps": 0, "eval_sequences": 1280}
-TASK, SPARSE = dict(dims=3, points=6), dict(dims=3, points=6, sparsity=1)
-SLOW_CURRICULUM, CURRICULUM = dict(curriculum_every=160), dict(curriculum_every=64)
+TASK = dict(dims=3, points=6)
+SPARSE = dict(dims=3, points=6, sparsity=1)
+SLOW_CURRICULUM = dict(curriculum_every=160)
+CURRICULUM = dict(curriculum_every=64)
 # gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is the
 # schedule of Garg et al. docs/costs.md extrapolates what both would cost.
 TIERS = {
@@ -166,7 +169,8 @@ def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan decoder and ENTP on sparse functions at a lower rate; all else as in the tier's
     other runs.
     """
-    steps, of_tier = SLOWER[tier], TIERS[tier]["sparse"]
+    steps = SLOWER[tier]
+    of_tier = TIERS[tier]["sparse"]
     every = max(1, steps // (of_tier.train.steps // of_tier.train.eval_every))
     train = replace(of_tier.train, max_lr=1e-3, min_lr=1e-4, steps=steps, eval_every=every)
     base = run_of("in_context_sparse", tier, "in_context", of_tier.task, of_tier.model, train)
@@ -177,7 +181,8 @@ def wider_run(
     experiment: str, tier: str, function: str, arm: str, rate: float, seed: int, steps: int
 ) -> PlannedRun:
     """One run of ``WIDER``; all else as in the tier's other runs of the class."""
-    task, of_tier = {"function": function, **WIDER[tier][0]}, TIERS[tier][function]
+    task = {"function": function, **WIDER[tier][0]}
+    of_tier = TIERS[tier][function]
     schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 25))
     train = replace(of_tier.train, **schedule)
     config = run_of(experiment, tier, "in_context", task, of_tier.model, train, arm, seed)
@@ -207,12 +212,11 @@ def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed by
     default.
     """
-    runs, (steps, *values) = [], GRID[tier]
+    runs = []
+    (steps, *values) = GRID[tier]
     for rate, position_std, input_std in product(*values):
-        of_tier, scales = (
-            TIERS[tier]["linear"],
-            dict(position_std=position_std, input_std=input_std),
-        )
+        of_tier = TIERS[tier]["linear"]
+        scales = dict(position_std=position_std, input_std=input_std)
         schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 3))
         of_run = of_tier.task, {**of_tier.model, **scales}, replace(of_tier.train, **schedule)
         base = run_of("in_context_settings", tier, "in_context", *of_run)
@@ -222,7 +226,8 @@ def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Return the classical learners of every function class, on the prompts of every seed."""
-    studies, (prompts, costly) = [], PROMPTS[tier]
+    studies = []
+    (prompts, costly) = PROMPTS[tier]
     for function, setting in TIERS[tier].items():
         for seed in range(seeds or setting.seeds):
             params = {
@@ -251,11 +256,15 @@ def training_error(record: Record, start: float, end: float) -> float:
     A point of the curve is the mean since the point before it; one that lies partly within counts
     with that part.
     """
-    total, weights, previous = 0.0, 0.0, 0
+    total = 0.0
+    weights = 0.0
+    previous = 0
     first, last = (share * record.curves["step"][-1] for share in (start, end))
     for step, loss in zip(record.curves["step"], record.curves["train_loss"], strict=True):
         weight = max(0.0, min(step, last) - max(previous, first))
-        total, weights, previous = total + weight * loss, weights + weight, step
+        total = total + weight * loss
+        weights = weights + weight
+        previous = step
     return total / weights / task_of(record).normaliser
 
 
@@ -281,12 +290,11 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
     From d examples on least squares knows a linear function. NaN where no prompt has so many.
     """
-    found, late_errors = summary(records), []
+    found = summary(records)
+    late_errors = []
     for r in records:
-        task, by_examples = (
-            task_of(r),
-            zip(r.metrics["position"], r.metrics["loss_by_position"], strict=True),
-        )
+        task = task_of(r)
+        by_examples = zip(r.metrics["position"], r.metrics["loss_by_position"], strict=True)
         late = [loss for position, loss in by_examples if (position - 1) // 2 >= task.dims]
         late_errors.append(sum(late) / len(late) / task.normaliser if late else math.nan)
     found["error"] = [r.metrics["loss"] / task_of(r).normaliser for r in records]
@@ -378,7 +386,8 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
 TITLE = "Sparse functions in context at a lower rate"
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
 IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER)
-TITLE, SIZES = "Functions of eight dimensions in context", dict(tiers=WIDER)
+TITLE = "Functions of eight dimensions in context"
+SIZES = dict(tiers=WIDER)
 IN_CONTEXT_WIDER, IN_CONTEXT_WIDER_SPARSE = (
     experiment(name, f"{TITLE}, {function}", partial(plan_wider, name, function), measure, **SIZES)
     for name, function in (("in_context_wider", "linear"), ("in_context_wider_sparse", "sparse"))
@@ -388,7 +397,8 @@ IN_CONTEXT_RATES = experiment(
     "in_context_rates", TITLE, plan_rates, no_claims, **SIZES, seeded=False
 )
 # a grid of one seed: more would cost more than all the rest
-TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(tiers=GRID, seeded=False)
+TITLE = "What pure ENTP needs to learn in context"
+ONE_SEED = dict(tiers=GRID, seeded=False)
 IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)
 TITLE = "Classical learners in context"
 IN_CONTEXT_BASELINES = experiment("in_context_baselines", TITLE, plan_baselines, no_claims)

@@ -21,11 +21,13 @@ def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.Data
     """Long: error of each run by number of examples at a distribution of prompts."""
     parts = []
     for r in records:
-        task, scores = task_of(r), r.metrics
+        task = task_of(r)
+        scores = r.metrics
         if prompts != "standard":
             if prompts not in scores:
                 continue
-            task, scores = task.reported_apart()[prompts], scores[prompts]
+            task = task.reported_apart()[prompts]
+            scores = scores[prompts]
         part = {"function": task.function, "arm": r.labels["arm"], "seed": r.config.model_seed}
         examples = [(n - 1) // 2 for n in scores["position"]]
         errors = [e / task.normaliser for e in scores["loss_by_position"]]

@@ -65,11 +65,10 @@ LONG = dict(
 GPU = dict(
     steps=3000, warmup_steps=150, eval_every=100, eval_sequences=256, final_eval_sequences=2048
 )
-README, TINY = (
-    dict(corpus="README.md", split="tail", held_out=0.1),
-    dict(n_layers=2, n_heads=2, width=16),
-)
-MODEL, MEDIUM = dict(n_layers=2, n_heads=4, width=64), SIZES["medium"]
+README = dict(corpus="README.md", split="tail", held_out=0.1)
+TINY = dict(n_layers=2, n_heads=2, width=16)
+MODEL = dict(n_layers=2, n_heads=4, width=64)
+MEDIUM = SIZES["medium"]
 WEB = dict(corpus="openwebtext", tokenizer="gpt2", split="nanogpt", held_out=0.0005, context=128)
 TIERS = {
     "smoke": Tier(dict(**README, context=16, prefixes=4), TINY, replace(REDUCED, **BRIEF), 2),
@@ -127,13 +126,17 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     prefixes, or over the long ones of which the claim is. The first was asked of Table 3 after its
     results at ``quick``.
     """
-    models, counts, found = tables.trained(records), tables.counted_losses(records), []
-    table, losses = tables.minima(models), tables.prefix_losses(models)
+    models = tables.trained(records)
+    counts = tables.counted_losses(records)
+    found = []
+    table = tables.minima(models)
+    losses = tables.prefix_losses(models)
 
     def judge(
         claim: str, rows: pd.DataFrame, column: str, schedule: str, late: str, paper: bool
     ) -> None:
-        values, used = paired(rows, column, *TWINS), select(models, schedule=schedule, arm=TWINS)
+        values = paired(rows, column, *TWINS)
+        used = select(models, schedule=schedule, arm=TWINS)
         if len(values):
             floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
             sides = levels(rows, column, TWINS, floor=floor, ceiling=0.0, distance=NEAR)

@@ -36,7 +36,8 @@ LARGEST = 256  # symbols; counts of trigrams are a table of V³
 
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
 COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
-LOWEST, LAST = "lowest validation loss", "last validation loss"
+LOWEST = "lowest validation loss"
+LAST = "last validation loss"
 # By claim of Table 3: a column of ``minima`` and the schedule.
 CLAIMS = {
     "T3-loss": (LOWEST, SWAPPED),
@@ -95,7 +96,8 @@ def minima(records: Sequence[Record]) -> pd.DataFrame:
     """
     rows = []
     for r in records:
-        training, validation = r.curves["train_loss"], r.curves["loss"]
+        training = r.curves["train_loss"]
+        validation = r.curves["loss"]
         losses = {
             "lowest training loss": min(training),
             "last training loss": training[-1],
@@ -137,7 +139,8 @@ def above_bigrams(
 
 def counted(tokens_S: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
     """Count each sequence of ``order`` tokens, (V,) * order."""
-    ends, index = len(tokens_S) - order + 1, 0
+    ends = len(tokens_S) - order + 1
+    index = 0
     for place in range(order):
         index = index * vocabulary + tokens_S[place : place + ends].astype(np.int64)
     return np.bincount(index, minlength=vocabulary**order).reshape((vocabulary,) * order)
@@ -154,10 +157,8 @@ def best_delta(tokens_S: np.ndarray, order: int, vocabulary: int) -> float:
     on the rest.
     """
     cut = len(tokens_S) * 9 // 10
-    counts, held_out = (
-        counted(tokens_S[:cut], order, vocabulary),
-        counted(tokens_S[cut:], order, vocabulary),
-    )
+    counts = counted(tokens_S[:cut], order, vocabulary)
+    held_out = counted(tokens_S[cut:], order, vocabulary)
     seen = held_out > 0
     losses = {d: -(held_out[seen] * log_probabilities(counts, d)[seen]).sum() for d in DELTAS}
     return min(losses, key=losses.get)
@@ -182,7 +183,8 @@ class CountModel(nn.Module):
             min(longest, 1), longest + 1
         ):  # by how many tokens a prefix has, the longest for the rest
             here_N = ends_N + 1 >= context if context == longest else ends_N + 1 == context
-            table, at = self.tables[context], (rows_N[here_N], ends_N[here_N])
+            table = self.tables[context]
+            at = (rows_N[here_N], ends_N[here_N])
             places = tuple(inputs_BT[at[0], at[1] - back] for back in reversed(range(context)))
             found_NV[here_N] = table[places] if context else table.expand(int(here_N.sum()), -1)
         return found_NV
@@ -193,7 +195,9 @@ def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
     """δ by name, and log-probabilities by order, of a text's training part; kept for the
     next seed.
     """
-    tokens_S, deltas, tables = np.asarray(text.tokens().part("train")), {}, []
+    tokens_S = np.asarray(text.tokens().part("train"))
+    deltas = {}
+    tables = []
     for name, order in ORDERS.items():
         deltas[name] = best_delta(tokens_S, order, text.vocab_size)
         counts = counted(tokens_S, order, text.vocab_size)
@@ -214,7 +218,8 @@ def counts_study(task: dict[str, Any], sequences: int, seed: int) -> tuple[dict,
         text.vocab_size <= LARGEST,
         f"counts need at most {LARGEST} symbols; tokenizer {text.tokenizer!r} has more",
     )
-    (deltas, tables), metrics = tables_of(text), {}
+    (deltas, tables) = tables_of(text)
+    metrics = {}
     for name, order in ORDERS.items():
         scores = evaluate(CountModel(tables[:order]), text, sequences, seed, "final", detailed=True)
         metrics[name] = {

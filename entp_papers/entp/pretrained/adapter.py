@@ -62,7 +62,9 @@ class Adapted(nn.Module):
         self.read_out = nn.Linear(width, vocab_size, bias=False).to(own_VD)
         with torch.no_grad():
             self.read_out.weight.copy_(drawn(0.02) if output_VD is None else output_VD)
-        self.architecture, self.body, self.token_budget = architecture, body, 1024
+        self.architecture = architecture
+        self.body = body
+        self.token_budget = 1024
         self.method = "grouped"  # or "reference"
         body.set_input_embeddings(nn.Embedding(1, width).to(own_VD).requires_grad_(False))
         self.is_causal = not sees_the_future(body, width, lifted=False)
@@ -71,11 +73,12 @@ class Adapted(nn.Module):
                 lifted = sees_the_future(body, width, lifted=True)
             except (ValueError, RuntimeError, TypeError, IndexError):
                 lifted = False
-            what = f"the causal mask of a {body.config.model_type!r} cannot be lifted (an explicit mask changes nothing"
-            other = (
-                "as in recurrent models); use one whose layers attend, such as 'llama' or a BERT"
+            require(
+                lifted,
+                f"architecture = 'entp': the causal mask of a {body.config.model_type!r} cannot be "
+                "lifted (an explicit mask changes nothing, as in recurrent models); use one whose "
+                "layers attend, such as 'llama' or a BERT",
             )
-            require(lifted, f"architecture = 'entp': {what}, {other}")
 
     def forward(
         self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None
@@ -83,10 +86,8 @@ class Adapted(nn.Module):
         """Logits (N, V) after the scored positions, in row-major order. Prompt lengths are not
         looked at.
         """
-        part, x_BTD = (
-            scored if isinstance(scored, MicroBatch) else MicroBatch(scored),
-            self.read_in(inputs_BT),
-        )
+        part = scored if isinstance(scored, MicroBatch) else MicroBatch(scored)
+        x_BTD = self.read_in(inputs_BT)
         if self.architecture == "decoder":
             mask = None if self.is_causal else causal_mask(x_BTD)
             return self.read_out(hidden(self.body, x_BTD, mask)[part.scored_BT])

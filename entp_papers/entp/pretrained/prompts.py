@@ -60,8 +60,8 @@ def question(seed: Sequence[int], more: int, order: int, with_code: bool) -> str
     )
     numbers = as_list(seed)
     if with_code:
-        task = f"x = {numbers}\nfor _ in range({more}):\n    x.append(f(x))\nWhat is the output of this code ?\n"
-        return f"{CODE[order]}{task}Output: "
+        loop = f"x = {numbers}\nfor _ in range({more}):\n    x.append(f(x))\n"
+        return f"{CODE[order]}{loop}What is the output of this code ?\nOutput: "
     return f"x = {numbers}\nWhat are the next {more} numbers ?\nOutput: "
 
 
@@ -183,14 +183,16 @@ class PromptTask(Task):
         function generated.
         """
         sequences = self.counting.sequences(generator, size, evaluating).tolist()
-        texts, end = self.texts(sequences), self.tokenizer.eos_token_id
+        texts = self.texts(sequences)
+        end = self.tokenizer.eos_token_id
         rows = [[*self.ids(prompt), *self.ids(answer), end] for prompt, answer in texts]
         require(
             len({len(row) for row in rows}) == 1,
             "prompts differ in their tokens: numbers must have one digit",
         )
         ids_BT = torch.tensor(rows, device=generator.device)
-        inputs_BT, targets_BT = ids_BT[:, :-1], ids_BT[:, 1:]
+        inputs_BT = ids_BT[:, :-1]
+        targets_BT = ids_BT[:, 1:]
         scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
         scored_BT[:, self.lengths[0] - 1 :] = True
         if evaluating:
@@ -216,7 +218,8 @@ def write(language_model: nn.Module, tokenizer, prompts: list[str], most: int) -
     padded on the left.
     """
     rows = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
-    longest, end = max(map(len, rows)), tokenizer.eos_token_id
+    longest = max(map(len, rows))
+    end = tokenizer.eos_token_id
     ids_BT = torch.tensor([[end] * (longest - len(row)) + row for row in rows])
     mask_BT = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
     was_training = language_model.training
@@ -256,7 +259,8 @@ class Prompted(nn.Module):
         scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
         adapted = hasattr(self.language_model, "peft_config")
         whole = self.language_model.get_base_model() if adapted else self.language_model
-        body, head = whole.get_decoder(), whole.get_output_embeddings()
+        body = whole.get_decoder()
+        head = whole.get_output_embeddings()
         shared = min(shared_tokens(inputs_BT), int(scored_BT.any(0).nonzero()[0]))
         if shared < 2:
             return head(body(input_ids=inputs_BT, use_cache=False).last_hidden_state[scored_BT])

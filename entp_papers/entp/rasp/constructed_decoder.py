@@ -49,7 +49,8 @@ Units = tuple[
 def parts(vocab_size: int, max_length: int) -> dict[str, slice]:
     """Coordinates of a token's state, by what they hold."""
     sizes = dict(token=vocab_size, place=max_length, share=vocab_size, sums=2 * vocab_size - 1)
-    found, start = {}, 0
+    found = {}
+    start = 0
     for name, size in (sizes | dict(mean=1, floor=1, zero=1, plus=1, minus=1)).items():
         found[name] = slice(start, start + size)
         start += size
@@ -77,7 +78,8 @@ def smallest_decoder(vocab_size: int, max_length: int) -> ModelConfig:
     """Return the size with the fewest parameters that ``count3_decoder`` can fill, with
     one head.
     """
-    least, units = least_width(vocab_size, max_length), early_units(vocab_size, max_length)
+    least = least_width(vocab_size, max_length)
+    units = early_units(vocab_size, max_length)
     depths = range(3, least_layers(vocab_size, max_length, least) + 1)
     sizes = [(layers, max(least, math.ceil(units / (4 * (layers - 2))))) for layers in depths]
     layers, width = min(sizes, key=lambda size: size[0] * size[1] ** 2)
@@ -88,7 +90,8 @@ def longest_held(size: str) -> int:
     """Return the longest length, with as many symbols, that a model of one of the paper's sizes has
     room for.
     """
-    shape, n = SIZES[size], 2
+    shape = SIZES[size]
+    n = 2
     while (
         least_width(n, n) <= shape["width"]
         and least_layers(n, n, shape["width"]) <= shape["n_layers"]
@@ -101,7 +104,8 @@ class Rows:
     """Weights of a model by the names of ``parts``."""
 
     def __init__(self, cfg: ModelConfig):
-        self.width, self.parts = cfg.width, parts(cfg.vocab_size, cfg.max_length)
+        self.width = cfg.width
+        self.parts = parts(cfg.vocab_size, cfg.max_length)
 
     def __call__(self, **blocks: Tensor) -> Tensor:
         """Rows (F, D) from a block of columns (F, size), or (size,), for each name."""
@@ -126,8 +130,11 @@ def count3_decoder(cfg: ModelConfig) -> Transformer:
     Any architecture will do, since attention reads embeddings alone. Layers and width beyond what
     it takes stay idle. ConfigError where the size is too small, with the least that would do.
     """
-    vocab, length, width = cfg.vocab_size, cfg.max_length, cfg.width
-    least, layers = least_width(vocab, length), least_layers(vocab, length, width)
+    vocab = cfg.vocab_size
+    length = cfg.max_length
+    width = cfg.width
+    least = least_width(vocab, length)
+    layers = least_layers(vocab, length, width)
     require(
         vocab >= max(2, length),
         f"vocab_size = {vocab}: must be at least {max(2, length)} for length {length}",
@@ -140,7 +147,8 @@ def count3_decoder(cfg: ModelConfig) -> Transformer:
         cfg.n_layers >= layers,
         f"n_layers = {cfg.n_layers}: must be at least {layers} at width {width}",
     )
-    model, rows = Transformer(cfg).double(), Rows(cfg)
+    model = Transformer(cfg).double()
+    rows = Rows(cfg)
     for name, p in model.named_parameters():
         p.fill_(
             math.sqrt(2 * STILL**2 / cfg.width)
@@ -152,7 +160,9 @@ def count3_decoder(cfg: ModelConfig) -> Transformer:
     still = torch.full((length, 1), STILL)
     model.positions.weight.copy_(rows(place=identity(length), plus=still, minus=-still))
 
-    first, gate, last = model.blocks[0], model.blocks[-2], model.blocks[-1]
+    first = model.blocks[0]
+    gate = model.blocks[-2]
+    last = model.blocks[-1]
     first.attention.qkv.weight[2 * width :][:vocab] = rows.reading(token=symbols)
     first.attention.out.weight[rows.parts["share"], :vocab] = symbols
     early = zip(convolution(rows, vocab), marks(rows, vocab, length), strict=True)
@@ -171,7 +181,8 @@ def identity(size: int) -> Tensor:
 def set_units(block: Block, units: Units) -> None:
     """Make the first hidden units of a block these."""
     reads_FD, bias_F, writes_FD = units
-    block.fc_in.weight[: len(bias_F)], block.fc_in.bias[: len(bias_F)] = reads_FD, bias_F
+    block.fc_in.weight[: len(bias_F)] = reads_FD
+    block.fc_in.bias[: len(bias_F)] = bias_F
     block.fc_out.weight[:, : len(bias_F)] = writes_FD.T
 
 
@@ -182,8 +193,10 @@ def convolution(rows: Rows, vocab: int) -> Units:
     sums = 2 * vocab - 1
     turns_F1 = 2 * math.pi / sums * torch.arange(1, vocab, dtype=torch.float64)[:, None]
     turns_FS = turns_F1 * torch.arange(sums)
-    out_cos, out_sin = turns_FS.cos(), turns_FS.sin()
-    cos, sin = out_cos[:, :vocab], out_sin[:, :vocab]
+    out_cos = turns_FS.cos()
+    out_sin = turns_FS.sin()
+    cos = out_cos[:, :vocab]
+    sin = out_sin[:, :vocab]
     squared = SMALL * torch.cat([cos, sin, cos + sin])
     added = torch.cat([out_cos - out_sin, -out_cos - out_sin, out_sin]) / (
         6 * sums * SMALL**2 * math.sqrt(2 / math.pi)
@@ -201,7 +214,8 @@ def marks(rows: Rows, vocab: int, longest: int) -> Units:
     with n | s + r.
     """
     pairs = torch.tensor([(n, r) for n in range(1, longest + 1) for r in range(n)])
-    n_F1, r_F1 = pairs[:, :1], pairs[:, 1:]
+    n_F1 = pairs[:, :1]
+    r_F1 = pairs[:, 1:]
     token = (torch.arange(vocab) - r_F1) % n_F1 == 0
     place = torch.arange(1, longest + 1) == n_F1
     completed = (torch.arange(2 * vocab - 1) + r_F1) % n_F1 == 0
@@ -211,7 +225,8 @@ def marks(rows: Rows, vocab: int, longest: int) -> Units:
 
 def marked_sums(rows: Rows, vocab: int, longest: int) -> Units:
     """Units that add (h ∗ h)(s), which is 0 or at least 1/N², to ``mean`` where s is marked."""
-    gain, sums = SURE * longest**2, 2 * vocab - 1
+    gain = SURE * longest**2
+    sums = 2 * vocab - 1
     bias_F = torch.full((sums,), gain * (1 / sums - 2), dtype=torch.float64)
     return (
         rows.reading(sums=gain * identity(sums)),
@@ -228,12 +243,15 @@ def set_division(rows: Rows, block: Block, longest: int) -> None:
     a second unit gives the answer 0.
     """
     n = torch.arange(1, longest + 1, dtype=torch.float64)
-    k, n_F1, width = n - 1, n[:, None], rows.width
+    k = n - 1
+    n_F1 = n[:, None]
+    width = rows.width
     sharp = torch.tensor(2 * longest**2 * GAP * (width // block.attention.n_heads) ** 0.5)
     qkv = block.attention.qkv.weight
     qkv[0] = rows.reading(mean=sharp[None], place=sharp * (1 / n**2 - 1 / n) / 2)
     qkv[1] = rows.reading(place=-sharp / (2 * n))
-    qkv[width], qkv[width + 1] = rows.reading(place=k), rows.reading(place=k**2)
+    qkv[width] = rows.reading(place=k)
+    qkv[width + 1] = rows.reading(place=k**2)
     qkv[2 * width] = rows.reading(place=k / longest)
     block.attention.out.weight[rows.parts["floor"], 0] = 1.0
 
@@ -253,7 +271,8 @@ def hard_sequences(length: int, vocab: int) -> Tensor:
     """``hard_cases``, extremes in turn, and all 0 or all V - 1 but for one place, (B, length):
     every prefix is hard.
     """
-    top, spikes = vocab - 1, torch.eye(length, dtype=torch.long)
+    top = vocab - 1
+    spikes = torch.eye(length, dtype=torch.long)
     return torch.cat(
         [
             hard_cases(length, top),

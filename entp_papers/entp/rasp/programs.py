@@ -62,7 +62,8 @@ def count3_encoder(x: Sequence[int], reduce: bool = True) -> ndarray:
     as printed, and an x_i of n or more is a ConfigError.
     """
     x_n = np.array(_tokens(x))
-    n, i = len(x_n), x_n.argmax()
+    n = len(x_n)
+    i = x_n.argmax()
     require(
         reduce or x_n[i] < n,
         f"x[{i}] = {x_n[i]}: must be below the length {n} where reduce is False",
@@ -101,7 +102,9 @@ def count3_blocks(x: Sequence[int], block: int) -> tuple[int, int]:
     With s = √n that is neither Ω(n²) time nor Ω(n) space: a counterexample to Conjecture 6.1.
     """
     tokens = _tokens(x)
-    n, total, steps = len(tokens), 0, 0
+    n = len(tokens)
+    total = 0
+    steps = 0
     for start in range(0, n, block):
         counters = [0] * min(block, n - start)
         for value in tokens:
@@ -135,7 +138,8 @@ def match3_decoder(x: Sequence[int], modulus: int = 128, causal: bool = True) ->
     causal, and every position gets the answer of the last one. ``modulus`` is at least 1; the
     paper's bit mask is mod 128.
     """
-    x, modulus = np.array(_tokens(x)), _positive(modulus)
+    x = np.array(_tokens(x))
+    modulus = _positive(modulus)
     first = kqv(k=indices(x), q=full(x, 0), v=x, pred=equals, causal=True, name="first element")
     missing = -x % modulus
     reached = (first + x) % modulus

@@ -64,7 +64,8 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
         n = int(generator.integers(1, longest + 1))
         x = generator.integers(0, largest + 1, n).tolist()
         small = [value % n for value in x]
-        answer, small_count = len(count3_pairs(x)) % n, len(count3_pairs(small))
+        answer = len(count3_pairs(x)) % n
+        small_count = len(count3_pairs(small))
         note("algorithm 2", count3_quadratic(x) == answer)
         note("algorithm 3", count3(x) == answer)
         note("algorithm 4, x mod n first", *(programs.count3_encoder(x) == answer))
@@ -131,7 +132,8 @@ def constructed_study(
     """
     generator = generator_for("cpu", "constructed", seed)
     model, causal = (constructed_count3(length, max_value, kind) for kind in ("entp", "decoder"))
-    random, hard = random_pairs(length, max_value, pairs, generator), hard_cases(length, max_value)
+    random = random_pairs(length, max_value, pairs, generator)
+    hard = hard_cases(length, max_value)
     metrics = {
         **shape(model.cfg),
         **dict(zip(("largest_weight_in", "largest_weight"), largest_weight(model), strict=True)),
@@ -149,7 +151,8 @@ def constructed_study(
     rows = []
     for n in lengths:
         model = constructed_count3(n, n - 1)
-        random, hard = random_pairs(n, n - 1, pairs_each, generator), hard_cases(n, n - 1)
+        random = random_pairs(n, n - 1, pairs_each, generator)
+        hard = hard_cases(n, n - 1)
         late = torch.zeros_like(hard, dtype=torch.bool)
         late[:, -LATE:] = True
         for precision, twin in in_precisions(model).items():
@@ -201,10 +204,8 @@ def constructed_decoder_study(
     models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
     rows = []
     for label, cfg in (models | {size: of_size(size, n) for size, n in shaped.items()}).items():
-        n, generator = (
-            cfg.max_length,
-            generator_for("cpu", "constructed decoder", cfg.max_length, seed),
-        )
+        n = cfg.max_length
+        generator = generator_for("cpu", "constructed decoder", cfg.max_length, seed)
         own = Counting(length=n, seed_length=max(1, n // 4), symbols=n).sequences(
             generator, sequences
         )[:, :n]
@@ -232,7 +233,8 @@ def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study
     """Count3 in blocks of √n counters, against Conjecture 6.1. ``seeds``: the paper's number of
     prompts, 64^16.
     """
-    generator, rows = np.random.default_rng(seed), []
+    generator = np.random.default_rng(seed)
+    rows = []
     for n in lengths:
         x = generator.integers(0, largest + 1, n).tolist()
         answer, steps = programs.count3_blocks(x, math.isqrt(n))
@@ -315,7 +317,8 @@ def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> dic
     the mask spoils.
     """
     tokens_T = torch.tensor(shown)
-    full, masked = run_by_layer(model, tokens_T), run_by_layer(causal, tokens_T)
+    full = run_by_layer(model, tokens_T)
+    masked = run_by_layer(causal, tokens_T)
     differ = [
         ((a.state_TD - b.state_TD).abs().amax(1) > 1e-6) for a, b in zip(full, masked, strict=True)
     ]

@@ -80,7 +80,8 @@ def plan_depths(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the
     others.
     """
-    (length, depths, lengths, setting), runs = DEPTHS[tier], []
+    (length, depths, lengths, setting) = DEPTHS[tier]
+    runs = []
     for n, layers in [*((length, depth) for depth in depths), *((n, SHALLOW) for n in lengths)]:
         params = dict(length=n, seed_length=16 if n > 16 else 4, symbols=n, held_out=0.2)
         base = run_of(

@@ -27,9 +27,12 @@ def test_predictions_start_at_zero_and_see_no_later_pair(name):
     task, x, y = prompts(BASELINES[name].functions[-1], 5, points=5)
     found = predictions(name, x, y, task)
     assert found.shape == (5, 5) and not found[:, 0].any() and torch.isfinite(found).all()
-    moved_x, moved_y = x.clone(), y.clone()
-    moved_x[:, 4], moved_y[:, 3:] = 9, 9
-    moved_x[1], moved_y[1] = 9, 9
+    moved_x = x.clone()
+    moved_y = y.clone()
+    moved_x[:, 4] = 9
+    moved_y[:, 3:] = 9
+    moved_x[1] = 9
+    moved_y[1] = 9
     other = predictions(name, moved_x, moved_y, task)
     rest = [0, 2, 3, 4]
     torch.testing.assert_close(other[rest, :4], found[rest, :4])
@@ -90,7 +93,8 @@ def test_trees_fit_their_examples_as_far_as_their_depth_allows():
     again = predictions("greedy tree, any depth", x, y, task)[:, 6]
     torch.testing.assert_close(again, y[:, 2])
     for b in range(10):
-        shown_x, shown_y = x[b, :6].expand(6, -1, -1), y[b, :6].expand(6, -1)
+        shown_x = x[b, :6].expand(6, -1, -1)
+        shown_y = y[b, :6].expand(6, -1)
         assert len(baselines.greedy_tree(True, shown_x, shown_y, x[b, :6], task).unique()) <= 2
 
 

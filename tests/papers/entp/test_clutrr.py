@@ -130,7 +130,8 @@ def test_training_stories_avoid_those_held_out(monkeypatch):
 
 def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
-    batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
+    batch = task.batch(generator_for("cpu", 1), 30)
+    known = dict(texts(task))
     assert (batch.scored_BT.sum(1) == 1).all() and batch.inputs_BT.shape[
         1
     ] == batch.prompt_lengths_B.max()
@@ -253,7 +254,8 @@ def chain(relations):
             for pair in itertools.product(found[i, m], found[m, end])
         )
         found[i, end] = {COMPOSED[pair] for pair in pairs if pair in COMPOSED}
-    whole, last = found[0, size], relations[-1]
+    whole = found[0, size]
+    last = relations[-1]
     return KINDS[whole.pop()][last == KINDS[KIND_OF[last]][1]] if len(whole) == 1 else None
 
 
@@ -283,7 +285,8 @@ def test_the_answer_follows_from_the_sentences(written, brief):
     """
     templates = dict.fromkeys(TEMPLATES, kinship.BRIEF) if brief else TEMPLATES
     for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else written:
-        edges, woman = {}, {}
+        edges = {}
+        woman = {}
         for sentence in re.split(r"(?<=\.) ", story.text):
             a, label, b, a_is_woman = read_back(sentence, templates)
             woman |= {a: a_is_woman, b: label in {pair[1] for pair in KINDS.values()}}

@@ -37,7 +37,8 @@ def counted(call):
 
 
 def test_while_counting_no_kernel_hides_a_product():
-    model, x = build_model(config()), torch.zeros(1, 12, dtype=torch.long)
+    model = build_model(config())
+    x = torch.zeros(1, 12, dtype=torch.long)
     with kernels.without_fused_kernels():
         assert not kernels.usable(torch.zeros(2))
     assert kernels.usable(torch.zeros(2))
@@ -56,7 +57,8 @@ def test_while_counting_no_kernel_hides_a_product():
 def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
     cfg = replace(config(layers=layers, heads=heads), positions=positions)
     model = build_model(cfg)
-    x, scored = torch.zeros(1, 12, dtype=torch.long), torch.zeros(1, 12, dtype=torch.bool)
+    x = torch.zeros(1, 12, dtype=torch.long)
+    scored = torch.zeros(1, 12, dtype=torch.bool)
     scored[0, [n - 1 for n in lengths]] = True
     assert counted(lambda: model(x, scored)) == complexity.training_pass(cfg, lengths, 12)
     model.entp_method = "reference"
@@ -70,7 +72,8 @@ def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
 
 def test_a_cached_step_costs_what_is_counted():
     cfg = config("decoder")
-    model, x = build_model(cfg), torch.zeros(1, 9, dtype=torch.long)
+    model = build_model(cfg)
+    x = torch.zeros(1, 9, dtype=torch.long)
     cache = Cache(model, 1)
     cached_logits(model, x[:, :8], cache)
     assert counted(lambda: cached_logits(model, x[:, 8:], cache)) == complexity.decoder_token(
@@ -79,7 +82,8 @@ def test_a_cached_step_costs_what_is_counted():
 
 
 def test_attention_outweighs_the_linear_maps_from_six_widths_on():
-    cfg, n = config(), complexity.crossover(config())
+    cfg = config()
+    n = complexity.crossover(config())
     assert 2 * n * n * cfg.width == n * complexity.linear_maps(cfg)
     assert n == 6 * cfg.width
 
@@ -113,10 +117,8 @@ def test_algorithm_1_is_attention(n, width, scale, seed):
 
 
 def test_algorithm_1_as_printed_is_attention_until_it_overflows():
-    q, k = (
-        torch.tensor([2.0], dtype=torch.float64),
-        torch.tensor([[1.0], [-1.0]], dtype=torch.float64),
-    )
+    q = torch.tensor([2.0], dtype=torch.float64)
+    k = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     torch.testing.assert_close(printed_attention(q, k, k), streaming_attention(q, k, k))
     assert printed_attention(1000 * q, k, k).isnan().all()
     assert streaming_attention(1000 * q, k, k).item() == 1.0
@@ -138,7 +140,8 @@ def changed(record, **curves):
 
 
 def test_live_tensors_counts_what_is_alive_at_a_time():
-    a, b = torch.zeros(100), torch.zeros(100)
+    a = torch.zeros(100)
+    b = torch.zeros(100)
 
     def one_after_the_other():
         for _ in range(5):
@@ -241,7 +244,7 @@ def test_fit_finds_both_terms():
 
 
 def test_bad_parameters_are_named():
-    good = study.study_of(2, 1, 8, [8], [4], 1, 1)
+    good = study.study_of((2, 1, 8), [8], [4], 1, 1)
     for change in ({"lengths": [1, 8]}, {"rounds": 0}):
         with pytest.raises(ConfigError, match=f"{next(iter(change))} = "):
             costs.measure(**good | change)

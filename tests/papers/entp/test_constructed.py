@@ -51,7 +51,8 @@ def test_answers_every_prefix(x):
     ("length", "max_value"), [(1, 0), (1, 60), (2, 7), (5, 0), (5, 60), (24, 7), (24, 60)]
 )
 def test_hard_cases(length, max_value):
-    model, x = constructed_count3(length, max_value), hard_cases(length, max_value)
+    model = constructed_count3(length, max_value)
+    x = hard_cases(length, max_value)
     assert x.min() >= 0 and x.max() <= max_value
     wrong, asked, _ = wrong_answers(model, x, torch.ones_like(x, dtype=torch.bool))
     assert (wrong, asked) == (0, x.numel())
@@ -61,8 +62,10 @@ def test_a_causal_mask_breaks_it():
     """At the first layer: earlier tokens do not learn n. The last token, which sees all, fails when
     it asks them.
     """
-    decoder, x = constructed_count3(12, 40, "decoder"), torch.tensor([4, 40, 1, 39, 7, 26, 38, 34])
-    full, masked = run_by_layer(MODEL, x), run_by_layer(decoder, x)
+    decoder = constructed_count3(12, 40, "decoder")
+    x = torch.tensor([4, 40, 1, 39, 7, 26, 38, 34])
+    full = run_by_layer(MODEL, x)
+    masked = run_by_layer(decoder, x)
     assert full[0].column("last").tolist() == pytest.approx([7] * 8)
     assert masked[0].column("last").tolist() == pytest.approx(list(range(8)))
     same = [
@@ -76,7 +79,8 @@ def test_a_causal_mask_breaks_it():
 
 
 def test_precisions_fail_where_numbers_do_not_fit():
-    exact, coarse = constructed_count3(16, 15), constructed_count3(32, 31)
+    exact = constructed_count3(16, 15)
+    coarse = constructed_count3(32, 31)
     for model, fails in ((exact, False), (coarse, True)):
         x = hard_cases(model.cfg.max_length, model.cfg.max_length - 1)
         scored = torch.ones_like(x, dtype=torch.bool)
@@ -201,10 +205,8 @@ def test_answers_every_prefix_in_one_causal_pass(x):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("vocab", "length"), [(2, 1), (2, 2), (3, 3), (8, 5), (13, 13), (24, 24)])
 def test_hard_sequences(vocab, length, dtype):
-    model, x = (
-        count3_decoder(smallest_decoder(vocab, length)).to(dtype),
-        hard_sequences(length, vocab),
-    )
+    model = count3_decoder(smallest_decoder(vocab, length)).to(dtype)
+    x = hard_sequences(length, vocab)
     assert x.min() >= 0 and x.max() <= vocab - 1
     wrong, asked, margin = wrong_answers(model, x, everywhere(x))
     assert (wrong, asked) == (0, x.numel()) and margin > 2.5
@@ -230,16 +232,19 @@ def test_attention_reads_embeddings_alone_so_that_full_attention_answers_the_sam
 
 
 def test_the_steps_are_those_described():
-    x, where = X[0], parts(40, 12)
+    x = X[0]
+    where = parts(40, 12)
     with torch.no_grad():
         state = DECODER.embed(x[None])
         for block in DECODER.blocks[:-1]:
             state = block(state, causal=True)
-        state_TD, end = state[0], DECODER.blocks[-1](state, causal=True)[0]
+        state_TD = state[0]
+        end = DECODER.blocks[-1](state, causal=True)[0]
     share = torch.bincount(x, minlength=40) / 12
     torch.testing.assert_close(state_TD[-1, where["share"]], share.double(), rtol=0, atol=1e-6)
     for t in range(12):
-        n, seen = t + 1, x[: t + 1]
+        n = t + 1
+        seen = x[: t + 1]
         count = int(((seen[:, None] + seen + seen[-1]) % n == 0).sum())
         assert float(state_TD[t, where["mean"]]) * n**2 == pytest.approx(count, abs=0.01)
         assert float(end[t, where["floor"]]) * 12 == pytest.approx(min(count // n, n - 1), abs=1e-6)
@@ -247,7 +252,8 @@ def test_the_steps_are_those_described():
 
 def test_the_papers_medium_has_room_for_its_task():
     cfg = ModelConfig.from_size("medium", architecture="decoder", vocab_size=64, max_length=64)
-    model, random = count3_decoder(cfg).float(), torch.Generator().manual_seed(3)
+    model = count3_decoder(cfg).float()
+    random = torch.Generator().manual_seed(3)
     x = torch.cat([torch.randint(64, (4, 64), generator=random), hard_sequences(64, 64)[::12]])
     assert wrong_answers(model, x, everywhere(x))[0] == 0
     idle = [not block.fc_out.weight.any() for block in model.blocks]

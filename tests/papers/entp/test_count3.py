@@ -48,7 +48,8 @@ def records():
     """
     found = []
     for run in EXPERIMENTS["count3"].plan("overnight", 0):
-        seed, late = run.labels["seed"], run.labels["arm"] != "entp"
+        seed = run.labels["seed"]
+        late = run.labels["arm"] != "entp"
         course = (
             [0.1, 0.5, 0.96, 0.96, 0.97]
             if not late
@@ -193,7 +194,8 @@ def test_what_has_come_up_is_counted_up_to_the_order_that_changes_nothing():
     elements, 1/20³; after N draws the share of draws whose state has come up is the mean of 1 - (1
     - p)^N, in expectation.
     """
-    trained, total = 4000, 20**3
+    trained = 4000
+    total = 20**3
     states = {2 / total: 20 * 20 * 19 / 2, 1 / total: 20 * 20}
     expected = sum(p * count * (1 - (1 - p) ** trained) for p, count in states.items())
     metrics, curves = repeats_study(
@@ -215,7 +217,8 @@ def test_the_steps_of_count3_lie_on_the_thinned_log():
     """The two tables of one log: at the step to a level the thinned curve has it, up to an
     evaluation's noise.
     """
-    steps, curves = published("entp", "logged_steps"), published("entp", "count3_curves")
+    steps = published("entp", "logged_steps")
+    curves = published("entp", "count3_curves")
     found = steps.query("task == 'count3'")
     assert len(found) == 14 and found["step"].notna().all()
     for row in found.itertuples():

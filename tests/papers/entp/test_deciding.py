@@ -25,7 +25,8 @@ def by_arm(runs):
 
 def test_a_run_ends_at_its_loss(small_run, store):
     whole = run(small_run(), 1, store=store)
-    losses, steps = whole.curves["loss"], whole.curves["step"]
+    losses = whole.curves["loss"]
+    steps = whole.curves["step"]
     bound = (losses[0] + min(losses)) / 2
     short = dataclasses.replace(
         small_run(), train=dataclasses.replace(small_run().train, stop_loss=bound)
@@ -93,12 +94,14 @@ def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(
 
 
 def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(made):
-    records, task = [], dict(length=16, seed_length=8, symbols=24)
+    records = []
+    task = dict(length=16, seed_length=8, symbols=24)
     for arm, factor in (("decoder", 2), ("entp", 1)):
         record = made(arm, factor)
         of_task = replace(record, config=replace(record.config, task_params=task))
         records += [replace(of_task, labels=dict(arm=arm, seed=seed)) for seed in (0, 1)]
-    found, twice = {m.claim: m for m in count3_steps.measure_end(records)}, math.log(2)
+    found = {m.claim: m for m in count3_steps.measure_end(records)}
+    twice = math.log(2)
     assert (
         found["F2-end-speed"].values
         == found["F2-end-beyond"].values
@@ -154,7 +157,8 @@ def match3_runs(curves):
 
 
 def test_the_area_between_curves_is_read_by_steps_and_by_compute():
-    steps, longer = list(range(500, 10_001, 500)), list(range(1155, 23_100, 1155))
+    steps = list(range(500, 10_001, 500))
+    longer = list(range(1155, 23_100, 1155))
     entp = [min(1.0, step / 5000) for step in steps]
     records = match3_runs(
         {
@@ -176,7 +180,8 @@ def test_a_decoder_is_compared_at_the_rate_of_its_trial(monkeypatch):
     at_rate = {3e-4: 0.7, 1e-3: 0.9}
     records = []
     for planned in EXPERIMENTS["match3_own_rates"].plan("overnight"):
-        rate, pilot = planned.labels["rate"], planned.labels["seed"] == pilot_runs.SEED
+        rate = planned.labels["rate"]
+        pilot = planned.labels["seed"] == pilot_runs.SEED
         score = trial[rate] if pilot else at_rate.get(rate, 0.8)
         baseline = {"token_accuracy": 0.6, "sequence_accuracy": 0.1}
         by_position = dict(position=[1, 2], token_accuracy_by_position=[0.97] * 2)
@@ -212,7 +217,8 @@ def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
 
 def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
     right = {"decoder": (0.5, 0.9), deciding.SAME_PREFIXES: (0.3, 0.4), "entp": (0.4, 0.6)}
-    rules, records = ("lowest_text_loss", deciding.BEST_ANSWERS), []
+    rules = ("lowest_text_loss", deciding.BEST_ANSWERS)
+    records = []
     for arm, shares in right.items():
         test = {
             r: dict(sequence_accuracy=s, token_accuracy=s, step=1)

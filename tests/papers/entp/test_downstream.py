@@ -97,7 +97,8 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
 
     made_up = Experiment("made_up", VERSION, "", "", language_models, lambda records: [])
     monkeypatch.setattr(downstream, "OPENWEBTEXT", made_up)
-    parameters, store = NotebookParameters(tier="smoke"), Store(paths.results() / "smoke")
+    parameters = NotebookParameters(tier="smoke")
+    store = Store(paths.results() / "smoke")
     weights = [
         store.weights_path(*downstream.record_name(run).split("/")) for run in pretrainings()
     ]
@@ -130,7 +131,8 @@ def test_the_authors_logs_give_their_table():
     )
     assert len(table) == 8
     for _, part in table.groupby("architecture"):
-        printed, logged = part[part["seed"].isna()].iloc[0], part.dropna(subset="seed")["error"]
+        printed = part[part["seed"].isna()].iloc[0]
+        logged = part.dropna(subset="seed")["error"]
         assert logged.mean() == pytest.approx(printed["error"], abs=5e-4)
         assert logged.std(ddof=0) == pytest.approx(printed["sd"], abs=5e-5)
     tests = downstream.authors_tests()
@@ -156,7 +158,8 @@ def model(small_model):
 @torch.no_grad()
 def by_hand(model, start, rest):
     """Log-likelihood of the rest, a token at a time, each from a prefix of its own."""
-    ids, total = [*start.encode()], 0.0
+    ids = [*start.encode()]
+    total = 0.0
     for token in rest.encode():
         row = torch.tensor([ids])
         scored = torch.zeros_like(row, dtype=torch.bool)
@@ -197,7 +200,8 @@ def test_embedded_items_are_balanced_and_decided_by_their_last_words():
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (5, 2), (9, 9), (1, 12)])
 def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
-    n, most = first + second, max(first, second)
+    n = first + second
+    most = max(first, second)
     expected = min(1.0, 2 * sum(stats.binom.pmf(k, n, 0.5) for k in range(most, n + 1)))
     assert (
         mcnemar(first, second) == pytest.approx(expected) == pytest.approx(mcnemar(second, first))

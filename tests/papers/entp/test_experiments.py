@@ -59,7 +59,8 @@ def assert_its_own_or_planned_by_its_owner(config, experiment):
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_every_run_fits_its_task_and_has_a_twin(experiment):
     for tier in TIERS:
-        groups, fitted = {}, set()
+        groups = {}
+        fitted = set()
         for c in (configs := planned_configs(experiment, tier, RunConfig)):
             if (key := str((c.task_params, c.model))) not in fitted:  # seeds alike
                 check_fit(build_task(c.task, c.task_params), c.model)
@@ -289,14 +290,12 @@ def test_match3_is_judged_by_its_design_at_every_tier(tokens, said):
     """
     for tier in ("overnight", "quick"):
         runs = [r for r in EXPERIMENTS["match3"].plan(tier) if r.labels["arm"] in tokens]
-        records, mode = (
-            [],
-            {
-                "token_accuracy": 0.6,
-                "sequence_accuracy": 0.1,
-                "token_accuracy_by_position": [0.6] * 4,
-            },
-        )
+        records = []
+        mode = {
+            "token_accuracy": 0.6,
+            "sequence_accuracy": 0.1,
+            "token_accuracy_by_position": [0.6] * 4,
+        }
         for run in runs:
             at = tokens[run.labels["arm"]]
             course = dict(position=[1, 2, 3, 4], token_accuracy_by_position=[at] * 4)
@@ -334,10 +333,8 @@ def test_a_decoder_has_the_operations_and_seeds_of_its_entp(experiment, tier):
     assert decoders
     for run in decoders:
         alike = select(runs, comparison=run.labels["comparison"], seed=run.labels["seed"])
-        decoder, (entp,) = (
-            run.config,
-            [r.config for r in alike if r.config.model.architecture == "entp"],
-        )
+        decoder = run.config
+        (entp,) = [r.config for r in alike if r.config.model.architecture == "entp"]
         assert decoder.model.architecture == "decoder" and decoder.experiment == experiment.name
         # a whole number of steps: within half a step of ENTP's operations
         step = training_operations(decoder) / decoder.train.steps

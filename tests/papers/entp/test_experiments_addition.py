@@ -31,9 +31,11 @@ def made_up():
         groups=("2 digits, 0 carries", "2 digits, 1 carries"),
         known=0.9,
     ):
-        found, known = [], {"sequence_accuracy": known}
+        found = []
+        known = {"sequence_accuracy": known}
         for run in experiment.plan(tier, seeds):
-            config, arm = run.config, run.labels["arm"]
+            config = run.config
+            arm = run.labels["arm"]
             test = {}
             for rule in RULES:
                 wrong = error(arm, rule, config.model_seed, config.task_params)

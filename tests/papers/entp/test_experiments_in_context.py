@@ -37,7 +37,8 @@ def fake(
     scored = dict(arm=arm, seed=seed, function=function)
     (run,) = (run for run in runs if scored.items() <= run.labels.items())
     record = Record("in_context", 1, run.config, {}, {}, COST, labels=run.labels)
-    scale, steps = task_of(record).normaliser, run.config.train.steps
+    scale = task_of(record).normaliser
+    steps = run.config.train.steps
     step = [*((i + 1) * (every or steps // len(course)) for i in range(len(course) - 1)), steps]
     record.curves.update(step=step, train_loss=[e * scale for e in course])
     scores = [e * scale for e in errors]
@@ -78,7 +79,8 @@ def test_the_pilot_chose_the_rates():
     chosen = {}
     for records in experiment.IN_CONTEXT_RATES.whole_by("function").values():
         for r in sorted(records, key=lambda r: r.labels["rate"]):
-            task, error = task_of(r), r.curves["loss"][-1] / task_of(r).normaliser
+            task = task_of(r)
+            error = r.curves["loss"][-1] / task_of(r).normaliser
             setting = task.function, r.labels["arm"]
             if setting not in chosen or error <= chosen[setting][0] + 0.01:
                 chosen[setting] = error, r.labels["rate"]

@@ -32,7 +32,8 @@ def by_hand(prefixes, knows):
     """Share right and nats, mean over lengths, of whoever gives the commonest answer among what
     looks alike to them.
     """
-    accuracy, nats = [], []
+    accuracy = []
+    nats = []
     for found in prefixes.values():
         cells = defaultdict(Counter)
         for x, answer in found:
@@ -91,7 +92,8 @@ def test_the_bounds_of_counting_are_those_of_brute_force(order, function):
 
 @pytest.mark.parametrize("anchor", ["first", "last"])
 def test_the_bound_of_match3_knows_what_one_element_decides(anchor):
-    prefixes, at = defaultdict(list), 0 if anchor == "first" else -1
+    prefixes = defaultdict(list)
+    at = 0 if anchor == "first" else -1
     for x in itertools.product(range(7), repeat=5):
         for t in range(1, 6):
             prefixes[t].append((x[:t], triplet_label(x[:t], 7, anchor, "exists")))
@@ -137,7 +139,8 @@ def test_a_bound_is_that_of_the_task_without_its_split_and_drawing():
 
 def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():
     """Else a ledger would compute it from fewer sequences, whenever it is shown."""
-    store, asked = Store(), set()
+    store = Store()
+    asked = set()
     for experiment, tier in itertools.product(EXPERIMENTS.values(), ("quick", "overnight")):
         measured = experiment.measure is not no_claims and experiment.stored(store, tier)
         for config in experiment.configs(tier) if measured else ():
@@ -203,11 +206,13 @@ def test_whole_sequences_of_match3_by_hand():
     """Every label of a sequence by the commonest answer among prefixes with its x_1, k and s, on
     all sequences.
     """
-    modulus, length = 5, 4
+    modulus = 5
+    length = 4
     everything = list(itertools.product(range(modulus), repeat=length))
     right = dict.fromkeys(everything, True)
     for n in range(1, length + 1):
-        cells, knows = defaultdict(Counter), {}
+        cells = defaultdict(Counter)
+        knows = {}
         for x in everything:
             k = sum((2 * a + x[0]) % modulus == 0 for a in x[:n])
             s = sum((a + 2 * x[0]) % modulus == 0 for a in x[:n])

@@ -215,5 +215,6 @@ def test_blocks_of_counters_trade_time_for_space(x, block):
 def test_program_and_constructed_weights_go_the_same_way_step_by_step(x):
     rows = experiment.step_by_step(x)
     assert rows.loc["Count3, the sum mod n"].eq(counting.count3(x)).all(axis=None)
-    program, model = rows.xs("Algorithm 4", level="by"), rows.xs("Transformer", level="by")
+    program = rows.xs("Algorithm 4", level="by")
+    model = rows.xs("Transformer", level="by")
     assert (program % len(x)).equals(model % len(x))

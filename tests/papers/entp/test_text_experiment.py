@@ -118,7 +118,8 @@ def test_a_count_model_takes_the_longest_context_that_a_prefix_has():
         torch.from_numpy(tables.log_probabilities(tables.counted(tokens, n, 3), 0.1))
         for n in (1, 2, 3)
     ]
-    inputs, scored = torch.tensor([[2, 0, 1, 1]]), torch.tensor([[True, True, False, True]])
+    inputs = torch.tensor([[2, 0, 1, 1]])
+    scored = torch.tensor([[True, True, False, True]])
     expected = torch.stack([by_order[1][2], by_order[2][2, 0], by_order[2][1, 1]])
     assert torch.equal(tables.CountModel(by_order)(inputs, scored), expected)
     assert torch.equal(tables.CountModel(by_order[:1])(inputs, scored), by_order[0].expand(3, -1))

@@ -14,7 +14,8 @@ from entp_papers.entp.pretrained.adapter import Adapted, symbol_tokens
 from entp_papers.entp.pretrained.weights import tiny_tokenizer, without_dropout
 
 transformers = pytest.importorskip("transformers")
-SYMBOLS, LENGTH = 7, 6
+SYMBOLS = 7
+LENGTH = 6
 
 
 def body_of(kind: str, seed: int = 0):
@@ -51,7 +52,8 @@ def body_of(kind: str, seed: int = 0):
     return body
 
 
-ENCODERS, DECODERS = ("bert", "roberta", "distilbert"), ("llama", "gpt2")
+ENCODERS = ("bert", "roberta", "distilbert")
+DECODERS = ("llama", "gpt2")
 
 
 def adapted(kind: str, architecture: str = "entp", **options) -> Adapted:
@@ -81,7 +83,8 @@ def assert_close(a: torch.Tensor, b: torch.Tensor, most: float = 1e-5):
 
 @pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
 def test_values_and_gradients_are_those_of_the_loop(kind):
-    fast, loop = adapted(kind), adapted(kind)
+    fast = adapted(kind)
+    loop = adapted(kind)
     loop.method = "reference"
     inputs_BT, scored_BT = some_data(3, 1)
     ours, our_gradients = values_and_gradients(fast, inputs_BT, scored_BT)

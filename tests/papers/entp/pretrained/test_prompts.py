@@ -1,19 +1,16 @@
 """Table 5's prompt, answers read and judged, and a language model behind the library's loop."""
 
 import copy
-import json
-import re
-from unittest import mock
 
 import pytest
 import torch
 
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import Store
-from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks import generator_for
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.validation import ConfigError
-from entp_papers.entp.pretrained import provider, studies, weights
+from entp_papers.entp.pretrained import studies, weights
 from entp_papers.entp.pretrained.prompts import (
     CODE,
     Prompted,
@@ -133,95 +130,7 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
     assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
 
 
-# Request files in a provider's format, their price, and fine-tuning with a client whose replies are
-# written down.
-
-
-TASK = Counting(length=15, seed_length=8, symbols=16)
-MODEL = "gpt-4o-2024-08-06"
-
-
-@pytest.fixture
-def files(tmp_path):
-    return provider.write_files(tmp_path, TASK, 12, 10)
-
-
-def test_files_hold_the_task_and_share_no_sequence(files, tmp_path):
-    train, test = provider.read_files(files)
-    assert (len(train), len(test), len({*train, *test})) == (12, 10, 22)
-    for asked, answer in train + test:
-        x = read_answer(answer, 16)
-        assert all(count3(x[:n]) == x[n] for n in range(8, 16))
-        assert f"x = {x[:8]}\nfor _ in range(8):" in asked
-    assert (
-        provider.write_files(tmp_path / "again", TASK, 12, 10)[0].read_bytes()
-        == files[0].read_bytes()
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("{", "line 13: not JSON"),
-        (json.dumps({"messages": [{"role": "user", "content": "a"}]}), "line 13: 'messages'"),
-        (json.dumps({"messages": [{"role": "user", "content": 5}] * 2}), "line 13: 'messages'"),
-        (None, "1 examples are in train.jsonl and in test.jsonl"),
-    ],
-)
-def test_what_a_provider_would_refuse_is_named(files, line, named):
-    own = line or files[1].read_text().partition("\n")[0]
-    files[0].write_text(files[0].read_text() + own)
-    with pytest.raises(ConfigError, match=named):
-        provider.estimate(files, MODEL)
-
-
-def test_the_price_is_tokens_times_the_table(files, monkeypatch):
-    monkeypatch.setattr(provider, "PIECES", re.compile(r"(?s)."))  # a token a character
-    found, (train, test) = provider.estimate(files, MODEL), provider.read_files(files)
-    characters = sum(len(text) + 4 for pair in train for text in pair)
-    assert found["training_tokens"] == characters and found["examples"] == 12
-    assert found["training_dollars"] == pytest.approx(characters * 3 * 25 / 1e6)
-    asked, answered = (sum(len(pair[i]) + 4 for pair in test) for i in (0, 1))
-    assert found["test_dollars"] == pytest.approx((asked * 3.75 + answered * 15) / 1e6)
-    with pytest.raises(ConfigError, match="gpt-9"):
-        provider.estimate(files, "gpt-9")
-
-
-def client_of(files, *statuses):
-    """Make a client whose job goes through ``statuses`` and whose model answers all right."""
-    client = mock.MagicMock()
-    client.fine_tuning.jobs.create.return_value.id = "job-1"
-    states = [mock.Mock(status=status, fine_tuned_model="it") for status in statuses]
-    for state in states:
-        state.error.message = "why"
-    client.fine_tuning.jobs.retrieve.side_effect = states
-    answers = (
-        mock.Mock(message=mock.Mock(content=answer)) for _, answer in provider.read_files(files)[1]
-    )
-    client.chat.completions.create.side_effect = [mock.Mock(choices=[choice]) for choice in answers]
-    return client
-
-
-def test_a_model_is_tuned_and_asked_and_a_started_job_is_not_paid_for_twice(files, capsys):
-    client = client_of(files, "queued", "running", "succeeded")
-    scores = provider.fine_tune(client, files, MODEL, 8, wait=0)
-    assert scores == {"answers": 10, "exact_match": 1.0, "invalid": 0.0, "numbers_right": 1.0}
-    assert {call.kwargs["model"] for call in client.chat.completions.create.mock_calls} == {"it"}
-    assert (
-        client.files.create.call_args.kwargs["file"] == files[0]
-        and "job-1" in capsys.readouterr().out
-    )
-    client = client_of(files, "succeeded")
-    assert provider.fine_tune(client, files, MODEL, 8, job="job-1") == scores
-    assert not client.files.create.called and not client.fine_tuning.jobs.create.called
-
-
-def test_a_job_that_fails_says_why(files):
-    with pytest.raises(ConfigError, match="job-1 failed: the provider says why"):
-        provider.fine_tune(client_of(files, "running", "failed"), files, MODEL, 8, wait=0)
-
-
 def test_the_stored_rehearsal_says_that_it_cannot_be_computed_again():
     (stored,) = EXPERIMENTS["pretrained_provider"].stored(Store(read_only=True), "quick")
     with pytest.raises(ConfigError, match="only stored: it cannot be computed again"):
-        provider.dry_run_study(**stored.config.params)
+        studies.dry_run_study(**stored.config.params)
