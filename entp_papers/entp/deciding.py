@@ -6,7 +6,7 @@ hypotheses and rules, were written before their first runs (docs/journal). Those
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,26 +21,27 @@ from entp_lab.statistics import to_figures
 from entp_lab.store import Record
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, chosen, scores
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
 from entp_papers.entp.pilot_runs import SEED
 
 # that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
+# a decoder on a quarter of the positions, with ENTP's multiply-adds there
 QUARTER = "quarter, more steps"
 ARMS = {
     "decoder": Arm("decoder"),
     "entp": Arm("entp"),
     EQUAL_OPERATIONS: Arm("decoder", equal_operations),
 }
+DECODERS = ("decoder", EQUAL_OPERATIONS)  # that ENTP is compared with
 
 
 def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """By seed: decoder and ENTP on all positions, the decoder with that ENTP's multiply-adds, and
-    one on a quarter.
+    """Plan by seed: decoder and ENTP on all positions, and decoders with ENTP's multiply-adds.
 
-    The last has the steps at which it has the multiply-adds of ENTP on a quarter, so that more
-    steps and more answers are told apart.
+    One of these has all positions, and one a quarter, with the steps at which it has the
+    multiply-adds of ENTP on a quarter, so that more steps and more answers are told apart.
     """
     runs = []
     for run in select(language.OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm="entp"):
@@ -53,12 +54,15 @@ def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 # Decoder − ENTP in the last validation loss, both on all positions, at equal steps and at equal
 # multiply-adds.
-CLAIMS = (
-    Paired("T3-all", LAST, "decoder", "entp"),
-    Paired("T3-all-operations", LAST, EQUAL_OPERATIONS, "entp"),
-)
 MEASURE_TEXT = Comparisons(
-    CLAIMS, ceiling=0.0, floor="unigram loss", near=language.NEAR, frame=minima
+    (
+        Paired("T3-all", LAST, "decoder", "entp"),
+        Paired("T3-all-operations", LAST, EQUAL_OPERATIONS, "entp"),
+    ),
+    ceiling=0.0,
+    floor="unigram loss",
+    near=language.NEAR,
+    frame=minima,
 )
 
 RATES = (1e-3, 3e-3, 6e-3)  # that the pilot of Match3′ tries for every arm
@@ -69,45 +73,43 @@ WHOLE = 0.95  # of the sequences: the first evaluation that has so many right is
 MATCH3_STEPS = {"smoke": (10, 20), "overnight": (4000, 10_000)}
 
 
-def match3_arms(
-    experiment: str, tier: str, steps: int, rates: dict[str, float], seed: int
+def seeds_of_pairs(tier: str, seeds: int) -> range:
+    """Return the random seeds of a comparison's pairs: those asked for, or the tier's own."""
+    return range(seeds or (2 if tier == "smoke" else 5))
+
+
+def match3_run(
+    experiment: str, tier: str, arm: str, rate: float, seed: int, **schedule: int
+) -> PlannedRun:
+    """Plan an arm on Match3′ at a rate; all else as ``match3`` has it, but for ``schedule``."""
+    entp = select(match3.MATCH3.plan(tier, 1), arm="entp")[0].config
+    base = with_train(entp, max_lr=rate, min_lr=rate / 10, **schedule)
+    return planned(ARMS[arm].run(replace(base, experiment=experiment), seed), arm=arm, rate=rate)
+
+
+def to_its_end(
+    experiment: str, tier: str, steps: int, rates: Mapping[str, float], seed: int
 ) -> list[PlannedRun]:
-    """Plan decoder, ENTP, and a decoder with ENTP's multiply-adds on Match3′, each at its own rate,
-    for one random seed.
-    """
-    plain = replace(
-        select(match3.MATCH3.plan(tier, 1), arm="entp")[0].config, experiment=experiment
-    )
-    found = []
-    for name, arm in ARMS.items():
-        rate = rates[name]
-        schedule = dict(
-            max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=steps // min(steps, 200)
-        )
-        found.append(planned(arm.run(with_train(plain, **schedule), seed), arm=name, rate=rate))
-    return found
+    """Plan every arm of Match3′ for so many steps, each at its own rate."""
+    ends = dict(steps=steps, eval_every=steps // min(steps, 200))
+    return [match3_run(experiment, tier, arm, rates[arm], seed, **ends) for arm in ARMS]
 
 
 def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Return the pilot: every arm at every rate, on a seed that no comparison uses."""
-    steps = MATCH3_STEPS[tier][0]
-    return [
-        r
-        for rate in RATES
-        for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(CHOSEN, rate), SEED)
-    ]
+    """Plan the pilot: every arm at every rate, on a seed that no comparison uses."""
+    runs = []
+    for rate in RATES:
+        alike = dict.fromkeys(ARMS, rate)
+        runs += to_its_end("match3_rates", tier, MATCH3_STEPS[tier][0], alike, SEED)
+    return runs
 
 
 def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Match3′ to its end: the three arms, each at the rate that the pilot chose for it, paired by
-    random seed.
-    """
-    every = range(seeds or (2 if tier == "smoke" else 5))
-    return [
-        r
-        for seed in every
-        for r in match3_arms("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)
-    ]
+    """Plan Match3′ to its end: the three arms, each at the rate that its pilot chose."""
+    runs = []
+    for seed in seeds_of_pairs(tier, seeds):
+        runs += to_its_end("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)
+    return runs
 
 
 # Match3′ half-way, at the 2,000 steps of ``match3``, whose ENTP has the rate of its own pilot: the
@@ -117,45 +119,31 @@ OWN_RATES = {"pilot": (1e-4, 3e-4, 1e-3, 3e-3), "pairs": (3e-4, 1e-3)}
 
 
 def own_rate_decoders(tier: str, rates: Sequence[float], seed: int) -> list[PlannedRun]:
-    """Plan decoders on Match3′ at several rates, each with ENTP's steps and with ENTP's
-    multiply-adds.
-    """
-    plain = replace(
-        select(match3.MATCH3.plan(tier, 1), arm="entp")[0].config, experiment="match3_own_rates"
-    )
-    found = []
-    for rate in rates:
-        base = with_train(plain, max_lr=rate, min_lr=rate / 10)
-        for name in ("decoder", EQUAL_OPERATIONS):
-            found.append(planned(ARMS[name].run(base, seed), arm=name, rate=rate))
-    return found
+    """Plan decoders on Match3′ at several rates, with ENTP's steps and with its multiply-adds."""
+    name = "match3_own_rates"
+    return [match3_run(name, tier, arm, rate, seed) for rate in rates for arm in DECODERS]
 
 
 def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Return the pilot's decoders, and by random seed the ENTP of ``match3`` with decoders at their
-    own rates.
-    """
+    """Plan the pilot's decoders, and by seed ``match3``'s ENTP with decoders at their rates."""
     runs = own_rate_decoders(tier, OWN_RATES["pilot"], SEED)
-    for seed in range(seeds or (2 if tier == "smoke" else 5)):
+    for seed in seeds_of_pairs(tier, seeds):
         entp = select(match3.MATCH3.plan(tier, seed + 1), arm="entp", seed=seed, variant="match3")[
             0
         ]
-        rate = entp.config.train.max_lr
-        runs += [
-            replace(entp, labels={**entp.labels, "rate": rate}),
-            *own_rate_decoders(tier, OWN_RATES["pairs"], seed),
-        ]
+        runs.append(replace(entp, labels={**entp.labels, "rate": entp.config.train.max_lr}))
+        runs += own_rate_decoders(tier, OWN_RATES["pairs"], seed)
     return runs
 
 
 def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
-    """Return the rate that the pilot chooses for each decoder: most whole sequences, of equals
-    within 0.005 the lowest.
+    """Return each decoder's rate by its pilot: most whole sequences, of equals the lowest rate.
 
-    Without the pilot's runs it is the lowest rate of the pairs that are there.
+    Equals are those within 0.005. Without the pilot's runs it is the lowest rate of the pairs that
+    are there.
     """
     found = {}
-    for arm in ("decoder", EQUAL_OPERATIONS):
+    for arm in DECODERS:
         runs = select(records, arm=arm)
         if pilot := select(runs, seed=SEED):
             scores = summary(pilot).set_index("rate")["sequence_accuracy"]
@@ -166,20 +154,17 @@ def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
 
 
 def measure_own_rates(records: Sequence[Record]) -> list[Measurement]:
-    """T2-sequences, T2-operations-sequences: ENTP less the decoder with the rate of its pilot, in
-    whole sequences.
-    """
-    rates = chosen_rates(records)
+    """Measure ENTP less the decoder with the rate of its pilot, in whole sequences."""
     entp = select(records, arm="entp")
-    found = []
     claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
-    for arm, rate in rates.items():
-        nearest = min(OWN_RATES["pairs"], key=lambda tried, rate=rate: abs(math.log(tried / rate)))
-        decoders = [
-            run for run in select(records, arm=arm, rate=nearest) if run.labels["seed"] != SEED
-        ]
+    found = []
+    for arm, rate in chosen_rates(records).items():
+        off = {tried: abs(math.log(tried / rate)) for tried in OWN_RATES["pairs"]}
+        decoders = select(records, arm=arm, rate=min(off, key=off.get))
+        decoders = [run for run in decoders if run.labels["seed"] != SEED]
         row = Paired(claims[arm], "sequence_accuracy", "entp", arm)
-        found += Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)([*decoders, *entp])
+        judge = Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)
+        found += judge([*decoders, *entp])
     return found
 
 
@@ -199,75 +184,75 @@ def costs_to(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+def against_decoders(
+    records: Sequence[Record], values: Mapping[str, tuple[str, pd.Series]]
+) -> list[Measurement]:
+    """Measure by claim the values of ENTP against an arm; claims without a pair are left out."""
+    return [
+        measured(claim, found, select(records, arm=(arm, "entp")))
+        for claim, (arm, found) in values.items()
+        if len(found)
+    ]
+
+
 def measure_speed(records: Sequence[Record]) -> list[Measurement]:
-    """ln of what ``WHOLE`` of the sequences cost, decoder − ENTP; pairs of which neither run
-    reaches it are dropped.
+    """Measure ln of what ``WHOLE`` of the sequences cost, decoder − ENTP.
 
     In steps against the decoder of equal steps, in multiply-adds against the one of equal
-    multiply-adds.
+    multiply-adds. Pairs of which neither run reaches it are dropped.
     """
     times = count3.arrivals(records, WHOLE, "sequence_accuracy")
-    found = []
-    for claim, other, cost in (
-        ("T2-end-speed", "decoder", "log_step"),
-        ("T2-end-cost", EQUAL_OPERATIONS, "log_operations"),
-    ):
-        faster = count3.lead(times, other, cost)
-        if len(faster):
-            found.append(measured(claim, faster, select(records, arm=(other, "entp"))))
-    return found
+    faster = count3.lead(times, "decoder", "log_step")
+    cheaper = count3.lead(times, EQUAL_OPERATIONS, "log_operations")
+    values = {"T2-end-speed": ("decoder", faster), "T2-end-cost": (EQUAL_OPERATIONS, cheaper)}
+    return against_decoders(records, values)
 
 
-AREA_TO = {
-    "smoke": 20,
-    "overnight": 5000,
-}  # ENTP's steps over which the area between two curves is taken
+AREA_TO = {"smoke": 20, "overnight": 5000}  # ENTP's steps over which the area is taken
 
 
 def area_leads(records: Sequence[Record], other: str) -> pd.Series:
-    """Mean lead of ENTP in whole sequences over its first ``AREA_TO`` steps, by random seed.
+    """Return ENTP's mean lead in whole sequences over its first ``AREA_TO`` steps, by seed.
 
     That is the area between its curve and another arm's, whose own curve is stretched to the same
     length where its schedule has more steps.
     """
     found = {}
     others = {run.labels["seed"]: run for run in select(records, arm=other)}
-    for entp in (run for run in select(records, arm="entp") if run.labels["seed"] in others):
+    for entp in select(records, arm="entp", seed=tuple(others)):
         decoder = others[entp.labels["seed"]]
-        steps = [step for step in entp.curves["step"] if step <= AREA_TO[entp.config.tier]]
+        steps = np.asarray(entp.curves["step"], dtype=float)
+        steps = steps[steps <= AREA_TO[entp.config.tier]]
         stretch = decoder.config.train.steps / entp.config.train.steps
-        own, decoders = (
-            np.interp(
-                [step * by for step in steps], run.curves["step"], run.curves["sequence_accuracy"]
-            )
-            for run, by in ((entp, 1.0), (decoder, stretch))
-        )
-        found[entp.labels["seed"]] = float((own - decoders).mean())
+        lead = whole_sequences_at(entp, steps) - whole_sequences_at(decoder, steps * stretch)
+        found[entp.labels["seed"]] = float(lead.mean())
     return pd.Series(found, dtype=float)
 
 
+def whole_sequences_at(record: Record, steps: np.ndarray) -> np.ndarray:
+    """Return the interpolated share of whole sequences at given steps."""
+    return np.interp(steps, record.curves["step"], record.curves["sequence_accuracy"])
+
+
 def measure_areas(records: Sequence[Record]) -> list[Measurement]:
-    """T2-area, T2-area-operations: who has more whole sequences right on the way, each at its own
-    learning rate.
-    """
-    found = []
-    for claim, other in (("T2-area", "decoder"), ("T2-area-operations", EQUAL_OPERATIONS)):
-        leads = area_leads(records, other)
-        if len(leads):
-            found.append(measured(claim, leads, select(records, arm=(other, "entp"))))
-    return found
+    """Measure who has more whole sequences right on the way, each at its own learning rate."""
+    claims = {"T2-area": "decoder", "T2-area-operations": EQUAL_OPERATIONS}
+    values = {claim: (arm, area_leads(records, arm)) for claim, arm in claims.items()}
+    return against_decoders(records, values)
 
 
-CLAIMS = (
-    Paired("T2-end", "sequence_accuracy", "entp", "decoder"),
-    Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
-)
 MEASURE_MATCH3 = Comparisons(
-    CLAIMS, near=match3.NEAR, others=(measure_speed, measure_areas, match3.printed)
+    (
+        Paired("T2-end", "sequence_accuracy", "entp", "decoder"),
+        Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
+    ),
+    near=match3.NEAR,
+    others=(measure_speed, measure_areas, match3.printed),
 )
 
 
-DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
+# by tier: how many characters of a window ENTP is scored on
+DRAWN = {"smoke": 2, "overnight": 8}
 WINDOWED = addition.REVERSED | addition.WINDOWS
 PAPER = replace(
     addition.PAPER, steps=5000, eval_sequences=500, final_eval_sequences=10_000
@@ -279,8 +264,7 @@ WINDOWS = {
 
 
 def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan decoder and ENTP on the authors' windows, every checkpoint rule on the same runs, by
-    random seed.
+    """Plan decoder and ENTP on the authors' windows, every checkpoint rule on the same runs.
 
     ENTP is scored on drawn characters, and so is a further decoder, so that fewer answers are told
     from attention.
@@ -296,8 +280,9 @@ def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def measure_windows(records: Sequence[Record]) -> list[Measurement]:
-    """Measure decoder − ENTP in test error by the authors' checkpoint rule, for a decoder on all
-    and on ENTP's characters.
+    """Measure decoder − ENTP in test error by the authors' checkpoint rule.
+
+    For a decoder on all characters, and for one on ENTP's.
     """
     scored = scores(records)
     found = []
@@ -305,35 +290,53 @@ def measure_windows(records: Sequence[Record]) -> list[Measurement]:
         arms = (decoder, "entp")
         values = paired(chosen(scored, "lowest_text_loss"), "error", *arms)
         if len(values):
-            sides = levels(
-                chosen(scored, BEST_ANSWERS), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR
-            )
+            sides = levels(chosen(scored, BEST_ANSWERS), "error", arms, **SCALE)
             found.append(measured(claim, values, select(records, arm=arms), levels=sides))
     return found
 
 
-TITLE = "Language modelling on all positions"
 TEXT_POSITIONS = Experiment(
     "openwebtext_positions",
     1,
-    TITLE,
+    "Language modelling on all positions",
     "09_openwebtext",
     plan_text,
     MEASURE_TEXT,
     tiers=("smoke", "overnight"),
 )
-HOW = dict(tiers=MATCH3_STEPS)
-TITLE = "Match3′ to its end: which rate suits which arm"
 MATCH3_RATES = Experiment(
-    "match3_rates", 1, TITLE, "06_match3", plan_match3_rates, no_claims, seeded=False, **HOW
+    "match3_rates",
+    1,
+    "Match3′ to its end: which rate suits which arm",
+    "06_match3",
+    plan_match3_rates,
+    no_claims,
+    tiers=MATCH3_STEPS,
+    seeded=False,
 )
-TITLE = "Match3′ half-way, the decoder at its own rate"
 MATCH3_OWN_RATES = Experiment(
-    "match3_own_rates", 1, TITLE, "06_match3", plan_match3_own_rates, measure_own_rates, **HOW
+    "match3_own_rates",
+    1,
+    "Match3′ half-way, the decoder at its own rate",
+    "06_match3",
+    plan_match3_own_rates,
+    measure_own_rates,
+    tiers=MATCH3_STEPS,
 )
-TITLE = "Match3′ to its end, each arm at its own rate"
-MATCH3_END = Experiment("match3_end", 1, TITLE, "06_match3", plan_match3_end, MEASURE_MATCH3, **HOW)
-TITLE = "Addition on the authors' windows, by checkpoint rule"
+MATCH3_END = Experiment(
+    "match3_end",
+    1,
+    "Match3′ to its end, each arm at its own rate",
+    "06_match3",
+    plan_match3_end,
+    MEASURE_MATCH3,
+    tiers=MATCH3_STEPS,
+)
 ADDITION_WINDOWS = Experiment(
-    "addition_windows", 1, TITLE, "07_addition", plan_windows, measure_windows
+    "addition_windows",
+    1,
+    "Addition on the authors' windows, by checkpoint rule",
+    "07_addition",
+    plan_windows,
+    measure_windows,
 )

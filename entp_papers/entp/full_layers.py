@@ -5,19 +5,12 @@ equal steps. The runs of a second budget, with as many tokens through the layers
 planned and stored.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-import pandas as pd
-
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
-from entp_lab.claims import answer, reference_claims
 from entp_lab.experiment import Experiment
-from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.plans import PlannedRun, by_seed, planned, run_of, with_seed
-from entp_lab.statistics import mean_interval, ratio_interval
-from entp_lab.store import Record
 from entp_papers.entp.count3 import UNSEEN
 from entp_papers.entp.pairless import no_pairs_found
 
@@ -34,7 +27,7 @@ TIERS = {
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every number of full layers and seed at both budgets; the runs of ENTP serve both, and are
+    """Plan every number of full layers and seed at both budgets; ENTP's runs serve both, and are
     planned once.
     """
     setting = TIERS[tier]
@@ -55,40 +48,19 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return by_seed(runs)
 
 
-def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
-    """By arm: gain in token accuracy over no full layer, paired by seed, and its share of all
-    four's gain.
-
-    Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether all four are ahead of
-    none by the rule of our questions; where they are not there is no gain to share, and the share
-    is left blank.
-    """
-    rows = {}
-    margin = reference_claims().set_index("id").loc["L-4-0", "margin"]
-    table = summary(select(records, budget=SAME_STEPS))
-    arms = [f"{full} full" for full in FULL_LAYERS[1:]]
-    gains = {arm: paired(table, "token_accuracy", arm, "0 full") for arm in arms}
-    whole = gains["4 full"]
-    _, low, high = mean_interval(whole)
-    ahead = (
-        answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind")
-        == "ahead"
-    )
-    for arm, gain in gains.items():
-        mean, low, high = mean_interval(gain)
-        row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": ahead}
-        both = gain.index.intersection(whole.index)
-        share = ratio_interval(gain[both], whole[both]) if ahead else (float("nan"),) * 3
-        rows[arm] = row | dict(zip(("share", "share low", "share high"), share, strict=True))
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
-
-
-CLAIMS = [
-    Paired("L-4-0", "token_accuracy", "4 full", "0 full", dict(budget=SAME_STEPS)),
-    Paired("L-2-0", "token_accuracy", "2 full", "0 full", dict(budget=SAME_STEPS)),
-]
-TITLE = "How many full layers Count3 takes"
-MEASURE = Comparisons(CLAIMS, excluded=no_pairs_found)
+MEASURE = Comparisons(
+    [
+        Paired(claim, "token_accuracy", arm, "0 full", dict(budget=SAME_STEPS))
+        for claim, arm in (("L-4-0", "4 full"), ("L-2-0", "2 full"))
+    ],
+    excluded=no_pairs_found,
+)
 FULL_LAYER_RUNS = Experiment(
-    "full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, tiers=TIERS
+    "full_layers",
+    1,
+    "How many full layers Count3 takes",
+    "03b_count3_details",
+    plan,
+    MEASURE,
+    tiers=TIERS,
 )

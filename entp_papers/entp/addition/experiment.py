@@ -37,6 +37,7 @@ ALL_WRONG, ALL_RIGHT = (
     0.90,
     0.01,
 )  # mean errors beyond which a size says nothing, if both arms have them (overnight)
+SCALE = dict(floor=1.0, ceiling=0.0, distance=NEAR)
 BEST_ANSWERS = "highest_accuracy"
 
 SMOKE = TrainConfig(
@@ -118,16 +119,15 @@ def runs_of(
     *,
     longer_eval_every: Mapping[str, int] | None = None,
 ) -> list[PlannedRun]:
-    """Plan the runs of a tier, seeds outermost, so that what a time limit leaves is paired; a seed
-    decides the split, too.
+    """Plan the runs of a tier, seeds outermost, so that what a time limit leaves is paired.
 
-    Labels: ``arm``, ``model``, ``format`` of the answer (reversed or plain), and ``n_train``.
-    ``longer_eval_every``: by tier, steps between the evaluations of the arm ``longer``, else as
-    many evaluations as others have.
+    A seed decides the split, too. Labels: ``arm``, ``model``, ``format`` of the answer (reversed or
+    plain), and ``n_train``. ``longer_eval_every``: by tier, steps between the evaluations of the
+    arm ``longer``, else as many evaluations as others have.
     """
     settings = tiers.get(tier, ())
-    runs = []
     every = (longer_eval_every or {}).get(tier)
+    runs = []
     for seed in range(seeds or max((setting.seeds for setting in settings), default=0)):
         for setting in settings:
             for size in [{"n_train": n} for n in setting.variants] or [{}]:
@@ -136,33 +136,34 @@ def runs_of(
                     experiment, tier, task_name, params, setting.model, setting.train, seed=seed
                 )
                 task = build_task(task_name, params)
-                form = "reversed" if task.reversed_answer else "plain"
-                labels = {
-                    "n_train": task.n_train,
-                    "model": name_of_shape(setting.model),
-                    "format": form,
-                }
                 for arm in setting.arms:
-                    config = with_model(
-                        base, architecture="decoder" if arm == EQUAL_FORWARDS else arm
-                    )
                     if arm == EQUAL_FORWARDS:
-                        config = replace(
-                            config, train=lengthened(setting.train, ratio_of(task), every)
+                        longer = lengthened(setting.train, ratio_of(task), every)
+                        config = replace(base, train=longer)
+                    else:
+                        config = with_model(base, architecture=arm)
+                    runs.append(
+                        planned(
+                            config,
+                            arm=arm,
+                            n_train=task.n_train,
+                            model=name_of_shape(setting.model),
+                            format="reversed" if task.reversed_answer else "plain",
                         )
-                    runs.append(planned(config, arm=arm, **labels))
+                    )
     return runs
 
 
 def name_of_shape(shape: Mapping[str, int]) -> str:
-    """Name of a model in ``SIZES``, or its layers/heads/width."""
+    """Return the name of a model in ``SIZES``, or its layers/heads/width."""
     own = "/".join(str(shape[name]) for name in ("n_layers", "n_heads", "width"))
     return next((name for name, known in SIZES.items() if known == shape), own)
 
 
 def ratio_of(task: Sums) -> float:
-    """Tokens through the layers in an ENTP step over a decoder's: T + 1 over 2 where every
-    character is scored.
+    """Return the tokens through the layers in an ENTP step over a decoder's.
+
+    That is T + 1 over 2 where every character is scored.
     """
     return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
 
@@ -201,34 +202,29 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
     return table
 
 
-def gaps(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
-    """Error of an arm − ENTP's, paired: seeds (rows) by training-set sizes at which both
-    were run.
-    """
-    return paired_within(table, "error", first, "entp", "n_train")
+def gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the decoder's error − ENTP's: seeds (rows) by sizes at which both were run."""
+    return paired_within(table, "error", *TWINS, "n_train")
 
 
-def comparable(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
-    """Return the rows of training-set sizes that say something of an arm and ENTP.
+def comparable(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of training-set sizes that say something of decoder and ENTP.
 
     A laptop's tiers drop, by design, those at which both mean errors are above ``ALL_WRONG`` or
     below ``ALL_RIGHT``.
     """
     if not set(table["tier"]) <= set(ON_CPU):
         return table
-    arms = table[table["arm"].isin((first, "entp"))]
+    arms = table[table["arm"].isin(TWINS)]
     means = arms.pivot_table(index="n_train", columns="arm", values="error").dropna()
-    idle = means.index[
-        exceeds(means, ALL_WRONG).all(axis=1) | exceeds(ALL_RIGHT, means).all(axis=1)
-    ]
-    return table[~table["n_train"].isin(idle)]
+    wrong = exceeds(means, ALL_WRONG).all(axis=1)
+    right = exceeds(ALL_RIGHT, means).all(axis=1)
+    return table[~table["n_train"].isin(means.index[wrong | right])]
 
 
-def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
-    """Why two arms of which no size is left cannot be compared; empty at the best score, as their
-    levels say.
-    """
-    errors = rows[rows["arm"].isin(arms)].groupby(["n_train", "arm"])["error"].mean()
+def why_excluded(rows: pd.DataFrame) -> str:
+    """Say why no size is left to compare; empty at the best score, as the levels say."""
+    errors = rows[rows["arm"].isin(TWINS)].groupby(["n_train", "arm"])["error"].mean()
     right = exceeds(ALL_RIGHT, errors)
     if right.all():
         return ""
@@ -237,53 +233,56 @@ def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
 
 
 def pooled(found: pd.DataFrame) -> pd.Series:
-    """Mean over training-set sizes of each seed's ``gaps``, so that pairs are seeds; seeds that
-    lack one left out.
-    """
+    """Return each seed's mean of ``gaps`` over training-set sizes, of seeds that have them all."""
     return found.dropna().mean(axis=1)
 
 
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the figures' model: Small, or the first there is where a tier has no
-    Small.
-    """
-    return table[
-        table["model"] == ("small" if (table["model"] == "small").any() else table["model"].iloc[0])
-    ]
+    """Return the rows of the figures' model: Small, or the first there is where there is none."""
+    models = table["model"].unique()
+    return table[table["model"] == ("small" if "small" in models else models[0])]
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figures 5 and 11 as published, and Figure 5 by best validation accuracy: test errors, pooled
-    over sizes.
+    """Measure Figures 5 and 11 as published, and Figure 5 by best validation accuracy.
 
-    A comparison all of whose sizes are dropped (``comparable``) is excluded, and shows all of them.
+    These are test errors, pooled over sizes. A comparison all of whose sizes are dropped
+    (``comparable``) is excluded, and shows all of them.
     """
     table = paper_model(scores(records))
     theirs = published_rule(records)
     found = []
-    for claim, form, rule, first in (
-        ("F5-addition", "reversed", theirs, "decoder"),
-        ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
-        ("F11-addition", "plain", theirs, "decoder"),
+    for claim, form, rule in (
+        ("F5-addition", "reversed", theirs),
+        ("F5-best", "reversed", BEST_ANSWERS),
+        ("F11-addition", "plain", theirs),
     ):
-        arms = (first, "entp")
         rows = chosen(table, rule, format=form)
-        rows = rows[rows["n_train"].isin(gaps(rows, first).columns)]  # those at which both arms ran
-        left = comparable(rows, first)
-        excluded, rows = ("", left) if len(left) else (why_excluded(rows, arms), rows)
-        values = pooled(gaps(rows, first))
-        if len(values):
-            of = dict(
-                format=form, arm=arms, n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0]
+        rows = rows[rows["n_train"].isin(gaps(rows).columns)]  # those at which both arms ran
+        left = comparable(rows)
+        excluded = "" if len(left) else why_excluded(rows)
+        rows = left if len(left) else rows
+        values = pooled(gaps(rows))
+        if not len(values):
+            continue
+        used = select(
+            records,
+            format=form,
+            arm=TWINS,
+            n_train=tuple(rows["n_train"]),
+            model=rows["model"].iloc[0],
+        )
+        found.append(
+            measured(
+                claim,
+                values,
+                used,
+                True,
+                levels=levels(rows, "error", TWINS, **SCALE),
+                excluded_because=excluded,
+                **(authors_difference(used, form) if rule == theirs else {}),
             )
-            used = select(records, **of)
-            sides = levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
-            judged = authors_difference(used, form) if rule == theirs else {}
-            found.append(
-                measured(
-                    claim, values, used, True, levels=sides, excluded_because=excluded, **judged
-                )
-            )
+        )
     return found
 
 
@@ -310,20 +309,28 @@ def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
     if not shared or len(shared) == len(by_arm):
         return {}
     value = (by_arm["decoder"] - by_arm["entp"])[shared].mean()
-    named = " and ".join(
-        filter(None, [", ".join(f"{n:,}" for n in shared[:-1]), f"{shared[-1]:,}"])
-    )
+    *first, last = (f"{n:,}" for n in shared)
+    named = f"{', '.join(first)} and {last}" if first else last
     return {
         "paper_value": round(float(value), 4),
         "remark": f"the paper's and ours at {named} examples",
     }
 
 
-PLAN = partial(runs_of, "addition", "addition", TIERS)
-SHOWN = {"model": "small"}
 ADDITION = Experiment(
-    "addition", 2, "Addition from few examples", "07_addition", PLAN, measure, figure_labels=SHOWN
+    "addition",
+    2,
+    "Addition from few examples",
+    "07_addition",
+    partial(runs_of, "addition", "addition", TIERS),
+    measure,
+    figure_labels={"model": "small"},
 )
-PLAN = partial(runs_of, "addition_to_999", "addition", TO_999)
-TITLE = "Addition up to 999, beside the authors' logs"
-ADDITION_TO_999 = Experiment("addition_to_999", 2, TITLE, "07_addition", PLAN, no_claims)
+ADDITION_TO_999 = Experiment(
+    "addition_to_999",
+    2,
+    "Addition up to 999, beside the authors' logs",
+    "07_addition",
+    partial(runs_of, "addition_to_999", "addition", TO_999),
+    no_claims,
+)

@@ -18,12 +18,11 @@ from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.addition import experiment as sums
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, SMALL_2, TINY, chosen, scores
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, SMALL_2, TINY, chosen, scores
 
 # Rules of the overnight design, written down before its runs.
-GATE = (
-    0.20  # the decoder's mean error at trained lengths from which on nothing is said of longer ones
-)
+# the decoder's mean error at trained lengths from which on nothing is said of longer ones
+GATE = 0.20
 # error one digit beyond the trained lengths: nothing is compared where both arms are above it
 HOPELESS = 0.95
 
@@ -68,23 +67,15 @@ def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
 
 
 def unlearned(records: Sequence[Record]) -> str:
-    """Say that the decoder's last weights err on too many sums of the trained lengths; empty where
-    they do not.
-    """
-    error = np.mean(
-        [1 - r.metrics["sequence_accuracy"] for r in records if r.labels["arm"] == "decoder"]
-    )
-    return (
-        f"the decoder errs on {GATE:.0%} of the trained lengths or more"
-        if reaches(error, GATE)
-        else ""
-    )
+    """Say that the decoder's last weights err on too many sums of the trained lengths, or ""."""
+    decoders = select(records, arm="decoder")
+    error = np.mean([1 - r.metrics["sequence_accuracy"] for r in decoders])
+    what = f"the decoder errs on {GATE:.0%} of the trained lengths or more"
+    return what if reaches(error, GATE) else ""
 
 
 def excluded(records: Sequence[Record]) -> str:
-    """Why a laptop's tiers compare nothing beyond the trained lengths, by their design; empty where
-    they may.
-    """
+    """Say why a laptop's tiers compare nothing beyond the trained lengths, by design, or ""."""
     if records[0].config.tier not in ON_CPU:
         return ""
     errors = by_digits(records, "last")
@@ -96,40 +87,39 @@ def excluded(records: Sequence[Record]) -> str:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figure 6 as published, by the last weights; never at the paper's settings, whose ENTP had
-    half of the steps.
+    """Measure Figure 6 as published, by the last weights, and single characters of longer sums.
 
-    Its error is the mean over digits, each counting alike however many sums have them. Of models
-    trained on windows also single characters of longer sums, which are left where no whole sum is
-    right.
+    Never at the paper's settings, whose ENTP had half of the steps. The error is the mean over
+    digits, each counting alike however many sums have them. Characters are what is left where no
+    whole sum is right, of models trained on windows; answers alone leave later positions as they
+    began.
     """
     errors = by_digits(records, "last")
-    scale = dict(floor=1.0, ceiling=0.0, distance=NEAR)
-    values = paired(
-        errors.groupby(["seed", "arm"], as_index=False)["error"].mean(), "error", *TWINS
-    )
+    means = errors.groupby(["seed", "arm"], as_index=False)["error"].mean()
+    values = paired(means, "error", *TWINS)
     if not len(values):
         return []
     used = select(records, arm=TWINS)
-    sides = levels(errors, "error", TWINS, **scale)
+    sides = levels(errors, "error", TWINS, **SCALE)
     found = [measured("F6-length", values, used, levels=sides, excluded_because=excluded(records))]
-    if (
-        records[0].config.task_params.get("view") == "windows"
-    ):  # answers alone leave later positions as they began
+    if records[0].config.task_params.get("view") == "windows":
         table = chosen(scores(records), BEST_ANSWERS)
-        judged = dict(
-            levels=levels(table, "token_error", TWINS, **scale), excluded_because=unlearned(records)
-        )
-        found.append(
-            measured("F6-characters", paired(table, "token_error", *TWINS), used, **judged)
-        )
+        values = paired(table, "token_error", *TWINS)
+        sides = levels(table, "token_error", TWINS, **SCALE)
+        why = unlearned(records)
+        found.append(measured("F6-characters", values, used, levels=sides, excluded_because=why))
     return found
 
 
 # The longer decoder is evaluated every 170 of 34,000 steps: at 680 two would be further apart than
 # its speed's margin.
-OF_TIER = {tier: (setting,) for tier, setting in TIERS.items()}
-EVERY_170 = dict(longer_eval_every={"overnight": 170})
-PLAN = partial(sums.runs_of, "addition_lengths", "long_addition", OF_TIER, **EVERY_170)
-TITLE = "Addition beyond the trained lengths"
-LENGTHS = Experiment("addition_lengths", 2, TITLE, "07_addition", PLAN, measure)
+PLAN = partial(
+    sums.runs_of,
+    "addition_lengths",
+    "long_addition",
+    {tier: (setting,) for tier, setting in TIERS.items()},
+    longer_eval_every={"overnight": 170},
+)
+LENGTHS = Experiment(
+    "addition_lengths", 2, "Addition beyond the trained lengths", "07_addition", PLAN, measure
+)

@@ -6,30 +6,41 @@ by E[y²], so that the predictor 0 scores 1, as a mean over all numbers of examp
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from entp_lab import plans
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lab.configs import StudyConfig
+from entp_lab.configs import RunConfig, StudyConfig
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, after, measured
-from entp_lab.plans import TWINS, Arm, PlannedRun, Tier, by_seed, planned, run_of, twins
+from entp_lab.plans import (
+    TWINS,
+    Arm,
+    PlannedRun,
+    Tier,
+    by_seed,
+    planned,
+    planned_study,
+    run_of,
+    twins,
+    with_train,
+)
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig
 from entp_lib.tasks import InContext
 from entp_papers.entp.pilot_runs import SEED
 
-AT_LOWER_RATE = (
-    "sparse, lower rate"  # the function class of the runs at a lower rate, in their labels
-)
+# the function class of the runs at a lower rate, in their labels
+AT_LOWER_RATE = "sparse, lower rate"
 # of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
 FLAT = 0.01
 # below 1, which the predictor 0 scores: a model that has not come further has learned nothing
@@ -40,17 +51,18 @@ ARMS = {name: Arm(name) for name in ALL} | {EQUAL_FORWARDS: Arm("decoder", equal
 LONGER = (EQUAL_FORWARDS,)
 
 
-def by_class(setting: tuple, **classes: tuple) -> dict[str, Tier]:
-    """Return a ``Tier`` for each function class, of its task's parameters, arms and steps.
-
-    ``setting``: what they share, the model's shape, its schedule, the number of random seeds and
-    that of evaluations.
-    """
-    (model, train, seeds, evaluations) = setting
+def by_class(
+    model: dict[str, Any],
+    train: dict[str, Any],
+    seeds: int,
+    evaluations: int,
+    **classes: tuple[dict[str, Any], Sequence[str], int],
+) -> dict[str, Tier]:
+    """Return a ``Tier`` for each function class, of its task's parameters, arms and steps."""
     found = {}
     for function, (task, arms, steps) in classes.items():
         schedule = TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **train)
-        found[function] = Tier({"function": function, **task}, dict(model), schedule, seeds, arms)
+        found[function] = Tier({"function": function, **task}, model, schedule, seeds, arms)
     return found
 
 
@@ -87,14 +99,20 @@ CURRICULUM = dict(curriculum_every=64)
 # schedule of Garg et al. docs/costs.md extrapolates what both would cost.
 TIERS = {
     "smoke": by_class(
-        (TINY, SMOKE, 2, 3),
+        TINY,
+        SMOKE,
+        2,
+        3,
         linear=(dict(dims=2, points=4), ALL + LONGER, 6),
         sparse=(dict(dims=3, points=4, sparsity=1), TWINS + LONGER, 6),
         network=(dict(dims=2, points=4, hidden=8), TWINS, 6),
         tree=(dict(dims=2, points=4, depth=2), TWINS, 6),
     ),
     "quick": by_class(
-        (MODEL, TRAIN, 5, 20),
+        MODEL,
+        TRAIN,
+        5,
+        20,
         linear=(TASK, ALL + LONGER, 500),
         sparse=(SPARSE, TWINS, 500),
         network=(TASK, TWINS, 300),
@@ -103,17 +121,26 @@ TIERS = {
     # To convergence: twenty times quick's steps on the two classes that the paper's main figure
     # has.
     "overnight": by_class(
-        (MODEL, NIGHT, 5, 100),
+        MODEL,
+        NIGHT,
+        5,
+        100,
         linear=(TASK, ALL + LONGER, 10_000),
         sparse=(SPARSE, TWINS + LONGER, 10_000),
     ),
     "gpu": by_class(
-        (dict(n_layers=6, n_heads=4, width=128, **SCALES), GPU, 1, 40),
+        dict(n_layers=6, n_heads=4, width=128, **SCALES),
+        GPU,
+        1,
+        40,
         **dict.fromkeys(("linear", "sparse"), (SLOW_CURRICULUM, ALL, 8000)),
         **dict.fromkeys(("network", "tree"), (CURRICULUM, TWINS, 3000)),
     ),
     "paper": by_class(
-        (dict(n_layers=12, n_heads=8, width=256, **SCALES), PAPER, 5, 250),
+        dict(n_layers=12, n_heads=8, width=256, **SCALES),
+        PAPER,
+        5,
+        250,
         **dict.fromkeys(
             ("linear", "sparse", "network", "tree"), (dict(curriculum_every=2000), ALL, 500_000)
         ),
@@ -128,12 +155,10 @@ WIDER = {
     "smoke": (dict(dims=8, points=9), 3, 6),
     "overnight": (dict(dims=8, points=16), 2500, 5000),
 }
-IN_EIGHT = {
-    "linear": "linear, 8 dimensions",
-    "sparse": "sparse, 8 dimensions",
-}  # names of these classes in labels
+# names of these classes in labels
+IN_EIGHT = {"linear": "linear, 8 dimensions", "sparse": "sparse, 8 dimensions"}
 TRIED = (1e-3, 3e-3)
-CHOSEN = {(function, arm): 1e-3 for function in IN_EIGHT for arm in TWINS}
+CHOSEN = 1e-3  # by the pilot, for either arm on either class
 # Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and
 # ENTP are compared.
 GRID = {
@@ -149,9 +174,7 @@ PROMPTS = dict(
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every function class, arm and seed of a tier; all runs of a class have as many
-    evaluations.
-    """
+    """Plan every function class, arm and seed of a tier, each run with as many evaluations."""
     runs = []
     for function, setting in TIERS[tier].items():
         one_class = {function: plans.Variant()}
@@ -161,83 +184,89 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         evaluations = setting.train.steps // setting.train.eval_every
         for run in of_class(tier, seeds):
             every = max(1, run.config.train.steps // evaluations)
-            runs.append(replace(run, config=plans.with_train(run.config, eval_every=every)))
+            runs.append(replace(run, config=with_train(run.config, eval_every=every)))
     return by_seed(runs) if tier == "overnight" else runs
 
 
-def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan decoder and ENTP on sparse functions at a lower rate; all else as in the tier's
-    other runs.
+def run_at(
+    experiment: str,
+    tier: str,
+    function: str,
+    rate: float,
+    steps: int,
+    eval_every: int,
+    task: Mapping[str, Any] | None = None,
+    scales: Mapping[str, float] | None = None,
+) -> RunConfig:
+    """Return a decoder's run of a class at another rate; all else as in the tier's other runs.
+
+    ``task``: in place of the class's own. ``scales``: other initial scales.
     """
+    setting = TIERS[tier][function]
+    params = setting.task if task is None else {"function": function, **task}
+    shape = {**setting.model, **(scales or {})}
+    base = run_of(experiment, tier, "in_context", params, shape, setting.train)
+    return with_train(base, max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=eval_every)
+
+
+def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan decoder and ENTP on sparse functions at a lower rate."""
     steps = SLOWER[tier]
-    of_tier = TIERS[tier]["sparse"]
-    every = max(1, steps // (of_tier.train.steps // of_tier.train.eval_every))
-    train = replace(of_tier.train, max_lr=1e-3, min_lr=1e-4, steps=steps, eval_every=every)
-    base = run_of("in_context_sparse", tier, "in_context", of_tier.task, of_tier.model, train)
-    return by_seed(twins(base, TWINS, seeds or of_tier.seeds, function=AT_LOWER_RATE))
+    setting = TIERS[tier]["sparse"]
+    every = max(1, steps // (setting.train.steps // setting.train.eval_every))
+    base = run_at("in_context_sparse", tier, "sparse", 1e-3, steps, every)
+    return by_seed(twins(base, TWINS, seeds or setting.seeds, function=AT_LOWER_RATE))
 
 
 def wider_run(
     experiment: str, tier: str, function: str, arm: str, rate: float, seed: int, steps: int
 ) -> PlannedRun:
-    """One run of ``WIDER``; all else as in the tier's other runs of the class."""
-    task = {"function": function, **WIDER[tier][0]}
-    of_tier = TIERS[tier][function]
-    schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 25))
-    train = replace(of_tier.train, **schedule)
-    config = run_of(experiment, tier, "in_context", task, of_tier.model, train, arm, seed)
-    return planned(config, function=IN_EIGHT[function], rate=rate)
+    """Plan one run of ``WIDER``."""
+    every = max(1, steps // 25)
+    base = run_at(experiment, tier, function, rate, steps, every, task=WIDER[tier][0])
+    return planned(ARMS[arm].run(base, seed), function=IN_EIGHT[function], rate=rate)
 
 
 def plan_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Return the pilot of ``WIDER``: both arms at both rates, on a random seed that no comparison
-    has.
-    """
-    every = product(IN_EIGHT, TWINS, TRIED)
+    """Plan the pilot of ``WIDER``: both arms at both rates, on a seed that no comparison has."""
+    steps = WIDER[tier][1]
     return [
-        wider_run("in_context_rates", tier, *setting, SEED, WIDER[tier][1]) for setting in every
+        wider_run("in_context_rates", tier, function, arm, rate, SEED, steps)
+        for function, arm, rate in product(IN_EIGHT, TWINS, TRIED)
     ]
 
 
 def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan decoder and ENTP on a class at the sizes of ``WIDER``, each at the rate that the pilot
-    chose for it.
-    """
-    every = product(range(seeds or TIERS[tier][function].seeds), TWINS)
-    settings = [(function, arm, CHOSEN[function, arm], seed) for seed, arm in every]
-    return [wider_run(name, tier, *setting, WIDER[tier][2]) for setting in settings]
+    """Plan decoder and ENTP on a class at the sizes of ``WIDER``, each at its pilot's rate."""
+    steps = WIDER[tier][2]
+    return [
+        wider_run(name, tier, function, arm, CHOSEN, seed, steps)
+        for seed, arm in product(range(seeds or TIERS[tier][function].seeds), TWINS)
+    ]
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed by
-    default.
-    """
+    """Plan ENTP and decoder on linear functions over a grid of rates and initial scales."""
+    steps, *values = GRID[tier]
     runs = []
-    (steps, *values) = GRID[tier]
     for rate, position_std, input_std in product(*values):
-        of_tier = TIERS[tier]["linear"]
         scales = dict(position_std=position_std, input_std=input_std)
-        schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 3))
-        of_run = of_tier.task, {**of_tier.model, **scales}, replace(of_tier.train, **schedule)
-        base = run_of("in_context_settings", tier, "in_context", *of_run)
+        every = max(1, steps // 3)
+        base = run_at("in_context_settings", tier, "linear", rate, steps, every, scales=scales)
         runs += twins(base, TWINS, seeds or 1, function="linear", max_lr=rate, **scales)
     return runs
 
 
 def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Return the classical learners of every function class, on the prompts of every seed."""
+    """Plan the classical learners of every function class, on the prompts of every seed."""
+    name = "in_context_baselines"
+    prompts, costly = PROMPTS[tier]
     studies = []
-    (prompts, costly) = PROMPTS[tier]
     for function, setting in TIERS[tier].items():
         for seed in range(seeds or setting.seeds):
-            params = {
-                "task": setting.task,
-                "prompts": prompts,
-                "costly_prompts": costly,
-                "seed": seed,
-            }
-            study = "in_context_baselines"  # and the experiment's name
-            studies.append(plans.planned_study(study, tier, study, params, seed, function=function))
+            params = {"prompts": prompts, "costly_prompts": costly, "task": setting.task}
+            params["seed"] = seed
+            studies.append(planned_study(name, tier, name, params, seed, function=function))
     return studies
 
 
@@ -250,22 +279,17 @@ def task_of(record: Record) -> InContext:
 
 
 def training_error(record: Record, start: float, end: float) -> float:
-    """Mean training loss / E[y²] over the steps from the share ``start`` of a run's steps to the
-    share ``end``.
+    """Return the mean training loss / E[y²] from one share of a run's steps to another.
 
     A point of the curve is the mean since the point before it; one that lies partly within counts
     with that part.
     """
-    total = 0.0
-    weights = 0.0
-    previous = 0
-    first, last = (share * record.curves["step"][-1] for share in (start, end))
-    for step, loss in zip(record.curves["step"], record.curves["train_loss"], strict=True):
-        weight = max(0.0, min(step, last) - max(previous, first))
-        total = total + weight * loss
-        weights = weights + weight
-        previous = step
-    return total / weights / task_of(record).normaliser
+    steps = np.asarray(record.curves["step"])
+    first, last = start * steps[-1], end * steps[-1]
+    previous = np.concatenate([[0], steps[:-1]])
+    weights = np.maximum(0, np.minimum(steps, last) - np.maximum(previous, first))
+    mean = np.average(record.curves["train_loss"], weights=weights)
+    return float(mean / task_of(record).normaliser)
 
 
 def flatness(records: Sequence[Record]) -> pd.DataFrame:
@@ -286,7 +310,7 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """``summary`` with the error, and as ``late_error`` that where at least d examples are shown.
+    """Return ``summary`` with the error, and as ``late_error`` that from d examples on.
 
     From d examples on least squares knows a linear function. NaN where no prompt has so many.
     """
@@ -294,24 +318,17 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     late_errors = []
     for r in records:
         task = task_of(r)
-        by_examples = zip(r.metrics["position"], r.metrics["loss_by_position"], strict=True)
-        late = [loss for position, loss in by_examples if (position - 1) // 2 >= task.dims]
-        late_errors.append(sum(late) / len(late) / task.normaliser if late else math.nan)
+        examples = (np.asarray(r.metrics["position"]) - 1) // 2
+        late = np.asarray(r.metrics["loss_by_position"])[examples >= task.dims]
+        late_errors.append(sum(late) / len(late) / task.normaliser if len(late) else math.nan)
     found["error"] = [r.metrics["loss"] / task_of(r).normaliser for r in records]
     found["late_error"] = late_errors
     found["log_late_error"] = found["late_error"].map(math.log, na_action="ignore")
     return found
 
 
-def gap(
-    found: pd.DataFrame, function: str, first: str, second: str, metric: str = "error"
-) -> pd.Series:
-    """Differences of the error (or ``late_error``) between two arms, by seed, from a ``table``."""
-    return paired(found[found["function"] == function], metric, first, second)
-
-
 def late_leads(records: Sequence[Record]) -> list[Measurement]:
-    """ln of the decoder's error over ENTP's from d examples on, for the claims of ``LATE``."""
+    """Measure ln of the decoder's error over ENTP's from d examples on, for claims of ``LATE``."""
     found = []
     for claim in LATE:
         used = select(records, **claim.where, arm=claim.arms)
@@ -322,17 +339,15 @@ def late_leads(records: Sequence[Record]) -> list[Measurement]:
 
 
 def too_early(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """Why arms that still improve on the classes of Figure 10 say nothing: it has ENTP level with
-    the decoder.
-    """
+    """Say that arms still improve on the classes of Figure 10, which has ENTP level; or ""."""
     compared = select(records, function=("network", "tree"), arm=tuple(arms))
-    return "" if not compared or flatness(compared)["flat"].all() else "too little trained to tell"
+    if not compared or flatness(compared)["flat"].all():
+        return ""
+    return "too little trained to tell"
 
 
 def moving(records: Sequence[Record]) -> str:
-    """Remark on arms whose training error still fell, by the rule of ``flatness``; empty where none
-    did.
-    """
+    """Remark on arms whose training error still fell, by the rule of ``flatness``, or ""."""
     if not records:
         return ""
     found = flatness(records)
@@ -371,6 +386,7 @@ measure = Comparisons(PAIRS, **SCALE, others=(late_leads,))
 
 
 def experiment(name: str, title: str, plan, measure, **options: Any) -> Experiment:
+    """Make an experiment of notebook 08."""
     return Experiment(
         name,
         1,
@@ -383,22 +399,39 @@ def experiment(name: str, title: str, plan, measure, **options: Any) -> Experime
     )
 
 
-TITLE = "Sparse functions in context at a lower rate"
+def wider(name: str, function: str) -> Experiment:
+    """Make the comparison of ``WIDER`` on a class."""
+    title = f"Functions of eight dimensions in context, {function}"
+    return experiment(name, title, partial(plan_wider, name, function), measure, tiers=WIDER)
+
+
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
-IN_CONTEXT_SPARSE = experiment("in_context_sparse", TITLE, plan_slower, measure, tiers=SLOWER)
-TITLE = "Functions of eight dimensions in context"
-SIZES = dict(tiers=WIDER)
-IN_CONTEXT_WIDER, IN_CONTEXT_WIDER_SPARSE = (
-    experiment(name, f"{TITLE}, {function}", partial(plan_wider, name, function), measure, **SIZES)
-    for name, function in (("in_context_wider", "linear"), ("in_context_wider_sparse", "sparse"))
+IN_CONTEXT_SPARSE = experiment(
+    "in_context_sparse",
+    "Sparse functions in context at a lower rate",
+    plan_slower,
+    measure,
+    tiers=SLOWER,
 )
-TITLE += ": which rate suits which arm"
+IN_CONTEXT_WIDER = wider("in_context_wider", "linear")
+IN_CONTEXT_WIDER_SPARSE = wider("in_context_wider_sparse", "sparse")
 IN_CONTEXT_RATES = experiment(
-    "in_context_rates", TITLE, plan_rates, no_claims, **SIZES, seeded=False
+    "in_context_rates",
+    "Functions of eight dimensions in context: which rate suits which arm",
+    plan_rates,
+    no_claims,
+    tiers=WIDER,
+    seeded=False,
 )
 # a grid of one seed: more would cost more than all the rest
-TITLE = "What pure ENTP needs to learn in context"
-ONE_SEED = dict(tiers=GRID, seeded=False)
-IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)
-TITLE = "Classical learners in context"
-IN_CONTEXT_BASELINES = experiment("in_context_baselines", TITLE, plan_baselines, no_claims)
+IN_CONTEXT_SETTINGS = experiment(
+    "in_context_settings",
+    "What pure ENTP needs to learn in context",
+    plan_settings,
+    no_claims,
+    tiers=GRID,
+    seeded=False,
+)
+IN_CONTEXT_BASELINES = experiment(
+    "in_context_baselines", "Classical learners in context", plan_baselines, no_claims
+)

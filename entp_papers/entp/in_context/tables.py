@@ -17,34 +17,35 @@ from entp_lib.tasks import InContext
 from entp_papers.entp.in_context.experiment import task_of
 
 
-def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
-    """Long: error of each run by number of examples at a distribution of prompts."""
+def by_examples(records: Sequence[Record]) -> pd.DataFrame:
+    """Return the error of each run by number of examples, in long form."""
     parts = []
     for r in records:
         task = task_of(r)
-        scores = r.metrics
-        if prompts != "standard":
-            if prompts not in scores:
-                continue
-            task = task.reported_apart()[prompts]
-            scores = scores[prompts]
-        part = {"function": task.function, "arm": r.labels["arm"], "seed": r.config.model_seed}
-        examples = [(n - 1) // 2 for n in scores["position"]]
-        errors = [e / task.normaliser for e in scores["loss_by_position"]]
-        parts.append(pd.DataFrame({**part, "examples": examples, "error": errors}))
+        errors = {
+            "function": task.function,
+            "arm": r.labels["arm"],
+            "seed": r.config.model_seed,
+            "examples": [(n - 1) // 2 for n in r.metrics["position"]],
+            "error": [e / task.normaliser for e in r.metrics["loss_by_position"]],
+        }
+        parts.append(pd.DataFrame(errors))
     return pd.concat(parts, ignore_index=True)
 
 
-def learners_by_examples(studies: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
+def learners_by_examples(studies: Sequence[Record]) -> pd.DataFrame:
     """Return the same of the classical learners."""
     parts = []
     for r in studies:
         for name in r.metrics["prompts"]:
-            if errors := r.curves.get(f"{prompts} | {name}"):
-                part = {"function": task_of(r).function, "arm": name, "seed": r.config.data_seed}
-                parts.append(
-                    pd.DataFrame({**part, "examples": r.curves["examples"], "error": errors})
-                )
+            errors = {
+                "function": task_of(r).function,
+                "arm": name,
+                "seed": r.config.data_seed,
+                "examples": r.curves["examples"],
+                "error": r.curves[f"standard | {name}"],
+            }
+            parts.append(pd.DataFrame(errors))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -62,7 +63,7 @@ def least_squares(task: InContext) -> pd.DataFrame:
 
 
 def courses(records: Sequence[Record]) -> pd.DataFrame:
-    """``curves`` with the error."""
+    """Return ``curves`` with the error."""
     course = curves(records)
     normalisers = {r.labels["function"]: task_of(r).normaliser for r in records}
     return course.assign(error=course["loss"] / course["function"].map(normalisers))

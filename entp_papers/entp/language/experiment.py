@@ -12,12 +12,10 @@ authors' logged runs.
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pandas as pd
-
 from entp_lab.budgets import EQUAL_FORWARDS, on_budget
 from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
-from entp_lab.frames import paired, published, select
+from entp_lab.frames import paired, select
 from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.plans import (
     TWINS,
@@ -29,8 +27,7 @@ from entp_lab.plans import (
     twins,
     with_train,
 )
-from entp_lab.statistics import to_figures
-from entp_lab.store import Record, Store, is_complete
+from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
 from entp_papers.entp.language import tables
@@ -88,9 +85,7 @@ NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures and schedules, and the arm ``longer`` where ENTP learns from few
-    positions.
-    """
+    """Plan both models by both schedules, and the arm ``longer`` where ENTP has few positions."""
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
     seeds = seeds or setting.seeds
@@ -104,23 +99,19 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         runs += twins(longer, ("decoder",), seeds, schedule=tables.TABLE_8, arm=EQUAL_FORWARDS)
     for seed in range(seeds) if tier in COUNTED else ():
         params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
-        runs.append(
-            planned_study(
-                "openwebtext", tier, "text_counts", params, seed, arm=tables.COUNTS, schedule=""
-            )
-        )
+        labels = dict(arm=tables.COUNTS, schedule="")
+        runs.append(planned_study("openwebtext", tier, "text_counts", params, seed, **labels))
     return by_seed(runs) if tier == "overnight" else runs
 
 
 def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Budget of as many tokens through the layers, on average over the positions that are drawn."""
+    """Return the budget of as many tokens through the layers, on average over the positions that are drawn."""
     task = Text(**entp.task_params)
     return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Table 3 as published, and with Table 8's schedule and the last weights, also of longer
-    prefixes alone.
+    """Measure Table 3 as published, by Table 8's schedule, and of longer prefixes alone.
 
     To inform, both arms must end below the bigram's loss, where there are counts: over all
     prefixes, or over the long ones of which the claim is. The first was asked of Table 3 after its
@@ -128,28 +119,33 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     """
     models = tables.trained(records)
     counts = tables.counted_losses(records)
-    found = []
     table = tables.minima(models)
     losses = tables.prefix_losses(models)
-
-    def judge(
-        claim: str, rows: pd.DataFrame, column: str, schedule: str, late: str, paper: bool
-    ) -> None:
-        values = paired(rows, column, *TWINS)
-        used = select(models, schedule=schedule, arm=TWINS)
-        if len(values):
-            floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
-            sides = levels(rows, column, TWINS, floor=floor, ceiling=0.0, distance=NEAR)
-            judged = dict(
-                levels=sides, excluded_because=late, remark=tables.trained_positions(used)
-            )
-            found.append(measured(claim, values, used, paper, **judged))
-
+    asked = []
     for claim, (column, schedule) in tables.CLAIMS.items():
         rows = table[table["schedule"] == schedule]
         ends = rows.rename(columns={tables.LAST: "loss"})[["arm", "loss"]]
-        judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, "bigram"), True)
-    judge("T3-long", losses, "loss", tables.TABLE_8, tables.above_bigrams(losses, counts), False)
+        late = tables.above_bigrams(ends, counts, "bigram")
+        asked.append((claim, rows, column, schedule, late, True))
+    late = tables.above_bigrams(losses, counts)
+    asked.append(("T3-long", losses, "loss", tables.TABLE_8, late, False))
+    found = []
+    for claim, rows, column, schedule, late, paper in asked:
+        values = paired(rows, column, *TWINS)
+        if len(values):
+            floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
+            used = select(models, schedule=schedule, arm=TWINS)
+            found.append(
+                measured(
+                    claim,
+                    values,
+                    used,
+                    paper,
+                    levels=levels(rows, column, TWINS, floor=floor, ceiling=0.0, distance=NEAR),
+                    excluded_because=late,
+                    remark=tables.trained_positions(used),
+                )
+            )
     return found
 
 
@@ -157,7 +153,7 @@ OPENWEBTEXT = Experiment(
     "openwebtext", 1, "Language modelling on text", NOTEBOOK, plan, measure, tiers=TIERS
 )
 
-# --- Validation of the trainer: characters of Shakespeare at the Small size, against the authors' logged runs --------
+# --- Validation of the trainer: characters of Shakespeare, against the authors' logged runs ------
 
 #     curl -o results/corpora/shakespeare.txt \
 #         https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
@@ -185,47 +181,16 @@ LOGGED = TrainConfig(
 
 
 def plan_shakespeare(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures at the authors' setting, which is the only one."""
+    """Plan both architectures at the authors' setting, which is the only one."""
     base = run_of("shakespeare", tier, "text", CHARACTERS, SIZES["small"], LOGGED)
     return twins(base, TWINS, seeds or 1) if tier == "paper" else []
 
 
-def shakespeare_records() -> list[Record]:
-    """Return the runs that have been made, in full."""
-    store = Store()
-    found = (store.find(config, SHAKESPEARE.version) for config in SHAKESPEARE.configs("paper"))
-    return list(filter(is_complete, found))
-
-
-def shakespeare_differences(records: Sequence[Record], after: int = 300) -> pd.DataFrame:
-    """Training loss, ours − the authors', over the steps of both beyond ``after``: mean, largest,
-    number of points.
-    """
-    by = ["architecture", "step"]
-    both = (
-        shakespeare_courses(records)
-        .query("step > @after")
-        .pivot(index=by, columns="of", values="train_loss")
-    )
-    both = both.reindex(columns=["ours", "authors"])  # blank where nothing has been run
-    of = (both["ours"] - both["authors"]).dropna().groupby("architecture")
-    found = {"mean": of.mean(), "largest": of.agg(lambda d: d.abs().max()), "points": of.size()}
-    return pd.DataFrame(found).map(to_figures, decimals=4)
-
-
-def shakespeare_courses(records: Sequence[Record]) -> pd.DataFrame:
-    """Training loss (mean since the point before) and validation loss by step: the authors', and
-    ours if made.
-    """
-    parts = [published("entp", "shakespeare_curves").assign(of="authors")]
-    for record in records:
-        curves = {name: record.curves[name] for name in ("step", "train_loss")}
-        curves["validation_loss"] = record.curves["loss"]
-        parts.append(
-            pd.DataFrame({"architecture": record.config.model.architecture, **curves, "of": "ours"})
-        )
-    return pd.concat(parts, ignore_index=True)
-
-
-TITLE = "The trainer against the authors' logs of Shakespeare"
-SHAKESPEARE = Experiment("shakespeare", 1, TITLE, NOTEBOOK, plan_shakespeare, no_claims)
+SHAKESPEARE = Experiment(
+    "shakespeare",
+    1,
+    "The trainer against the authors' logs of Shakespeare",
+    NOTEBOOK,
+    plan_shakespeare,
+    no_claims,
+)

@@ -134,7 +134,7 @@ def above_bigrams(
     return f"above the bigram's loss: {', '.join(above)}" if len(above) else ""
 
 
-# --- Counts ----------------------------------------------------------------------------------------------------------
+# --- Counts ------------------------------------------------------------------------------------
 
 
 def counted(tokens_S: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
