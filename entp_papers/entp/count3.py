@@ -19,22 +19,20 @@ from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
 from entp_lab.experiment import Experiment
 from entp_lab.frames import by_position, gap_table, paired, paired_within, select, summary
 from entp_lab.measurements import (
-    FLAT,
     Comparisons,
     Level,
     Measurement,
     Paired,
     levels,
     measured,
-    rise,
 )
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
-from entp_lab.statistics import exceeds, first_at
+from entp_lab.statistics import first_at
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.validation import require
-from entp_papers.entp.pairless import lookup, no_pairs_found
+from entp_papers.entp.pairless import no_pairs_found
 
 REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
 LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
@@ -124,42 +122,30 @@ def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
 
 
 def above_mode(table: pd.DataFrame, arms: Sequence[str], near: float = NEAR) -> tuple[Level, ...]:
-    """Levels of arms in token accuracy, between the mode baseline and 1. ``table``: a ``summary``
-    of one task.
-    """
+    """Return levels of arms in token accuracy, between the mode baseline and 1, of one task."""
     floor = table["baseline_token_accuracy"].mean()
     return levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=near)
 
 
 def control(records: Sequence[Record]) -> list[Measurement]:
-    """C1-count2: a decoder's Count2 − Count3 in token accuracy above the mode baseline of each, by
-    seed.
-    """
-    parts = count2, count3 = [
-        select(records, task=task, arm="decoder") for task in ("count2", "count3")
-    ]
-    if not (count2 and count3):
+    """Measure a decoder's Count2 − Count3 in token accuracy above the mode baseline, by seed."""
+    parts = [select(records, task=task, arm="decoder") for task in ("count2", "count3")]
+    if not all(parts):
         return []
     tables = [summary(part).set_index("seed") for part in parts]
     above = [table["token_accuracy"] - table["baseline_token_accuracy"] for table in tables]
     sides = [level for table in tables for level in above_mode(table, ("decoder",))]
     without = [no_pairs_found(part, ("decoder",)) for part in parts]
-    judged = dict(levels=tuple(sides), excluded_because="; ".join(without) if all(without) else "")
     return [
-        measured("C1-count2", (above[0] - above[1]).dropna(), [*count3, *count2], True, **judged)
+        measured(
+            "C1-count2",
+            (above[0] - above[1]).dropna(),
+            [*parts[1], *parts[0]],
+            True,
+            levels=tuple(sides),
+            excluded_because="; ".join(without) if all(without) else "",
+        )
     ]
-
-
-def positions(records: Sequence[Record]) -> pd.DataFrame:
-    """Return final token accuracy and mean margin by prefix length, with both baselines there."""
-    found = by_position(records, "token_accuracy", "margin")
-    found["baseline"] = [
-        a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]
-    ]
-    found["pairless"] = [
-        a for r in records for a in lookup(r.config.task, r.config.task_params)[1]["pairless"]
-    ]
-    return found
 
 
 def arrivals(
@@ -182,19 +168,8 @@ def arrivals(
     return pd.DataFrame(rows)
 
 
-def flatness(records: Sequence[Record]) -> pd.DataFrame:
-    """Return by run the rise of token accuracy into the last fifth; ``flat`` where its arm's mean
-    is below ``FLAT``.
-    """
-    found = pd.DataFrame({**r.labels, "rise": rise(r.curves["token_accuracy"])} for r in records)
-    found["flat"] = exceeds(FLAT, found.groupby("arm")["rise"].transform("mean"))
-    return found
-
-
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
-    """ENTP − decoder in final token accuracy by prefix length on Count3 itself: mean and paired
-    interval.
-    """
+    """Return ENTP − decoder in final token accuracy by prefix length: mean and interval."""
     counted = [r for r in records if r.labels.get("task", "count3") == "count3"]
     table = by_position(counted, "token_accuracy")
     return gap_table(
@@ -203,8 +178,7 @@ def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def slopes(records: Sequence[Record]) -> pd.Series:
-    """By seed: the slope of ENTP − decoder in final token accuracy on the prefix length n, per
-    token.
+    """Return by seed the slope of ENTP − decoder in token accuracy on the prefix length n.
 
     One slope for even and for odd n, each about its own mean: trained models are worse at even n,
     and a gap that is larger there has a slope from an odd to an even end without growing.
@@ -220,8 +194,9 @@ def slopes(records: Sequence[Record]) -> pd.Series:
 
 
 def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> pd.Series:
-    """Another arm − ENTP in a column of ``arrivals``, by seed; pairs in which neither reaches the
-    score are dropped.
+    """Return another arm − ENTP in a column of ``arrivals``, by seed.
+
+    Pairs in which neither reaches the score are dropped.
     """
     arms = came[came["arm"].isin((other, "entp"))]
     somebody = arms.groupby("seed")["reached"].any()
@@ -229,36 +204,8 @@ def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> 
     return found[somebody.reindex(found.index)]
 
 
-def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
-    """Return by arm the least seed's sequence accuracy, when tokens arrive, and whether the curve
-    is flat.
-    """
-    table = summary(records)
-    came = arrivals(records, threshold)
-    rise = flatness(records)
-    rows = {}
-    for arm in dict.fromkeys(table["arm"]):
-        scores, times, rises = (found[found["arm"] == arm] for found in (table, came, rise))
-        least = scores["sequence_accuracy"].min()
-        right = int((scores["sequence_accuracy"] >= LEARNED).sum())
-        rows[arm] = {
-            "sequence accuracy, least seed": round(least, 3),
-            f"seeds at {LEARNED} of sequences": f"{right} of {len(scores)}",
-            f"seeds that reach {threshold} of tokens": f"{int(times['reached'].sum())} of {len(times)}",
-            "steps to it, geometric mean": round(math.exp(times["log_step"].mean())),
-            "multiply-adds to it": f"{math.exp(times['log_operations'].mean()):.3g}",
-            **{
-                "rise in the last fifth": round(rises["rise"].mean(), 4),
-                "flat": bool(rises["flat"].all()),
-            },
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
-    """F2-fails: the decoder's sequence accuracy − ``LEARNED``. F2-speed: who needs fewer steps to
-    ``REACHED``.
-    """
+    """Measure the decoder's sequence accuracy − ``LEARNED``, and the steps to ``REACHED``."""
     records = select(records, task="count3")
     found = []
     if not records or records[0].config.tier == "quick":  # which stops in the middle of the course
@@ -272,9 +219,7 @@ def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
 
 
 def early_lead(records: Sequence[Record]) -> list[Measurement]:
-    """F2-sequences-early: ENTP − decoder in whole sequences at ``quick``, which ends half-way
-    through training.
-    """
+    """Measure ENTP − decoder in whole sequences at ``quick``, which ends half-way."""
     if records[0].config.tier != "quick":
         return []
     row = Paired("F2-sequences-early", "sequence_accuracy", "entp", "decoder", dict(task="count3"))
@@ -282,18 +227,23 @@ def early_lead(records: Sequence[Record]) -> list[Measurement]:
 
 
 def growth(records: Sequence[Record]) -> list[Measurement]:
-    """F2-unseen-parity: does ENTP's lead grow with n among even and among odd n?"""
+    """Measure whether ENTP's lead grows with n among even and among odd n."""
     values = slopes(records)
     if not len(values):
         return []
-    judged = dict(
-        levels=above_mode(summary(records), TWINS), excluded_because=no_pairs_found(records, TWINS)
-    )
-    return [measured("F2-unseen-parity", values, select(records, arm=TWINS), **judged)]
+    return [
+        measured(
+            "F2-unseen-parity",
+            values,
+            select(records, arm=TWINS),
+            levels=above_mode(summary(records), TWINS),
+            excluded_because=no_pairs_found(records, TWINS),
+        )
+    ]
 
 
 def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons:
-    """ENTP less other arms in final token accuracy; ``claims``: claim to arm."""
+    """Return ENTP less other arms in final token accuracy; ``claims``: claim to arm."""
     rows = [Paired(claim, "token_accuracy", "entp", arm) for claim, arm in claims.items()]
     return Comparisons(rows, excluded=no_pairs_found, others=others)
 
@@ -305,35 +255,43 @@ def counting(
     return Experiment(name, 1, title, notebook, Plan(name, "counting", tiers, ARMS), judged)
 
 
-PLAN = Plan("count3", "counting", TIERS, ARMS, VARIANTS, variant_label="task")
 CLAIMS = (
-    Paired("F2-tokens", "token_accuracy", "entp", "decoder", dict(task="count3")),
-    Paired("F2-sequences", "sequence_accuracy", "entp", "decoder", dict(task="count3")),
-    Paired("F2-prefix", "token_accuracy", "prefix_decoder", "decoder", dict(task="count3")),
-    Paired("F2-prefix-fails", "sequence_accuracy", "entp", "prefix_decoder", dict(task="count3")),
-)
-MEASURE = Comparisons(
-    CLAIMS, excluded=no_pairs_found, paper=True, others=(failure_and_speed, early_lead, control)
+    ("F2-tokens", "token_accuracy", "entp", "decoder"),
+    ("F2-sequences", "sequence_accuracy", "entp", "decoder"),
+    ("F2-prefix", "token_accuracy", "prefix_decoder", "decoder"),
+    ("F2-prefix-fails", "sequence_accuracy", "entp", "prefix_decoder"),
 )
 COUNT3 = Experiment(
     "count3",
     1,
     "Count3 for three architectures, and Count2, the control",
     "03_count3",
-    PLAN,
-    MEASURE,
+    Plan("count3", "counting", TIERS, ARMS, VARIANTS, variant_label="task"),
+    Comparisons(
+        [Paired(*claim, dict(task="count3")) for claim in CLAIMS],
+        excluded=no_pairs_found,
+        paper=True,
+        others=(failure_and_speed, early_lead, control),
+    ),
 )
-
-TITLE = "Count3 with prompts of 6"
-JUDGED = {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}
 COUNT3_UNSEEN = counting(
-    "count3_unseen", TITLE, UNSEEN, lead_claims(JUDGED, (growth,)), "03b_count3_details"
+    "count3_unseen",
+    "Count3 with prompts of 6",
+    UNSEEN,
+    lead_claims({"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}, (growth,)),
+    "03b_count3_details",
 )
-TITLE = "Count3 with prompts held out in all their orders"
-JUDGED = {"F2-sets": "decoder"}
-COUNT3_SETS = counting("count3_sets", TITLE, by_multiset(TIERS), lead_claims(JUDGED), "03_count3")
-TITLE = "Count3 with many prompts, held out in all their orders"
-JUDGED = {"F2-unseen-sets": "decoder"}
+COUNT3_SETS = counting(
+    "count3_sets",
+    "Count3 with prompts held out in all their orders",
+    by_multiset(TIERS),
+    lead_claims({"F2-sets": "decoder"}),
+    "03_count3",
+)
 COUNT3_UNSEEN_SETS = counting(
-    "count3_unseen_sets", TITLE, by_multiset(UNSEEN), lead_claims(JUDGED), "03_count3"
+    "count3_unseen_sets",
+    "Count3 with many prompts, held out in all their orders",
+    by_multiset(UNSEEN),
+    lead_claims({"F2-unseen-sets": "decoder"}),
+    "03_count3",
 )

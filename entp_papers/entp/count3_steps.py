@@ -42,6 +42,15 @@ GATES = {
     "length 24": dict(length=24, bound=2.21, entp_steps=3840),
     "6 layers, 5e-4, length 20": dict(layers=6, rate=5e-4, length=20, bound=2.11, entp_steps=4080),
 }
+BASE = {
+    "length": 16,
+    "symbols": 24,
+    "rate": 1e-3,
+    "layers": 3,
+    "bound": 1.98,
+    "precision": "bf16",
+    "entp_steps": 12_000,
+}
 BEYOND = 0.03  # nats below the bound at which a run of the gate ends
 GATE_STEPS = 12_000
 WAY = (0.5, 0.75, 1.0)  # shares of the way at which step ratios are read
@@ -49,34 +58,28 @@ PARTS = 1.4  # the mean above which two models part
 
 
 def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
-    """One run of Count3's gate: constant rate after a warm-up, all prefixes, until it is beyond the
-    pairless bound.
+    """Plan one run of Count3's gate: a constant rate after a warm-up, all prefixes.
+
+    It ends where it is beyond the pairless bound.
     """
-    base = {
-        "length": 16,
-        "symbols": 24,
-        "rate": 1e-3,
-        "layers": 3,
-        "bound": 1.98,
-        "precision": "bf16",
-    }
-    setting = base | GATES[name]
+    setting = BASE | GATES[name]
     rates = dict(max_lr=setting["rate"], min_lr=setting["rate"])
+    params = dict(length=setting["length"], seed_length=8, symbols=setting["symbols"])
+    layers = setting["layers"]
+    train = TrainConfig(
+        **rates,
+        steps=setting["entp_steps"] if arm == "entp" else GATE_STEPS,
+        stop_loss=round(setting["bound"] - BEYOND, 4),
+        eval_every=60,
+        eval_sequences=512,
+        warmup_steps=200,
+        precision=setting["precision"],
+    )
     if tier == "smoke":
-        params = dict(
-            count3.TIERS["smoke"].task, symbols=setting["symbols"], length=setting["length"] // 2
-        )
+        params = {**count3.TIERS["smoke"].task, **params, "seed_length": 3}
+        params["length"] //= 2
+        layers = (layers + 1) // 2
         train = replace(count3.SMOKE, **rates)
-        layers = (setting["layers"] + 1) // 2
-    else:
-        params = dict(length=setting["length"], seed_length=8, symbols=setting["symbols"])
-        steps = setting.get("entp_steps", GATE_STEPS) if arm == "entp" else GATE_STEPS
-        ends = dict(steps=steps, stop_loss=round(setting["bound"] - BEYOND, 4))
-        evaluated = dict(eval_every=60, eval_sequences=512)
-        train = TrainConfig(
-            **ends, **rates, **evaluated, warmup_steps=200, precision=setting["precision"]
-        )
-        layers = setting["layers"]
     shape = {**SIZES[tier], "n_layers": layers}
     config = run_of("count3_gate", tier, "counting", params, shape, train, arm, SEED)
     return planned(config, setting=name)
@@ -84,8 +87,7 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
 
 def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
-    settings = GATES if tier in SIZES else {}
-    return [gate_run(tier, name, arm) for name in settings for arm in TWINS]
+    return [gate_run(tier, name, arm) for name in GATES for arm in TWINS]
 
 
 def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | None:
@@ -188,21 +190,22 @@ ENDS = {
 }
 
 
-def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
-    if tier not in SIZES:
-        return []
-    ends = (
-        {}
-        if tier == "smoke"
-        else dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
-    )
+def runs_of_end(
+    experiment: str, tier: str, seeds: int, arms: Sequence[str], **ends: Any
+) -> list[PlannedRun]:
+    """Plan the arms by random seed in the setting ``END``, to other ends."""
     runs = []
     for seed in range(seeds or (2 if tier == "smoke" else 5)):
-        for arm in TWINS:
-            config = with_seed(with_train(gate_run(tier, END, arm).config, **ends), seed)
-            runs.append(planned(replace(config, experiment="count3_end")))
+        for arm in arms:
+            gate = with_train(gate_run(tier, END, arm).config, **ends)
+            runs.append(planned(with_seed(replace(gate, experiment=experiment), seed)))
     return runs
+
+
+def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
+    ends = dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
+    return runs_of_end("count3_end", tier, seeds, TWINS, **({} if tier == "smoke" else ends))
 
 
 # Count3 of length 16 to its end: does either model ever learn even n, and whole sequences? In the
@@ -213,21 +216,9 @@ WHOLE_ARMS = ("decoder", "prefix_decoder", "entp")
 
 def plan_whole(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
-    if tier not in SIZES:
-        return []
-    ends = (
-        dict(stop_loss=None)
-        if tier == "smoke"
-        else dict(steps=WHOLE_STEPS, eval_every=200, stop_loss=None)
-    )
-    runs = []
-    for seed in range(seeds or (2 if tier == "smoke" else 5)):
-        for arm in WHOLE_ARMS:
-            config = with_seed(
-                with_train(gate_run(tier, END, arm).config, precision="bf16", **ends), seed
-            )
-            runs.append(planned(replace(config, experiment="count3_whole")))
-    return runs
+    ends = {} if tier == "smoke" else dict(steps=WHOLE_STEPS, eval_every=200)
+    whole = dict(precision="bf16", stop_loss=None)
+    return runs_of_end("count3_whole", tier, seeds, WHOLE_ARMS, **whole, **ends)
 
 
 def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
@@ -242,13 +233,11 @@ def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-COME = ("steps to the bound", "twice the way")  # of ``end_table``
+STEPS = ("steps to the bound", "twice the way")  # of ``end_table``
 
 
 def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
-    """By random seed and arm: steps to the bound and to twice the way, and at the end token
-    accuracy by parity of n.
-    """
+    """Return by seed and arm the steps to the bound and twice the way, and accuracy by parity of n."""
     rows = {}
     for seed, runs in pairs.items():
         steps = steps_to(runs, *way_of(runs[0].config.task_params), (1.0, 2.0))
@@ -256,10 +245,13 @@ def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
             arm = run.labels["arm"]
             scores = np.asarray(run.metrics["token_accuracy_by_position"])
             odd = np.asarray(run.metrics["position"]) % 2 == 1
-            come = dict(zip(COME, steps[arm], strict=True))
-            rows[seed, arm] = come | {"odd n": scores[odd].mean(), "even n": scores[~odd].mean()}
+            rows[seed, arm] = {
+                **dict(zip(STEPS, steps[arm], strict=True)),
+                "odd n": scores[odd].mean(),
+                "even n": scores[~odd].mean(),
+            }
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["seed", "arm"])
-    return table.assign(**table[[*COME]].round().astype("Int64"))
+    return table.round({name: 0 for name in STEPS}).astype(dict.fromkeys(STEPS, "Int64"))
 
 
 def authors_log() -> list[Record]:
@@ -340,9 +332,31 @@ def measure_end(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-TITLE = "Count3: where ENTP might part from the decoder"
-COUNT3_GATE = Experiment("count3_gate", 1, TITLE, "03_count3", plan_gate, no_claims, seeded=False)
-TITLE = "Count3 beyond the pairless bound: who needs fewer steps"
-COUNT3_END = Experiment("count3_end", 1, TITLE, "03_count3", plan_end, measure_end)
-TITLE = "Count3 of length 16 to its end: even n and whole sequences"
-COUNT3_WHOLE = Experiment("count3_whole", 1, TITLE, "03_count3", plan_whole, no_claims)
+COUNT3_GATE = Experiment(
+    "count3_gate",
+    1,
+    "Count3: where ENTP might part from the decoder",
+    "03_count3",
+    plan_gate,
+    no_claims,
+    tiers=SIZES,
+    seeded=False,
+)
+COUNT3_END = Experiment(
+    "count3_end",
+    1,
+    "Count3 beyond the pairless bound: who needs fewer steps",
+    "03_count3",
+    plan_end,
+    measure_end,
+    tiers=SIZES,
+)
+COUNT3_WHOLE = Experiment(
+    "count3_whole",
+    1,
+    "Count3 of length 16 to its end: even n and whole sequences",
+    "03_count3",
+    plan_whole,
+    no_claims,
+    tiers=SIZES,
+)

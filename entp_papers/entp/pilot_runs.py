@@ -26,12 +26,10 @@ from entp_papers.entp.count3 import TIERS as COUNT3
 from entp_papers.entp.count3 import lead_claims
 
 SEED = 100  # pilots and gates have seeds from here on, comparisons those from 0
-ABOVE_MODE = (
-    0.05  # of token accuracy, mean of the last ``LAST`` evaluations: either arm must have it
-)
+# of token accuracy, mean of the last ``LAST`` evaluations: either arm must have it
+ABOVE_MODE = 0.05
 LAST = 5
 DECODERS = ("decoder", SAME_PREFIXES)  # with which ENTP is compared at length 24
-CLAIMS = {"F2-long-all": "decoder", "F2-long-all-more": MORE_STEPS}
 
 LONG = replace(COUNT3["overnight"].train, steps=40_000, warmup_steps=200, eval_every=400)
 COUNTING = {
@@ -56,9 +54,7 @@ FOUR_DIGITS = {
 
 
 def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
-    """One run at length 24; the arms of a seed see the same sequences, and all are scored on every
-    prefix.
-    """
+    """Plan one run at length 24; a seed's arms see the same sequences, scored on every prefix."""
     setting = COUNTING[tier]
     drawn = 0 if arm == "decoder" else FEW[tier]
     params = setting.task | ({"drawn": drawn} if drawn else {})
@@ -70,28 +66,23 @@ def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
 
 
 def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Return the gate: a decoder that learns from every scored prefix, and ENTP that learns from a
-    few.
-    """
+    """Plan the gate: a decoder that learns from every scored prefix, ENTP from a few."""
     return [counting_run("count3_long", tier, arm, SEED) for arm in TWINS]
 
 
 def plan_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Return the gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few
-    prefixes.
-    """
+    """Plan the gate's runs on seeds of comparisons, and a decoder that has ENTP's few prefixes."""
     every = range(seeds or COUNTING[tier].seeds)
     arms = (*TWINS, SAME_PREFIXES)
     return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 
 
 def plan_all_prefixes(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """By seed: decoder and ENTP on all prefixes, and the decoder that ``count3_long_pairs`` has."""
+    """Plan decoder and ENTP on all prefixes, and the decoder that ``count3_long_pairs`` has."""
     runs = []
     for seed in range(seeds or COUNTING[tier].seeds):
-        base = with_train(
-            counting_run("count3_long_all", tier, "decoder", seed).config, **ALL[tier]
-        )
+        few_steps = counting_run("count3_long_all", tier, "decoder", seed).config
+        base = with_train(few_steps, **ALL[tier])
         runs += [planned(with_model(base, architecture=name), drawn=0) for name in TWINS]
         longer = counting_run("count3_long_pairs", tier, "decoder", seed)
         runs.append(planned(longer.config, arm=MORE_STEPS, drawn=0))
@@ -99,26 +90,16 @@ def plan_all_prefixes(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_four_digits(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """One run of ENTP, on the gate's seed."""
+    """Plan one run of ENTP, on the gate's seed."""
+    name = "addition_four_digits"
     setting = FOUR_DIGITS[tier]
     params = {**setting.task, "split_seed": SEED}
-    config = run_of(
-        "addition_four_digits",
-        tier,
-        "long_addition",
-        params,
-        setting.model,
-        setting.train,
-        "entp",
-        SEED,
-    )
+    config = run_of(name, tier, "long_addition", params, setting.model, setting.train, "entp", SEED)
     return [planned(config, n_train=params["n_train"])]
 
 
 def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per arm: token accuracy, mean of its last evaluations, the mode baseline's, and
-    whether it is open.
-    """
+    """Return a row per arm: its late token accuracy, the mode baseline's, whether pairs follow."""
     rows = {}
     for r in records:
         late = float(np.mean(r.curves["token_accuracy"][-LAST:]))
@@ -133,21 +114,33 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-TITLE = "Count3 at length 24, few prefixes of many sequences"
-DETAILS = "03b_count3_details"
-ALONE = dict(tiers=("smoke", "overnight"))
-COUNT3_LONG = Experiment(
-    "count3_long", 1, f"{TITLE}: the gate", DETAILS, plan_gate, no_claims, **ALONE
+def experiment(name: str, title: str, notebook: str, plan, measure=no_claims) -> Experiment:
+    """Make one of these experiments."""
+    return Experiment(name, 1, title, notebook, plan, measure, tiers=COUNTING)
+
+
+COUNT3_LONG = experiment(
+    "count3_long",
+    "Count3 at length 24, few prefixes of many sequences: the gate",
+    "03b_count3_details",
+    plan_gate,
 )
-COUNT3_LONG_PAIRS = Experiment(
-    "count3_long_pairs", 1, f"{TITLE}: pairs", DETAILS, plan_pairs, no_claims, **ALONE
+COUNT3_LONG_PAIRS = experiment(
+    "count3_long_pairs",
+    "Count3 at length 24, few prefixes of many sequences: pairs",
+    "03b_count3_details",
+    plan_pairs,
 )
-TITLE = "Count3 at length 24, all prefixes"
-MEASURE = lead_claims(CLAIMS)
-COUNT3_LONG_ALL = Experiment(
-    "count3_long_all", 1, TITLE, "03_count3", plan_all_prefixes, MEASURE, **ALONE
+COUNT3_LONG_ALL = experiment(
+    "count3_long_all",
+    "Count3 at length 24, all prefixes",
+    "03_count3",
+    plan_all_prefixes,
+    lead_claims({"F2-long-all": "decoder", "F2-long-all-more": MORE_STEPS}),
 )
-TITLE = "Addition trained to four digits: the gate"
-ADDITION_FOUR_DIGITS = Experiment(
-    "addition_four_digits", 1, TITLE, "07_addition", plan_four_digits, no_claims, **ALONE
+ADDITION_FOUR_DIGITS = experiment(
+    "addition_four_digits",
+    "Addition trained to four digits: the gate",
+    "07_addition",
+    plan_four_digits,
 )

@@ -114,7 +114,7 @@ def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(
     scores = dict(position=[9, 10, 11], token_accuracy_by_position=[0.5, 0.1, 0.3])
     pair = [replace(r, metrics=scores) for r in records if r.labels["seed"] == 1]
     table = count3_steps.end_table({1: pair})
-    steps = table[[*count3_steps.COME]].to_numpy(dtype=float)
+    steps = table[[*count3_steps.STEPS]].to_numpy(dtype=float)
     assert steps[0] / steps[1] == pytest.approx(
         [2, 2], rel=1e-3
     )  # of the decoder and of ENTP, whole steps
