@@ -242,10 +242,10 @@ def growth(records: Sequence[Record]) -> list[Measurement]:
     ]
 
 
-def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons:
+def lead_claims(claims: Mapping[str, str]) -> Comparisons:
     """Return ENTP less other arms in final token accuracy; ``claims``: claim to arm."""
     rows = [Paired(claim, "token_accuracy", "entp", arm) for claim, arm in claims.items()]
-    return Comparisons(rows, excluded=no_pairs_found, others=others)
+    return Comparisons(rows, excluded=no_pairs_found)
 
 
 def counting(
@@ -278,7 +278,15 @@ COUNT3_UNSEEN = counting(
     "count3_unseen",
     "Count3 with prompts of 6",
     UNSEEN,
-    lead_claims({"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}, (growth,)),
+    Comparisons(
+        (
+            Paired("F2-unseen", "token_accuracy", "entp", "decoder"),
+            Paired("F2-unseen-prefix", "token_accuracy", "entp", "prefix_decoder"),
+            Paired("F2-unseen-open-prompt", "token_accuracy", "prefix_decoder", "decoder"),
+        ),
+        excluded=no_pairs_found,
+        others=(growth,),
+    ),
     "03b_count3_details",
 )
 COUNT3_SETS = counting(

@@ -66,6 +66,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     - 4.1, 4.2: verified if every model tried, trained ones included, is refuted by at least what
       the proof guarantees, while the theorem's own function is not; 4.1 also needs its rows in
       exact arithmetic.
+    - 8-expressive: refuted by Theorem 4.1, unless 4.2 holds too: then neither is the more expressive.
     - F1-approximation: verified if a whole decoder and single attentions are simulated within
       ``EXACT``.
     - F1-logarithmic: refuted if the dimensions that random vectors need grow at least like
@@ -108,8 +109,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     )
     slower = exceeds(min(1.0, last_exponent(record, "random")), last_exponent(record, "dyadic"))
     instead = (
-        "random vectors need dimensions like n log n, a dyadic tree (log n)³; one dimension suffices if hidden scores "
-        "may fall without bound, at the price of numeric range"
+        "random vectors need dimensions like n log n, a dyadic tree (log n)³; one dimension "
+        "suffices if hidden scores may fall without bound, at the price of numeric range"
     )
     as_printed = False if m["exponent_random"] >= POLYNOMIAL else None
     return [
@@ -119,6 +120,13 @@ def measure(records: Sequence[Record]) -> list[Check]:
         check("4.1", refuted["encoder"] and rational, trained["encoder"]),
         check("4.2", refuted["decoder"], trained["decoder"]),
         check("F1-approximation", simulated),
+        check(
+            "8-expressive",
+            False if refuted["encoder"] else None,
+            trained["encoder"] + trained["decoder"],
+            corrected=refuted["encoder"] and refuted["decoder"],
+            correction="neither computes all that the other does (Theorems 4.1 and 4.2)",
+        ),
         check("F1-logarithmic", as_printed, remark=instead if one_dimension and slower else ""),
     ]
 

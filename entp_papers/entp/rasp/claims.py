@@ -134,3 +134,11 @@ def so_many_prompts(counters: Record) -> Outcome:
         corrected=math.isclose(prompts, 7.9e28, rel_tol=0.01)
         and math.isclose(16.0**64, 1.16e77, rel_tol=0.01),
     )
+
+
+@claim("6.3-duplicates", section="§6.3")
+def hardly_a_prompt_comes_twice(counters: Record) -> Outcome:
+    """Expect next to no equal pair among 1.28·10^7 prompts that are drawn at random."""
+    drawn = 1.28e7
+    pairs = drawn**2 / 2 / counters.metrics["seeds"]
+    return Outcome(pairs < 1e-6, remark=f"pairs expected to be equal: {pairs:.0e}")

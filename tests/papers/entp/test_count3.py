@@ -16,9 +16,8 @@ from entp_lib.config import ModelConfig
 from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count3 as count3_of
 from entp_lib.validation import ConfigError
-from entp_papers.entp import count3, full_layers, logged
+from entp_papers.entp import count3, logged
 from entp_papers.entp.count3_studies import repeats_study, seen
-from entp_papers.entp.full_layers import SAME_FORWARDS, SAME_STEPS
 from entp_papers.entp.logged import logged_study
 
 
@@ -29,7 +28,6 @@ def fake(run, course, sequence, by_n):
     steps = [10 * (i + 1) for i in range(len(course))]
     curves = {
         "step": steps,
-        "token_forwards": [3 * s for s in steps],
         "token_accuracy": list(course),
     }
     metrics = {
@@ -115,52 +113,6 @@ def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(decoder,
         compared = ["F2-tokens", "F2-sequences", "F2-unseen-parity"]
         assert rows.loc[compared, "why"].to_list() == [why] * 3
         assert set(rows.loc[compared, "verdict"] == "uninformative") == {bool(why)}
-
-
-# How many full layers: gains are paired at equal steps, and shared out only where all four are
-# ahead of none.
-
-
-FULL_LAYER_RUNS = EXPERIMENTS["full_layers"]
-
-
-def full_layer_records(accuracies):
-    """Five seeds of overnight; ``accuracies``: of 0, 2, 3 full layers on each budget, and of 4, the
-    seeds alike.
-    """
-    found = []
-    for run in FULL_LAYER_RUNS.plan("overnight", 0):
-        full, budget, seed = (run.labels[name] for name in ("full", "budget", "seed"))
-        accuracy = accuracies[budget][full] + 0.001 * seed * (full + 1)
-        scores = {"token_accuracy": accuracy, "sequence_accuracy": accuracy / 2}
-        metrics = {**scores, "baseline": {"token_accuracy": 0.2, "sequence_accuracy": 0.0}}
-        curves = {"step": [1], "token_forwards": [1], "token_accuracy": [accuracy]}
-        found.append(record_of(run, curves, **metrics))
-    return found
-
-
-STEPS = {0: 0.5, 2: 0.6, 3: 0.66, 4: 0.7}
-
-
-def test_shares_are_those_of_the_means_at_equal_steps_where_four_layers_win():
-    behind = {0: 0.8, 2: 0.75, 3: 0.72}
-    won = full_layers.gain_shares(full_layer_records({SAME_STEPS: STEPS, SAME_FORWARDS: behind}))
-    assert list(won.index) == [f"{k} full" for k in (2, 3, 4)]
-    assert won["four ahead"].all() and (won["pairs"] == 5).all()
-    assert won["gain"].tolist() == pytest.approx(
-        [0.104, 0.166, 0.208]
-    )  # each seed adds 0.001 a layer
-    assert won["share"].tolist() == pytest.approx([0.5, 0.166 / 0.208, 1.0])
-    assert (won["share low"] <= won["share"] + 1e-9).all() and (
-        won["share"] <= won["share high"] + 1e-9
-    ).all()
-    lost = full_layers.gain_shares(
-        full_layer_records({SAME_STEPS: behind | {4: 0.7}, SAME_FORWARDS: STEPS})
-    )
-    assert not lost["four ahead"].any() and lost[["share", "share low", "share high"]].isna().all(
-        axis=None
-    )
-    assert lost["gain"].iloc[0] == pytest.approx(-0.05 + 0.004)
 
 
 # Count3 held out by multisets: what training has seen is counted exactly, and the runs are those

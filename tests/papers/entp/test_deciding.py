@@ -14,31 +14,18 @@ from entp_lab.budgets import training_operations
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import run
 from entp_lib.tasks import Counting, build_task, generator_for
-from entp_lib.tasks.base import Task
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3_steps, deciding, pilot_runs
 
 
-def by_arm(runs):
-    return {r.labels["arm"]: r.config for r in runs}
-
-
 def test_a_run_ends_at_its_loss(small_run, store):
-    whole = run(small_run(), 1, store=store)
-    losses = whole.curves["loss"]
-    steps = whole.curves["step"]
-    bound = (losses[0] + min(losses)) / 2
-    short = dataclasses.replace(
-        small_run(), train=dataclasses.replace(small_run().train, stop_loss=bound)
-    )
-    cut = run(short, 1, store=store)
-    assert cut.status == "complete" and cut.curves["loss"][-1] <= bound
-    assert cut.curves["step"][-1] == next(
-        s for s, loss in zip(steps, losses, strict=True) if loss <= bound
-    )
-    assert cut.curves["loss"] == losses[: len(cut.curves["loss"])]
+    whole = run(small_run(), 1, store=store).curves
+    bound = (whole["loss"][0] + min(whole["loss"])) / 2
+    cut = run(small_run(stop_loss=bound), 1, store=store)
+    last = next(i for i, loss in enumerate(whole["loss"]) if loss <= bound)
+    assert cut.status == "complete" and cut.curves["loss"] == whole["loss"][: last + 1]
     with pytest.raises(ConfigError, match="stop_loss"):
-        dataclasses.replace(short.train, stop_loss=-1.0)
+        small_run(stop_loss=-1.0)
 
 
 @pytest.fixture
@@ -93,147 +80,104 @@ def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(
     assert (row["mean ratio"], row["parts"]) == (ratio, parts)
 
 
-def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(made):
-    records = []
+@pytest.fixture
+def pairs(made):
+    """Make pairs of one task, of two seeds, of which the decoder learns half as fast."""
     task = dict(length=16, seed_length=8, symbols=24)
+    records = []
     for arm, factor in (("decoder", 2), ("entp", 1)):
         record = made(arm, factor)
-        of_task = replace(record, config=replace(record.config, task_params=task))
-        records += [replace(of_task, labels=dict(arm=arm, seed=seed)) for seed in (0, 1)]
-    found = {m.claim: m for m in count3_steps.measure_end(records)}
+        model = replace(record.config.model, architecture=arm, vocab_size=24, max_length=16)
+        config = replace(record.config, task_params=task, model=model)
+        for seed in (0, 1):
+            records.append(replace(record, config=config, labels=dict(arm=arm, seed=seed)))
+    return records
+
+
+def operations_of_a_step(pairs):
+    return [training_operations(r.config) / r.config.train.steps for r in (pairs[0], pairs[-1])]
+
+
+def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(pairs):
+    found = {m.claim: m.values for m in count3_steps.measure_end(pairs)}
+    decoder, entp = operations_of_a_step(pairs)
     twice = math.log(2)
-    assert (
-        found["F2-end-speed"].values
-        == found["F2-end-beyond"].values
-        == pytest.approx([twice, twice])
-    )
+    assert found["F2-end-speed"] == found["F2-end-beyond"] == pytest.approx([twice, twice])
+    assert found["F2-end-cost"] == pytest.approx([twice + math.log(decoder / entp)] * 2)
     half, bound, beyond = count3_steps.authors_ratios((0.5, 1.0, 2.0))
     assert 1.5 < half < bound < beyond < 3  # their log's ratio grows
-    step = [training_operations(r.config) / r.config.train.steps for r in records]
-    assert found["F2-end-cost"].values == pytest.approx([twice + math.log(step[0] / step[-1])] * 2)
-    scores = dict(position=[9, 10, 11], token_accuracy_by_position=[0.5, 0.1, 0.3])
-    pair = [replace(r, metrics=scores) for r in records if r.labels["seed"] == 1]
-    table = count3_steps.end_table({1: pair})
-    steps = table[[*count3_steps.STEPS]].to_numpy(dtype=float)
-    assert steps[0] / steps[1] == pytest.approx(
-        [2, 2], rel=1e-3
-    )  # of the decoder and of ENTP, whole steps
-    assert table[["odd n", "even n"]].to_numpy().ravel() == pytest.approx([0.4, 0.1] * 2)
 
 
-def test_scores_at_equal_steps_and_at_equal_compute_are_read_off_one_curve(made):
-    """A decoder that learns half as fast is level at half of its steps, and ENTP's compute decides
-    how far it is.
-    """
-    records = []
-    for arm, factor in (("decoder", 2), ("entp", 1)):
-        record = made(arm, factor)
-        model = replace(record.config.model, architecture=arm)
-        records.append(
-            replace(
-                record,
-                config=replace(record.config, model=model),
-                labels=dict(arm=arm, seed=0),
-            )
-        )
-    leads = count3_steps.leads_at_equal_budgets(records, "token_accuracy").loc[0]
-    end = min(record.curves["step"][-1] for record in records)  # ENTP's last step
-    known = [step for step in records[0].curves["step"] if step <= end][-3:]
-    decoder = sum(known) / 3 / 20_000
-    assert leads["equal steps"] == pytest.approx((end - 100) / 10_000 - decoder)
-    each = [training_operations(r.config) / r.config.train.steps for r in records]
-    assert each[0] < each[1] and leads["equal multiply-adds"] < leads["equal steps"]
-
-
-def match3_runs(curves):
-    """Make runs of ``match3_end`` of one random seed, with a curve of whole sequences for
-    each arm.
-    """
-    runs = {r.labels["arm"]: r for r in EXPERIMENTS["match3_end"].plan("overnight", 1)}
-    return [
-        record_of(runs[arm], curves=dict(step=steps, sequence_accuracy=s))
-        for arm, (steps, s) in curves.items()
-    ]
+def test_scores_at_equal_steps_and_at_equal_compute_are_read_off_one_curve(pairs):
+    leads = count3_steps.leads_at_equal_budgets(pairs, "token_accuracy").loc[0]
+    end = pairs[-1].curves["step"][-1]  # ENTP's last step
+    known = [step for step in pairs[0].curves["step"] if step <= end][-3:]
+    assert leads["equal steps"] == pytest.approx((end - 100) / 10_000 - sum(known) / 3 / 20_000)
+    decoder, entp = operations_of_a_step(pairs)
+    assert decoder < entp and leads["equal multiply-adds"] < leads["equal steps"]
 
 
 def test_the_area_between_curves_is_read_by_steps_and_by_compute():
     steps = list(range(500, 10_001, 500))
     longer = list(range(1155, 23_100, 1155))
-    entp = [min(1.0, step / 5000) for step in steps]
-    records = match3_runs(
-        {
-            "entp": (steps, entp),
-            "decoder": (steps, [score - 0.1 for score in entp]),
-            "operations": (longer, [min(1.0, step / 5000) for step in longer]),
-        }
-    )
+    curves = {
+        "entp": (steps, [min(1.0, step / 5000) for step in steps]),
+        "decoder": (steps, [min(1.0, step / 5000) - 0.1 for step in steps]),
+        "operations": (longer, [min(1.0, step / 5000) for step in longer]),
+    }
+    records = []
+    for planned in EXPERIMENTS["match3_end"].plan("overnight", 1):
+        step, right = curves[planned.labels["arm"]]
+        records.append(record_of(planned, curves=dict(step=step, sequence_accuracy=right)))
     assert deciding.area_leads(records, "decoder").tolist() == pytest.approx([0.1])
     (lead,) = deciding.area_leads(records, "operations")
     assert -0.5 < lead < -0.1  # as fast by steps, so that it is ahead for as much compute
 
 
-def test_a_decoder_is_compared_at_the_rate_of_its_trial(monkeypatch):
-    """Of rates within half a point in the trial the lowest; the trial's random seed is in no
-    comparison.
-    """
+def test_a_decoder_is_compared_at_the_rate_of_its_trial():
+    """Of rates within half a point in the trial the lowest; its seed is in no comparison."""
     trial = {1e-4: 0.2, 3e-4: 0.6, 1e-3: 0.601, 3e-3: 0.4}
-    at_rate = {3e-4: 0.7, 1e-3: 0.9}
+    pairs = {3e-4: 0.7, 1e-3: 0.9}
     records = []
     for planned in EXPERIMENTS["match3_own_rates"].plan("overnight"):
-        rate = planned.labels["rate"]
-        pilot = planned.labels["seed"] == pilot_runs.SEED
-        score = trial[rate] if pilot else at_rate.get(rate, 0.8)
-        baseline = {"token_accuracy": 0.6, "sequence_accuracy": 0.1}
-        by_position = dict(position=[1, 2], token_accuracy_by_position=[0.97] * 2)
-        scores = dict(token_accuracy=0.97, sequence_accuracy=score, baseline=baseline)
-        records.append(record_of(planned, **scores, **by_position))
+        scores = trial if planned.labels["seed"] == pilot_runs.SEED else pairs
+        if planned.labels["arm"] == "entp":
+            scores = {planned.labels["rate"]: 0.8}
+        right = scores[planned.labels["rate"]]
+        baseline = dict(token_accuracy=0.6, sequence_accuracy=0.1)
+        records.append(
+            record_of(planned, token_accuracy=0.97, sequence_accuracy=right, baseline=baseline)
+        )
     assert deciding.chosen_rates(records) == {"decoder": 3e-4, "operations": 3e-4}
-    found = {m.claim: m for m in deciding.measure_own_rates(records)}
+    found = {m.claim: m.values for m in deciding.measure_own_rates(records)}
     assert set(found) == {"T2-sequences", "T2-operations-sequences"}
-    assert found["T2-sequences"].values == pytest.approx([0.1] * 5)
-
-
-def test_runs_beyond_the_bound_are_paired_and_end_alike():
-    runs = count3_steps.plan_end("overnight")
-    pairs = [by_arm(runs[i : i + 2]) for i in range(0, len(runs), 2)]
-    assert [pair["entp"].model_seed for pair in pairs] == [0, 1, 2, 3, 4]
-    for pair in pairs:
-        same = replace(pair["decoder"].model, architecture="entp")
-        assert replace(pair["decoder"], model=same) == pair["entp"] and pair["entp"].train.stop_loss
+    assert found["T2-sequences"] == pytest.approx([0.1] * 5)
 
 
 def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
-    runs = by_arm(deciding.plan_windows("overnight", 1))
-    tasks = {arm: build_task("addition", runs[arm].task_params) for arm in ("decoder", "entp")}
-    assert runs["decoder"].train == runs["entp"].train and runs["decoder"].train.decay_steps == 5000
-    whole, few = (tasks[arm].batch(generator_for("cpu", "t"), 64) for arm in ("decoder", "entp"))
+    runs = {r.labels["arm"]: r.config for r in deciding.plan_windows("overnight", 1)}
+    whole, few = (
+        build_task("addition", runs[arm].task_params).batch(generator_for("cpu", "t"), 64)
+        for arm in ("decoder", "entp")
+    )
     assert whole.scored_BT.all() and (few.scored_BT.sum(1) == 8).all()
     assert (whole.inputs_BT == few.inputs_BT).all() and (few.scored_BT.sum(0) > 0).all()
     twin = runs[deciding.SAME_PREFIXES]
     assert replace(twin, model=replace(twin.model, architecture="entp")) == runs["entp"]
-    with pytest.raises(ConfigError, match="drawn"):
-        build_task("addition", {"drawn": 8})
 
 
 def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
     right = {"decoder": (0.5, 0.9), deciding.SAME_PREFIXES: (0.3, 0.4), "entp": (0.4, 0.6)}
-    rules = ("lowest_text_loss", deciding.BEST_ANSWERS)
     records = []
     for arm, shares in right.items():
-        test = {
-            r: dict(sequence_accuracy=s, token_accuracy=s, step=1)
-            for r, s in zip(rules, shares, strict=True)
-        }
-        one = made(arm, 1)
-        metrics = {**one.metrics, "test": test, "seen": dict(sequence_accuracy=1.0)}
-        records += [
-            replace(one, metrics=metrics, labels={**one.labels, "seed": seed}) for seed in range(2)
-        ]
+        rules = zip(("lowest_text_loss", deciding.BEST_ANSWERS), shares, strict=True)
+        test = {r: dict(sequence_accuracy=s, token_accuracy=s, step=1) for r, s in rules}
+        metrics = {"test": test, "seen": dict(sequence_accuracy=1.0)}
+        labels = dict(arm=arm, seed=0)
+        records.append(replace(made(arm, 1), metrics=metrics, labels=labels))
     found = {m.claim: m.values for m in deciding.measure_windows(records)}
-    assert found.pop("F5-windows") == pytest.approx([-0.1, -0.1])
-    assert found.pop("F5-windows-drawn") == pytest.approx([0.1, 0.1]) and not found
-    both = [r for r in records if r.labels["arm"] != deciding.SAME_PREFIXES]
-    assert [m.claim for m in deciding.measure_windows(both)] == ["F5-windows"]
+    assert found["F5-windows"] == pytest.approx([-0.1])
+    assert found["F5-windows-drawn"] == pytest.approx([0.1])
 
 
 # The gates: what they plan is apart from every comparison, and they open where the rule says so.
@@ -265,17 +209,10 @@ def test_a_gate_has_a_seed_that_no_comparison_has():
 
 def test_drawn_prefixes_are_a_few_of_the_scored_ones_and_leave_the_sequences_alone():
     whole = Counting(length=24, seed_length=8, symbols=24)
-    few: Task = replace(whole, drawn=4)
+    few = replace(whole, drawn=4)
     one, other = (task.batch(generator_for("cpu", 7), 500) for task in (whole, few))
-    assert torch.equal(one.inputs_BT, other.inputs_BT) and torch.equal(
-        one.targets_BT, other.targets_BT
-    )
+    assert torch.equal(one.inputs_BT, other.inputs_BT)
     assert other.scored_BT.sum(1).eq(4).all() and not (other.scored_BT & ~one.scored_BT).any()
-    assert (
-        other.scored_BT[:, 8:].any(0).all()
-        and len({tuple(row) for row in other.scored_BT.tolist()}) > 100
-    )
-    assert torch.equal(
-        few.batch(generator_for("cpu", 7), 5, evaluating=True).scored_BT, one.scored_BT[:5]
-    )  # evaluation scores all of them
-    assert few.reported_apart()["first_generated"].drawn == 0
+    assert other.scored_BT[:, 8:].any(0).all()
+    tested = few.batch(generator_for("cpu", 7), 5, evaluating=True)
+    assert torch.equal(tested.scored_BT, one.scored_BT[:5])  # evaluation scores all of them

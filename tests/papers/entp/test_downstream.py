@@ -126,21 +126,12 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
 
 def test_the_authors_logs_give_their_table():
     """Means and population standard deviations of the best evaluations, as Table 4 rounds them."""
-    table = published("entp", "downstream").query(
-        "benchmark == 'CLUTRR' and n_train == 10_000 and rule == 'best of evaluations'"
-    )
-    assert len(table) == 8
-    for _, part in table.groupby("architecture"):
+    best = "benchmark == 'CLUTRR' and n_train == 10_000 and rule == 'best of evaluations'"
+    for _, part in published("entp", "downstream").query(best).groupby("architecture"):
         printed = part[part["seed"].isna()].iloc[0]
         logged = part.dropna(subset="seed")["error"]
         assert logged.mean() == pytest.approx(printed["error"], abs=5e-4)
         assert logged.std(ddof=0) == pytest.approx(printed["sd"], abs=5e-5)
-    tests = downstream.authors_tests()
-    assert set(tests["pairs"]) == {2, 3}
-    assert (tests["decoder − ENTP"] - (tests["decoder"] - tests["entp"])).abs().drop(
-        index=7500
-    ).max() < 1e-9
-    assert tests.loc[(1250, "best of evaluations"), "decoder − ENTP"] < 0
 
 
 # Pronouns: what is scored is the rest of the sentence, items are balanced, and the published

@@ -57,30 +57,23 @@ def assert_its_own_or_planned_by_its_owner(config, experiment):
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
-def test_every_run_fits_its_task_and_has_a_twin(experiment):
-    for tier in TIERS:
-        groups = {}
-        fitted = set()
-        for c in (configs := planned_configs(experiment, tier, RunConfig)):
-            if (key := str((c.task_params, c.model))) not in fitted:  # seeds alike
-                check_fit(build_task(c.task, c.task_params), c.model)
-            fitted.add(key)
-            assert_its_own_or_planned_by_its_owner(c, experiment)
-            assert c.model_seed == c.data_seed
-            key = str(
-                (
-                    c.task_params,
-                    c.train,
-                    dataclasses.replace(c.model, architecture="entp", full_layers=None),
-                )
-            )
-            arm = (c.model.architecture, c.model.full_layers)
-            groups.setdefault(key, {}).setdefault(arm, []).append(c.model_seed)
-        for arms in groups.values():  # the same seeds for every architecture
-            assert len({tuple(sorted(seeds)) for seeds in arms.values()}) == 1
-        asked = {c.model_seed for c in experiment.configs(tier, 3) if isinstance(c, RunConfig)}
-        compared = asked - {pilot_runs.SEED}  # a gate or trial has its own, whatever is asked for
-        assert not configs or len(compared) == 3 or asked == {pilot_runs.SEED}
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
+    seeds_of = {}
+    configs = planned_configs(experiment, tier, RunConfig)
+    for config in {str((c.task_params, c.model)): c for c in configs}.values():
+        check_fit(build_task(config.task, config.task_params), config.model)
+    for c in configs:
+        assert_its_own_or_planned_by_its_owner(c, experiment)
+        assert c.model_seed == c.data_seed
+        alike = dataclasses.replace(c.model, architecture="entp", full_layers=None)
+        arms = seeds_of.setdefault(str((c.task_params, c.train, alike)), {})
+        arms.setdefault((c.model.architecture, c.model.full_layers), []).append(c.model_seed)
+    for arms in seeds_of.values():  # the same seeds for every architecture
+        assert len({tuple(sorted(seeds)) for seeds in arms.values()}) == 1
+    asked = {c.model_seed for c in experiment.configs(tier, 3) if isinstance(c, RunConfig)}
+    compared = asked - {pilot_runs.SEED}  # a gate or trial has its own, whatever is asked for
+    assert not configs or len(compared) == 3 or asked == {pilot_runs.SEED}
 
 
 @pytest.mark.parametrize("tier", ["quick", "overnight"])
@@ -93,233 +86,152 @@ def test_tiers_that_decide_have_five_pairs(tier):
 
 @pytest.fixture
 def made_up(small_run):
-    """Make a record with given final scores; nothing is trained."""
+    """Make a record with a given final score; nothing is trained."""
 
-    def make(
-        architecture,
-        seed,
-        accuracy,
-        tier="quick",
-        curve=(0.1, 0.5, 0.9),
-        seconds=(1.0, 2.0, 3.0),
-        status="complete",
-    ):
+    def make(architecture, seed, accuracy, tier="quick", status="complete"):
         config = dataclasses.replace(small_run(architecture, seed), tier=tier)
-        config = dataclasses.replace(config, task_params={**config.task_params, "order": 3})
-        scores = {"token_accuracy": accuracy, "sequence_accuracy": accuracy / 2, "loss": 1.0}
+        scores = {"token_accuracy": accuracy, "sequence_accuracy": accuracy / 2}
         metrics = {**scores, "baseline": {**scores, "token_accuracy": 0.05}}
-        curves = {"step": [10, 20, 30], "seconds": list(seconds), "token_accuracy": list(curve)}
-        curves |= {
-            "token_forwards": [x * 100 for x in seconds],
-            "sequence_accuracy": [0.0, 0.1, 0.2],
-        }
-        cost = dict(
-            steps=30,
-            token_forwards=300,
-            train_seconds=3.0,
-            wall_seconds=4.0,
-            peak_memory_bytes=1,
-            device="x",
-        )
         labels = planned(config, task="count3").labels
-        return sound(Record("test", 1, config, metrics, curves, cost, status, labels))
+        return sound(Record("test", 1, config, metrics, {"step": [10]}, {}, status, labels))
 
     return make
 
 
-def test_the_best_whole_tier_is_shown(made_up, store):
-    runs = {tier: [made_up(a, 0, 0.5, tier) for a in ("decoder", "entp")] for tier in BEST_FIRST}
-    plans = {tier: [planned(r.config) for r in found] for tier, found in runs.items()}
-    fake = Experiment("test", 1, "", "", lambda tier, seeds: plans.get(tier, []), lambda r: [])
-    assert fake.best_tier(store) is None and fake.best(store) == []
-    store.save(runs["quick"][0])
-    assert fake.best_tier(store) is None
-    store.save(runs["quick"][1])
-    assert fake.best_tier(store) == "quick"
-    store.save(runs["gpu"][0])
-    store.save(dataclasses.replace(runs["gpu"][1], status="partial"))
-    assert fake.best_tier(store) == "quick"  # a partial record completes no tier
-    store.save(runs["gpu"][1])
-    assert fake.best_tier(store) == "gpu"
-    assert {r.config.tier for r in fake.collect(NotebookParameters(), store).records} == {"gpu"}
-    assert {
-        r.config.tier for r in fake.collect(NotebookParameters(tier="quick"), store).records
-    } == {"quick"}
+@pytest.fixture
+def fake(made_up):
+    """Make an experiment of decoders and ENTPs with so many seeds by tier, five where asked for."""
 
+    def make(measured=BEST_FIRST, **seeds_of):
+        def plan(tier, seeds):
+            own = seeds_of.get(tier, 0)
+            every = range(own and (seeds or own))
+            arms = ("decoder", "entp")
+            return [planned(made_up(a, seed, 0.5, tier).config) for seed in every for a in arms]
 
-def test_a_pair_is_shown_when_both_of_its_runs_are_complete(made_up, store):
-    made = [made_up(a, seed, 0.5) for seed in range(3) for a in ("decoder", "entp")]
-    plan = [planned(r.config) for r in made]
-    fake = Experiment(
-        "test", 1, "", "", lambda tier, seeds: plan if tier == "quick" else [], lambda r: []
-    )
-    for record in [*made[:3], dataclasses.replace(made[3], status="partial"), *made[4:]]:
-        store.save(record)
-    whole = fake.whole_by("seed", "quick", store)
-    assert {seed: [r.labels["arm"] for r in pair] for seed, pair in whole.items()} == {
-        seed: ["decoder", "entp"] for seed in (0, 2)
-    }
-    assert fake.whole_by("seed", "overnight", store) == {}
+        def measure(records):
+            tier = records[0].config.tier
+            values = [r.metrics["token_accuracy"] for r in records if r.labels["arm"] == "decoder"]
+            return [Measurement("a", values, tier)] if tier in measured else []
+
+        return Experiment("test", 1, "", "", plan, measure)
+
+    return make
 
 
 @pytest.fixture
-def by_tier(made_up):
-    """Make an experiment with two seeds at gpu and five at quick, whose value is the accuracy of
-    its decoders.
-    """
+def save(made_up, store):
+    """Store pairs of some seeds at a tier."""
 
-    def plan(tier, seeds):
-        own = {"gpu": 2, "quick": 5}.get(tier, 0)
-        return [
-            planned(made_up("decoder", s, 0.5, tier).config) for s in range(own and (seeds or own))
-        ]
-
-    def measure(records):
-        values = [r.metrics["token_accuracy"] for r in records]
-        return [Measurement("a", values, records[0].config.tier)] if records else []
-
-    fake = Experiment("test", 1, "", "", plan, measure)
-
-    def save(store, tier, seeds, accuracy=0.5):
+    def put(tier, seeds, accuracy=0.5, status="complete"):
         for seed in seeds:
             store.save(made_up("decoder", seed, accuracy, tier))
+            store.save(made_up("entp", seed, accuracy, tier, status))
 
-    return fake, save
-
-
-def test_a_tier_without_enough_seeds_does_not_hide_one_that_has_them(by_tier, store, caplog):
-    fake, save = by_tier
-    save(store, "gpu", range(2))
-    assert fake.best_tier(store) == "gpu"  # while nothing has enough
-    save(store, "quick", range(5))
-    assert fake.best_tier(store) == "quick" and len(fake.best(store)) == 5
-    fake.collect(NotebookParameters(), store)
-    assert (
-        "tier gpu has 2 of the 5 seeds that a verdict takes: tier = 'gpu' shows it" in caplog.text
-    )
-    shown = fake.collect(NotebookParameters(tier="gpu"), store).complete
-    assert [r.config.tier for r in shown] == ["gpu"] * 2
-    assert [(m.tier, len(m.values)) for m in fake.measurements(shown, store)] == [("quick", 5)]
+    return put
 
 
-def test_further_seeds_count_up_to_the_pairs_of_a_verdict(by_tier, store):
+def shown(experiment, store, **parameters):
+    return experiment.collect(NotebookParameters(**parameters), store).complete
+
+
+def test_the_best_whole_tier_is_shown(fake, save, store):
+    experiment = fake(quick=1, gpu=1)
+    assert experiment.best_tier(store) is None and experiment.best(store) == []
+    save("quick", [0])
+    save("gpu", [0], status="partial")
+    assert experiment.best_tier(store) == "quick"  # a partial record completes no tier
+    save("gpu", [0])
+    for tier in ("best", "quick"):
+        found = {r.config.tier for r in shown(experiment, store, tier=tier)}
+        assert found == {"gpu" if tier == "best" else "quick"}
+
+
+def test_a_pair_is_shown_when_both_of_its_runs_are_complete(fake, save, store):
+    save("quick", [0, 2])
+    save("quick", [1], status="partial")
+    whole = fake(quick=3).whole_by("seed", "quick", store)
+    assert {seed: [r.labels["arm"] for r in pair] for seed, pair in whole.items()} == {
+        seed: ["decoder", "entp"] for seed in (0, 2)
+    }
+
+
+def test_a_tier_without_enough_seeds_does_not_hide_one_that_has_them(fake, save, store, caplog):
+    experiment = fake(gpu=2, quick=5)
+    save("gpu", range(2))
+    assert experiment.best_tier(store) == "gpu"  # while nothing has enough
+    save("quick", range(5))
+    assert {r.config.tier for r in shown(experiment, store)} == {"quick"}
+    assert "tier gpu has 2 of the 5 seeds that a verdict takes" in caplog.text
+    few = shown(experiment, store, tier="gpu")
+    assert {r.config.tier for r in few} == {"gpu"}
+    assert [m.tier for m in experiment.measurements(few, store)] == ["quick"]
+
+
+def test_further_seeds_count_up_to_the_pairs_of_a_verdict(fake, save, store):
     """Seeds that were run beyond a tier's own number are neither lost nor picked from."""
-    fake, save = by_tier
-    save(store, "quick", range(5))
-    save(store, "gpu", range(4))
-    assert len(fake.stored(store, "gpu")) == 2 and fake.best_tier(store) == "quick"
-    save(store, "gpu", [4, 5, 6])
-    assert [r.config.model_seed for r in fake.stored(store, "gpu")] == [0, 1, 2, 3, 4]
-    assert fake.best_tier(store) == "gpu" and len(fake.stored(store, "gpu", 2)) == 2
+    experiment = fake(gpu=2, quick=5)
+    save("quick", range(5))
+    save("gpu", range(4))
+    assert len(experiment.stored(store, "gpu")) == 4 and experiment.best_tier(store) == "quick"
+    save("gpu", [4, 5, 6])
     for tier in ("best", "gpu"):
-        done = fake.collect(NotebookParameters(tier=tier), store)
-        assert (done.computed, [r.config.model_seed for r in done.complete]) == (0, [0, 1, 2, 3, 4])
-        assert [(m.tier, len(m.values)) for m in fake.measurements(done.complete, store)] == [
-            ("gpu", 5)
-        ]
-    assert len(fake.collect(NotebookParameters(tier="gpu", seeds=2), store).complete) == 2
+        found = shown(experiment, store, tier=tier)
+        assert {r.config.model_seed for r in found} == {0, 1, 2, 3, 4}
+        (measured,) = experiment.measurements(found, store)
+        assert (measured.tier, len(measured.values)) == ("gpu", 5)
+    assert len(shown(experiment, store, tier="gpu", seeds=2)) == 4
 
 
-def test_a_claim_that_a_tier_lacks_is_told_by_the_highest_below_it(made_up, store):
-    values = {"overnight": 0.7, "quick": 0.5}
-    for tier, accuracy in values.items():
-        store.save(made_up("decoder", 0, accuracy, tier))
-    plan = {tier: [planned(made_up("decoder", 0, 0.5, tier).config)] for tier in ("gpu", *values)}
-
-    def measure(records):
-        return [
-            Measurement("a", [r.metrics["token_accuracy"] for r in records], records[0].config.tier)
-        ]
-
-    def of_all_but_gpu(records):
-        return measure(records) if records and records[0].config.tier != "gpu" else []
-
-    fake = Experiment("test", 1, "", "", lambda tier, seeds: plan.get(tier, []), of_all_but_gpu)
-    assert [m.values for m in fake.measurements([made_up("decoder", 0, 0.9, "gpu")], store)] == [
-        [0.7]
-    ]
-    assert [m.values for m in fake.measurements(fake.stored(store, "quick"), store)] == [[0.5]]
+def test_a_claim_that_a_tier_lacks_is_told_by_the_highest_below_it(fake, save, store):
+    experiment = fake(measured=("overnight", "quick"), gpu=1, overnight=1, quick=1)
+    for tier, accuracy in {"overnight": 0.7, "quick": 0.5, "gpu": 0.9}.items():
+        save(tier, [0], accuracy)
+    told = {
+        tier: [m.values for m in experiment.measurements(experiment.stored(store, tier), store)]
+        for tier in ("gpu", "quick")
+    }
+    assert told == {"gpu": [[0.7]], "quick": [[0.5]]}
 
 
-def test_a_tier_without_runs_is_named(store):
-    fake = Experiment("test", 1, "", "", lambda tier, seeds: [], lambda r: [])
+def test_a_tier_without_runs_is_named(fake, store):
     with pytest.raises(ConfigError, match="tier = "):
-        fake.collect(NotebookParameters(tier="gpu"), store)
+        shown(fake(), store, tier="gpu")
 
 
 def test_pairs_are_differences_by_seed(made_up):
-    records = [
-        made_up("entp", 0, 0.9),
-        made_up("entp", 1, 0.8),
-        made_up("decoder", 1, 0.5),
-        made_up("decoder", 0, 0.7),
-    ]
+    scores = {("entp", 0): 0.9, ("entp", 1): 0.8, ("decoder", 1): 0.5, ("decoder", 0): 0.7}
+    records = [made_up(*run, score) for run, score in scores.items()]
     table = summary([*records, made_up("entp", 2, 0.99)])
     assert paired(table, "token_accuracy", "entp", "decoder").round(6).to_dict() == {0: 0.2, 1: 0.3}
-    assert paired(table, "token_accuracy", "prefix_decoder", "decoder").empty
     assert mean_table(table, ["token_accuracy"]).loc["decoder", "token_accuracy"] == "0.500, 0.700"
     found = {m.claim: m for m in count3.COUNT3.measure(records)}
     assert sorted(found["F2-tokens"].values) == pytest.approx([0.2, 0.3])
-    assert len(found["F2-tokens"].records) == 4 and not found["F2-tokens"].paper_settings
     assert "F2-prefix" not in found
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("decoder", "entp", "why"),
     [
-        (dict(decoder=0.95, entp=0.96), dict.fromkeys(("T2-shared", "M3-count"), "")),
-        (
-            dict(decoder=0.94, entp=0.93),
-            dict.fromkeys(("T2-shared", "M3-count"), "no model is 0.02 above the shortcut, 0.924"),
-        ),
-        (
-            dict(decoder=0.615, entp=0.70),
-            dict.fromkeys(("T2-shared", "M3-count"), "within 0.02 of the majority: decoder"),
-        ),
-        (
-            dict(decoder=0.995, entp=0.999),
-            {"M3-count": "a side is nearer to its ceiling than the margin"},
-        ),
+        (0.95, 0.96, ""),
+        (0.94, 0.93, "no model is 0.02 above the shortcut, 0.924"),
+        (0.615, 0.70, "within 0.02 of the majority: decoder"),
+        (0.995, 0.999, "a side is nearer to its ceiling than the margin"),
     ],
 )
-def test_match3_is_judged_by_its_design_at_every_tier(tokens, said):
-    """An arm within two points of the majority bars its variant, as do two that find no pairs; so
-    at every tier.
-
-    A bar that held overnight alone would let shorter runs stand for those it bars.
-    """
-    for tier in ("overnight", "quick"):
-        runs = [r for r in EXPERIMENTS["match3"].plan(tier) if r.labels["arm"] in tokens]
-        records = []
-        mode = {
-            "token_accuracy": 0.6,
-            "sequence_accuracy": 0.1,
-            "token_accuracy_by_position": [0.6] * 4,
-        }
-        for run in runs:
-            at = tokens[run.labels["arm"]]
-            course = dict(position=[1, 2, 3, 4], token_accuracy_by_position=[at] * 4)
-            records.append(
-                record_of(run, token_accuracy=at, sequence_accuracy=at, baseline=mode, **course)
-            )
-        found = {m.claim: m for m in match3.MATCH3.measure(records)}
-        for claim, why in said.items():
-            assert found[claim].undecided == why
-
-
-def test_stored_records_carry_their_labels(made_up, store):
-    records = [made_up(a, 0, 0.5) for a in ("decoder", "entp")]
-    runs = [planned(r.config, colour=r.config.model.architecture[0]) for r in records]
-    fake = Experiment(
-        "test", 1, "", "", lambda tier, seeds: runs if tier == "quick" else [], lambda r: []
-    )
-    for r in records:
-        store.save(r)
-    for found in (fake.best(store), fake.collect(NotebookParameters(), store).complete):
-        assert [r.labels["colour"] for r in found] == ["d", "e"]
-    assert all(
-        "colour" not in path.read_text() for path in (store.root / "records").rglob("*.json")
-    )
+@pytest.mark.parametrize("tier", ["overnight", "quick"])
+def test_match3_is_judged_by_its_design_at_every_tier(decoder, entp, why, tier):
+    """A bar that held overnight alone would let shorter runs stand for those it bars."""
+    tokens = dict(decoder=decoder, entp=entp)
+    mode = dict(token_accuracy=0.6, sequence_accuracy=0.1, token_accuracy_by_position=[0.6, 0.6])
+    records = []
+    for run in EXPERIMENTS["match3"].plan(tier):
+        if at := tokens.get(run.labels["arm"]):
+            scores = dict(token_accuracy=at, sequence_accuracy=at, baseline=mode)
+            course = dict(position=[1, 2], token_accuracy_by_position=[at, at])
+            records.append(record_of(run, **scores, **course))
+    found = {m.claim: m for m in match3.MATCH3.measure(records)}
+    assert found["M3-count"].undecided == why
 
 
 # Decoders with ENTP's multiply-adds: as many of them, the same seeds, the rules of equal steps.

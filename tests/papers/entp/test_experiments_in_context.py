@@ -3,10 +3,9 @@ the figures draw.
 """
 
 import pytest
+from made_up import record_of
 
-from entp_lab.budgets import compute_ratio
 from entp_lab.claims import judge
-from entp_lab.store import Record
 from entp_lib.tasks import InContext
 from entp_papers.entp.in_context import experiment
 from entp_papers.entp.in_context.baselines import baselines_study
@@ -19,50 +18,16 @@ COST = dict(
 )
 
 
-def fake(
-    arm="decoder",
-    seed=0,
-    function="linear",
-    tier="overnight",
-    errors=(0.5,) * 6,
-    course=(1.0,) * 10,
-    every=0,
-):
-    """Make a record of a planned run with errors by point and a course of training errors, both
-    over E[y²].
-
-    A point of the course every ``every`` steps, the last where the run ends; 0: at equal distances.
-    """
-    runs = IN_CONTEXT.plan(tier, 0)
+def fake(arm="decoder", seed=0, function="linear", tier="overnight", error=0.5, course=(1.0,) * 10):
+    """Make a record of a planned run with an error at every point and a course, over E[y²]."""
     scored = dict(arm=arm, seed=seed, function=function)
-    (run,) = (run for run in runs if scored.items() <= run.labels.items())
-    record = Record("in_context", 1, run.config, {}, {}, COST, labels=run.labels)
-    scale = task_of(record).normaliser
-    steps = run.config.train.steps
-    step = [*((i + 1) * (every or steps // len(course)) for i in range(len(course) - 1)), steps]
-    record.curves.update(step=step, train_loss=[e * scale for e in course])
-    scores = [e * scale for e in errors]
-    positions = list(range(1, 2 * len(errors), 2))
-    record.metrics.update(
-        loss=sum(scores) / len(scores), loss_by_position=scores, position=positions, baseline={}
-    )
-    return record
-
-
-def test_the_papers_token_forwards():
-    """20 and 51 for one of a decoder, at 40 and at 101 points."""
-    assert compute_ratio(InContext()) == pytest.approx(1600 / 79)
-    assert compute_ratio(InContext("tree", points=101)) == pytest.approx(51, abs=0.3)
-
-
-def test_least_squares_knows_nothing_of_an_orthogonal_query():
-    """Its error is E[y²] with fewer examples than dimensions, and 0 on the second block, whose x's
-    are in the span.
-    """
-    params = dict(function="linear", dims=4, points=8)
-    _, curves = baselines_study(params, prompts=4000, costly_prompts=1, seed=0)
-    errors = curves["orthogonal | least squares"]
-    assert errors[:4] == pytest.approx([1] * 4, abs=0.1) and max(errors[4:]) < 1e-6
+    (run,) = (run for run in IN_CONTEXT.plan(tier, 0) if scored.items() <= run.labels.items())
+    scale = task_of(record_of(run)).normaliser
+    every = run.config.train.steps // len(course)
+    steps = [every * point for point in range(1, len(course))] + [run.config.train.steps]
+    curves = dict(step=steps, train_loss=[e * scale for e in course])
+    scores = dict(loss=error * scale, loss_by_position=[error * scale] * 6)
+    return record_of(run, curves, **scores, position=[1, 3, 5, 7, 9, 11], baseline={})
 
 
 @pytest.mark.parametrize("function", ["linear", "sparse"])
@@ -96,9 +61,7 @@ def test_models_that_have_learned_nothing_are_not_equal():
 
     def verdict(decoder, entp):
         arms = (("decoder", decoder), ("entp", entp))
-        records = [
-            fake(arm, s, "tree", "quick", errors=(error,) * 6) for arm, error in arms for s in FIVE
-        ]
+        records = [fake(arm, s, "tree", "quick", error) for arm, error in arms for s in FIVE]
         return judge(measure(records), only_measured=True)["verdict"].tolist()
 
     assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]

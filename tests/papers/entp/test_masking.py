@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,47 +81,15 @@ def test_the_output_error_is_bounded_by_the_score_error(n, d, constant, seed):
         assert mask_error(basis, constant, seed) <= bound + 1e-12
 
 
-def test_compact_vectors_have_the_same_inner_products_in_distribution():
-    """Of 16 unit vectors in 40 dimensions: the mean of <a, b>² is 1/40, and their spread across
-    draws agrees.
-    """
-    spread = {}
-    for compact in (False, True):
-        plain = (
-            torch.randn(16, 40, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-            for seed in range(400)
-        )
-        bases = (
-            [F.normalize(a) for a in plain]
-            if not compact
-            else [random_basis(16, 40, torch.Generator().manual_seed(s)) for s in range(400)]
-        )
-        assert {b.shape[1] for b in bases} == {16 if compact else 40}
-        grams = torch.stack([b @ b.T for b in bases])
-        torch.testing.assert_close(
-            grams.diagonal(dim1=1, dim2=2), torch.ones(400, 16, dtype=torch.float64)
-        )
-        off = grams[:, *torch.triu_indices(16, 16, 1)]
-        assert abs(off.mean()) < 0.003
-        assert off.square().mean().item() == pytest.approx(1 / 40, rel=0.03)
-        spread[compact] = torch.tensor([score_error(b) for b in bases]).quantile(
-            torch.tensor([0.1, 0.5, 0.9])
-        )
-    torch.testing.assert_close(spread[True], spread[False], rtol=0.08, atol=0)
-
-
-def test_random_errors_grow_with_the_number_of_summed_vectors():
-    """From 64 to 512 tokens at d = 4096 the paper's sums lose more than the root of 8 in precision,
-    dyadic ones 2.
-    """
-
-    def error(make, n):
-        return sum(
-            score_error(make(n, 4096, torch.Generator().manual_seed(seed))) for seed in range(4)
-        )
-
-    assert error(random_basis, 512) / error(random_basis, 64) > math.sqrt(8)
-    assert error(dyadic_basis, 512) / error(dyadic_basis, 64) < 2.3
+def test_compact_vectors_have_the_inner_products_of_random_unit_vectors():
+    """Of 16 unit vectors in 40 dimensions the mean of <a, b> is 0, and that of <a, b>² 1/40."""
+    bases = [random_basis(16, 40, torch.Generator().manual_seed(seed)) for seed in range(400)]
+    grams = torch.stack([basis @ basis.T for basis in bases])
+    lengths = grams.diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(lengths, torch.ones(400, 16, dtype=torch.float64))
+    off = grams[:, *torch.triu_indices(16, 16, 1)]
+    assert abs(off.mean()) < 0.003
+    assert off.square().mean().item() == pytest.approx(1 / 40, rel=0.03)
 
 
 @pytest.mark.parametrize(

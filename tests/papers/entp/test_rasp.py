@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from mistakes import named
 
 from entp_lib.tasks import counting
 from entp_papers.entp.rasp import experiment, programs
@@ -61,16 +62,6 @@ def test_algorithm_4_where_every_pair_counts(n):
     assert not steps[-1].attention.any()
 
 
-def test_algorithm_4_as_printed_is_wrong_from_n_on():
-    """x_n = n is enough; so is Figure 2's seed: §6.3 draws elements to 63 at lengths from 16."""
-    for x in ([1, 2], FIGURE_2):
-        forced = programs._count3_encoder_as_printed(np.array(x))
-        assert forced[-1] != count3(x)
-        assert programs.count3_encoder(x)[-1] == count3(x)
-        with pytest.raises(ValueError, match=r"x\[\d+\] = \d+: must be below the length"):
-            programs.count3_encoder(x, reduce=False)
-
-
 @settings(max_examples=50)
 @given(x=small_sequences)
 @example(x=[0])
@@ -115,44 +106,22 @@ def test_algorithm_5_is_match3_at_every_position(x, modulus):
     assert programs.match3_decoder(x, modulus).tolist() == expected
 
 
-def test_algorithm_5_as_printed_is_wrong_at_a_prefix():
-    x = [1, 126]  # 1 + 1 + 126 = 128, but x_1 alone makes 3
-    assert programs.match3_bruteforce(x) == programs.match3_decoder(x).tolist() == [0, 1]
-    assert programs.match3_decoder(x, causal=False).tolist() == [1, 1]
-    for causal, looks_ahead in ((False, [False, True, True]), (True, [False] * 3)):
-        with rasp.traced() as steps:
-            programs.match3_decoder(x, causal=causal)
-        assert [bool(np.triu(step.attention, 1).any()) for step in steps] == looks_ahead
-
-
 # bad input
 
-
-@pytest.mark.parametrize(
-    "program",
-    "count3_encoder match3_bruteforce match3_decoder count3_chain_of_thought generate_chain_of_thought".split(),
+test_mistakes_are_named = named(
+    (lambda: programs.count3_encoder([]), "x is empty"),
+    (lambda: programs.count3_encoder([3, -2]), r"x\[1\] = -2"),
+    (lambda: programs.count3_encoder([3, 2**31]), r"x\[1\] = 2147483648"),
+    (lambda: programs.count3_encoder(["a"]), r"x\[0\] = 'a'"),
+    (
+        lambda: programs.count3_encoder([1, 2], reduce=False),
+        r"x\[1\] = 2: must be below the length",
+    ),
+    (lambda: programs.generate_chain_of_thought([3, programs.EOS]), r"x\[1\] = "),
+    (lambda: programs.count3_chain_of_thought([programs.EOS, 3]), r"x\[0\] = "),
+    (lambda: programs.match3_bruteforce([1], 0), "modulus = 0"),
+    (lambda: programs.match3_decoder([1], 2.5), "modulus = 2.5"),
 )
-def test_bad_sequences(program):
-    bad = {
-        "x is empty": [],
-        r"x\[1\] = -2": [3, -2],
-        r"x\[1\] = 2147483648": [3, 2**31],
-        r"x\[0\] = 'a'": ["a"],
-    }
-    for named, x in bad.items():
-        with pytest.raises(ValueError, match=named):
-            getattr(programs, program)(x)
-
-
-def test_bad_arguments_are_named():
-    for named, call in {
-        r"x\[1\] = ": lambda: programs.generate_chain_of_thought([3, programs.EOS]),
-        r"x\[0\] = ": lambda: programs.count3_chain_of_thought([programs.EOS, 3]),
-        "modulus = 0": lambda: programs.match3_bruteforce([1], 0),
-        "modulus = 2.5": lambda: programs.match3_decoder([1], 2.5),
-    }.items():
-        with pytest.raises(ValueError, match=named):
-            call()
 
 
 # the interpreter
