@@ -148,7 +148,9 @@ class Measure:
         return [measured(f"{self.claim}-{name}", each, pairs) for name, each in values.items()]
 
 
-def experiment(name: str, title: str, notebook: str, plan: OwnRates, measure: Measure) -> Experiment:
+def experiment(
+    name: str, title: str, notebook: str, plan: OwnRates, measure: Measure
+) -> Experiment:
     """Make the experiment of a plan."""
     return Experiment(name, 1, title, notebook, plan, measure, tiers=DECODER_EVALUATIONS)
 

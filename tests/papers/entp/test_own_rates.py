@@ -9,7 +9,14 @@ from entp_lab.budgets import training_operations
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import run as compute
 from entp_lib.training import learning_rate
-from entp_papers.entp.own_rates import LINEAR_OWN_RATES, TRIAL_SEED, Measure, OwnRates, chosen_rates, compared
+from entp_papers.entp.own_rates import (
+    LINEAR_OWN_RATES,
+    TRIAL_SEED,
+    Measure,
+    OwnRates,
+    chosen_rates,
+    compared,
+)
 
 
 @pytest.mark.parametrize("name", ["linear_own_rates", "text_own_rates", "sets_own_rates"])
@@ -52,7 +59,9 @@ def a_run(small_run, store, arm, seed, losses, every):
     return replace(record, curves=curves, labels={"arm": arm, "seed": seed, "rate": 1e-3})
 
 
-def test_a_decoder_counts_with_the_steps_to_entps_last_loss_and_both_with_the_mean_of_three(small_run, store):
+def test_a_decoder_counts_with_the_steps_to_entps_last_loss_and_both_with_the_mean_of_three(
+    small_run, store
+):
     entp = a_run(small_run, store, "entp", 0, [0.9, 0.6, 0.5, 0.4], 10)  # ends at 0.5
     late = a_run(small_run, store, "operations", 0, [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], 10)
     never = replace(late, curves={**late.curves, "loss": [0.9] * 8, "token_accuracy": [0.1] * 8})
