@@ -67,9 +67,10 @@ class OwnRates:
 
 
 def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
-    """Return for each model the rate that its trial runs choose: the lowest whose loss is within 1 % of the best.
+    """Return for each model the rate that its trial runs choose.
 
-    The loss is the mean of the last three evaluations. A model without trial runs has no entry.
+    That is the lowest whose loss, the mean of the last three evaluations, is within 1 % of the
+    best. A model without trial runs has no entry.
     """
     found = {}
     for name in ARMS:
@@ -84,7 +85,8 @@ def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
 def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
     """Return the decoder's steps to the loss that ENTP has at its end, and whether it comes so far.
 
-    Losses are means of three evaluations. A decoder that does not come so far counts with its last step.
+    Losses are means of three evaluations. A decoder that does not come so far counts with its last
+    step.
     """
     end = score_at(entp, "loss", math.inf)
     means = pd.Series(decoder.curves["loss"]).rolling(LAST_EVALUATIONS).mean()
@@ -96,8 +98,9 @@ def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
 def compared(records: Sequence[Record], metric: str = "loss") -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
 
-    ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what ENTP spends;
-    ``reached`` says whether it comes there. ``equal steps`` and ``equal multiply-adds`` are ENTP's lead in ``metric``.
+    ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
+    ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal multiply-adds``
+    are ENTP's lead in ``metric``.
     """
     rows = {}
     sign = 1 if metric == "loss" else -1
@@ -123,10 +126,10 @@ def compared(records: Sequence[Record], metric: str = "loss") -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure four claims on the pairs of a subject: who needs fewer steps and fewer multiply-adds, and who is ahead.
+    """Measure who needs fewer steps and fewer multiply-adds, and who is ahead at equal ones.
 
-    ``claim``: what their names begin with. ``metric``: who is ahead in it, at equal steps and at equal multiply-adds;
-    with ``normalised`` it is divided by E[y²].
+    ``claim``: what the names of the four claims begin with. ``metric``: in what one is ahead; with
+    ``normalised`` it is divided by E[y²].
     """
 
     claim: str
