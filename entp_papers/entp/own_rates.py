@@ -99,8 +99,8 @@ def compared(records: Sequence[Record], metric: str = "loss") -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
 
     ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
-    ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal multiply-adds``
-    are ENTP's lead in ``metric``.
+    ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal
+    multiply-adds`` are ENTP's lead in ``metric``.
     """
     rows = {}
     sign = 1 if metric == "loss" else -1
