@@ -93,11 +93,13 @@ RESUMABLE = ("counting_probe", "pretrained_encoder", "pretrained_prompts", "pret
 # whole early.
 NIGHTLY_ORDER = tuple(
     (
-        "count3_repeats count3 match3 openwebtext addition_lengths in_context_baselines count3_unseen full_layers "
-        "addition_four_digits count3_long in_context addition in_context_sparse match3_operations "
-        "openwebtext_operations count3_operations in_context_operations count3_long_pairs count3_sets "
-        "count3_unseen_sets count3_long_all openwebtext_positions match3_rates match3_own_rates match3_end count3_gate "
-        "count3_end count3_whole addition_windows in_context_rates in_context_wider in_context_wider_operations "
-        "in_context_wider_sparse linear_own_rates text_own_rates sets_own_rates"
+        "count3_repeats count3 match3 openwebtext addition_lengths in_context_baselines "
+        "count3_unseen full_layers addition_four_digits count3_long in_context addition "
+        "in_context_sparse match3_operations openwebtext_operations count3_operations "
+        "in_context_operations count3_long_pairs count3_sets count3_unseen_sets count3_long_all "
+        "openwebtext_positions match3_rates match3_own_rates match3_end count3_gate count3_end "
+        "count3_whole addition_windows in_context_rates in_context_wider "
+        "in_context_wider_operations in_context_wider_sparse linear_own_rates text_own_rates "
+        "sets_own_rates"
     ).split()
 )

@@ -237,7 +237,7 @@ STEPS = ("steps to the bound", "twice the way")  # of ``end_table``
 
 
 def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
-    """Return by seed and arm the steps to the bound and twice the way, and accuracy by parity of n."""
+    """Return by seed and arm the steps to the bound, and the accuracy by parity of n."""
     rows = {}
     for seed, runs in pairs.items():
         steps = steps_to(runs, *way_of(runs[0].config.task_params), (1.0, 2.0))

@@ -13,7 +13,6 @@ even, too. A model without the shortcut has the parity right where its answer is
 elsewhere as often as the commonest parity is.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,14 +24,11 @@ from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.plans import TWINS, PlannedRun, planned_study
 from entp_lab.resume import train_run
-from entp_lab.store import Record
-from entp_lab.studies import Study, flat
+from entp_lab.studies import Study
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Batch, Counting, Task, generator_for, loss_curve
-from entp_lib.validation import require
 from entp_papers.entp.count3 import TIERS
-from entp_papers.entp.pairless import every, grown
 from entp_papers.entp.pilot_runs import COUNT3_LONG_ALL
 from entp_papers.entp.pretrained.experiments import plain
 
@@ -41,48 +37,6 @@ SCORED = 4096  # sequences, as many as a run's final scores are of
 EVEN = "even"  # what is scored at even n: the answer
 PARITY = "parity"  # and its parity alone
 PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models
-
-
-def seen(task: Counting) -> pd.DataFrame:
-    """By prefix length: the share of held-out sequences whose prefix is one of training up to the
-    order that counts.
-
-    A column for each way to hold out. Exact, over all seeds (``symbols`` ** ``seed_length``: for
-    reduced tasks alone).
-    """
-    seeds_BS = every(task.symbols, task.seed_length)
-    symbols = task.vocab_size
-    shares = {}
-
-    def states(x_Bn: Tensor) -> Tensor:
-        """Return a number for the state of each row, (B,): its multiset and its last element, all
-        that counts.
-        """
-        n = x_Bn.shape[1]
-        require(
-            (n + 1) ** symbols * symbols < 2**63,
-            f"{n} elements of {symbols} symbols: too many to be numbered",
-        )
-        weights_V = (n + 1) ** torch.arange(symbols)
-        return (weights_V[x_Bn].sum(1) * symbols + x_Bn[:, -1]).unique(return_inverse=True)[1]
-
-    state_B = states(seeds_BS)  # seeds of one state go on alike, so that one of each is continued
-    one_S = torch.zeros(int(state_B.max()) + 1, dtype=torch.long)
-    x_ST = grown(
-        seeds_BS[one_S.scatter_(0, state_B, torch.arange(len(state_B)))], task.length, task.order
-    )
-    # by way to hold out: how many seeds of each state are held out, and how many trained on
-    split = {}
-    for by in ("sequence", "multiset"):
-        held_B = replace(task, held_out_by=by).is_held_out(seeds_BS)
-        split[by] = [state_B[side_B].bincount(minlength=len(one_S)) for side_B in (held_B, ~held_B)]
-    for n in range(task.first_scored, task.length + 1):
-        now_S = states(x_ST[:, :n])
-        shares[n] = {}
-        for by, (held_S, trained_S) in split.items():
-            known_S = torch.zeros_like(now_S).index_add(0, now_S, trained_S)[now_S] > 0
-            shares[n][by] = (held_S[known_S].sum() / held_S.sum()).item()
-    return pd.DataFrame.from_dict(shares, orient="index")
 
 
 def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
@@ -237,22 +191,21 @@ def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def probe_table(records: Sequence[Record]) -> pd.DataFrame:
-    """By arm, means where n and x_n are even: accuracy and parity agreement, also where the answer
-    is wrong.
-    """
-    columns = ["token_accuracy", "parity_agreement", "agreement where wrong", "commonest parity"]
-    rows = flat(records).rename(columns={"commonest": "commonest parity"})
-    wrong = 1 - rows["token_accuracy"]
-    rows["agreement where wrong"] = (rows["parity_agreement"] - rows["token_accuracy"]) / wrong
-    return rows.groupby("arm", sort=False)[columns].mean()
-
-
-TITLE = "Count3 at length 24: how much of what is scored has come up in training"
 COUNT3_REPEATS = Experiment(
-    "count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False
+    "count3_repeats",
+    1,
+    "Count3 at length 24: how much of what is scored has come up in training",
+    "03_count3",
+    plan_repeats,
+    no_claims,
+    seeded=False,
 )
-TITLE = "Do models of Count3 use the shortcut that looks at no pair?"
 COUNT3_PROBE = Experiment(
-    "count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED
+    "count3_probe",
+    1,
+    "Do models of Count3 use the shortcut that looks at no pair?",
+    "03b_count3_details",
+    plan_probes,
+    no_claims,
+    tiers=PROBED,
 )

@@ -91,18 +91,15 @@ def spent(record: Record) -> pd.DataFrame:
 
 
 def ratios(records: Sequence[Record]) -> pd.DataFrame:
-    """Return by logged pair the range of the ratios of steps and of multiply-adds over scores both
-    reach.
-    """
+    """Return by logged pair the range of the ratios of steps and of multiply-adds."""
     rows = {}
     for r in records:
         found = spent(r)["ratio"].dropna()
-        row = {
+        rows[r.labels["task"], r.labels["model"]] = {
             "scores both reach": len(found),
             "decoder's steps in ENTP's": to_text(found["fewer steps"]),
+            "ENTP's multiply-adds in the decoder's": to_text(found["more multiply-adds"]),
         }
-        row["ENTP's multiply-adds in the decoder's"] = to_text(found["more multiply-adds"])
-        rows[r.labels["task"], r.labels["model"]] = row
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -111,53 +108,49 @@ def to_text(values: pd.Series) -> str:
     return f"{values.min():.1f} to {values.max():.1f}"
 
 
+# By claim: whether all its ratios are above 1, in which column, of which logged pairs.
+ABOVE_ONE = {
+    "F3-log-steps": ("fewer steps", dict(task="count3", model="medium")),
+    "F3-log-compute": ("more multiply-adds", dict(task="count3", model="medium")),
+    "F5-log-compute": ("more multiply-adds", dict(task=("plain addition", "reversed addition"))),
+    "T3-log-compute": ("more multiply-adds", dict(task=("openwebtext", "shakespeare"))),
+}
+
+
 def measure(records: Sequence[Record]) -> list[Check]:
-    """Whether Count3's log has ENTP in fewer steps, at more compute, alone with whole sequences;
-    sums and text too.
-    """
+    """Check that ENTP takes fewer steps and more compute, and alone gets whole sequences right."""
     found = []
-
-    def check(claim: str, holds: bool, remark: str, used: Sequence[Record]) -> None:
-        found.append(
-            Check(
-                claim,
-                holds,
-                used[0].config.tier,
-                records=tuple(r.name for r in used),
-                remark=remark,
-            )
-        )
-
-    if count3 := select(records, task="count3", model="medium"):
-        both = spent(count3[0])["ratio"].dropna()
-        fewer = both["fewer steps"]
-        more = both["more multiply-adds"]
-        check("F3-log-steps", bool((fewer > 1).all()), f"{to_text(fewer)} times fewer", count3)
-        check("F3-log-compute", bool((more > 1).all()), f"{to_text(more)} times as many", count3)
-        last = (
-            published("entp", "count3")
-            .query("size == 'medium'")
-            .set_index("architecture")["sequence_accuracy"]
-        )
-        alone = last["entp"] > 0.5 and last["decoder"] < 0.01
-        check(
-            "F3-log-sequences",
-            bool(alone),
-            f"{last['entp']:.3f} of them, the decoder {last['decoder']:.3f}",
-            count3,
-        )
-    for claim, tasks in (
-        ("F5-log-compute", ("plain addition", "reversed addition")),
-        ("T3-log-compute", ("openwebtext", "shakespeare")),
-    ):
-        if used := select(records, task=tasks):
-            both = pd.concat([spent(r)["ratio"].dropna() for r in used])
-            fewer = both["fewer steps"]
-            more = both["more multiply-adds"]
-            remark = f"{to_text(more)} times as many; the decoder's steps are {to_text(fewer)} times ENTP's"
-            check(claim, bool((more > 1).all()), remark, used)
+    for claim, (column, pairs) in ABOVE_ONE.items():
+        used = select(records, **pairs)
+        if not used:
+            continue
+        reached = pd.concat([spent(r)["ratio"].dropna() for r in used])
+        remark = f"{to_text(reached[column])} times {'fewer' if 'steps' in column else 'as many'}"
+        if len(used) > 1:
+            remark += f"; the decoder's steps are {to_text(reached['fewer steps'])} times ENTP's"
+        holds = bool((reached[column] > 1).all())
+        found.append(check(claim, holds, remark, used))
+    if used := select(records, task="count3", model="medium"):
+        logged = published("entp", "count3").query("size == 'medium'").set_index("architecture")
+        entp, decoder = logged["sequence_accuracy"][["entp", "decoder"]]
+        alone = entp > 0.5 and decoder < 0.01
+        remark = f"{entp:.3f} of them, the decoder {decoder:.3f}"
+        found.append(check("F3-log-sequences", bool(alone), remark, used))
     return found
 
 
-TITLE = "The authors' logs in steps and in compute"
-AUTHORS_LOG = Experiment("authors_log", 1, TITLE, "03_count3", plan, measure, seeded=False)
+def check(claim: str, holds: bool, remark: str, used: Sequence[Record]) -> Check:
+    """Return a check that rests on some records."""
+    names = tuple(r.name for r in used)
+    return Check(claim, holds, used[0].config.tier, records=names, remark=remark)
+
+
+AUTHORS_LOG = Experiment(
+    "authors_log",
+    1,
+    "The authors' logs in steps and in compute",
+    "03_count3",
+    plan,
+    measure,
+    seeded=False,
+)

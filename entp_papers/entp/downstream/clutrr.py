@@ -97,13 +97,18 @@ class Clutrr(FixedData):
 
     def __post_init__(self):
         check_types(self)
-        right = "must be 'embedded', 'hub', or a path with {part} for train, validation, test"
-        known = self.source in ("embedded", "hub") or "{part}" in self.source
-        require(known, f"source = {self.source!r}: {right}")
+        require(
+            self.source in ("embedded", "hub") or "{part}" in self.source,
+            f"source = {self.source!r}: must be 'embedded', 'hub', or a path with {{part}} for "
+            "train, validation, test",
+        )
         intervals = {"n_train": "[1, inf)", "max_tokens": "[1, inf)", "subset_seed": "[0, inf)"}
         check_intervals(self, intervals | {"longest_train": "[2, 10]", "longest_test": "[2, 10]"})
-        right = f"brief = True: source {self.source!r} has its own stories; only those of 'embedded' can be brief"
-        require(not self.brief or self.source == "embedded", right)
+        require(
+            not self.brief or self.source == "embedded",
+            f"brief = True: source {self.source!r} has its own stories; only those of 'embedded' "
+            "can be brief",
+        )
         self.base()
 
     def base(self) -> Text:
@@ -189,9 +194,12 @@ def encoded(parameters: str, part: str) -> Encoded:
             kept.append((ids, example))
         if len(kept) == asked:
             break
-    name = f"n_train = {asked}" if asked else f"max_tokens = {task.max_tokens}"
-    right = f"the {part} part of source {task.source!r} has {len(kept)} usable examples; left out: {left_out}"
-    require(len(kept) >= (asked or 1), f"{name}: {right}")
+    limit = f"n_train = {asked}" if asked else f"max_tokens = {task.max_tokens}"
+    require(
+        len(kept) >= (asked or 1),
+        f"{limit}: the {part} part of source {task.source!r} has {len(kept)} usable examples; "
+        f"left out: {left_out}",
+    )
     lengths_P = torch.tensor([len(ids) for ids, _ in kept])
     ids_PT = torch.zeros(len(kept), int(lengths_P.max()), dtype=torch.int32)
     for row_T, (ids, _) in zip(ids_PT, kept, strict=True):
@@ -208,10 +216,9 @@ def encoded(parameters: str, part: str) -> Encoded:
 
 
 def checksum(examples: Sequence[Example]) -> str:
-    """SHA-256 of examples in their order."""
-    return hashlib.sha256(
-        canonical_json([asdict(example) for example in examples]).encode()
-    ).hexdigest()
+    """Return the SHA-256 of examples in their order."""
+    text = canonical_json([asdict(example) for example in examples])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def tokenizer_of(text: Text) -> Tokenizer:
@@ -230,10 +237,10 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
             examples = published(part)
         else:
             path = FOLDERS.root() / task.source.replace("{part}", part)
-            right = (
-                f"source = {task.source!r}: there is no {path}; source = 'embedded' needs no files"
+            require(
+                path.is_file(),
+                f"source = {task.source!r}: there is no {path}; source = 'embedded' needs no files",
             )
-            require(path.is_file(), right)
             examples = from_frame(read_table(path, COLUMNS), str(path))
         order = range(len(examples))
         if part == "train" and task.protocol == "fair":
@@ -242,9 +249,8 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
         return
     longest = task.longest_train, task.longest_test
     if part == "train":
-        avoid = {
-            s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)
-        }  # none of the other parts'
+        others = [story for name in EMBEDDED for story in held_out(name, *longest, task.brief)]
+        avoid = {story.text for story in others}
         seed = task.subset_seed if task.protocol == "fair" else 0
         edges = range(2, task.longest_train + 1)
         found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, avoid)
@@ -260,12 +266,12 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
 @functools.lru_cache(maxsize=4)
 def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[kinship.Story]:
     """Return the embedded stories of validation or test, the same for every training set."""
-    avoid = (
-        []
-        if part == "test"
-        else [s.text for s in held_out("test", longest_train, longest_test, brief)]
-    )
-    edges = range(2, (longest_test if part == "test" else longest_train) + 1)
+    avoid = []
+    longest = longest_test
+    if part != "test":
+        avoid = [s.text for s in held_out("test", longest_train, longest_test, brief)]
+        longest = longest_train
+    edges = range(2, longest + 1)
     found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, avoid)
     return list(itertools.islice(found, EMBEDDED[part]))
 
@@ -277,41 +283,51 @@ def prompt(story: str, first: str, second: str) -> str:
     return f"{story.replace('[', '').replace(']', '')} {second} is {first}'s"
 
 
-def published(part: str) -> list[Example]:
-    """Read a part of the published data from the Hugging Face hub; ConfigError where it cannot be
-    had, or is another one.
-    """
+def from_hub(name: str, config: str, revision: str, split: str) -> Any:
+    """Load a part of a data set from the Hugging Face hub; ConfigError where it cannot be had."""
     what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
     datasets = library("datasets", what)
-    try:  # its loading script no longer runs, but the hub keeps what it gave as Parquet
-        rows = datasets.load_dataset(HUB, HUB_CONFIG, revision=HUB_REVISION, split=part)
+    try:
+        return datasets.load_dataset(name, config, revision=revision, split=split)
     except (OSError, ValueError, RuntimeError) as error:
         why = str(error).strip().split("\n")[0]
-        raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
+        raise ConfigError(f"{what}: {name} cannot be loaded ({why})") from error
+
+
+def published(part: str) -> list[Example]:
+    """Read a part of the published data; ConfigError where the hub has another one.
+
+    Its loading script no longer runs, but the hub keeps what it gave as Parquet.
+    """
+    rows = from_hub(HUB, HUB_CONFIG, HUB_REVISION, part)
     found = from_frame(rows.to_pandas(), f"{HUB}, {part}")
-    same = len(found) == HUB_EXAMPLES[part] and HUB_CHECKSUMS.get(
-        part, checksum(found)
-    ) == checksum(found)
-    right = f"the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, with which the paper's "
+    known = checksum(found)
     require(
-        same,
-        f"{HUB}, {part}: {right}numbers compare; pass files of your own as source = 'FOLDER/{{part}}.csv'",
+        len(found) == HUB_EXAMPLES[part] and HUB_CHECKSUMS.get(part, known) == known,
+        f"{HUB}, {part}: the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} "
+        "published ones, with which the paper's numbers compare; pass files of your own as "
+        "source = 'FOLDER/{part}.csv'",
     )
     return found
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
-    """Examples from the published columns. ConfigError names the line of what cannot be read."""
+    """Make examples of the published columns. ConfigError names the line that cannot be read."""
     found = []
-    for line, row in enumerate(
-        table[list(COLUMNS)].itertuples(index=False), 2
-    ):  # after the line of names
-        right = f"target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}"
-        require(row.target_text in kinship.LABELS, f"{where}, line {line}: {right}")
+    rows = table[list(COLUMNS)].itertuples(index=False)
+    for line, row in enumerate(rows, 2):  # after the line of names
+        require(
+            row.target_text in kinship.LABELS,
+            f"{where}, line {line}: target_text {row.target_text!r} must be one of "
+            f"{', '.join(kinship.LABELS)}",
+        )
         pair = QUERY.fullmatch(str(row.query))
         chain = re.fullmatch(r"task_\d+\.(\d+)", str(row.task_name))
-        right = f"story {row.story!r:.80}, query {row.query!r:.80} and task_name {row.task_name!r:.80} must be a text, "
-        right += "a pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
-        require(isinstance(row.story, str) and pair and chain, f"{where}, line {line}: {right}")
+        require(
+            isinstance(row.story, str) and pair and chain,
+            f"{where}, line {line}: story {row.story!r:.80}, query {row.query!r:.80} and task_name "
+            f"{row.task_name!r:.80} must be a text, a pair of names like \"('Ann', 'Bob')\", and a "
+            "chain's length like 'task_1.3'",
+        )
         found.append(Example(prompt(row.story, pair[2], pair[4]), row.target_text, int(chain[1])))
     return found

@@ -131,18 +131,19 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
         if where.read_only:
             continue
         tier = runs[0].config.tier
-        missing = [
-            run.config for run in runs if parameters.fresh or not experiment.found(where, [run])
-        ]
-        names = {c.start_from if isinstance(c, RunConfig) else c.params["weights"] for c in missing}
+        needed = set()
+        for run in runs:
+            if parameters.fresh or not experiment.found(where, [run]):
+                config = run.config
+                trained = isinstance(config, RunConfig)
+                needed.add(config.start_from if trained else config.params["weights"])
         texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier), store)
-        places = [place for place in (texts, texts.committed) if place]
+        stores = [place for place in (texts, texts.committed) if place]
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config)
-            if name in names and not any(
-                place.weights_path(*name.split("/")).exists() for place in places
-            ):
+            weights = [place.weights_path(*name.split("/")) for place in stores]
+            if name in needed and not any(path.exists() for path in weights):
                 lost[bool(OPENWEBTEXT.found(texts, [run]))].append(run)
         for again, runs in lost.items():
             if runs:
@@ -150,35 +151,34 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
 
 
 def errors(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per run: errors on the validation set at its best and at its last evaluation, and on
-    the test set at the checkpoint that ``FAIR_RULE`` chose, all of it and chains of the trained
-    lengths alone.
+    """Return a row per run: errors on the validation set, and on the test set.
+
+    On validation at its best and at its last evaluation; on the test set at the checkpoint that
+    ``FAIR_RULE`` chose, all of it and chains of the trained lengths alone.
     """
     rows = []
     for r in records:
         accuracies = r.curves["sequence_accuracy"]
         test = r.metrics["test"][FAIR_RULE]
-        trained = [
-            g
-            for name, g in test["groups"].items()
-            if chain_of(name) <= r.config.task_params["longest_train"]
-        ]
-        right, count = (sum(g[key] for g in trained) for key in ("right", "sequences"))
-        row = {**r.labels, PUBLISHED: 1 - max(accuracies), "last evaluation": 1 - accuracies[-1]}
-        row[FAIR] = 1 - test["sequence_accuracy"]
-        row[f"{FAIR}, trained lengths"] = 1 - right / count if count else float("nan")
-        rows.append(row | {"most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"]})
+        groups = pd.DataFrame(test["groups"]).T
+        longest = r.config.task_params["longest_train"]
+        trained = groups[[chain_of(name) <= longest for name in groups.index]].sum()
+        rows.append(
+            {
+                **r.labels,
+                PUBLISHED: 1 - max(accuracies),
+                "last evaluation": 1 - accuracies[-1],
+                FAIR: 1 - test["sequence_accuracy"],
+                f"{FAIR}, trained lengths": 1 - trained["right"] / trained["sequences"],
+                "most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"],
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def chain_of(group: str) -> int:
     """Return the number in "chain of 4"."""
     return int(group.removeprefix("chain of "))
-
-
-def gaps(table: pd.DataFrame, protocol: str, column: str) -> pd.Series:
-    """Return decoder − ENTP in a column of ``errors``, paired by seed."""
-    return paired(table[table["protocol"] == protocol], column, *TWINS)
 
 
 def authors_tests() -> pd.DataFrame:
@@ -197,35 +197,37 @@ def authors_tests() -> pd.DataFrame:
 
 
 def pronoun_errors(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per language model: error over the items, with the interval that so few
-    items leave.
-    """
-    columns = ("architecture", "seed", "wrong", "items", "error", "low", "high")
-    return pd.DataFrame([{name: r.metrics[name] for name in columns} for r in records])
+    """Return a row per language model: its error over the items."""
+    return pd.DataFrame([{**r.labels, "error": r.metrics["error"]} for r in records])
 
 
-# Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test
-# set.
+# Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set
 CLUTRR = dict(ceiling=0.0, floor="most frequent answer", near=NEAR, frame=errors)
-FAIR_CLAIMS = [Paired("T4-clutrr-fair", FAIR, *TWINS, dict(protocol="fair"))]
-CLAIMS = [Paired("T4-clutrr", PUBLISHED, *TWINS, dict(protocol="authors"))]
-MEASURE_CLUTRR = Comparisons(
-    CLAIMS, paper=True, others=(Comparisons(FAIR_CLAIMS, **CLUTRR),), **CLUTRR
-)
-# Table 4's pronouns, where two answers make half of them right; the noise of the items is in
-# ``pronoun_tests``.
-CLAIMS = [Paired("T4-winogrande", "error", *TWINS)]
-PRONOUN_ERRORS = dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True)
-MEASURE_PRONOUNS = Comparisons(
-    CLAIMS,
-    frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}),
-    **PRONOUN_ERRORS,
-)
-TITLE = "CLUTRR after language modelling"
+DRAWN = Comparisons((Paired("T4-clutrr-fair", FAIR, *TWINS, dict(protocol="fair")),), **CLUTRR)
+PRINTED = (Paired("T4-clutrr", PUBLISHED, *TWINS, dict(protocol="authors")),)
 DOWNSTREAM = Experiment(
-    "downstream", 1, TITLE, "10_downstream", plan_clutrr, MEASURE_CLUTRR, tiers=TIERS
+    "downstream",
+    1,
+    "CLUTRR after language modelling",
+    "10_downstream",
+    plan_clutrr,
+    Comparisons(PRINTED, paper=True, others=(DRAWN,), **CLUTRR),
+    tiers=TIERS,
 )
-TITLE = "Pronouns after language modelling"
+# Table 4's pronouns, where two answers make half of them right
 PRONOUNS = Experiment(
-    "pronouns", 1, TITLE, "10_downstream", plan_pronouns, MEASURE_PRONOUNS, tiers=TIERS
+    "pronouns",
+    1,
+    "Pronouns after language modelling",
+    "10_downstream",
+    plan_pronouns,
+    Comparisons(
+        (Paired("T4-winogrande", "error", *TWINS),),
+        ceiling=0.0,
+        floor=0.5,
+        near=NEAR_CHANCE,
+        paper=True,
+        frame=pronoun_errors,
+    ),
+    tiers=TIERS,
 )

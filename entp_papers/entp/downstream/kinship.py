@@ -30,8 +30,9 @@ KINDS = {kind: (man or None, woman) for kind, man, woman, *_ in ROWS}
 TEMPLATES = {kind: tuple(filter(None, sentences)) for kind, _, _, *sentences in ROWS}
 # In the order of their numbers in the published data.
 LABELS = (
-    "aunt son-in-law grandfather brother sister father mother grandmother uncle daughter-in-law grandson "
-    "granddaughter father-in-law mother-in-law nephew son daughter niece husband wife sister-in-law"
+    "aunt son-in-law grandfather brother sister father mother grandmother uncle daughter-in-law "
+    "grandson granddaughter father-in-law mother-in-law nephew son daughter niece husband wife "
+    "sister-in-law"
 ).split()
 
 # The kind that two kinds compose to, where that is certain for three different people. Left empty
@@ -42,14 +43,14 @@ COMPOSED = pd.read_csv(FOLDER / "compositions.csv", index_col=0).stack().dropna(
 BRIEF = ("{a} met {his} {r} {b}.",)  # for every kind
 
 MEN = (
-    "Adam Albert Anton Arthur Ben Boris Carl Cedric Conrad Daniel Dennis Edgar Emil Erik Felix Frank George Gustav "
-    "Harold Henry Hugo Igor Ivan Jacob Jonas Kurt Lars Leo Lukas Martin Max Nils Oliver Oscar Otto Paul Peter Ralph "
-    "Robert Rupert Simon Stefan Theo Thomas Victor Walter"
+    "Adam Albert Anton Arthur Ben Boris Carl Cedric Conrad Daniel Dennis Edgar Emil Erik Felix "
+    "Frank George Gustav Harold Henry Hugo Igor Ivan Jacob Jonas Kurt Lars Leo Lukas Martin Max "
+    "Nils Oliver Oscar Otto Paul Peter Ralph Robert Rupert Simon Stefan Theo Thomas Victor Walter"
 ).split()
 WOMEN = (
-    "Ada Agnes Alice Anna Astrid Bella Brigit Carla Cecily Clara Dana Doris Edith Elena Elsa Emma Eva Flora Frida "
-    "Greta Hanna Helen Ida Ingrid Irene Jane Julia Karen Laura Lena Lydia Maria Martha Mona Nina Nora Olga Paula "
-    "Petra Rosa Ruth Sara Sonja Tessa Vera Wanda"
+    "Ada Agnes Alice Anna Astrid Bella Brigit Carla Cecily Clara Dana Doris Edith Elena Elsa Emma "
+    "Eva Flora Frida Greta Hanna Helen Ida Ingrid Irene Jane Julia Karen Laura Lena Lydia Maria "
+    "Martha Mona Nina Nora Olga Paula Petra Rosa Ruth Sara Sonja Tessa Vera Wanda"
 ).split()
 SHORT_NAMES = tuple([name for name in names if len(name) <= 4] for names in (MEN, WOMEN))
 FAMILIES = 40

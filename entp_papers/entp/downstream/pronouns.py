@@ -26,11 +26,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from entp_lab.statistics import mcnemar, proportion_interval
 from entp_lab.weights import trained_model
-from entp_lib.data.sources import library
 from entp_lib.data.tokenizers import Tokenizer
 from entp_lib.tasks.text import Text
-from entp_lib.validation import ConfigError, from_dict, one_of, require
-from entp_papers.entp.downstream.clutrr import tokenizer_of
+from entp_lib.validation import from_dict, one_of, require
+from entp_papers.entp.downstream.clutrr import from_hub, tokenizer_of
 
 HUB = "tinyBenchmarks/tinyWinogrande"
 HUB_CONFIG = "winogrande_xl"
@@ -99,10 +98,10 @@ class Item:
     answer: int
 
     def __post_init__(self):
-        right = self.sentence.count("_") == 1 and self.sentence.partition("_")[2].strip()
+        _, *rest = self.sentence.split("_")
         require(
-            bool(right),
-            f"sentence {self.sentence!r}: must have one blank, written _, and end with what decides",
+            len(rest) == 1 and bool(rest[0].strip()),
+            f"sentence {self.sentence!r}: must have one blank, _, and end with what decides",
         )
 
 
@@ -126,13 +125,7 @@ def items(source: str) -> list[Item]:
     one_of("source", source, ("embedded", "hub"))
     if source == "embedded":
         return embedded()
-    what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
-    datasets = library("datasets", what)
-    try:
-        rows = datasets.load_dataset(HUB, HUB_CONFIG, revision=HUB_REVISION, split="validation")
-    except (OSError, ValueError, RuntimeError) as error:
-        why = str(error).strip().split("\n")[0]
-        raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
+    rows = from_hub(HUB, HUB_CONFIG, HUB_REVISION, "validation")
     return [
         Item(row["sentence"], row["option1"], row["option2"], int(row["answer"])) for row in rows
     ]

@@ -66,7 +66,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     - 4.1, 4.2: verified if every model tried, trained ones included, is refuted by at least what
       the proof guarantees, while the theorem's own function is not; 4.1 also needs its rows in
       exact arithmetic.
-    - 8-expressive: refuted by Theorem 4.1, unless 4.2 holds too: then neither is the more expressive.
+    - 8-expressive: refuted by Theorem 4.1; corrected if 4.2 holds too.
     - F1-approximation: verified if a whole decoder and single attentions are simulated within
       ``EXACT``.
     - F1-logarithmic: refuted if the dimensions that random vectors need grow at least like

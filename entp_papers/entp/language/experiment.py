@@ -105,7 +105,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Return the budget of as many tokens through the layers, on average over the positions that are drawn."""
+    """Return the budget of as many tokens through the layers, a mean over drawn positions."""
     task = Text(**entp.task_params)
     return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 

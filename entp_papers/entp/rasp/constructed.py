@@ -15,6 +15,7 @@ Letters: T tokens, D width, H heads, K head width, F hidden width.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -238,7 +239,8 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     # every query selects position 0 too: share = 1 / (1 + w'), where w' counts the j > 0 with y_j =
     # z
     now = layer(
-        "select the positions where y equals z, and position 0; read y at position 0, compare it with z"
+        "select the positions where y equals z, and position 0; read y at position 0, compare it "
+        "with z"
     )
     equal = [
         ({"z": 2 * GAP}, {"y": 1.0}),
@@ -252,7 +254,8 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
 
     sharp = 2 * longest * GAP  # the best score leads by 1 / 2n or more of this
     now = layer(
-        "w = 1 / share - 1, looked up at position w, plus whether y equals z at position 0; compare with n"
+        "w = 1 / share - 1, looked up at position w, plus whether y equals z at position 0; "
+        "compare with n"
     )
     inverse = [({"one": sharp}, {"k": 1.0}), ({"share": -sharp}, {"k": 1.0, "k2": 0.5})]
     now.head(inverse, {"w": {"k": 1.0}})
@@ -340,16 +343,20 @@ def hard_cases(length: int, max_value: int) -> Tensor:
     return torch.stack([row.clamp(0, max_value) for row in rows])
 
 
-@torch.no_grad()
-def wrong_answers(
-    model: Transformer, tokens_BT: Tensor, scored_BT: Tensor
-) -> tuple[int, int, float]:
-    """(wrong, asked, smallest margin): the model's most likely token against Count3 at the scored
-    prefixes.
+class Answers(NamedTuple):
+    """How many answers are wrong, how many were asked, and the smallest margin.
 
-    The margin is the logit of the right answer less the largest other; negative where the answer is
-    wrong.
+    That is the logit of the right answer less the largest other; negative where it is wrong.
     """
+
+    wrong: int
+    asked: int
+    margin: float
+
+
+@torch.no_grad()
+def wrong_answers(model: Transformer, tokens_BT: Tensor, scored_BT: Tensor) -> Answers:
+    """Compare the model's most likely token with Count3 at the scored prefixes."""
     logits_NV = model(tokens_BT, scored_BT).double()
     rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
     right_N = torch.empty_like(rows_N)
@@ -361,4 +368,4 @@ def wrong_answers(
     margins_N = correct_N - others_NV.max(1).values
     margins_N = torch.where(margins_N.isnan(), -torch.inf, margins_N)
     wrong = int((margins_N <= 0).sum())  # a tie is no answer
-    return wrong, len(rows_N), float(margins_N.min()) if len(rows_N) else 0.0
+    return Answers(wrong, len(rows_N), float(margins_N.min()) if len(rows_N) else 0.0)

@@ -18,13 +18,15 @@ from entp_lib.model import Transformer, build_model, parameter_count
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.validation import require
-from entp_papers.entp.rasp import constructed, programs
+from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.constructed import (
+    Answers,
     LayerTrace,
     before_output,
     constructed_count3,
     hard_cases,
     run_by_layer,
+    wrong_answers,
 )
 from entp_papers.entp.rasp.constructed_decoder import (
     count3_decoder,
@@ -134,14 +136,13 @@ def constructed_study(
     model, causal = (constructed_count3(length, max_value, kind) for kind in ("entp", "decoder"))
     random = random_pairs(length, max_value, pairs, generator)
     hard = hard_cases(length, max_value)
+    spoiled = wrong_answers(causal, *(x[:64] for x in random))
     metrics = {
         **shape(model.cfg),
         **dict(zip(("largest_weight_in", "largest_weight"), largest_weight(model), strict=True)),
-        "random": scored(model, *random),
-        "hard": scored(model, hard, torch.ones_like(hard, dtype=torch.bool)),
-        "causal": {
-            k: v for k, v in scored(causal, *(x[:64] for x in random)).items() if k != "margin"
-        },
+        "random": wrong_answers(model, *random)._asdict(),
+        "hard": wrong_answers(model, hard, torch.ones_like(hard, dtype=torch.bool))._asdict(),
+        "causal": {"wrong": spoiled.wrong, "asked": spoiled.asked},
         "generated": {
             "sequences": generations,
             "wrong": wrong_generations(model, generations, seed_length, generator),
@@ -158,7 +159,8 @@ def constructed_study(
         for precision, twin in in_precisions(model).items():
             row = dict(length=n, precision=precision, layers=model.cfg.n_layers)
             row |= {"largest_weight": largest_weight(model)[1]}
-            rows.append(row | both_scores(scored(twin, *random), scored(twin, hard, late)))
+            found = both_scores(wrong_answers(twin, *random), wrong_answers(twin, hard, late))
+            rows.append(row | found)
     return metrics, columns(rows)
 
 
@@ -178,7 +180,7 @@ def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -
         for i in range(pairs_each):
             n = longest if i == 0 else int(torch.randint(1, longest + 1, (1,), generator=generator))
             tokens_1T = torch.randint(n, (1, n), generator=generator)
-            wrong += constructed.wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
+            wrong += wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
         rows.append({"length": longest, **shape(model.cfg), "asked": pairs_each, "wrong": wrong})
     return {}, columns(rows)
 
@@ -214,7 +216,7 @@ def constructed_decoder_study(
             hard_sequences(n, n),
         )
         for precision, twin in in_precisions(count3_decoder(cfg)).items():
-            ours, hard = (scored(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets)
+            ours, hard = (wrong_answers(twin, x, torch.ones_like(x) > 0) for x in sets)
             row = {
                 "model": label,
                 "length": n,
@@ -222,7 +224,7 @@ def constructed_decoder_study(
                 "precision": precision,
                 **both_scores(ours, hard),
             }
-            rows.append({**row, "margin": min(ours["margin"], hard["margin"])})
+            rows.append({**row, "margin": min(ours.margin, hard.margin)})
     held = {size: longest_held(size) for size in ("small", "medium", "large")}
     return {
         "paper": {size: {**sized(of_size(size, n)), "longest": n} for size, n in held.items()}
@@ -246,24 +248,14 @@ def shape(cfg: ModelConfig) -> dict[str, int]:
     return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width)
 
 
-def both_scores(ours: Mapping[str, Any], hard: Mapping[str, Any]) -> dict[str, int]:
-    """Asked and wrong answers of random and of hard sequences, as columns."""
+def both_scores(ours: Answers, hard: Answers) -> dict[str, int]:
+    """Return asked and wrong answers of random and of hard sequences, as columns."""
     return {
-        f"{kind}{name}": of[name]
-        for kind, of in (("", ours), ("hard_", hard))
-        for name in ("asked", "wrong")
+        "asked": ours.asked,
+        "wrong": ours.wrong,
+        "hard_asked": hard.asked,
+        "hard_wrong": hard.wrong,
     }
-
-
-def scored(model: Transformer, tokens_BT: Tensor, scored_BT: Tensor) -> dict[str, Any]:
-    """``wrong_answers`` by name."""
-    return dict(
-        zip(
-            ("wrong", "asked", "margin"),
-            constructed.wrong_answers(model, tokens_BT, scored_BT),
-            strict=True,
-        )
-    )
 
 
 def largest_weight(model: Transformer) -> tuple[str, float]:

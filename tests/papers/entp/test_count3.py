@@ -1,11 +1,9 @@
 """Count3 to its end: arrival, flatness, slope and failure are what the curves say."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
-import torch
 from made_up import record_of
 
 from entp_lab.claims import judge
@@ -13,11 +11,9 @@ from entp_lab.frames import published, select
 from entp_lab.registry import EXPERIMENTS
 from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.tasks import Counting
-from entp_lib.tasks.counting import count3 as count3_of
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3, logged
-from entp_papers.entp.count3_studies import repeats_study, seen
+from entp_papers.entp.count3_studies import repeats_study
 from entp_papers.entp.logged import logged_study
 
 
@@ -117,28 +113,6 @@ def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(decoder,
 
 # Count3 held out by multisets: what training has seen is counted exactly, and the runs are those
 # that they repeat.
-
-
-SMALL = dict(length=6, seed_length=3, symbols=4, held_out=0.3)
-
-
-@pytest.mark.parametrize("by", ["sequence", "multiset"])
-def test_what_was_seen_is_counted_as_by_hand(by):
-    task = Counting(**SMALL, held_out_by=by)
-    sides = {True: [], False: []}
-    for seed in itertools.product(range(4), repeat=3):
-        x = list(seed)
-        while len(x) < task.length:
-            x.append(count3_of(x))
-        sides[bool(task.is_held_out(torch.tensor([seed])))].append(x)
-    scored = {}
-    for n in range(task.first_scored, task.length + 1):
-        held, trained = (
-            [(tuple(sorted(x[:n])), x[n - 1]) for x in sides[side]] for side in (True, False)
-        )
-        scored[n] = sum(state in set(trained) for state in held) / len(held)
-    assert seen(task)[task.held_out_by].to_dict() == pytest.approx(scored)
-    assert (scored[task.first_scored] == 0) == (by == "multiset")
 
 
 def test_what_has_come_up_is_counted_up_to_the_order_that_changes_nothing():

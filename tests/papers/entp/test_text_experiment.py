@@ -26,7 +26,7 @@ LOSSES = {
 
 @pytest.fixture
 def records():
-    """Make one seed of quick, ENTP ahead at its lowest and behind at the end; nothing is trained."""
+    """Make one seed of quick, ENTP ahead at its lowest and behind at the end."""
     found = []
     for run in OPENWEBTEXT.plan("quick", 1):
         if losses := LOSSES.get((run.labels["schedule"], run.labels["arm"])):
