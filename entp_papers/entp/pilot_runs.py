@@ -10,17 +10,11 @@ times a decoder's multiply-adds) and is compared with the decoder of the same st
 the pairs, which has more steps and still half of ENTP's multiply-adds.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-import pandas as pd
-
-from entp_lab.budgets import MORE_STEPS, SAME_PREFIXES, training_operations
+from entp_lab.budgets import MORE_STEPS, SAME_PREFIXES
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model, with_train
-from entp_lab.statistics import reaches
-from entp_lab.store import Record
 from entp_papers.entp.addition.lengths import TIERS as LENGTHS
 from entp_papers.entp.count3 import TIERS as COUNT3
 from entp_papers.entp.count3 import lead_claims
@@ -96,22 +90,6 @@ def plan_four_digits(tier: str, seeds: int = 0) -> list[PlannedRun]:
     params = {**setting.task, "split_seed": SEED}
     config = run_of(name, tier, "long_addition", params, setting.model, setting.train, "entp", SEED)
     return [planned(config, n_train=params["n_train"])]
-
-
-def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per arm: its late token accuracy, the mode baseline's, whether pairs follow."""
-    rows = {}
-    for r in records:
-        late = float(np.mean(r.curves["token_accuracy"][-LAST:]))
-        mode = r.metrics["baseline"]["token_accuracy"]
-        rows[r.labels["arm"]] = {
-            f"token accuracy, last {LAST} evaluations": round(late, 4),
-            "mode baseline": round(mode, 4),
-            "above the mode": round(late - mode, 4),
-            "comparison follows": bool(reaches(late - mode, ABOVE_MODE)),
-            "multiply-adds": f"{training_operations(r.config):.3g}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def experiment(name: str, title: str, notebook: str, plan, measure=no_claims) -> Experiment:

@@ -73,14 +73,6 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     ]
 
 
-def shape_title(record: Record) -> str:
-    """Return the shape in words, for a panel: "3 layers, 3 heads, width 192"."""
-    p = record.config.params
-    return (
-        f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
-    )
-
-
 def shape_of(record: Record) -> ModelConfig:
     """Return the model whose costs a record holds."""
     p = record.config.params
@@ -106,23 +98,6 @@ def per_token(records: Sequence[Record]) -> pd.DataFrame:
         }
         parts.append(pd.DataFrame({**about, "length": record.curves["length"], **own}))
     return pd.concat(parts, ignore_index=True)
-
-
-def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) -> dict[int, float]:
-    """Coefficients c_p ≥ 0 of value = Σ c_p n^p with the least squared relative error."""
-    n = np.asarray(lengths, float)
-    y = np.asarray(values, float)
-    design = np.stack([n**p / y for p in powers], 1)
-    scale = design.max(0)
-    from scipy.optimize import nnls  # slow to import, and needed here alone
-
-    found, _ = nnls(design / scale, np.ones(len(n)))
-    return dict(zip(powers, found / scale, strict=True))
-
-
-def fitted(coefficients: dict[int, float], lengths: Sequence[int]) -> np.ndarray:
-    """Return the values of a ``fit`` at the given lengths."""
-    return sum(c * np.asarray(lengths, float) ** p for p, c in coefficients.items())
 
 
 def exponent(table: pd.DataFrame, by: str, column: str) -> float:

@@ -15,11 +15,10 @@ import pandas as pd
 
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import Experiment
-from entp_lab.frames import paired, published, select
+from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
-from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store
 from entp_lib.config import TrainConfig
 from entp_papers.entp.downstream.clutrr import Clutrr
@@ -179,21 +178,6 @@ def errors(records: Sequence[Record]) -> pd.DataFrame:
 def chain_of(group: str) -> int:
     """Return the number in "chain of 4"."""
     return int(group.removeprefix("chain of "))
-
-
-def authors_tests() -> pd.DataFrame:
-    """Return the authors' logged CLUTRR errors by size and rule, decoder − ENTP; their seeds are of
-    the fine-tuning alone.
-    """
-    rows = {}
-    logged = published("entp", "downstream").dropna(subset="seed").astype({"n_train": int})
-    for key, part in logged.groupby(["n_train", "rule"]):
-        values = paired(part, "error", *TWINS, by="architecture")
-        means = part.groupby("architecture")["error"].mean()
-        mean, low, high = mean_interval(values)
-        rows[key] = {name: means[name] for name in TWINS}
-        rows[key] |= {"decoder − ENTP": mean, "low": low, "high": high, "pairs": len(values)}
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def pronoun_errors(records: Sequence[Record]) -> pd.DataFrame:

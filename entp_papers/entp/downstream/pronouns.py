@@ -12,7 +12,6 @@ either option.
 Letters: B rows (two for each item), T tokens, N scored positions, V vocabulary.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from entp_lab.statistics import mcnemar, proportion_interval
+from entp_lab.statistics import proportion_interval
 from entp_lab.weights import trained_model
 from entp_lib.data.tokenizers import Tokenizer
 from entp_lib.tasks.text import Text
@@ -40,52 +39,24 @@ ITEMS_AT_ONCE = 16
 PUBLISHED_WRONG = {"decoder": (43, 44), "entp": (37, 39)}
 PUBLISHED_ITEMS = 100
 
-HIGH_UP = "needed a chair to reach the top shelf."
-# A sentence about a and b, how it ends if the blank is a, and how if it is b.
-STATED = (
-    (
-        "{a} has two umbrellas and {b} has none, so when it rained _",
-        "lent one to a friend.",
-        "asked for one.",
+# Sentences about a and b by what decides them: how one ends if the blank is a, and how if it is b.
+SENTENCES = pd.read_csv(Path(__file__).parent / "pronouns.csv")
+PAIRS = {
+    "stated": (
+        ("Nora", "Paul"),
+        ("Henry", "Lydia"),
+        ("Olga", "Martha"),
+        ("Oscar", "Felix"),
+        ("Clara", "Hugo"),
     ),
-    ("{a} is a much faster runner than {b}, so in the race _", "came first.", "came last."),
-    ("{a} sold a boat to {b}, so now _", "has the money.", "has the boat."),
-    ("{a} knows the way and {b} is new in town, so _", "led the walk.", "followed behind."),
-    ("{a} slept well but {b} was up all night, so at noon _", "was wide awake.", "was very tired."),
-    ("{a} gave {b} a violin lesson, in which _", "was the teacher.", "was the pupil."),
-    ("{a} is tall and {b} is short, so _", "reached the top shelf with ease.", HIGH_UP),
-    ("{a} owed ten coins to {b}, and on Friday _", "paid the debt.", "got the coins back."),
-    (
-        "{a} hid and {b} had to count to twenty, after which _",
-        "kept still.",
-        "went to look everywhere.",
+    "agreement": (
+        ("the farmer", "the horses"),
+        ("the postman", "the dogs"),
+        ("the captain", "the sailors"),
+        ("the giant", "the children"),
     ),
-    ("{a} broke a cup that belonged to {b}, so _", "said sorry.", "was angry."),
-)
-PEOPLE = (
-    ("Nora", "Paul"),
-    ("Henry", "Lydia"),
-    ("Olga", "Martha"),
-    ("Oscar", "Felix"),
-    ("Clara", "Hugo"),
-)
-AGREEMENT = (
-    ("{a} met {b}, and by then _", "was hungry.", "were hungry."),
-    ("{b} stood next to {a}, because _", "was about to leave.", "were about to leave."),
-    ("{a} could not see {b} until _", "was at the gate.", "were at the gate."),
-)
-ONE = ("the farmer", "the postman", "the captain", "the giant")
-MANY = ("the horses", "the dogs", "the sailors", "the children")
-REFLEXIVE = (
-    ("{a} worked with {b} until _", "hurt himself.", "hurt herself."),
-    ("{b} danced with {a}, and _", "enjoyed himself.", "enjoyed herself."),
-)
-MAN_AND_WOMAN = (("the king", "the queen"), ("the boy", "the girl"), ("the actor", "the actress"))
-GROUPS = (
-    (STATED, PEOPLE),
-    (AGREEMENT, tuple(zip(ONE, MANY, strict=True))),
-    (REFLEXIVE, MAN_AND_WOMAN),
-)
+    "reflexive": (("the king", "the queen"), ("the boy", "the girl"), ("the actor", "the actress")),
+}
 
 
 @dataclass(frozen=True)
@@ -106,15 +77,17 @@ class Item:
 
 
 def embedded() -> list[Item]:
-    """Items whose answer the sentence states, in words or by its grammar; as many for one option as
-    for the other.
+    """Return items whose answer the sentence states, in words or by its grammar.
+
+    As many are for one option as for the other.
     """
     found = []
-    for templates, pairs in GROUPS:
-        for (template, for_a, for_b), (a, b) in itertools.product(templates, pairs):
-            start = template.format(a=a, b=b)
+    for row in SENTENCES.itertuples():
+        for a, b in PAIRS[row.group]:
+            start = row.sentence.format(a=a, b=b)
             start = start[0].upper() + start[1:]
-            found += [Item(f"{start} {for_a}", a, b, 1), Item(f"{start} {for_b}", a, b, 2)]
+            found.append(Item(f"{start} {row.if_a}", a, b, 1))
+            found.append(Item(f"{start} {row.if_b}", a, b, 2))
     return found
 
 
@@ -213,16 +186,3 @@ def pronouns_study(weights: Path, source: str) -> tuple[dict[str, Any], dict[str
         "seed": config.model_seed,
     }
     return metrics, table.to_dict("list")
-
-
-def compatible_tests(wrong_first: int, wrong_second: int, total: int) -> pd.DataFrame:
-    """McNemar's p-value for every way in which two numbers of wrong answers to the same items may
-    overlap.
-
-    ``first_only`` and ``second_only`` count the items that only one of the two has wrong.
-    """
-    both = range(max(0, wrong_first + wrong_second - total), min(wrong_first, wrong_second) + 1)
-    rows = [(wrong_first - shared, wrong_second - shared) for shared in reversed(both)]
-    return pd.DataFrame(
-        [(*row, mcnemar(*row)) for row in rows], columns=["first_only", "second_only", "p_value"]
-    )

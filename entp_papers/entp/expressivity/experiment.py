@@ -143,32 +143,6 @@ def refutations(record: Record, kinds: str) -> pd.DataFrame:
     return table.rename(columns=named).map(to_figures, decimals=3)
 
 
-def learned(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per trained candidate: positions, errors inside the box, and what the proofs force
-    there and anywhere.
-    """
-    rows = []
-    for r in select(records, study="imitation"):
-        m = r.metrics
-        refuted = r.metrics["refutation"]
-        row = {
-            "model": r.labels["direction"],
-            "positions": r.labels["positions"],
-            "seed": r.labels["seed"],
-        }
-        row |= {"p2 − p1": round(m["distance"], 3) + 0.0, "error before": m["box_before"]}
-        errors = [*m["box_error_by_position"], math.nan][:3]  # pairs have no third output
-        row |= {f"output {t}": error for t, error in enumerate(errors, 1)} | {
-            "forced in the box": m["forced_in_box"]
-        }
-        row |= {
-            "refuted by": refuted.get("difference", math.nan),
-            "guaranteed": refuted.get("guaranteed", math.nan),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows).map(to_figures, decimals=3).astype(object).fillna("")
-
-
 def last_exponent(record: Record, kind: str) -> float:
     """Exponent of n in the dimensions that a kind of mask needs, between the two longest
     lengths.

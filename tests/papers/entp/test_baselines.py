@@ -51,7 +51,7 @@ def of_scikit_learn(model, x, y, query):
         (
             "Lasso, α = 0.1",
             dict(function="sparse"),
-            partial(of_scikit_learn, Lasso(0.1, fit_intercept=False, tol=1e-10)),
+            partial(of_scikit_learn, Lasso(0.1, fit_intercept=False, max_iter=100_000)),
         ),
         ("ridge", {}, partial(of_scikit_learn, Ridge(1.0, fit_intercept=False))),
         ("ridge", dict(noise=0.5), partial(of_scikit_learn, Ridge(0.25, fit_intercept=False))),
@@ -68,7 +68,7 @@ def test_learners_are_their_formula_or_scikit_learns(name, changes, reference):
     for b in range(4):
         for i in range(1, 7):
             expected = reference(x[b, :i].numpy(), y[b, :i].numpy(), x[b, i].numpy())
-            assert float(found[b, i]) == pytest.approx(float(expected), abs=1e-3)
+            assert float(found[b, i]) == pytest.approx(float(expected), abs=1e-9)
 
 
 def test_trees_fit_their_examples_as_far_as_their_depth_allows():

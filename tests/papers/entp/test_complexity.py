@@ -3,7 +3,6 @@
 import dataclasses
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -173,15 +172,6 @@ def test_subjects_compute_what_they_are_named_for():
 def test_a_cost_of_another_order_refutes_its_claim(records, curve, values, claim):
     found = COMPLEXITY.measure([changed(records[0], **{curve: values}), *records[1:]])
     assert {check.claim: check.verdict for check in found}[claim] == "refuted"
-
-
-def test_fit_finds_both_terms():
-    n = np.array([8, 16, 32, 64, 128, 256])
-    y = 1e-3 + 2e-5 * n + 3e-7 * n**2
-    found = study.fit(n, y, (0, 1, 2))
-    assert found == pytest.approx({0: 1e-3, 1: 2e-5, 2: 3e-7}, rel=1e-6)
-    assert study.fitted(found, n) == pytest.approx(y)
-    assert study.fit(n, 5e-3 + 0 * n, (0, 1)) == pytest.approx({0: 5e-3, 1: 0.0}, abs=1e-12)
 
 
 def test_bad_parameters_are_named():

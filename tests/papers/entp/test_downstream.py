@@ -197,17 +197,3 @@ def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
     assert (
         mcnemar(first, second) == pytest.approx(expected) == pytest.approx(mcnemar(second, first))
     )
-
-
-def test_every_overlap_of_two_error_counts_is_tested():
-    """By brute force over the number of items that both have wrong."""
-    table = module.compatible_tests(7, 5, 10)
-    assert set(zip(table["first_only"], table["second_only"], strict=True)) == {
-        (5, 3),
-        (4, 2),
-        (3, 1),
-        (2, 0),
-    }
-    assert table["p_value"].tolist() == [
-        mcnemar(*row) for row in zip(table.first_only, table.second_only, strict=True)
-    ]

@@ -186,12 +186,24 @@ def test_bad_parameters_are_named():
         checks.expressivity_study(0, [4], [4], [8, 16])
 
 
+@pytest.mark.parametrize(
+    ("claim", "metrics", "curves", "expected"),
+    [
+        ("A.3", {"a3_gradient_error": 1e-3}, {}, "refuted"),
+        ("A.3", {"a3_two_layers": 0.0}, {}, "refuted"),
+        ("4.1", {"control_refuted": 1}, {}, "refuted"),
+        ("4.1", {}, {"encoders_refuted": [9] * len(checks.ENCODERS)}, "refuted"),
+        ("F1-approximation", {}, {"simulated_error": [1e-3]}, "refuted"),
+        ("F1-logarithmic", {"exponent_random": 0.3}, {}, "unproved"),
+    ],
+)
 def test_verdicts_follow_what_was_found(records, claim, metrics, curves, expected):
     before = verdicts(records)
     assert before[claim] != expected
     assert verdicts(changed(records, metrics=metrics, curves=curves))[claim] == expected
 
 
+@pytest.mark.parametrize(("direction", "claim"), [("encoder", "4.1"), ("decoder", "4.2")])
 def test_one_trained_model_that_escapes_refutes_a_theorem(records, direction, claim):
     """Theorem 4.2 says nothing of decoders with p1 = p2."""
     one = select(records, direction=direction)[-1]

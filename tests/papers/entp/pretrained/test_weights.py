@@ -124,24 +124,15 @@ CUT_STUDIES = {
 
 @pytest.mark.parametrize("study", CUT_STUDIES)
 def test_a_run_that_was_cut_ends_where_a_whole_one_does(study, store, tmp_path):
-    """Its checkpoint lies where those of all runs do, and its record names both processes."""
     config = StudyConfig("test", "smoke", study, CUT_STUDIES[study])
     whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
     steps = []
     cut = run(config, 1, store=store, on_step=steps.append, stop=lambda: len(steps) == 2)
     checkpoint = store.checkpoint_path("test", cut.id)
-    assert (cut.status, cut.provenance["steps"]) == ("partial", 2) and checkpoint_step(
-        checkpoint
-    ) == 2
+    assert cut.status == "partial" and checkpoint_step(checkpoint) == 2
     rest = run(config, 1, store=store)
-    assert (
-        rest.status == "complete"
-        and timeless([rest]) == timeless([whole])
-        and not checkpoint.exists()
-    )
-    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [
-        0
-    ] and rest.provenance["steps"] == 4
+    assert timeless([rest]) == timeless([whole]) and not checkpoint.exists()
+    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
 
 
 @pytest.mark.parametrize(
@@ -152,33 +143,24 @@ def test_bad_parameters_are_named(change):
         studies.encoder_study(**BERT | change)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::UserWarning:peft", "ignore::FutureWarning"
-)  # of the two packages for each other
+@pytest.mark.filterwarnings("ignore::UserWarning:peft", "ignore::FutureWarning")
 def test_lora_trains_its_own_weights_and_leaves_the_base_as_it_was(tmp_path, monkeypatch):
-    peft = pytest.importorskip("peft", reason="comes with the extra 'pretrained'")
-    monkeypatch.setenv(
-        "HF_HUB_OFFLINE", "1"
-    )  # else it looks for the base on the hub when adapters are saved
+    pytest.importorskip("peft", reason="comes with the extra 'pretrained'")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # else it looks for the base on the hub
     model, _ = weights.language_model("tiny-llama")
-    before = {k: v.clone() for k, v in model.state_dict().items()}
     ids = torch.arange(5)[None]
+    before = model(ids).logits.detach()
     with studies.tunable(model, "tiny-llama", 4, 0) as tuned:
-        trained = [n for n, p in tuned.named_parameters() if p.requires_grad]
-        assert trained and all("lora_" in n for n in trained)
-        for n, p in tuned.named_parameters():
-            if "lora_B" in n:
+        parameters = dict(tuned.named_parameters())
+        assert all("lora_" in name for name, p in parameters.items() if p.requires_grad)
+        for name, p in parameters.items():
+            if "lora_B" in name:
                 p.data.fill_(0.1)
-        changed = tuned(ids).logits.detach()
+        assert (tuned(ids).logits - before).abs().max() > 1e-3
         tuned.save_pretrained(tmp_path)
-    assert set(model.state_dict()) == set(before)
-    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
-    assert (model(ids).logits - changed).abs().max() > 1e-3
+    assert torch.equal(model(ids).logits, before)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "tiny-llama"  # and no path of this machine
-    loaded = peft.PeftModel.from_pretrained(model, tmp_path)
-    assert torch.allclose(loaded.eval()(ids).logits, changed, atol=1e-6)
-    loaded.unload()
 
 
 def test_the_bundled_encoder_is_read_without_importing_its_package():
@@ -203,19 +185,13 @@ def test_the_bundled_encoder_is_read_without_importing_its_package():
 )
 def test_that_a_model_fails_on_count3_takes_a_control_that_it_learned(count3, count2, verdict):
     right = {"count3": count3, "count2": count2}
+    baseline = dict(token_accuracy=0.1, sequence_accuracy=0.1)
+    cost = dict(cpu_seconds=1.0, peak_memory_bytes=1)
     records = []
-    runs = experiments.plan_prompts("quick", 0)
-    for one in runs:
-        accuracy = right[one.labels["task"]]
-        scores = dict(
-            loss=1.0,
-            token_accuracy=accuracy,
-            sequence_accuracy=accuracy + 0.001 * one.labels["seed"],
-        )
-        metrics = scores | {"baseline": dict(token_accuracy=0.1, sequence_accuracy=0.1)}
-        where = dict(cpu_seconds=1.0, peak_memory_bytes=1)
-        records.append(
-            Record("pretrained_prompts", 1, one.config, metrics, {}, where, labels=one.labels)
-        )
+    for one in experiments.plan_prompts("quick"):
+        share = right[one.labels["task"]] + 0.001 * one.labels["seed"]
+        scores = dict(token_accuracy=share, sequence_accuracy=share, baseline=baseline)
+        record = Record("pretrained_prompts", 1, one.config, scores, {}, cost, labels=one.labels)
+        records.append(record)
     judged = claims.judge(experiments.measure_prompts(records), only_measured=True).set_index("id")
     assert judged.loc["F4-llm", "verdict"] == verdict
