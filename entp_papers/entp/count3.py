@@ -17,7 +17,7 @@ import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
 from entp_lab.experiment import Experiment
-from entp_lab.frames import by_position, gap_table, paired, paired_within, select, summary
+from entp_lab.frames import by_position, paired, paired_within, select, summary
 from entp_lab.measurements import (
     Comparisons,
     Level,
@@ -166,15 +166,6 @@ def arrivals(
         logarithms = {f"log_{name}": math.log(value) for name, value in spent.items()}
         rows.append({**r.labels, "reached": at is not None, **logarithms})
     return pd.DataFrame(rows)
-
-
-def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
-    """Return ENTP − decoder in final token accuracy by prefix length: mean and interval."""
-    counted = [r for r in records if r.labels.get("task", "count3") == "count3"]
-    table = by_position(counted, "token_accuracy")
-    return gap_table(
-        dict(paired_within(table, "token_accuracy", "entp", "decoder", "position").items())
-    )
 
 
 def slopes(records: Sequence[Record]) -> pd.Series:

@@ -10,14 +10,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-import pandas as pd
 import torch
 import torch.nn.functional as F
 
 from entp_lab.arithmetic import AVX2, NATIVE, for_new_processes
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.plans import PlannedRun, planned_study
-from entp_lab.store import Record
 from entp_lab.studies import Study, at_least
 from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig
@@ -127,35 +125,13 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def arithmetic_of(record: Record) -> str:
-    """Return the instruction set and precision of a record in words, "AVX2, fp32"."""
-    name = {"AVX512": "AVX-512"}.get(record.metrics["instructions"], record.metrics["instructions"])
-    precision = record.config.params["precision"]
-    emulated = precision == "bf16" and not record.metrics["bf16_products"]
-    return f"{name}, {precision}{' by rounding' if emulated else ''}"
-
-
-def prices(records: Sequence[Record]) -> pd.DataFrame:
-    """Return ENTP's step over the decoder's, ``measured`` and ``counted``, by shape, arithmetic and
-    length.
-    """
-    parts = []
-    for r in records:
-        c = {name: pd.Series(values, dtype=float) for name, values in r.curves.items()}
-        about = {name: r.config.params[name] for name in ("n_layers", "width")}
-        about |= {
-            "shape": r.labels["shape"],
-            "arithmetic": arithmetic_of(r),
-            "length": r.curves["length"],
-        }
-        measured, counted = (
-            c[f"entp_{of}"] / c[f"decoder_{of}"] for of in ("seconds", "operations")
-        )
-        parts.append(pd.DataFrame({**about, "measured": measured, "counted": counted}))
-    return pd.concat(parts, ignore_index=True)
-
-
-TITLE = "The price of a training step"
 TRAINING_STEPS = Experiment(
-    "training_steps", 1, TITLE, "02_complexity", plan, no_claims, seeded=False, jobs=1
+    "training_steps",
+    1,
+    "The price of a training step",
+    "02_complexity",
+    plan,
+    no_claims,
+    seeded=False,
+    jobs=1,
 )

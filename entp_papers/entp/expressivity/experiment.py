@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from entp_lab.experiment import Experiment
 from entp_lab.frames import select
 from entp_lab.measurements import Check
 from entp_lab.plans import PlannedRun, planned_study
-from entp_lab.statistics import exceeds, to_figures
+from entp_lab.statistics import exceeds
 from entp_lab.store import Record
 from entp_lab.studies import by_study
 
@@ -129,18 +127,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
         ),
         check("F1-logarithmic", as_printed, remark=instead if one_dimension and slower else ""),
     ]
-
-
-def refutations(record: Record, kinds: str) -> pd.DataFrame:
-    """Of "encoders" or "decoders" by kind: tried, refuted, smallest difference, and its ratio to
-    what is guaranteed.
-    """
-    names = ("models", "refuted", "difference", "ratio")
-    table = pd.DataFrame(
-        {name: record.curves[f"{kinds}_{name}"] for name in names}, record.curves[f"{kinds}_kind"]
-    )
-    named = {"difference": "smallest difference", "ratio": "smallest difference / guaranteed"}
-    return table.rename(columns=named).map(to_figures, decimals=3)
 
 
 def last_exponent(record: Record, kind: str) -> float:

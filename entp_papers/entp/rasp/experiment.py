@@ -2,21 +2,13 @@
 and judged.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import pandas as pd
-import torch
 
 from entp_lab.experiment import Experiment
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.theory import checks_of
 from entp_lib.validation import require
-from entp_papers.entp.rasp import programs
-from entp_papers.entp.rasp.constructed import before_output, constructed_count3, run_by_layer
-from entp_papers.entp.rasp.interpreter import traced
-from entp_papers.entp.rasp.studies import TRACED
 
 LONGEST_OWN, LARGEST_OWN = 32, 255  # sequences of a reader's own
 # the first 12 of the paper's Figure 2
@@ -48,7 +40,7 @@ TIERS: dict[str, dict[str, dict]] = {
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """All studies; ``seeds`` changes nothing, since nothing is trained."""
+    """Plan all studies; ``seeds`` changes nothing, since nothing is trained."""
     return [
         planned_study("rasp", tier, study, params) for study, params in TIERS.get(tier, {}).items()
     ]
@@ -72,35 +64,12 @@ class Parameters(NotebookParameters):
             require(fits, f"sequence: {value!r} is out of range: {right}")
 
 
-def step_by_step(x: Sequence[int]) -> pd.DataFrame:
-    """Intermediate values of Algorithm 4 on a sequence, and those that the constructed Transformer
-    has in its states.
-
-    A column per token; rows are (value, "Algorithm 4" or "Transformer"), whole numbers. An element
-    that pairs with all n holds n in the program and 0 in the Transformer, which needs its pairs
-    modulo n alone.
-    """
-    with traced() as steps:
-        programs.count3_encoder(x)
-    by_name = {step.name: step for step in steps}
-    layers = before_output(run_by_layer(constructed_count3(len(x), max(x)), torch.tensor(x)))
-    held = {name: read(layers).round().long().tolist() for name, read in TRACED.items()}
-    rows = {
-        "n": (by_name["n"].attention.sum(1), [last + 1 for last in held["n - 1"]]),
-        "last element, mod n": (by_name["last element"].result, held["a_n"]),
-        "pairs of each element": (by_name["pairs per element"].attention.sum(1), held["w"]),
-        "sum of the pairs": (by_name["sum of pairs"].result, held["n · mean"]),
-        "Count3, the sum mod n": (by_name["count mod n"].result, held["answer"]),
-    }
-    index = pd.MultiIndex.from_product(
-        [list(rows), ["Algorithm 4", "Transformer"]], names=["value", "by"]
-    )
-    return pd.DataFrame(
-        [list(row) for pair in rows.values() for row in pair], index, list(map(str, x))
-    )
-
-
-MEASURE = checks_of("entp_papers.entp.rasp.claims")
 RASP = Experiment(
-    "rasp", 1, "Programs and constructed weights for Count3", "04_rasp", plan, MEASURE, jobs=1
+    "rasp",
+    1,
+    "Programs and constructed weights for Count3",
+    "04_rasp",
+    plan,
+    checks_of("entp_papers.entp.rasp.claims"),
+    jobs=1,
 )

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib.tasks import counting
-from entp_papers.entp.rasp import experiment, programs
 from entp_papers.entp.rasp import interpreter as rasp
+from entp_papers.entp.rasp import programs
 
 FIGURE_2 = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49]  # its seed
 
@@ -170,12 +170,3 @@ def test_blocks_of_counters_trade_time_for_space(x, block):
     answer, steps = programs.count3_blocks(x, block)
     assert answer == counting.count3(x)
     assert steps == 2 * len(x) * -(-len(x) // block)
-
-
-@pytest.mark.parametrize("x", [[3, 1, 4, 1, 5, 9, 2, 6], [7, 100, 3, 255, 0, 0, 9], [5], [0] * 10])
-def test_program_and_constructed_weights_go_the_same_way_step_by_step(x):
-    rows = experiment.step_by_step(x)
-    assert rows.loc["Count3, the sum mod n"].eq(counting.count3(x)).all(axis=None)
-    program = rows.xs("Algorithm 4", level="by")
-    model = rows.xs("Transformer", level="by")
-    assert (program % len(x)).equals(model % len(x))
