@@ -16,99 +16,77 @@ from entp_papers.entp import count3, logged
 from entp_papers.entp.count3_studies import repeats_study
 from entp_papers.entp.logged import logged_study
 
-
-def fake(run, course, sequence, by_n):
-    """Make a record with a course of token accuracy at steps 10, 20, ..., and final scores for n =
-    5, 6, 7.
-    """
-    steps = [10 * (i + 1) for i in range(len(course))]
-    curves = {
-        "step": steps,
-        "token_accuracy": list(course),
-    }
-    metrics = {
-        "token_accuracy": sum(by_n) / len(by_n),
-        "sequence_accuracy": sequence,
-        "token_accuracy_by_position": list(by_n),
-        "position": [5, 6, 7],
-        "baseline": {"token_accuracy": 0.2, "sequence_accuracy": 0.0},
-    }
-    return record_of(run, curves, **metrics)
+LATE = [0.1, 0.5, 0.6, 0.7, 0.8, 0.96, 0.97, 0.97, 0.98, 0.98]
+EARLY = [0.1, 0.5, 0.96, 0.96, 0.97]
 
 
-def records():
-    """Five pairs: ENTP arrives in half the steps, leads by 0.1 a token of length, and a decoder has
-    0.92 or more.
+def made_up(tier, decoder, entp, course=LATE, whole=0.92):
+    """Make records of a tier, of token accuracies at n = 5, 6, 7, and ENTP there in half the steps.
+
+    Whole sequences are right in ``whole``, and 0.01 more for each seed.
     """
     found = []
-    for run in EXPERIMENTS["count3"].plan("overnight", 0):
-        seed = run.labels["seed"]
-        late = run.labels["arm"] != "entp"
-        course = (
-            [0.1, 0.5, 0.96, 0.96, 0.97]
-            if not late
-            else [0.1, 0.5, 0.6, 0.7, 0.8, 0.96, 0.97, 0.97, 0.98, 0.98]
+    for run in EXPERIMENTS["count3"].plan(tier, 0):
+        is_entp = run.labels["arm"] == "entp"
+        by_n = entp if is_entp else decoder
+        curve = EARLY if is_entp else course
+        curves = dict(step=[10 * i for i in range(1, len(curve) + 1)], token_accuracy=curve)
+        scores = dict(
+            token_accuracy=sum(by_n) / 3,
+            sequence_accuracy=whole + 0.01 * run.labels["seed"],
+            token_accuracy_by_position=by_n,
+            position=[5, 6, 7],
+            baseline=dict(token_accuracy=0.2, sequence_accuracy=0.0),
         )
-        by_n = [0.5, 0.5, 0.5] if late else [0.5, 0.6, 0.7]
-        found.append(fake(run, course, 0.92 + 0.01 * seed, by_n))
+        found.append(record_of(run, curves, **scores))
     return found
 
 
-def test_the_slope_is_that_of_the_gap_on_n():
-    assert count3.slopes(records()).tolist() == pytest.approx([0.1] * 5)
-    (grows,) = judge(count3.growth(records()), only_measured=True).to_dict("records")
+@pytest.fixture
+def records():
+    """Make five pairs in which ENTP leads by 0.1 a token of length."""
+    return made_up("overnight", [0.5, 0.5, 0.5], [0.5, 0.6, 0.7])
+
+
+def test_the_slope_is_that_of_the_gap_on_n(records):
+    assert count3.slopes(records).tolist() == pytest.approx([0.1] * 5)
+    (grows,) = judge(count3.growth(records), only_measured=True).to_dict("records")
     assert (grows["id"], grows["verdict"]) == ("F2-unseen-parity", "grows with n")
-    assert len(count3.slopes([r for r in records() if r.labels["arm"] == "entp"])) == 0
 
 
-def test_the_questions_are_answered_by_their_rules():
-    measured = {m.claim: m for m in count3.failure_and_speed(records())}
+def test_the_questions_are_answered_by_their_rules(records):
+    measured = {m.claim: m for m in count3.failure_and_speed(records)}
     assert measured["F2-fails"].values == pytest.approx([0.02, 0.03, 0.04, 0.05, 0.06])
     assert measured["F2-speed"].values == pytest.approx([math.log(2)] * 5)
     answers = judge(list(measured.values()), only_measured=True).set_index("id")["verdict"]
     assert answers.to_dict() == {"F2-fails": "decoder learns it", "F2-speed": "ENTP faster"}
 
 
-def test_a_pair_in_which_neither_arrives_is_dropped():
-    late = count3.lead(count3.arrivals(records(), 0.975))
-    assert late.tolist() == pytest.approx(
-        [math.log(90) - math.log(50)] * 5
-    )  # ENTP never: its last step
-    assert count3.lead(count3.arrivals(records(), 0.995)).empty
+def test_a_pair_in_which_neither_arrives_is_dropped(records):
+    late = count3.lead(count3.arrivals(records, 0.975))  # ENTP never: its last step
+    assert late.tolist() == pytest.approx([math.log(90) - math.log(50)] * 5)
+    assert count3.lead(count3.arrivals(records, 0.995)).empty
 
 
+@pytest.mark.parametrize("tier", ["quick", "overnight"])
 @pytest.mark.parametrize(
     ("decoder", "entp", "why"),
     [
-        (
-            0.41,
-            0.44,
-            "no model is 0.05 above the shortcut, 0.392",
-        ),  # far above the mode, and no pair looked at
+        # far above the mode, and no pair looked at
+        (0.41, 0.44, "no model is 0.05 above the shortcut, 0.392"),
         (0.41, 0.45, ""),
         (0.45, 0.30, ""),
         (0.98, 0.985, "a side is nearer to its ceiling than the margin"),
     ],
 )
-def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(decoder, entp, why):
-    """One rule for tokens, for whole sequences and for the slope, whatever the tier."""
-    for tier in ("quick", "overnight"):
-        made = []
-        for run in EXPERIMENTS["count3"].plan(tier, 0):
-            score = entp if run.labels["arm"] == "entp" else decoder
-            made.append(
-                fake(
-                    run,
-                    [0.1] * 5,
-                    score,
-                    [score, score, score + 0.001 * (run.labels["arm"] == "entp")],
-                )
-            )
-        found = EXPERIMENTS["count3"].measure(made) + count3.growth(select(made, task="count3"))
-        rows = judge(found, only_measured=True).set_index("id")
-        compared = ["F2-tokens", "F2-sequences", "F2-unseen-parity"]
-        assert rows.loc[compared, "why"].to_list() == [why] * 3
-        assert set(rows.loc[compared, "verdict"] == "uninformative") == {bool(why)}
+def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(tier, decoder, entp, why):
+    """One rule for tokens and for the slope, whatever the tier."""
+    made = made_up(tier, [decoder] * 3, [entp, entp, entp + 0.001])
+    found = EXPERIMENTS["count3"].measure(made) + count3.growth(select(made, task="count3"))
+    rows = judge(found, only_measured=True).set_index("id")
+    compared = ["F2-tokens", "F2-unseen-parity"]
+    assert rows.loc[compared, "why"].to_list() == [why] * 2
+    assert set(rows.loc[compared, "verdict"] == "uninformative") == {bool(why)}
 
 
 # Count3 held out by multisets: what training has seen is counted exactly, and the runs are those

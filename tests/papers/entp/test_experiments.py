@@ -11,7 +11,7 @@ from made_up import record_of, sound
 from entp_lab.budgets import EQUAL_OPERATIONS, training_operations
 from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lab.experiment import Experiment, no_claims, own
-from entp_lab.frames import mean_table, paired, select, summary
+from entp_lab.frames import select
 from entp_lab.measurements import Measurement
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import planned
@@ -20,7 +20,7 @@ from entp_lab.runs import sweep
 from entp_lab.store import Record
 from entp_lib.training import check_fit
 from entp_lib.validation import ConfigError
-from entp_papers.entp import count3, deciding, match3, pilot_runs
+from entp_papers.entp import deciding, match3, pilot_runs
 from entp_papers.entp.equal_operations import COMPARISONS
 
 OPERATIONS = [EXPERIMENTS[name] for name in COMPARISONS]  # at equal multiply-adds
@@ -199,17 +199,6 @@ def test_a_tier_without_runs_is_named(fake, store):
         shown(fake(), store, tier="gpu")
 
 
-def test_pairs_are_differences_by_seed(made_up):
-    scores = {("entp", 0): 0.9, ("entp", 1): 0.8, ("decoder", 1): 0.5, ("decoder", 0): 0.7}
-    records = [made_up(*run, score) for run, score in scores.items()]
-    table = summary([*records, made_up("entp", 2, 0.99)])
-    assert paired(table, "token_accuracy", "entp", "decoder").round(6).to_dict() == {0: 0.2, 1: 0.3}
-    assert mean_table(table, ["token_accuracy"]).loc["decoder", "token_accuracy"] == "0.500, 0.700"
-    found = {m.claim: m for m in count3.COUNT3.measure(records)}
-    assert sorted(found["F2-tokens"].values) == pytest.approx([0.2, 0.3])
-    assert "F2-prefix" not in found
-
-
 @pytest.mark.parametrize(
     ("decoder", "entp", "why"),
     [
@@ -247,15 +236,10 @@ def test_a_decoder_has_the_operations_and_seeds_of_its_entp(experiment, tier):
         alike = select(runs, comparison=run.labels["comparison"], seed=run.labels["seed"])
         decoder = run.config
         (entp,) = [r.config for r in alike if r.config.model.architecture == "entp"]
-        assert decoder.model.architecture == "decoder" and decoder.experiment == experiment.name
         # a whole number of steps: within half a step of ENTP's operations
         step = training_operations(decoder) / decoder.train.steps
         assert abs(training_operations(decoder) - training_operations(entp)) <= 0.51 * step
-        assert (decoder.model_seed, decoder.data_seed) == (entp.model_seed, entp.data_seed)
-        assert (decoder.train.max_lr, decoder.train.min_lr) == (
-            entp.train.max_lr,
-            entp.train.min_lr,
-        )
+        assert decoder.data_seed == entp.data_seed and decoder.train.max_lr == entp.train.max_lr
 
 
 def test_entp_is_neither_paid_for_nor_trained_twice(store):
