@@ -8,7 +8,9 @@ import torch
 from made_up import record_of
 
 from entp_lab.budgets import EQUAL_FORWARDS
+from entp_lab.frames import published
 from entp_lab.registry import EXPERIMENTS
+from entp_lib.config import SIZES
 from entp_lib.validation import ConfigError
 from entp_papers.entp.language import tables
 
@@ -92,3 +94,14 @@ def test_table_3_informs_only_below_the_bigram(records):
         found = OPENWEBTEXT.measure([*records, *counts])
         excluded = {m.claim for m in found if m.excluded_because}
         assert excluded & set(tables.CLAIMS) == barred
+
+
+def test_tables_6_and_8_are_the_settings_of_the_papers_tier():
+    printed = published("entp", "models").set_index("model").to_dict("index")
+    assert printed == {name: SIZES[name] for name in printed}
+    (run, *_) = OPENWEBTEXT.plan("paper", 1)
+    train = run.config.train
+    ours = vars(train) | dict(zip(("beta1", "beta2"), train.betas, strict=True))
+    ours |= {"context": run.config.task_params["context"]}
+    for row in published("entp", "text_settings").itertuples():
+        assert ours[row.field] == row.value, row.name
