@@ -19,7 +19,7 @@ from entp_lab.frames import paired, published, select
 from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
 from entp_lab.statistics import to_figures
-from entp_lab.store import Record, Store, is_complete
+from entp_lab.store import Record, Store
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
 from entp_papers.entp.language import tables
@@ -138,7 +138,7 @@ def shakespeare_records() -> list[Record]:
     """Return the runs that have been made, in full."""
     store = Store()
     found = (store.find(config, SHAKESPEARE.version) for config in SHAKESPEARE.configs("paper"))
-    return list(filter(is_complete, found))
+    return [record for record in found if record is not None]
 
 
 def shakespeare_differences(records: Sequence[Record], after: int = 300) -> pd.DataFrame:
