@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -24,7 +25,7 @@ from entp_lab.configs import RunConfig
 from entp_lab.frames import select
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Record, Store
-from entp_lab.weights import load_model, load_run
+from entp_lab.weights import find_weights, load_model, load_tokenizer, trained_model
 from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.files import read_text, write_atomically
@@ -113,24 +114,24 @@ class Player:
         return self.model(tokens_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
 
 
-def codec(config: RunConfig) -> Codec:
-    """Return functions from text to a run's tokens and back; ConfigError for other tasks' runs."""
+def codec(path: Path, config: RunConfig) -> Codec:
+    """Return functions from text to the tokens of the weights at ``path`` and back."""
     require(
         config.task in ("text", "triplets", "counting"),
         f"{config.experiment} was trained on {config.task!r}: name a run on counting, triplets or "
         "text",
     )
-    task = build_task(config.task, config.task_params)
     if config.task == "text":
-        tokenizer = task.tokens().tokenizer()
+        tokenizer = load_tokenizer(path, config)
         return lambda text: tokenizer.encode([text], ended=False).tolist(), tokenizer.decode
     if config.task == "counting":
         return codec_of(config.model.vocab_size)
-    encode, _ = codec_of(task.symbols)
+    symbols = build_task(config.task, config.task_params).symbols
+    encode, _ = codec_of(symbols)
     # labels, numbers from 0, have ids after the symbols
     return (
         encode,
-        lambda ids: " " + " ".join(str(i if i < task.symbols else i - task.symbols) for i in ids),
+        lambda ids: " " + " ".join(str(i if i < symbols else i - symbols) for i in ids),
     )
 
 
@@ -157,14 +158,15 @@ def player(name: str) -> Player:
         model = constructed_count3(LENGTH, LARGEST, BY_HAND[name])
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
         return Player(name, model, *codec_of(model.cfg.vocab_size), count3)
-    config, model = load_run(name)
+    path = find_weights(name)
+    config, model = trained_model(path)
     require(
         not config.model.open_prompt,
         f"{name} is a prefix decoder, which no text alone tells where its prompt ends: name a "
         "decoder, ENTP or hybrid",
     )
     task = build_task(config.task, config.task_params) if config.task == "triplets" else None
-    return Player(name, model, *codec(config), task, task.symbols if task else 0)
+    return Player(name, model, *codec(path, config), task, task.symbols if task else 0)
 
 
 def labels(pair: list[Player]) -> list[str]:

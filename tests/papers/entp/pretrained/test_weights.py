@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from made_up import checkpoint_step, timeless
+from made_up import checkpoint_step, cut_at, timeless
 
 from entp_lab import claims
 from entp_lab.configs import StudyConfig
@@ -126,10 +126,8 @@ CUT_STUDIES = {
 def test_a_run_that_was_cut_ends_where_a_whole_one_does(study, store, tmp_path):
     config = StudyConfig("test", "smoke", study, CUT_STUDIES[study])
     whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
-    steps = []
-    cut = run(config, 1, store=store, on_step=steps.append, stop=lambda: len(steps) == 2)
-    checkpoint = store.checkpoint_path("test", cut.id)
-    assert cut.status == "partial" and checkpoint_step(checkpoint) == 2
+    checkpoint = cut_at(config, 2, store)
+    assert checkpoint_step(checkpoint) == 2
     rest = run(config, 1, store=store)
     assert timeless([rest]) == timeless([whole]) and not checkpoint.exists()
     assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
