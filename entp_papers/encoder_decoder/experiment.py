@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, no_claims
 from entp_lab.measurements import Level, Measurement
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
@@ -23,6 +23,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "costs": dict(lengths=[4, 8], far=[2**10, 2**11], n_layers=2, width=8, rounds=1),
         "permutations": dict(depths=[1, 2], length=6, orders=3),
         "coordinates": dict(constants=[5.0, 60.0], lengths=[6], n_layers=2),
+        "parameters": dict(),
     },
     "quick": {
         "bugs": dict(),
@@ -34,6 +35,8 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "costs": dict(lengths=[32, 64, 128, 256, 512], far=[2**14, 2**15], n_layers=2, width=32, rounds=3),
         "permutations": dict(depths=[1, 2, 3], length=12, orders=20),
         "coordinates": dict(constants=[5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 100.0], lengths=[8, 16], n_layers=3),
+        "parameters": dict(),
+        "heads": dict(),
     },
 }
 
@@ -153,5 +156,35 @@ OBJECTIVES = Experiment(
     notebook=NOTEBOOK,
     plan=plan_objectives,
     measure=measure_objectives,
+    tiers=TIERS,
+)
+
+
+# --- Objectives of encoders, and ways to fine-tune --------------------------------------------------------------------
+
+
+def plan_pretraining(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan a run of NSP, SOP and RTD, and all ways of fine-tuning a masked model and a decoder, at each seed."""
+    chosen = TIERS[tier]
+    text = dict(chosen["text"], prefixes=chosen["prefixes"]["many"])
+    studies = dict.fromkeys(("nsp", "sop", "rtd"), "pretraining") | dict.fromkeys(("masked", "causal"), "tuning")
+    runs = []
+    for seed in range(seeds or 1):
+        for objective, study in studies.items():
+            setting = dict(objective=objective, text=text, **chosen["setting"])
+            params = dict(setting=setting, train_config=chosen["train"], seed=seed)
+            labels = dict(objective=objective, part=study)
+            run = planned_study("encoder_decoder_pretraining", tier, f"encoder_decoder_{study}", params, seed, **labels)
+            runs.append(run)
+    return runs
+
+
+PRETRAINING = Experiment(
+    name="encoder_decoder_pretraining",
+    version=1,
+    title="NSP, SOP and RTD on the small model, and ways of fine-tuning",
+    notebook=NOTEBOOK,
+    plan=plan_pretraining,
+    measure=no_claims,
     tiers=TIERS,
 )
