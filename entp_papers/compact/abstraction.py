@@ -209,3 +209,31 @@ LAST_TOKEN = Experiment(
     measure=no_claims,
     tiers=LAST_TOKEN_RUNS,
 )
+
+
+# --- Figures 24 and 28 -----------------------------------------------------------------------------------------------
+
+# The first runs of two and three layers of ``compact_abstraction``, (n_layers, n_heads), again.
+DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
+
+
+def plan_attention(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan a run of each shape, whatever ``seeds`` is."""
+    shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
+    found = []
+    for n_layers, n_heads in DRAWN[tier]:
+        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
+        params = dict(task=TIERS[tier]["task"], seed=0, **shape, **shared)
+        found.append(planned_study("compact_attention", tier, "compact_attention", params, **shape))
+    return found
+
+
+ATTENTION = Experiment(
+    name="compact_attention",
+    version=1,
+    title="Attention of the heads that abstract",
+    notebook="12b_compact_details",
+    plan=plan_attention,
+    measure=no_claims,
+    tiers=DRAWN,
+)
