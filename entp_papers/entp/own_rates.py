@@ -1,8 +1,10 @@
-"""Each model at its own constant learning rate: text, linear functions, and sets of numbers never seen together.
+"""Each model at its own constant learning rate: text, linear functions, and sets of numbers never
+seen together.
 
-The learning rate stays where the warm-up ends, so that every point of a curve is a finished run of that many steps: one
-decoder, with the multiply-adds of ENTP, gives the comparison at equal steps, too. A trial run of each model and rate
-(random seed 100) chooses the rates of the five pairs, by a rule written before it (docs/journal/deciding_runs.md).
+The learning rate stays where the warm-up ends, so that every point of a curve is a finished run of
+that many steps: one decoder, with the multiply-adds of ENTP, gives the comparison at equal steps,
+too. A trial run of each model and rate (random seed 100) chooses the rates of the five pairs, by a
+rule written before it (docs/journal/deciding_runs.md).
 """
 
 from collections.abc import Mapping
@@ -23,9 +25,11 @@ ARMS = {"entp": Arm("entp"), EQUAL_OPERATIONS: Arm("decoder", equal_operations)}
 
 @dataclass(frozen=True)
 class OwnRates:
-    """The plan of one subject: trial runs, and once ``chosen`` has a rate for each model the five pairs.
+    """The plan of one subject: trial runs, and once ``chosen`` has a rate for each model the five
+    pairs.
 
-    ``base``: an experiment whose ENTP at tier overnight gives task, size and number of steps; ``labels`` select it.
+    ``base``: an experiment whose ENTP at tier overnight gives task, size and number of steps;
+    ``labels`` select it.
     """
 
     experiment: str

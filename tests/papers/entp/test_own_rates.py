@@ -15,7 +15,10 @@ def test_trial_runs_have_constant_rates_and_both_models_the_same_compute(name):
     runs = [run for run in EXPERIMENTS[name].plan("overnight") if run.labels["seed"] == TRIAL_SEED]
     for run in runs:
         train = run.config.train
-        later = {learning_rate(step, train) for step in (train.warmup_steps, train.steps // 2, train.steps)}
+        later = {
+            learning_rate(step, train)
+            for step in (train.warmup_steps, train.steps // 2, train.steps)
+        }
         assert later == {run.labels["rate"]}
     by_rate = {}
     for run in runs:
@@ -28,7 +31,9 @@ def test_trial_runs_have_constant_rates_and_both_models_the_same_compute(name):
 def test_pairs_are_planned_when_a_rate_is_chosen_and_share_weights_and_batches():
     plan = EXPERIMENTS["linear_own_rates"].plan
     chosen = {"entp": 1e-3, "operations": 3e-4}
-    before = OwnRates("linear_own_rates", EXPERIMENTS["in_context"], (1e-3,), {"function": "linear"})
+    before = OwnRates(
+        "linear_own_rates", EXPERIMENTS["in_context"], (1e-3,), {"function": "linear"}
+    )
     with_pairs = replace(before, chosen=chosen)("overnight")
     pairs = [run for run in with_pairs if run.labels["seed"] != TRIAL_SEED]
     assert not [run for run in before("overnight") if run.labels["seed"] != TRIAL_SEED]
