@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from entp_lab.frames import published
 from entp_lab.studies import Study, columns, largest
 from entp_lib.config import ModelConfig
-from entp_lib.model import Transformer, build_model, parameter_count
+from entp_lib.model import Transformer, build_model
 from entp_lib.validation import require
 from entp_papers.encoder_decoder.bugs import (
     across_tokens,
@@ -216,7 +216,9 @@ def heads_study() -> Study:
     of_electra = electra(tokens_BT, labels=replaced_BT)
     # ALBERT adds the loss of its masked tokens
     masked = F.cross_entropy(of_albert.prediction_logits.flatten(0, 1), tokens_BT.flatten())
-    # by objective: the library's states, both its linear maps, its logits and its loss; our head, our loss, the labels
+    albert_loss = of_albert.loss - masked
+    electra_head = electra.discriminator_predictions
+    # the library's states, both its linear maps, its logits and its loss
     cases = {
         "NSP": (bert.bert, bert.bert.pooler.dense, bert.cls.seq_relationship, of_bert.logits, of_bert.loss),
         "SOP": (
@@ -224,53 +226,40 @@ def heads_study() -> Study:
             albert.albert.pooler,
             albert.sop_classifier.classifier,
             of_albert.sop_logits,
-            of_albert.loss - masked,
+            albert_loss,
         ),
-        "RTD": (
-            electra.electra,
-            electra.discriminator_predictions.dense,
-            electra.discriminator_predictions.dense_prediction,
-            of_electra.logits,
-            of_electra.loss,
-        ),
+        "RTD": (electra.electra, electra_head.dense, electra_head.dense_prediction, of_electra.logits, of_electra.loss),
     }
     rows = []
     for objective, (encoder, dense, out, logits, loss) in cases.items():
         states_BTD = encoder(tokens_BT).last_hidden_state
-        head = (token_head if objective == "RTD" else pair_head)(16).double()
+        by_token = objective == "RTD"
+        head = (token_head if by_token else pair_head)(16).double()
         head.dense.load_state_dict(dense.state_dict())
         head.out.load_state_dict(out.state_dict())
-        if objective == "RTD":
-            found = head(states_BTD)
-            own_loss = token_loss(found, replaced_BT)
-            found = found[..., 0]
-        else:
-            found = head(states_BTD[:, 0])
-            own_loss = pair_loss(found, wrong_B)
-        apart = {"logits": largest(found, logits), "loss": largest(own_loss, loss)}
+        found = head(states_BTD if by_token else states_BTD[:, 0])
+        own_loss = token_loss(found, replaced_BT) if by_token else pair_loss(found, wrong_B)
+        apart = {"logits": largest(found.squeeze(-1), logits), "loss": largest(own_loss, loss)}
         rows.append({"objective": objective, "library": type(encoder).__name__, **apart})
     return {"largest_difference": max(max(row["logits"], row["loss"]) for row in rows)}, columns(rows)
 
 
 def parameters_study() -> Study:
     """Count the parameters of published models, built without weights; which round to the printed number."""
-    rows = []
+    counted = []
     for model in published("encoder_decoder", "parameters").itertuples():
-        shape = (model.layers, model.heads, model.width)
-        if model.kind == "GPT-2":
-            built = [build_model(ModelConfig("decoder", *shape, model.vocabulary, model.context), device="meta")]
-        else:
-            with torch.device("meta"):
-                whole = Stack(*shape, 4 * model.width, model.vocabulary, model.context, input_norm=model.kind == "BERT")
-                # two segments, and the map of the first token
-                more = [nn.Embedding(2, model.width), nn.Linear(model.width, model.width)]
-            built = [whole, *(more if model.kind == "BERT" else [])]
-        counted = sum(parameter_count(part, embeddings=True) for part in built)
-        rounded = float(f"{counted:.{model.digits}g}")
-        rows.append(
-            {"model": model.model, "printed": model.printed, "counted": counted, "right": rounded == model.printed}
-        )
-    return {"wrong": [row["model"] for row in rows if not row["right"]]}, columns(rows)
+        with torch.device("meta"):
+            shape = (model.layers, model.heads, model.width, 4 * model.width, model.vocabulary, model.context)
+            whole = nn.ModuleList([Stack(*shape, input_norm=model.kind == "BERT")])
+            if model.kind == "BERT":  # two segments, and the map of the first token
+                whole += [nn.Embedding(2, model.width), nn.Linear(model.width, model.width)]
+            elif model.kind == "GPT-2":  # norms before the layers, and one behind the last
+                whole.append(nn.LayerNorm(model.width))
+        counted.append(sum(p.numel() for p in whole.parameters()))
+    table = published("encoder_decoder", "parameters").assign(counted=counted)
+    rounded = [float(f"{row.counted:.{row.digits}g}") for row in table.itertuples()]
+    wrong = table.loc[rounded != table["printed"], "model"].tolist()
+    return {"wrong": wrong}, table[["model", "printed", "counted"]].to_dict("list")
 
 
 # --- Masked batches --------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
     SOP   are the two halves in their order, or exchanged?
     RTD   which tokens were replaced by those that a small masked model drew?
 
-A pair is read at a token in front, a window for RTD at every token. The loss of RTD is ELECTRA's: the generator's, and
-50 times the discriminator's.
+A pair is read at a token in front, a window for RTD at every token. Losses are the published sums: of masked tokens and
+of pairs in BERT and ALBERT, the generator's and 50 times the discriminator's in ELECTRA.
 
 Letters: B batch, T tokens, W tokens of a window, D width.
 """
@@ -107,9 +107,14 @@ class Pretraining(nn.Module):
         masking = self.setting.masking
         if self.setting.objective != "rtd":
             pairs, wrong_B = draw_pairs(window_BW, self.setting.objective, draw)
-            read = F.pad(pairs, (1, 0), value=masking.mask_token)
-            logits_B2 = self.head(full_states(self.model, read)[:, 0])
-            return pair_loss(logits_B2, wrong_B), logits_B2.argmax(-1), wrong_B
+            batch = mask_tokens(pairs, masking, draw)
+            read = F.pad(batch.inputs_BT, (1, 0), value=masking.mask_token)
+            states_BTD = full_states(self.model, read)
+            logits_B2 = self.head(states_BTD[:, 0])
+            selected_BT = batch.selected_BT
+            logits_NV = self.model.head(states_BTD[:, 1:][selected_BT])
+            loss = F.cross_entropy(logits_NV, pairs[selected_BT]) + pair_loss(logits_B2, wrong_B)
+            return loss, logits_B2.argmax(-1), wrong_B
         batch = mask_tokens(window_BW, masking, draw)
         selected_BW = batch.selected_BT
         logits_NV = self.generator.head(full_states(self.generator, batch.inputs_BT)[selected_BW])
