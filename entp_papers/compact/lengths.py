@@ -18,7 +18,7 @@ import pandas as pd
 
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import select
-from entp_lab.measurements import Level, Measurement
+from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.plans import TWINS, PlannedRun, by_seed, planned_study
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
@@ -231,16 +231,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
-        found.append(
-            Measurement(
-                claim,
-                values,
-                records[0].config.tier,
-                names_of(chosen),
-                levels=levels,
-                excluded_because=barred,
-            )
-        )
+        tier = records[0].config.tier
+        found.append(Measurement(claim, values, tier, names_of(chosen), levels=levels, excluded_because=barred))
     return found
 
 
@@ -255,7 +247,7 @@ def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
     wide = trained_length(chosen).T.dropna()  # whole seeds
     decoder, entp = (wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in TWINS)
     values = (entp - decoder).tolist() if wide.shape[1] == 2 * len(RELATIVE) else []
-    return [Measurement("CT-relative-entp", values, chosen[0].config.tier, names_of(chosen), levels=levels)]
+    return [measured("CT-relative-entp", values, chosen, levels=levels)]
 
 
 # --- The other tasks of Table 1 --------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from entp_lab.experiment import Experiment, no_claims
-from entp_lab.measurements import Level, Measurement
+from entp_lab.frames import select
+from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
-from entp_lab.studies import flat, names_of, plan_studies
+from entp_lab.studies import flat, plan_studies
 from entp_lab.theory import checks_of
 
 NOTEBOOK = "14_encoder_vs_decoder"
@@ -131,22 +132,17 @@ def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
     """Compare two arms by seed for each claim: next token, a token in the middle, misprints."""
     rows = flat(records)
     places = records[0].config.params["setting"]["text"]["context"] + 1
-    measured = []
+    found = []
     for claim, *sides in COMPARED:
         scores = [rows[rows["arm"] == arm].set_index("seed")[metric].astype(float) for arm, metric in sides]
         if sides[0][1] == "accuracy":
             scale = dict(floor=1 / places, ceiling=1.0, distance=NEAR_SHARE)
         else:
             scale = dict(floor=rows["unigram"].mean(), ceiling=0.0, distance=NEAR_NATS)
-        found = Measurement(
-            claim,
-            values=(scores[0] - scores[1]).dropna().tolist(),
-            tier=records[0].config.tier,
-            records=names_of(records, arm=tuple(arm for arm, _ in sides)),
-            levels=tuple(Level(float(score.mean()), **scale) for score in scores),
-        )
-        measured.append(found)
-    return measured
+        levels = tuple(Level(float(score.mean()), **scale) for score in scores)
+        used = select(records, arm=tuple(arm for arm, _ in sides))
+        found.append(measured(claim, (scores[0] - scores[1]).dropna(), used, levels=levels))
+    return found
 
 
 OBJECTIVES = Experiment(

@@ -3,8 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib.config import TrainConfig
@@ -22,10 +20,8 @@ from entp_papers.encoder_decoder.objectives import (
 )
 from entp_papers.encoder_decoder.parts import (
     IGNORED,
-    Masking,
     causal_loss,
     full_states,
-    mask_tokens,
 )
 from entp_papers.encoder_decoder.pretraining import FROZEN, WAYS, draw_pairs, prepared
 
@@ -131,23 +127,6 @@ def test_misprints_of_a_plain_text_can_be_learned():
 
 
 # Masked batches, and three losses against their definitions.
-
-
-@given(seed=st.integers(0, 10**6), share=st.floats(0.01, 0.99), special=st.integers(1, 18))
-def test_labels_are_the_originals_and_the_rest_stays(seed, share, special):
-    ids = tuple(range(20 - special, 20))
-    masking = Masking(20, 19, ids, share)
-    tokens = torch.randint(20, (4, 30), generator=torch.Generator().manual_seed(seed))
-    before = tokens.clone()
-    batch = mask_tokens(tokens, masking, torch.Generator().manual_seed(seed), padding=19)
-    selected = batch.selected_BT
-    assert torch.equal(tokens, before)  # inputs are left alone
-    assert torch.equal(batch.labels_BT[selected], tokens[selected])
-    assert (batch.labels_BT[~selected] == IGNORED).all()
-    assert torch.equal(batch.inputs_BT[~selected], tokens[~selected])
-    assert not (selected & torch.isin(tokens, torch.tensor(ids))).any()
-    assert not torch.isin(batch.inputs_BT[selected], torch.tensor(ids[:-1])).any()
-    assert torch.equal(batch.visible_BT, tokens != 19)
 
 
 test_losses_mistakes_are_named = named(

@@ -45,12 +45,6 @@ def test_learning_is_exact(study):
     assert smoke(study)[0]["largest_difference"] < 1e-4
 
 
-def test_sine_and_cosine_are_of_one_angle():
-    _, rows = smoke("power")
-    for row in rows:
-        assert row["sine"] == pytest.approx((1 - row["cosine"] ** 2) ** 0.5, abs=1e-6)
-
-
 def test_squares_by_depth_and_by_attention():
     """A network of k levels errs by 4^-(k + 1); attention by δ with one head, by δ² with two."""
     x = np.linspace(0, 1, 4097)
