@@ -23,7 +23,7 @@ from torch.nn.utils import parametrize
 from entp_lab import resume as resuming
 from entp_lab.studies import Study, columns, descend
 from entp_lib.config import TrainConfig
-from entp_lib.model import Block, build_model
+from entp_lib.model import Block, Transformer, build_model
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
@@ -97,7 +97,9 @@ class Pretraining(nn.Module):
         self.setting = setting
         cfg = setting.model()
         self.model = build_model(cfg, seed_from("model", seed))
-        self.generator = build_model(replace(cfg, n_layers=1), seed_from("generator", seed))
+        self.generator: Transformer | None = None
+        if setting.objective == "rtd":
+            self.generator = build_model(replace(cfg, n_layers=1), seed_from("generator", seed))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_from("head", seed))
             self.head = (token_head if setting.objective == "rtd" else pair_head)(cfg.width)
@@ -105,7 +107,7 @@ class Pretraining(nn.Module):
     def forward(self, window_BW: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, the answers and the right ones, 1 for what is not as in the text."""
         masking = self.setting.masking
-        if self.setting.objective != "rtd":
+        if self.generator is None:
             pairs, wrong_B = draw_pairs(window_BW, self.setting.objective, draw)
             batch = mask_tokens(pairs, masking, draw)
             read = F.pad(batch.inputs_BT, (1, 0), value=masking.mask_token)
