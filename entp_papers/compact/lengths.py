@@ -259,11 +259,12 @@ ALGORITHM_TIERS: dict[str, dict[str, Any]] = {
 
 
 def plan_algorithms(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan a decoder with T5's positions for every task but addition."""
+    """Plan every task but addition, with T5's positions, as decoder and as ENTP."""
     found = []
-    for seed, task in itertools.product(range(seeds or 1), ALGORITHMS):
-        params = dict(task=task, architecture="decoder", positions="t5", seed=seed, **ALGORITHM_TIERS[tier])
-        found.append(planned_study("compact_algorithms", tier, "compact_algorithms", params, seed, task=task))
+    for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, ARCHITECTURES):
+        labels = dict(task=task, architecture=architecture)
+        params = dict(labels, positions="t5", seed=seed, **ALGORITHM_TIERS[tier])
+        found.append(planned_study("compact_algorithms", tier, "compact_algorithms", params, seed, **labels))
     return found
 
 

@@ -233,11 +233,8 @@ def from_top(pointer: Pointer) -> list[list[nn.Parameter]]:
     """Return the parameters from the head down to the embeddings, layer by layer."""
     model = pointer.model
     top = [*pointer.score.parameters(), *model.ln_f.parameters()]
-    return [
-        top,
-        *([*block.parameters()] for block in reversed(model.blocks)),
-        [model.embedding.weight],
-    ]
+    bottom = [*model.embedding.parameters(), *model.positions.parameters()]
+    return [top, *([*block.parameters()] for block in reversed(model.blocks)), bottom]
 
 
 def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> dict[str, Any]:
