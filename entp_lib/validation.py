@@ -124,9 +124,9 @@ def matches(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind)
     args = typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return any(matches(value, arg) for arg in args)
+        return type(value) in args or any(matches(value, arg) for arg in args)
     if origin is Literal:
-        return any(value == arg and type(value) is type(arg) for arg in args)
+        return value in args and type(args[args.index(value)]) is type(value)
     if origin is tuple:
         if args[-1] is Ellipsis:
             return isinstance(value, tuple) and all(
