@@ -297,7 +297,6 @@ def sweep(
             ) from None
     result.records = [found[i] for i in planned if i in found]
     result.computed = len(found) - result.reused
-    progress.event("records", reused=result.reused, computed=result.computed)
     if result.failures:
         raise SweepError(result)
     return result

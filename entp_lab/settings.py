@@ -9,7 +9,7 @@ names alternatives. What no record holds, because code fixes it, has ours beside
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, NamedTuple, cast
 
 from entp_lab import paths
@@ -111,11 +111,11 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
     else:
         found = dict(settings_of_task(config.task, json.dumps(config.task_params)))
         found |= {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
-        train = asdict(config.train)
-        found |= {name: train[name] for name in TRAINING}
-        if train["max_lr"] != train["min_lr"]:  # else the rate does not decay
-            found["decay_steps"] = train["decay_steps"] or train["steps"]
-        found["betas"] = " and ".join(map(str, train["betas"]))
+        train = config.train
+        found |= {name: getattr(train, name) for name in TRAINING}
+        if train.max_lr != train.min_lr:  # else the rate does not decay
+            found["decay_steps"] = train.decay_steps or train.steps
+        found["betas"] = " and ".join(map(str, train.betas))
     if "n_heads" in found and "width" in found:
         found.setdefault("head_width", found["width"] // found["n_heads"])
     return {name: texts(value) for name, value in found.items()}
