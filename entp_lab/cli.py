@@ -3,6 +3,7 @@
 Commands load what they need when they run, so that their help does not wait for torch.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -18,8 +19,11 @@ from entp_lab.configs import TierName
 from entp_lib.config import ARCHITECTURES
 from entp_lib.validation import ConfigError, one_of, printable, require
 
+LONGEST_MESSAGE = 2000  # signs
 MISTAKE = 2  # exit statuses
 INTERRUPTED = 128 + signal.SIGINT  # also typer's, for KeyboardInterrupt
+# Environment variables of few values, of which another one would count for none in silence.
+VARIABLES = {"ENTP_RECORDS": ("", "read-only"), "ENTP_LIVE": ("", "short")}
 
 app = typer.Typer(
     name="entp",
@@ -249,8 +253,15 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(make_printable)
+    return exit_status(lambda: command(arguments))
+
+
+def command(arguments: list[str] | None) -> int:
+    """Run one command in an environment whose variables are checked."""
+    for variable, values in VARIABLES.items():
+        one_of(variable, os.environ.get(variable, ""), values)
     paths.make_absolute()
-    return exit_status(lambda: app(arguments, prog_name="entp", standalone_mode=False) or 0)
+    return app(arguments, prog_name="entp", standalone_mode=False) or 0
 
 
 def make_printable(record: logging.LogRecord) -> bool:
@@ -295,6 +306,10 @@ def exit_status(command: Callable[[], int]) -> int:
 
 
 def mistake(message: str) -> int:
-    """Say in a line on stderr what is wrong."""
-    print(printable(f"entp: {message}"), file=sys.stderr)
+    """Say in a line on stderr what is wrong, without the middle of a message that is too long to read."""
+    if len(message) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    with contextlib.suppress(OSError):  # the exit status says so, too, where nothing can be written
+        print(printable(f"entp: {message}"), file=sys.stderr)
     return MISTAKE
