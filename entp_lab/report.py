@@ -193,8 +193,8 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
         for column, budget in BUDGETS.items():
             claim = task[column]
             if claim:
-                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget}
-                found.append(about | compared(rows.loc[claim], margins[claim]) | {"claim": claim})
+                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget, "claim": claim}
+                found.append(about | compared(rows.loc[claim], margins[claim]))
     return pd.DataFrame(found)
 
 
@@ -202,14 +202,8 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     """Return one row of the ledger as ``comparisons`` has it."""
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
-    by_rule = claims.answer(
-        row["low"],
-        row["high"],
-        pairs=int(row["seeds"]),
-        margin=margin,
-        positive=AHEAD,
-        negative=BEHIND,
-    )
+    ends = {"positive": AHEAD, "negative": BEHIND}
+    by_rule = claims.answer(row["low"], row["high"], pairs=int(row["seeds"]), margin=margin, **ends)
     return {
         "unit": "nats" if is_text else "share",
         "value": row["our_value"] / scale,
@@ -217,9 +211,7 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
         "high": row["high"] / scale,
         "margin": margin / scale,
         "answer": UNDECIDED.get(row["verdict"], by_rule),
-        "tier": row["tier"],
-        "seeds": row["seeds"],
-        "records": row["records"],
+        **row[["tier", "seeds", "records"]],
     }
 
 
@@ -352,12 +344,7 @@ def tally_sentence(table: pd.DataFrame) -> str:
 
 def answer_of(row: Any) -> str:
     """Return an answer of the table of claims as Markdown, its verdict first."""
-    return f"**{sentence_case(row.verdict)}.** {row.here}"
-
-
-def sentence_case(text: str) -> str:
-    """Return the text with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
+    return f"**{row.verdict[:1].upper()}{row.verdict[1:]}.** {row.here}"
 
 
 def link_from_docs(claim: str) -> str:

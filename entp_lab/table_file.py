@@ -107,7 +107,7 @@ def read_csv(text: str, file: str, held_out: float, seed: int) -> Table:
         names = list(reader.fieldnames or ())
         rows = [(reader.line_num, row) for row in reader if MORE in row or any(map(str.strip, row.values()))]
     except csv.Error as error:
-        where = f"{file}, line {reader.line_num}"
+        where = f"{file}, line {reader.reader.line_num}"
         raise ConfigError(f"{where}: no comma-separated values ({error})") from None
     shown = ", ".join(names)[:60]
     require("sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}")
