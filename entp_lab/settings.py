@@ -68,37 +68,35 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
     setting that no record holds and that has no value of ours.
     """
     differences: dict[str, tuple[Iterable[str], Iterable[str]]] = {}
-    ours, compared = held(records), bool(stated)
-    trained = [record for record in records if isinstance(record.config, RunConfig)]
-    planned = [run for run in of_paper if isinstance(run.config, RunConfig)]
-    for record in trained if planned else ():
-        likeness = [len(record.labels.items() & run.labels.items()) for run in planned]
-        alike = [settings_of(run.config) for run, n in zip(planned, likeness, strict=True) if n == max(likeness)]
+    settings = [settings_of(record.config) for record in records]
+    planned = [(run.labels, settings_of(run.config)) for run in of_paper if isinstance(run.config, RunConfig)]
+    compared = bool(stated)
+    for record, own in zip(records, settings, strict=True):
+        if not planned or not isinstance(record.config, RunConfig):
+            continue
+        likeness = [len(record.labels.items() & labels.items()) for labels, _ in planned]
+        alike = [found for (_, found), n in zip(planned, likeness, strict=True) if n == max(likeness)]
         compared = True
-        for name, values in settings_of(record.config).items():
-            papers = dict.fromkeys(value for settings in alike for value in settings.get(name, ()))
+        for name, values in own.items():
+            papers = dict.fromkeys(value for found in alike for value in found.get(name, ()))
             if papers and not set(values) <= set(papers):
                 mine, theirs = differences.get(name, ((), ()))
                 differences[name] = dict.fromkeys([*mine, *values]), dict.fromkeys([*theirs, *papers])
+    seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
+    ours: dict[str, dict[str, None]] = {}
+    for own in settings:
+        for name, values in own.items():
+            ours.setdefault(name, {}).update(dict.fromkeys(values))
+    ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
     for name, setting in stated.items():
         if not (setting.ours or name in ours):
             raise ConfigError(f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'")
-        mine = [setting.ours] if setting.ours else ours[name]
+        mine = [setting.ours] if setting.ours else list(ours[name])
         differences.pop(name, None)
         if not set(mine) <= set(setting.paper.split("/")):
             differences[name] = mine, [setting.paper]
     said = ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(theirs)})" for name, (mine, theirs) in differences.items())
     return said or (NO_DIFFERENCE if compared else "")
-
-
-def held(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return all values of each setting of some records; ``runs`` counts random seeds where no study sets them."""
-    found: dict[str, dict[str, None]] = {}
-    for record in records:
-        for name, values in settings_of(record.config).items():
-            found.setdefault(name, {}).update(dict.fromkeys(values))
-    seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
-    return {"runs": [str(len(seeds))]} | {name: list(values) for name, values in found.items()}
 
 
 def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:

@@ -98,20 +98,14 @@ def in_sight(path):
 
 
 @names
-def test_at_most_five_figures_are_in_sight(path):
+def test_at_most_five_figures_and_four_tables_are_in_sight(path):
     texts, shown = in_sight(path)
     pictures = sum(len(re.findall(r"!\[.*?\]\(", text)) for text in texts)
     pictures += sum(bool({"image/png", playground.CHART} & data.keys()) for data in shown)
-    assert pictures <= 5
-
-
-@names
-def test_at_most_four_tables_are_in_sight(path):
-    texts, shown = in_sight(path)
     texts += [data.get("text/markdown", "") for data in shown]
     tables = sum(len(re.findall(r"^\|[ :-]*-[ |:-]*$", text, re.MULTILINE)) for text in texts)
     tables += sum("<table" in data.get("text/html", "") for data in shown)
-    assert tables <= 4
+    assert pictures <= 5 and tables <= 4
 
 
 @names
