@@ -202,8 +202,8 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     """Return one row of the ledger as ``comparisons`` has it."""
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
-    ends = {"positive": AHEAD, "negative": BEHIND}
-    by_rule = claims.answer(row["low"], row["high"], pairs=int(row["seeds"]), margin=margin, **ends)
+    pairs = int(row["seeds"])
+    by_rule = claims.answer(row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND)
     return {
         "unit": "nats" if is_text else "share",
         "value": row["our_value"] / scale,
