@@ -23,7 +23,7 @@ from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import Config, SweepError, device_for, sweep
 from entp_lab.stopping import Cut
-from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
+from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store
 from entp_lab.weights import weights_of
 from entp_lib.validation import ConfigError, printable, require
 
@@ -171,20 +171,19 @@ def train(
             done = error.sweep
             failures += len(done.failures)
             print(error.report, file=sys.stderr, flush=True)
-        for record in done.records:
-            if record.status == "partial":
-                again = "needs more time: --fresh begins anew" if fresh else "the same command continues it"
-                print(f"partial: {record.name} at step {record.provenance['steps']}; {again}")
-        trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
+        for name, step in done.cut.items():
+            again = "give it more time, since --fresh begins anew" if fresh else "the same command continues it"
+            print(f"partial: {name} at step {step}; {again}")
+        trained = [r for r in experiment.labelled(done.records, runs) if isinstance(r.config, RunConfig)]
         if trained:
             print(summary(trained).reindex(columns=SUMMARY).dropna(axis=1, how="all").to_string(index=False))
     return 1 if failures else 0
 
 
 def unfinished(experiment: Experiment, runs: Sequence[PlannedRun], store: Store, fresh: bool) -> list[Config]:
-    """Return the configurations of ``runs`` that have no complete record; all of them with ``fresh``."""
+    """Return the configurations of ``runs`` that have no record; all of them with ``fresh``."""
     configs = [run.config for run in runs]
-    return [c for c in configs if fresh or not is_complete(store.find(c, experiment.version))]
+    return [c for c in configs if fresh or store.find(c, experiment.version) is None]
 
 
 def chosen_runs(
@@ -211,7 +210,7 @@ def chosen_runs(
 def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool) -> None:
     """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
     torch.set_num_threads(1)
-    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or not is_complete(store.find(c, version)))]
+    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or store.find(c, version) is None)]
     for config in runs:
         device = device_for(config.tier)
         path = store.checkpoint_path(config.experiment, config_id(config, version))

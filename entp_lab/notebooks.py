@@ -27,7 +27,6 @@ from entp_lab.parameters import NotebookParameters
 from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import Config
-from entp_lab.store import is_complete
 from entp_lib.files import write_atomically
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
@@ -179,7 +178,7 @@ def missing_runs(notebook: Path, parameters: Mapping[str, Any]) -> list[Config]:
         with contextlib.suppress(NoRuns):
             store, runs = experiment.runs_for(asked)
             configs = [run.config for run in runs]
-            missing += [c for c in configs if asked.fresh or not is_complete(store.find(c, experiment.version))]
+            missing += [c for c in configs if asked.fresh or store.find(c, experiment.version) is None]
     return missing
 
 
