@@ -85,7 +85,7 @@ def run_notebooks(
     place = paths.figures() if in_place else paths.new_figures()
     os.environ[paths.NEW_FIGURES_VARIABLE] = str(place)
     results = notebooks.run_all(planned)
-    print(f"Executed notebooks: {paths.relative(notebooks.write_index(results))}")
+    print(f"Executed notebooks: {paths.relative(paths.results() / 'executed')}")
     if tier != "smoke" and not Store().read_only:
         folder = paths.results() if in_place else place.parent
         judged = report.write_ledger(folder=folder)

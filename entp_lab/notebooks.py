@@ -353,17 +353,6 @@ def keep_copy(executed: "NotebookNode", job: Job) -> None:
     write_atomically(folder / job.notebook.name, text.encode())
 
 
-def write_index(results: Sequence[Result]) -> Path:
-    """Write the page that leads to the executed copies, beside them, and return where it is."""
-    lines = ["# Executed notebooks", "", "| notebook | | seconds |", "| --- | --- | --- |"]
-    for result in sorted(results, key=lambda result: result.notebook):
-        status = "failed" if result.error else "ok"
-        lines.append(f"| [{result.notebook}]({result.notebook}.ipynb) | {status} | {result.seconds:.0f} |")
-    index = paths.results() / "executed" / "index.md"
-    write_atomically(index, ("\n".join(lines) + "\n").encode())
-    return index
-
-
 def install(executed: "NotebookNode", notebook: Path) -> None:
     """Replace a committed notebook by its executed copy, without papermill's passing traces."""
     from nbformat import from_dict, writes

@@ -194,7 +194,12 @@ def test_only_the_run_that_kills_its_worker_alone_fails(jobs, monkeypatch):
 def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, store, tmp_path, monkeypatch):
     done = []
     update = progress.Meter.update
-    monkeypatch.setattr(progress.Meter, "update", lambda meter, *a: (update(meter, *a), done.append(meter.bar.n)))
+
+    def noted(meter, **options):
+        update(meter, **options)
+        done.append(meter.bar.n)
+
+    monkeypatch.setattr(progress.Meter, "update", noted)
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
     monkeypatch.setattr("entp_lab.runs.POLL_SECONDS", 0.01)
     configs = [small_run(seed=seed, steps=200, eval_every=200) for seed in range(2)]
