@@ -54,18 +54,18 @@ def rate_here(task_name: str, task_params: str, model: ModelConfig, train: Train
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as runs have
     try:
-        size = 1
+        size = 0  # the first step, which also loads what steps need, counts for nothing
         while True:
-            batch = task.batch(generator_for(device, "estimate", size), size)
+            batch = task.batch(generator_for(device, "estimate", size), max(1, size))
             scored_BT = batch.scored_BT & (batch.scored_BT.cumsum(1) % every == 0)
             rows = [(row_T.nonzero()[:, 0] + 1).tolist() for row_T in scored_BT.cpu()]
             began = clock()
             update(state, task, dataclasses.replace(batch, scored_BT=scored_BT))
             float(state.loss_sum)  # waits for the device
             seconds = clock() - began
-            if size == train.batch_size or seconds > TRIED_SECONDS:
+            if size == train.batch_size or (size and seconds > TRIED_SECONDS):
                 return sequence_operations(model, (scored_BT.shape[1], rows)) * size / seconds
-            size = min(2 * size, train.batch_size)
+            size = min(max(1, 2 * size), train.batch_size)
     finally:
         torch.set_num_threads(threads)
 
