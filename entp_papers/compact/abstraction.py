@@ -62,16 +62,24 @@ LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
 }
 
 
+def planned(
+    name: str, tier: str, n_layers: int, n_heads: int, seed: int = 0, architecture: str = "decoder", **more: Any
+) -> PlannedRun:
+    """Plan a study of one shape on the tier's task; ``more``: its other parameters."""
+    shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
+    params = dict(task=TIERS[tier]["task"], seed=seed, **shape) | more
+    return planned_study(name, tier, name, params, seed, **shape)
+
+
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan every arm of the tier and its seeds, seeds outermost."""
     setting = TIERS[tier]
     found = []
     for architecture, n_layers, n_heads, scored in setting["shapes"]:
-        shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
         task = setting["task"] | dict(scored=scored)
         for seed in range(seeds or setting["seeds"]):
-            params = dict(task=task, seed=seed, **shape, **setting["shared"])
-            found.append(planned_study(NAME, tier, NAME, params, seed, scored=scored, **shape))
+            run = planned(NAME, tier, n_layers, n_heads, seed, architecture, **setting["shared"], task=task)
+            found.append(PlannedRun(run.config, run.labels | dict(scored=scored)))
     return by_seed(found)
 
 
@@ -79,10 +87,8 @@ def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan the runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
     found = []
     for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS[tier]:
-        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
         shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
-        params = dict(task=TIERS[tier]["task"], seed=seed, **shape, **shared)
-        found.append(planned_study(LAST_TOKEN_NAME, tier, LAST_TOKEN_NAME, params, seed, **shape))
+        found.append(planned(LAST_TOKEN_NAME, tier, n_layers, n_heads, seed, **shared))
     return found
 
 
@@ -214,12 +220,7 @@ DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
 def plan_attention(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan a run of each shape, whatever ``seeds`` is."""
     shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
-    found = []
-    for n_layers, n_heads in DRAWN[tier]:
-        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
-        params = dict(task=TIERS[tier]["task"], seed=0, **shape, **shared)
-        found.append(planned_study("compact_attention", tier, "compact_attention", params, **shape))
-    return found
+    return [planned("compact_attention", tier, *shape, **shared) for shape in DRAWN[tier]]
 
 
 ATTENTION = Experiment(

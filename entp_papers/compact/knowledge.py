@@ -102,14 +102,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     found = []
 
     def add(study: str, part: str, seed: int, params: dict[str, Any], **labels: Any) -> None:
-        graph = dict(
-            source="synthetic",
-            traits=setting["traits"],
-            seed=seed,
-            epochs=setting["epochs"],
-            batch_size=setting["batch_size"],
-        )
-        found.append(planned_study(NAME, tier, study, graph | params, seed, part=part, **labels))
+        whole = graph_of(setting, seed) | params
+        found.append(planned_study(NAME, tier, study, whole, seed, part=part, **labels))
 
     every_seed = range(seeds or setting["seeds"])
     for seed, size, wiring in itertools.product(every_seed, setting["sizes"], WIRINGS):

@@ -1,5 +1,6 @@
 """The runs of the primer on encoders and decoders: exact studies, and one backbone trained in three ways."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,18 +114,12 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan every arm at every seed; arms of a seed share texts, initial weights and misprints."""
     setting = TIERS[tier]
     runs = []
-    for seed in range(seeds or setting["seeds"]):
-        for arm, (objective, scored) in ARMS.items():
-            text = dict(setting["text"], prefixes=setting["prefixes"][scored])
-            params = dict(
-                setting=dict(objective=objective, text=text, **setting["setting"]),
-                train_config=setting["train"],
-                model_seed=seed,
-                data_seed=seed,
-            )
-            labels = dict(arm=arm, objective=objective)
-            run = planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels)
-            runs.append(run)
+    for seed, (arm, (objective, scored)) in itertools.product(range(seeds or setting["seeds"]), ARMS.items()):
+        text = dict(setting["text"], prefixes=setting["prefixes"][scored])
+        whole = dict(objective=objective, text=text, **setting["setting"])
+        params = dict(setting=whole, train_config=setting["train"], model_seed=seed, data_seed=seed)
+        labels = dict(arm=arm, objective=objective)
+        runs.append(planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels))
     return runs
 
 
@@ -165,13 +160,12 @@ def plan_pretraining(tier: str, seeds: int = 0) -> list[PlannedRun]:
     text = dict(chosen["text"], prefixes=chosen["prefixes"]["many"])
     studies = dict.fromkeys(("nsp", "sop", "rtd"), "pretraining") | dict.fromkeys(("masked", "causal"), "tuning")
     runs = []
-    for seed in range(seeds or 1):
-        for objective, study in studies.items():
-            setting = dict(objective=objective, text=text, **chosen["setting"])
-            params = dict(setting=setting, train_config=chosen["train"], seed=seed)
-            labels = dict(objective=objective, part=study)
-            run = planned_study("encoder_decoder_pretraining", tier, f"encoder_decoder_{study}", params, seed, **labels)
-            runs.append(run)
+    for seed, (objective, part) in itertools.product(range(seeds or 1), studies.items()):
+        setting = dict(objective=objective, text=text, **chosen["setting"])
+        params = dict(setting=setting, train_config=chosen["train"], seed=seed)
+        labels = dict(objective=objective, part=part)
+        name = f"encoder_decoder_{part}"
+        runs.append(planned_study("encoder_decoder_pretraining", tier, name, params, seed, **labels))
     return runs
 
 

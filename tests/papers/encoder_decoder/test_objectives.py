@@ -15,7 +15,6 @@ from entp_papers.encoder_decoder.objectives import (
     middle_losses,
     misprinted,
     next_token_losses,
-    objective_study,
     train,
 )
 from entp_papers.encoder_decoder.parts import (
@@ -38,7 +37,6 @@ SMALL = dict(
     curve_windows=4,
     candidates=2,
 )
-SCHEDULE = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=2)
 
 
 def setting(objective, **changes):
@@ -51,22 +49,6 @@ def spread(chosen, seed=0):
         for p in model.parameters():
             p.mul_(8 if p.dim() > 1 else 1)
     return model
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_study_end_to_end_twice_the_same(objective):
-    params = dict(setting=dict(SMALL, objective=objective), train_config=SCHEDULE, model_seed=1, data_seed=2)
-    metrics, curves = objective_study(**params)
-    again, same = objective_study(**params)
-    times = {"cpu_seconds": 0}
-    assert metrics | times == again | times
-    assert curves == same
-    assert curves["step"] == [2, 3]
-    assert curves["prefix"] == list(range(1, 7))
-    assert metrics["next_token_loss"] == pytest.approx(sum(curves["loss_by_prefix"]) / 6)
-    assert (metrics["candidate_loss"] is not None) == (objective == "causal")
-    assert 0 < metrics["bigram"] < metrics["unigram"]
-    assert 0 <= metrics["accuracy"] <= 1
 
 
 def test_training_lowers_every_loss():
