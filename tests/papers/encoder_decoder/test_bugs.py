@@ -75,14 +75,21 @@ def test_selected_and_masked_tokens_are_the_collators(seed, share):
     assert not (apart & ~ours.selected_BT).any()
 
 
-# Losses, sampling, caches, costs, order and coordinates as studies: all right, and each able to be wrong.
+# Losses, sampling, caches, costs, order and coordinates as studies: all right, and each able to be
+# wrong.
 
 
 def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch):
     plain = sampling_probabilities
-    monkeypatch.setattr(computing, "sampling_probabilities", lambda x, temperature=1.0, **_: plain(x, temperature))
+    monkeypatch.setattr(
+        computing, "sampling_probabilities", lambda x, temperature=1.0, **_: plain(x, temperature)
+    )
     _, rows = sampling_study(500, 2)
-    wrong = {check.partition(":")[0] for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
+    wrong = {
+        check.partition(":")[0]
+        for check, right in zip(rows["check"], rows["right"], strict=True)
+        if not right
+    }
     assert wrong == {"top-k", "top-p"}
 
 

@@ -1,4 +1,6 @@
-"""Three objectives on one text: the same windows, each loss by its definition, questions and misprints."""
+"""Three objectives on one text: the same windows, each loss by its definition, questions and
+misprints.
+"""
 
 import pytest
 import torch
@@ -52,7 +54,9 @@ def spread(chosen, seed=0):
 
 
 def test_training_lowers_every_loss():
-    schedule = TrainConfig(steps=60, batch_size=16, max_lr=1e-2, min_lr=1e-3, warmup_steps=5, eval_every=20)
+    schedule = TrainConfig(
+        steps=60, batch_size=16, max_lr=1e-2, min_lr=1e-3, warmup_steps=5, eval_every=20
+    )
     for name in OBJECTIVES:
         _, curves, spent = train(setting(name), schedule, 0, 0)
         assert curves["train_loss"][-1] < curves["train_loss"][0] - 0.2, name
@@ -65,7 +69,9 @@ ROWS = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
 @torch.no_grad()
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_losses_by_their_definitions(objective):
-    """The next token after its prefix, and the token in the middle, which a masked model sees from both sides."""
+    """The next token after its prefix, and the token in the middle, which a masked model sees from
+    both sides.
+    """
     chosen = setting(objective)
     model = spread(chosen)
     other = ROWS.clone()
@@ -87,7 +93,9 @@ def test_candidates_are_weighed_by_whole_texts():
     model = spread(chosen).double()
     tried[:, 3] = torch.arange(256)
     expected = (-next_token_losses(chosen, model, tried).sum(1)).log_softmax(0)
-    assert float(candidate_losses(chosen, model, ROWS)) == pytest.approx(-float(expected[108]), rel=1e-6)
+    assert float(candidate_losses(chosen, model, ROWS)) == pytest.approx(
+        -float(expected[108]), rel=1e-6
+    )
 
 
 def test_a_misprint_is_one_token_that_differs():
@@ -146,4 +154,6 @@ def test_added_weights_change_nothing_at_first_and_frozen_ones_stay_frozen(way):
     frozen = [not p.requires_grad for p in backbone if p.dim() > 1]
     assert all(frozen) if way in FROZEN else not any(frozen)
     if "groups" in options:
-        assert {id(p) for group in options["groups"] for p in group["params"]} == {id(p) for p in pointer.parameters()}
+        assert {id(p) for group in options["groups"] for p in group["params"]} == {
+            id(p) for p in pointer.parameters()
+        }
