@@ -89,7 +89,8 @@ STUDIES = {
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 RESUMABLE = ("counting_probe", "pretrained_encoder", "pretrained_prompts", "pretrained_lifted")
 
-# In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
+# In which order the runs of a long tier are made: the cheap ones first, so that most questions are
+# whole early.
 NIGHTLY_ORDER = tuple(
     (
         "count3_repeats count3 match3 openwebtext addition_lengths in_context_baselines count3_unseen full_layers "

@@ -1,10 +1,12 @@
-"""Count3 (§6, Figure 3) for the three architectures, its control Count2 (appendix C.1), and its harder splits.
+"""Count3 (§6, Figure 3) for the three architectures, its control Count2 (appendix C.1), and its
+harder splits.
 
-``count3`` is the paper's; in ``count3_unseen`` seeds hardly repeat as sequences, and in the ``sets`` of both a seed is
-held out in all its orders (``count3_studies``). Trained to its end (``overnight``): does a decoder fail, who arrives
-first, has a curve flattened, does the gap grow with n? These rules were written down before the runs (docs/journal): a
-run that never reaches the timed accuracy counts with the end of its schedule, and a pair in which neither run reaches
-it is dropped.
+``count3`` is the paper's; in ``count3_unseen`` seeds hardly repeat as sequences, and in the
+``sets`` of both a seed is held out in all its orders (``count3_studies``). Trained to its end
+(``overnight``): does a decoder fail, who arrives first, has a curve flattened, does the gap grow
+with n? These rules were written down before the runs (docs/journal): a run that never reaches the
+timed accuracy counts with the end of its schedule, and a pair in which neither run reaches it is
+dropped.
 """
 
 import math
@@ -16,7 +18,16 @@ import pandas as pd
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
 from entp_lab.experiment import Experiment
 from entp_lab.frames import by_position, gap_table, paired, paired_within, select, summary
-from entp_lab.measurements import FLAT, Comparisons, Level, Measurement, Paired, levels, measured, rise
+from entp_lab.measurements import (
+    FLAT,
+    Comparisons,
+    Level,
+    Measurement,
+    Paired,
+    levels,
+    measured,
+    rise,
+)
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lab.statistics import exceeds, first_at
@@ -32,7 +43,9 @@ NEAR = 0.02  # of accuracy: closer to the mode baseline counts as being there
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """Parameters of notebook 03b: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
+    """Parameters of notebook 03b: ``threshold`` is the token accuracy whose first crossing is
+    timed, in (0, 1).
+    """
 
     threshold: float = REACHED
 
@@ -42,16 +55,31 @@ class Parameters(NotebookParameters):
 
 
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
-ARMS = {name: Arm(name) for name in ARCHITECTURES} | {EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
-ARMS["small_entp"] = Arm("entp", model=SIZES["small"], once=True)  # of size Small, which the authors never logged
+ARMS = {name: Arm(name) for name in ARCHITECTURES} | {
+    EQUAL_FORWARDS: Arm("decoder", equal_forwards)
+}
+ARMS["small_entp"] = Arm(
+    "entp", model=SIZES["small"], once=True
+)  # of size Small, which the authors never logged
 WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
 # Count2 is run where it costs seconds; the paper has it for a language model only.
 VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
 
-SMOKE = TrainConfig(steps=20, batch_size=16, warmup_steps=5, eval_every=10, eval_sequences=64, final_eval_sequences=128)
+SMOKE = TrainConfig(
+    steps=20,
+    batch_size=16,
+    warmup_steps=5,
+    eval_every=10,
+    eval_sequences=64,
+    final_eval_sequences=128,
+)
 SCORED = dict(eval_every=50, eval_sequences=512, final_eval_sequences=4096)
-REDUCED = TrainConfig(steps=1200, batch_size=64, max_lr=3e-3, min_lr=3e-4, warmup_steps=100, **SCORED)
-PAPER = TrainConfig(steps=150_000, decay_steps=100_000, eval_every=500, eval_sequences=6400, precision="bf16")
+REDUCED = TrainConfig(
+    steps=1200, batch_size=64, max_lr=3e-3, min_lr=3e-4, warmup_steps=100, **SCORED
+)
+PAPER = TrainConfig(
+    steps=150_000, decay_steps=100_000, eval_every=500, eval_sequences=6400, precision="bf16"
+)
 PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
 REDUCED_TASK = dict(length=10, seed_length=4, symbols=10, held_out=0.2)
 TINY = dict(n_layers=2, n_heads=2, width=16)
@@ -63,18 +91,18 @@ LOGGED_START = replace(PAPER, steps=12_000, eval_every=100, eval_sequences=1024)
 
 TIERS = {
     "smoke": Tier(dict(length=8, seed_length=3, symbols=8), TINY, SMOKE, 2, WITH_LONGER),
-    # The largest reduced Count3 that two cores learn within ten minutes (docs/journal has the search). It has only
-    # 10^4 seeds, so a fifth of them is kept for evaluation.
+    # The largest reduced Count3 that two cores learn within ten minutes (docs/journal has the
+    # search). It has only 10^4 seeds, so a fifth of them is kept for evaluation.
     "quick": Tier(REDUCED_TASK, REDUCED_MODEL, REDUCED, 5, ARCHITECTURES),
     # To the end: quick's task and model, four times the steps, and the arm ``longer``.
     "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, WHOLE, 5, WITH_LONGER, ITSELF, by_seed=True),
-    # The authors' schedule, stopped at 12,000 steps, where their log has 0.174 of the tokens (ENTP) against 0.083
-    # (decoder), for two paired seeds: what a lease of half an hour has room for.
+    # The authors' schedule, stopped at 12,000 steps, where their log has 0.174 of the tokens (ENTP)
+    # against 0.083 (decoder), for two paired seeds: what a lease of half an hour has room for.
     "gpu": Tier(PAPER_TASK, MEDIUM, LOGGED_START, 2, (*TWINS, "small_entp"), ITSELF),
     "paper": Tier(PAPER_TASK, MEDIUM, PAPER, 5, ARCHITECTURES, ITSELF),  # logged at its end
 }
-# Seeds that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order they do
-# (count3_sets).
+# Seeds that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order
+# they do (count3_sets).
 UNSEEN_TASK = dict(length=10, seed_length=6, symbols=10, held_out=0.1)
 UNSEEN_TRAIN = replace(REDUCED, steps=12_000, eval_every=60)
 UNSEEN = {
@@ -84,7 +112,9 @@ UNSEEN = {
 
 
 def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
-    """Return tiers of decoder, ENTP and the arm ``longer`` on seeds that are held out in all their orders."""
+    """Return tiers of decoder, ENTP and the arm ``longer`` on seeds that are held out in all their
+    orders.
+    """
     found = {}
     for tier, share in (("smoke", {"held_out": 0.2}), ("overnight", {})):
         task = {**tiers[tier].task, "held_out_by": "multiset", **share}
@@ -94,14 +124,20 @@ def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
 
 
 def above_mode(table: pd.DataFrame, arms: Sequence[str], near: float = NEAR) -> tuple[Level, ...]:
-    """Levels of arms in token accuracy, between the mode baseline and 1. ``table``: a ``summary`` of one task."""
+    """Levels of arms in token accuracy, between the mode baseline and 1. ``table``: a ``summary``
+    of one task.
+    """
     floor = table["baseline_token_accuracy"].mean()
     return levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=near)
 
 
 def control(records: Sequence[Record]) -> list[Measurement]:
-    """C1-count2: a decoder's Count2 − Count3 in token accuracy above the mode baseline of each, by seed."""
-    parts = count2, count3 = [select(records, task=task, arm="decoder") for task in ("count2", "count3")]
+    """C1-count2: a decoder's Count2 − Count3 in token accuracy above the mode baseline of each, by
+    seed.
+    """
+    parts = count2, count3 = [
+        select(records, task=task, arm="decoder") for task in ("count2", "count3")
+    ]
     if not (count2 and count3):
         return []
     tables = [summary(part).set_index("seed") for part in parts]
@@ -109,19 +145,28 @@ def control(records: Sequence[Record]) -> list[Measurement]:
     sides = [level for table in tables for level in above_mode(table, ("decoder",))]
     without = [no_pairs_found(part, ("decoder",)) for part in parts]
     judged = dict(levels=tuple(sides), excluded_because="; ".join(without) if all(without) else "")
-    return [measured("C1-count2", (above[0] - above[1]).dropna(), [*count3, *count2], True, **judged)]
+    return [
+        measured("C1-count2", (above[0] - above[1]).dropna(), [*count3, *count2], True, **judged)
+    ]
 
 
 def positions(records: Sequence[Record]) -> pd.DataFrame:
     """Return final token accuracy and mean margin by prefix length, with both baselines there."""
     found = by_position(records, "token_accuracy", "margin")
-    found["baseline"] = [a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]]
-    found["pairless"] = [a for r in records for a in lookup(r.config.task, r.config.task_params)[1]["pairless"]]
+    found["baseline"] = [
+        a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]
+    ]
+    found["pairless"] = [
+        a for r in records for a in lookup(r.config.task, r.config.task_params)[1]["pairless"]
+    ]
     return found
 
 
-def arrivals(records: Sequence[Record], threshold: float = REACHED, metric: str = "token_accuracy") -> pd.DataFrame:
-    """Return a row per run: logarithms of what it had spent at the first evaluation that has such a score.
+def arrivals(
+    records: Sequence[Record], threshold: float = REACHED, metric: str = "token_accuracy"
+) -> pd.DataFrame:
+    """Return a row per run: logarithms of what it had spent at the first evaluation that has such a
+    score.
 
     Columns log_step and log_operations (multiply-adds). ``reached`` is False where no evaluation
     has the score; such a run counts with its last one.
@@ -138,24 +183,31 @@ def arrivals(records: Sequence[Record], threshold: float = REACHED, metric: str 
 
 
 def flatness(records: Sequence[Record]) -> pd.DataFrame:
-    """Return by run the rise of token accuracy into the last fifth; ``flat`` where its arm's mean is below ``FLAT``."""
+    """Return by run the rise of token accuracy into the last fifth; ``flat`` where its arm's mean
+    is below ``FLAT``.
+    """
     found = pd.DataFrame({**r.labels, "rise": rise(r.curves["token_accuracy"])} for r in records)
     found["flat"] = exceeds(FLAT, found.groupby("arm")["rise"].transform("mean"))
     return found
 
 
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
-    """ENTP − decoder in final token accuracy by prefix length on Count3 itself: mean and paired interval."""
+    """ENTP − decoder in final token accuracy by prefix length on Count3 itself: mean and paired
+    interval.
+    """
     counted = [r for r in records if r.labels.get("task", "count3") == "count3"]
     table = by_position(counted, "token_accuracy")
-    return gap_table(dict(paired_within(table, "token_accuracy", "entp", "decoder", "position").items()))
+    return gap_table(
+        dict(paired_within(table, "token_accuracy", "entp", "decoder", "position").items())
+    )
 
 
 def slopes(records: Sequence[Record]) -> pd.Series:
-    """By seed: the slope of ENTP − decoder in final token accuracy on the prefix length n, per token.
+    """By seed: the slope of ENTP − decoder in final token accuracy on the prefix length n, per
+    token.
 
-    One slope for even and for odd n, each about its own mean: trained models are worse at even n, and a gap that is
-    larger there has a slope from an odd to an even end without growing.
+    One slope for even and for odd n, each about its own mean: trained models are worse at even n,
+    and a gap that is larger there has a slope from an odd to an even end without growing.
     """
     runs = select(records, arm=TWINS)
     found = by_position(runs, "token_accuracy")
@@ -168,7 +220,9 @@ def slopes(records: Sequence[Record]) -> pd.Series:
 
 
 def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> pd.Series:
-    """Another arm − ENTP in a column of ``arrivals``, by seed; pairs in which neither reaches the score are dropped."""
+    """Another arm − ENTP in a column of ``arrivals``, by seed; pairs in which neither reaches the
+    score are dropped.
+    """
     arms = came[came["arm"].isin((other, "entp"))]
     somebody = arms.groupby("seed")["reached"].any()
     found = paired(came, cost, other, "entp").dropna()
@@ -176,7 +230,9 @@ def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> 
 
 
 def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
-    """Return by arm the least seed's sequence accuracy, when tokens arrive, and whether the curve is flat."""
+    """Return by arm the least seed's sequence accuracy, when tokens arrive, and whether the curve
+    is flat.
+    """
     table = summary(records)
     came = arrivals(records, threshold)
     rise = flatness(records)
@@ -191,13 +247,18 @@ def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame
             f"seeds that reach {threshold} of tokens": f"{int(times['reached'].sum())} of {len(times)}",
             "steps to it, geometric mean": round(math.exp(times["log_step"].mean())),
             "multiply-adds to it": f"{math.exp(times['log_operations'].mean()):.3g}",
-            **{"rise in the last fifth": round(rises["rise"].mean(), 4), "flat": bool(rises["flat"].all())},
+            **{
+                "rise in the last fifth": round(rises["rise"].mean(), 4),
+                "flat": bool(rises["flat"].all()),
+            },
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
-    """F2-fails: the decoder's sequence accuracy − ``LEARNED``. F2-speed: who needs fewer steps to ``REACHED``."""
+    """F2-fails: the decoder's sequence accuracy − ``LEARNED``. F2-speed: who needs fewer steps to
+    ``REACHED``.
+    """
     records = select(records, task="count3")
     found = []
     if not records or records[0].config.tier == "quick":  # which stops in the middle of the course
@@ -211,7 +272,9 @@ def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
 
 
 def early_lead(records: Sequence[Record]) -> list[Measurement]:
-    """F2-sequences-early: ENTP − decoder in whole sequences at ``quick``, which ends half-way through training."""
+    """F2-sequences-early: ENTP − decoder in whole sequences at ``quick``, which ends half-way
+    through training.
+    """
     if records[0].config.tier != "quick":
         return []
     row = Paired("F2-sequences-early", "sequence_accuracy", "entp", "decoder", dict(task="count3"))
@@ -223,7 +286,9 @@ def growth(records: Sequence[Record]) -> list[Measurement]:
     values = slopes(records)
     if not len(values):
         return []
-    judged = dict(levels=above_mode(summary(records), TWINS), excluded_because=no_pairs_found(records, TWINS))
+    judged = dict(
+        levels=above_mode(summary(records), TWINS), excluded_because=no_pairs_found(records, TWINS)
+    )
     return [measured("F2-unseen-parity", values, select(records, arm=TWINS), **judged)]
 
 
@@ -233,7 +298,9 @@ def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons
     return Comparisons(rows, excluded=no_pairs_found, others=others)
 
 
-def counting(name: str, title: str, tiers: Mapping[str, Tier], judged: Comparisons, notebook: str) -> Experiment:
+def counting(
+    name: str, title: str, tiers: Mapping[str, Tier], judged: Comparisons, notebook: str
+) -> Experiment:
     """Make a further experiment on Count3."""
     return Experiment(name, 1, title, notebook, Plan(name, "counting", tiers, ARMS), judged)
 
@@ -245,15 +312,28 @@ CLAIMS = (
     Paired("F2-prefix", "token_accuracy", "prefix_decoder", "decoder", dict(task="count3")),
     Paired("F2-prefix-fails", "sequence_accuracy", "entp", "prefix_decoder", dict(task="count3")),
 )
-MEASURE = Comparisons(CLAIMS, excluded=no_pairs_found, paper=True, others=(failure_and_speed, early_lead, control))
-COUNT3 = Experiment("count3", 1, "Count3 for three architectures, and Count2, the control", "03_count3", PLAN, MEASURE)
+MEASURE = Comparisons(
+    CLAIMS, excluded=no_pairs_found, paper=True, others=(failure_and_speed, early_lead, control)
+)
+COUNT3 = Experiment(
+    "count3",
+    1,
+    "Count3 for three architectures, and Count2, the control",
+    "03_count3",
+    PLAN,
+    MEASURE,
+)
 
 TITLE = "Count3 with prompts of 6"
 JUDGED = {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}
-COUNT3_UNSEEN = counting("count3_unseen", TITLE, UNSEEN, lead_claims(JUDGED, (growth,)), "03b_count3_details")
+COUNT3_UNSEEN = counting(
+    "count3_unseen", TITLE, UNSEEN, lead_claims(JUDGED, (growth,)), "03b_count3_details"
+)
 TITLE = "Count3 with prompts held out in all their orders"
 JUDGED = {"F2-sets": "decoder"}
 COUNT3_SETS = counting("count3_sets", TITLE, by_multiset(TIERS), lead_claims(JUDGED), "03_count3")
 TITLE = "Count3 with many prompts, held out in all their orders"
 JUDGED = {"F2-unseen-sets": "decoder"}
-COUNT3_UNSEEN_SETS = counting("count3_unseen_sets", TITLE, by_multiset(UNSEEN), lead_claims(JUDGED), "03_count3")
+COUNT3_UNSEEN_SETS = counting(
+    "count3_unseen_sets", TITLE, by_multiset(UNSEEN), lead_claims(JUDGED), "03_count3"
+)

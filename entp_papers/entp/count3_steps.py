@@ -1,8 +1,9 @@
 """Count3 on new sequences: steps of a decoder and of ENTP to the same loss.
 
-A gate of seven settings asks in which of them the two part, on the way from the loss of a predictor that sees x_n alone
-to that of the best one that looks at no pair; then pairs of one setting go as far again beyond it. Designs, hypotheses
-and rules were written before the first runs (docs/journal/deciding_runs.md).
+A gate of seven settings asks in which of them the two part, on the way from the loss of a predictor
+that sees x_n alone to that of the best one that looks at no pair; then pairs of one setting go as
+far again beyond it. Designs, hypotheses and rules were written before the first runs
+(docs/journal/deciding_runs.md).
 """
 
 import math
@@ -27,10 +28,11 @@ from entp_papers.entp.pilot_runs import SEED
 
 # The reduced models of the gate, without their layers.
 SIZES = {"smoke": dict(n_heads=2, width=16), "overnight": dict(n_heads=6, width=192)}
-# What differs from a task of 16 tokens, prompts of 8, 24 symbols, 3 layers of width 192 and a rate of 1e-3. ``bound``:
-# the loss of the best predictor that looks at no pair, in nats. ``entp_steps``: past this step an ENTP that is not half
-# way to the bound can no longer have the ratio that parts, 1.4 (by the decoder's record; upwards to an evaluation). One
-# that is half way by then goes on, without it.
+# What differs from a task of 16 tokens, prompts of 8, 24 symbols, 3 layers of width 192 and a rate
+# of 1e-3. ``bound``: the loss of the best predictor that looks at no pair, in nats. ``entp_steps``:
+# past this step an ENTP that is not half way to the bound can no longer have the ratio that parts,
+# 1.4 (by the decoder's record; upwards to an evaluation). One that is half way by then goes on,
+# without it.
 GATES = {
     "rate 5e-4": dict(rate=5e-4, precision="fp32"),
     "6 layers": dict(layers=6, entp_steps=4560),
@@ -47,12 +49,23 @@ PARTS = 1.4  # the mean above which two models part
 
 
 def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
-    """One run of Count3's gate: constant rate after a warm-up, all prefixes, until it is beyond the pairless bound."""
-    base = {"length": 16, "symbols": 24, "rate": 1e-3, "layers": 3, "bound": 1.98, "precision": "bf16"}
+    """One run of Count3's gate: constant rate after a warm-up, all prefixes, until it is beyond the
+    pairless bound.
+    """
+    base = {
+        "length": 16,
+        "symbols": 24,
+        "rate": 1e-3,
+        "layers": 3,
+        "bound": 1.98,
+        "precision": "bf16",
+    }
     setting = base | GATES[name]
     rates = dict(max_lr=setting["rate"], min_lr=setting["rate"])
     if tier == "smoke":
-        params = dict(count3.TIERS["smoke"].task, symbols=setting["symbols"], length=setting["length"] // 2)
+        params = dict(
+            count3.TIERS["smoke"].task, symbols=setting["symbols"], length=setting["length"] // 2
+        )
         train = replace(count3.SMOKE, **rates)
         layers = (setting["layers"] + 1) // 2
     else:
@@ -60,7 +73,9 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
         steps = setting.get("entp_steps", GATE_STEPS) if arm == "entp" else GATE_STEPS
         ends = dict(steps=steps, stop_loss=round(setting["bound"] - BEYOND, 4))
         evaluated = dict(eval_every=60, eval_sequences=512)
-        train = TrainConfig(**ends, **rates, **evaluated, warmup_steps=200, precision=setting["precision"])
+        train = TrainConfig(
+            **ends, **rates, **evaluated, warmup_steps=200, precision=setting["precision"]
+        )
         layers = setting["layers"]
     shape = {**SIZES[tier], "n_layers": layers}
     config = run_of("count3_gate", tier, "counting", params, shape, train, arm, SEED)
@@ -74,11 +89,18 @@ def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | None:
-    """Return the step, interpolated, at which the held-out loss comes down to ``loss``; None where it never does.
+    """Return the step, interpolated, at which the held-out loss comes down to ``loss``; None where
+    it never does.
 
     The loss is the running mean of ``smoothing`` evaluations.
     """
-    losses = pd.Series(record.curves["loss"]).rolling(smoothing, min_periods=1).mean().cummin().to_numpy()
+    losses = (
+        pd.Series(record.curves["loss"])
+        .rolling(smoothing, min_periods=1)
+        .mean()
+        .cummin()
+        .to_numpy()
+    )
     steps = np.asarray(record.curves["step"], dtype=float)
     if losses[-1] > loss:
         return None
@@ -88,19 +110,24 @@ def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | No
 def steps_to(
     records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.DataFrame:
-    """Return both models' steps (columns) to a held-out loss, by share of the way from ``start`` to ``end``.
+    """Return both models' steps (columns) to a held-out loss, by share of the way from ``start`` to
+    ``end``.
 
     One run each, labelled by ``arm``; NaN where a run is not there or does not come so far.
     """
     losses = [start + share * (end - start) for share in shares]
-    found = {r.labels["arm"]: [steps_to_loss(r, loss, smoothing) for loss in losses] for r in records}
+    found = {
+        r.labels["arm"]: [steps_to_loss(r, loss, smoothing) for loss in losses] for r in records
+    }
     return pd.DataFrame(found, index=list(shares), columns=list(TWINS), dtype=float)
 
 
 def step_ratios(
     records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.Series:
-    """Return steps of a decoder over ENTP's to the same held-out loss, by share, from ``steps_to``."""
+    """Return steps of a decoder over ENTP's to the same held-out loss, by share, from
+    ``steps_to``.
+    """
     steps = steps_to(records, start, end, shares, smoothing)
     return steps["decoder"] / steps["entp"]
 
@@ -112,11 +139,13 @@ def way_of(task: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]:
-    """Return both models' steps to the shares ``WAY`` from ``start`` to ``end`` nats, and whether they part.
+    """Return both models' steps to the shares ``WAY`` from ``start`` to ``end`` nats, and whether
+    they part.
 
-    That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come so far its last step
-    stands for the more that it would take, and the mean is an upper limit; shares without a decoder are left out, which
-    the answer says, and it is open where that leaves none.
+    That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come
+    so far its last step stands for the more that it would take, and the mean is an upper limit;
+    shares without a decoder are left out, which the answer says, and it is open where that leaves
+    none.
     """
     steps = steps_to(runs, start, end, WAY)
     shown = steps.map(lambda count: "–" if math.isnan(count) else f"{count:,.0f}").agg(" · ".join)
@@ -134,19 +163,23 @@ def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]
 
 
 def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
-    """``gate_row`` of every setting, on the way from the loss of x_n alone to the pairless bound of its task."""
+    """``gate_row`` of every setting, on the way from the loss of x_n alone to the pairless bound of
+    its task.
+    """
     rows = {}
     for name, runs in pairs.items():
         rows[name] = gate_row(runs, *way_of(runs[0].config.task_params))
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-# Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those whose ENTP ends within
-# two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is a little further, in nats.
+# Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those
+# whose ENTP ends within two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is
+# a little further, in nats.
 END = "rate 5e-4"
 END_STEPS = 20_000
 END_LOSS = 1.61
-# By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come there.
+# By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come
+# there.
 ENDS = {
     "F2-end-half": (0.5, "log_step"),
     "F2-end-speed": (1.0, "log_step"),
@@ -159,7 +192,11 @@ def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
     if tier not in SIZES:
         return []
-    ends = {} if tier == "smoke" else dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
+    ends = (
+        {}
+        if tier == "smoke"
+        else dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
+    )
     runs = []
     for seed in range(seeds or (2 if tier == "smoke" else 5)):
         for arm in TWINS:
@@ -168,7 +205,8 @@ def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-# Count3 of length 16 to its end: does either model ever learn even n, and whole sequences? In the setting of ``END``.
+# Count3 of length 16 to its end: does either model ever learn even n, and whole sequences? In the
+# setting of ``END``.
 WHOLE_STEPS = 60_000
 WHOLE_ARMS = ("decoder", "prefix_decoder", "entp")
 
@@ -177,11 +215,17 @@ def plan_whole(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
     if tier not in SIZES:
         return []
-    ends = dict(stop_loss=None) if tier == "smoke" else dict(steps=WHOLE_STEPS, eval_every=200, stop_loss=None)
+    ends = (
+        dict(stop_loss=None)
+        if tier == "smoke"
+        else dict(steps=WHOLE_STEPS, eval_every=200, stop_loss=None)
+    )
     runs = []
     for seed in range(seeds or (2 if tier == "smoke" else 5)):
         for arm in WHOLE_ARMS:
-            config = with_seed(with_train(gate_run(tier, END, arm).config, precision="bf16", **ends), seed)
+            config = with_seed(
+                with_train(gate_run(tier, END, arm).config, precision="bf16", **ends), seed
+            )
             runs.append(planned(replace(config, experiment="count3_whole")))
     return runs
 
@@ -202,7 +246,9 @@ COME = ("steps to the bound", "twice the way")  # of ``end_table``
 
 
 def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
-    """By random seed and arm: steps to the bound and to twice the way, and at the end token accuracy by parity of n."""
+    """By random seed and arm: steps to the bound and to twice the way, and at the end token
+    accuracy by parity of n.
+    """
     rows = {}
     for seed, runs in pairs.items():
         steps = steps_to(runs, *way_of(runs[0].config.task_params), (1.0, 2.0))
@@ -217,11 +263,17 @@ def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
 
 
 def authors_log() -> list[Record]:
-    """Return the authors' logged training losses on Count3, Medium, as records of a decoder and an ENTP.
+    """Return the authors' logged training losses on Count3, Medium, as records of a decoder and an
+    ENTP.
 
-    A loss is the mean of three logged ones around its step, so that a curve needs no further smoothing.
+    A loss is the mean of three logged ones around its step, so that a curve needs no further
+    smoothing.
     """
-    log = published("entp", "count3_curves").query("size == 'medium'").rename(columns={"train_loss": "loss"})
+    log = (
+        published("entp", "count3_curves")
+        .query("size == 'medium'")
+        .rename(columns={"train_loss": "loss"})
+    )
     records = []
     for arm, part in log.groupby("architecture"):
         smooth = part["loss"].rolling(3, center=True, min_periods=1).mean()
@@ -231,7 +283,9 @@ def authors_log() -> list[Record]:
 
 
 def authors_ratios(shares: Sequence[float]) -> pd.Series:
-    """``step_ratios`` of the authors' log, on the way between the same two predictors of the paper's task."""
+    """``step_ratios`` of the authors' log, on the way between the same two predictors of the
+    paper's task.
+    """
     return step_ratios(authors_log(), *way_of(count3.PAPER_TASK), shares, smoothing=1)
 
 
@@ -247,10 +301,12 @@ def score_at(record: Record, metric: str, step: float) -> float:
 
 
 def leads_at_equal_budgets(records: Sequence[Record], metric: str) -> pd.DataFrame:
-    """ENTP − decoder in a score, by random seed, after equally many steps and after equally many multiply-adds.
+    """ENTP − decoder in a score, by random seed, after equally many steps and after equally many
+    multiply-adds.
 
-    Runs have a constant learning rate, so that each point of a curve is a finished run. Equal steps are those of the
-    shorter run of all; equal multiply-adds those that the decoder has spent by then.
+    Runs have a constant learning rate, so that each point of a curve is a finished run. Equal steps
+    are those of the shorter run of all; equal multiply-adds those that the decoder has spent by
+    then.
     """
     steps = min(record.curves["step"][-1] for record in records)
     rows = {}
@@ -266,9 +322,11 @@ def leads_at_equal_budgets(records: Sequence[Record], metric: str) -> pd.DataFra
 
 
 def measure_end(records: Sequence[Record]) -> list[Measurement]:
-    """ln of what the claims of ``ENDS`` cost, decoder − ENTP, and ENTP's lead in tokens at equal budgets.
+    """ln of what the claims of ``ENDS`` cost, decoder − ENTP, and ENTP's lead in tokens at equal
+    budgets.
 
-    An arm that does not come there counts with its last step, and pairs of which neither does are dropped.
+    An arm that does not come there counts with its last step, and pairs of which neither does are
+    dropped.
     """
     found = []
     start, bound = way_of(records[0].config.task_params)

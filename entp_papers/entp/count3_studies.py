@@ -1,15 +1,16 @@
 """Two ways round Count3: sets that training has shown in other orders, and the diagonal's parity.
 
-Sets: the function asks for the elements of a prefix, for the last one and for their number, not for the order of the
-others. So the split by sequences of ``count3`` and ``count3_unseen`` keeps next to nothing apart: of the predictions
-scored there nearly all are of a prefix that is, up to that order, a prefix of some training sequence (``seen``). In
-``count3_sets`` a seed's multiset goes to one side with all its orders; what is seen then is what different seeds have
-grown to alike.
+Sets: the function asks for the elements of a prefix, for the last one and for their number, not for
+the order of the others. So the split by sequences of ``count3`` and ``count3_unseen`` keeps next to
+nothing apart: of the predictions scored there nearly all are of a prefix that is, up to that order,
+a prefix of some training sequence (``seen``). In ``count3_sets`` a seed's multiset goes to one side
+with all its orders; what is seen then is what different seeds have grown to alike.
 
-Parity: at even n the answer has the parity of k = #{i : 2 x_i + x_n = 0 (mod n)} (``entp_papers.entp.pairless``), so
-that whoever counts the diagonal has the parity right, whatever else is wrong. An odd x_n makes k zero at once, which
-one element shows; the probe asks where x_n is even, too. A model without the shortcut has the parity right where its
-answer is right, and elsewhere as often as the commonest parity is.
+Parity: at even n the answer has the parity of k = #{i : 2 x_i + x_n = 0 (mod n)}
+(``entp_papers.entp.pairless``), so that whoever counts the diagonal has the parity right, whatever
+else is wrong. An odd x_n makes k zero at once, which one element shows; the probe asks where x_n is
+even, too. A model without the shortcut has the parity right where its answer is right, and
+elsewhere as often as the commonest parity is.
 """
 
 from collections.abc import Sequence
@@ -43,25 +44,35 @@ PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models
 
 
 def seen(task: Counting) -> pd.DataFrame:
-    """By prefix length: the share of held-out sequences whose prefix is one of training up to the order that counts.
+    """By prefix length: the share of held-out sequences whose prefix is one of training up to the
+    order that counts.
 
-    A column for each way to hold out. Exact, over all seeds (``symbols`` ** ``seed_length``: for reduced tasks alone).
+    A column for each way to hold out. Exact, over all seeds (``symbols`` ** ``seed_length``: for
+    reduced tasks alone).
     """
     seeds_BS = every(task.symbols, task.seed_length)
     symbols = task.vocab_size
     shares = {}
 
     def states(x_Bn: Tensor) -> Tensor:
-        """Number the state of each row, (B,): its multiset and its last element, all that counts."""
+        """Return a number for the state of each row, (B,): its multiset and its last element, all
+        that counts.
+        """
         n = x_Bn.shape[1]
-        require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
+        require(
+            (n + 1) ** symbols * symbols < 2**63,
+            f"{n} elements of {symbols} symbols: too many to be numbered",
+        )
         weights_V = (n + 1) ** torch.arange(symbols)
         return (weights_V[x_Bn].sum(1) * symbols + x_Bn[:, -1]).unique(return_inverse=True)[1]
 
     state_B = states(seeds_BS)  # seeds of one state go on alike, so that one of each is continued
     one_S = torch.zeros(int(state_B.max()) + 1, dtype=torch.long)
-    x_ST = grown(seeds_BS[one_S.scatter_(0, state_B, torch.arange(len(state_B)))], task.length, task.order)
-    split = {}  # by way to hold out: how many seeds of each state are held out, and how many trained on
+    x_ST = grown(
+        seeds_BS[one_S.scatter_(0, state_B, torch.arange(len(state_B)))], task.length, task.order
+    )
+    # by way to hold out: how many seeds of each state are held out, and how many trained on
+    split = {}
     for by in ("sequence", "multiset"):
         held_B = replace(task, held_out_by=by).is_held_out(seeds_BS)
         split[by] = [state_B[side_B].bincount(minlength=len(one_S)) for side_B in (held_B, ~held_B)]
@@ -75,11 +86,13 @@ def seen(task: Counting) -> pd.DataFrame:
 
 
 def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
-    """``seen`` for a task with too many seeds to be enumerated: by drawing ``trained`` sequences and ``scored`` more.
+    """``seen`` for a task with too many seeds to be enumerated: by drawing ``trained`` sequences
+    and ``scored`` more.
 
-    ``task``: parameters of ``Counting`` without a split. What the order leaves alone is compared by 64-bit
-    fingerprints: of all pairs of prefixes looked at, fewer than one in a million runs would take two for one.
-    Metrics: the share of scored prefixes that are seen, over all lengths. Curves: ``n`` and ``seen``, the share there.
+    ``task``: parameters of ``Counting`` without a split. What the order leaves alone is compared by
+    64-bit fingerprints: of all pairs of prefixes looked at, fewer than one in a million runs would
+    take two for one. Metrics: the share of scored prefixes that are seen, over all lengths. Curves:
+    ``n`` and ``seen``, the share there.
     """
     counting = Counting(**task)
     generator = torch.Generator().manual_seed(0)
@@ -88,7 +101,9 @@ def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
 
     def fingerprints(size: int) -> Tensor:
         x_BT = counting.sequences(generator, size)
-        return torch.stack([weights_2V[0][x_BT[:, :n]].sum(1) + weights_2V[1][x_BT[:, n - 1]] for n in lengths])
+        return torch.stack(
+            [weights_2V[0][x_BT[:, :n]].sum(1) + weights_2V[1][x_BT[:, n - 1]] for n in lengths]
+        )
 
     scored_NB = fingerprints(scored)
     seen_NB = torch.zeros_like(scored_NB, dtype=torch.bool)
@@ -96,22 +111,33 @@ def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
         trained_NB = fingerprints(min(CHUNK, trained - drawn))
         for row, others, seen_B in zip(scored_NB, trained_NB, seen_NB, strict=True):
             seen_B |= torch.isin(row, others)
-    return {"seen": seen_NB.double().mean().item()}, {"n": list(lengths), "seen": seen_NB.double().mean(1).tolist()}
+    return {"seen": seen_NB.double().mean().item()}, {
+        "n": list(lengths),
+        "seen": seen_NB.double().mean(1).tolist(),
+    }
 
 
 def plan_repeats(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan a simulation for each schedule at length 24, of as many training sequences as a run of it draws."""
+    """Plan a simulation for each schedule at length 24, of as many training sequences as a run of
+    it draws.
+    """
     configs = {run.config.train.steps: run.config for run in COUNT3_LONG_ALL.plan(tier, 1)}
     runs = []
     for steps, config in sorted(configs.items()):
-        params = {"task": config.task_params, "trained": steps * config.train.batch_size, "scored": SCORED}
+        params = {
+            "task": config.task_params,
+            "trained": steps * config.train.batch_size,
+            "scored": SCORED,
+        }
         runs.append(planned_study("count3_repeats", tier, "counting_repeats", params))
     return runs
 
 
 @dataclass(frozen=True)
 class AtEven(Counting):
-    """Count3 scored where n and x_n are even, by the share of predictions that are wrong: in full, or in parity."""
+    """Count3 scored where n and x_n are even, by the share of predictions that are wrong: in full,
+    or in parity.
+    """
 
     parity: bool = False
 
@@ -141,10 +167,12 @@ def scorings(task: Counting) -> dict[str, Task]:
 
 
 def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> dict[str, Any]:
-    """Score a trained model where n and x_n are even: ``token_accuracy``, ``parity_agreement`` and ``commonest``.
+    """Score a trained model where n and x_n are even: ``token_accuracy``, ``parity_agreement`` and
+    ``commonest``.
 
-    The prediction's parity is held against the diagonal's, which is the answer's there; ``commonest`` is the agreement
-    of the commonest parity for each n and x_n. ``..._by_position``: the first two at each n of ``position``.
+    The prediction's parity is held against the diagonal's, which is the answer's there;
+    ``commonest`` is the agreement of the commonest parity for each n and x_n. ``..._by_position``:
+    the first two at each n of ``position``.
     """
     found = {}
     scored = scorings(task)
@@ -152,45 +180,67 @@ def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> di
         scores = evaluate(model, scored[name], sequences, seed, "probe", detailed=True)
         found |= {"position": scores["position"], score: 1 - scores["loss"]}
         found[f"{score}_by_position"] = [1 - loss for loss in scores["loss_by_position"]]
-    batch = scored[PARITY].batch(generator_for("cpu", seed, "commonest"), sequences, evaluating=True)
-    cells = {"n": batch.scored_BT.nonzero()[:, 1], "last": batch.inputs_BT[batch.scored_BT], "odd": batch.targets_N % 2}
+    batch = scored[PARITY].batch(
+        generator_for("cpu", seed, "commonest"), sequences, evaluating=True
+    )
+    cells = {
+        "n": batch.scored_BT.nonzero()[:, 1],
+        "last": batch.inputs_BT[batch.scored_BT],
+        "odd": batch.targets_N % 2,
+    }
     odd = pd.DataFrame(cells).groupby(["n", "last"])["odd"].agg(["mean", "size"])
     commonest = (odd["mean"].clip(lower=1 - odd["mean"]) * odd["size"]).sum() / odd["size"].sum()
     return found | {"commonest": float(commonest)}
 
 
-def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[str, Any], seed: int) -> Study:
+def probe_study(
+    task: dict[str, Any], model: dict[str, Any], train_config: dict[str, Any], seed: int
+) -> Study:
     """Train a model on Count3 and probe it: metrics of ``probe``, and of the course two of them.
 
-    ``all_token_accuracy``: over all scored n. Curves: ``step``, ``loss`` and ``all_token_accuracy`` of all scored n,
-    ``token_accuracy`` and ``parity_agreement`` of the probe.
+    ``all_token_accuracy``: over all scored n. Curves: ``step``, ``loss`` and ``all_token_accuracy``
+    of all scored n, ``token_accuracy`` and ``parity_agreement`` of the probe.
     """
     probed = Probed(**task)
     shape = ModelConfig(vocab_size=probed.vocab_size, max_length=probed.length, **model)
-    config = RunConfig("count3_probe", "quick", "counting", task, shape, TrainConfig(**train_config), seed, seed)
+    config = RunConfig(
+        "count3_probe", "quick", "counting", task, shape, TrainConfig(**train_config), seed, seed
+    )
     outcome = train_run(config, task=probed)
     curves = outcome.state.curves
     scores = probe(outcome.model, probed, config.train.final_eval_sequences, seed)
-    course = {"step": curves["step"], "loss": curves["loss"], "all_token_accuracy": curves["token_accuracy"]}
+    course = {
+        "step": curves["step"],
+        "loss": curves["loss"],
+        "all_token_accuracy": curves["token_accuracy"],
+    }
     for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
         course[score] = [1 - wrong for wrong in curves[loss_curve(name)]]
     return scores | {"all_token_accuracy": outcome.metrics["token_accuracy"]}, course
 
 
 def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew and probed."""
+    """Plan decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew
+    and probed.
+    """
     setting = TIERS[tier]
     runs = []
     for seed in range(seeds or PROBED[tier]):
         for arm in TWINS:
             model = dict(architecture=arm, **setting.model)
-            params = dict(task=setting.task, model=model, train_config=plain(setting.train), seed=seed)
-            runs.append(planned_study("count3_probe", tier, "counting_probe", params, seed, arm=arm))
+            params = dict(
+                task=setting.task, model=model, train_config=plain(setting.train), seed=seed
+            )
+            runs.append(
+                planned_study("count3_probe", tier, "counting_probe", params, seed, arm=arm)
+            )
     return runs
 
 
 def probe_table(records: Sequence[Record]) -> pd.DataFrame:
-    """By arm, means where n and x_n are even: accuracy and parity agreement, also where the answer is wrong."""
+    """By arm, means where n and x_n are even: accuracy and parity agreement, also where the answer
+    is wrong.
+    """
     columns = ["token_accuracy", "parity_agreement", "agreement where wrong", "commonest parity"]
     rows = flat(records).rename(columns={"commonest": "commonest parity"})
     wrong = 1 - rows["token_accuracy"]
@@ -199,6 +249,10 @@ def probe_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 TITLE = "Count3 at length 24: how much of what is scored has come up in training"
-COUNT3_REPEATS = Experiment("count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False)
+COUNT3_REPEATS = Experiment(
+    "count3_repeats", 1, TITLE, "03_count3", plan_repeats, no_claims, seeded=False
+)
 TITLE = "Do models of Count3 use the shortcut that looks at no pair?"
-COUNT3_PROBE = Experiment("count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED)
+COUNT3_PROBE = Experiment(
+    "count3_probe", 1, TITLE, "03b_count3_details", plan_probes, no_claims, tiers=PROBED
+)

@@ -1,7 +1,8 @@
 """How many layers must see the whole prefix? Count3 with the last 0, 2, 3 or all 4 layers full.
 
-A question of our own: the paper has all layers full (ENTP) or none (decoder). What is shown has equal steps. The runs
-of a second budget, with as many tokens through the layers as ENTP, are planned and stored.
+A question of our own: the paper has all layers full (ENTP) or none (decoder). What is shown has
+equal steps. The runs of a second budget, with as many tokens through the layers as ENTP, are
+planned and stored.
 """
 
 from collections.abc import Sequence
@@ -26,15 +27,21 @@ SAME_FORWARDS = EQUAL_FORWARDS
 TRAIN = replace(UNSEEN["overnight"].train, steps=6000)
 TIERS = {
     "smoke": replace(UNSEEN["smoke"], model=dict(n_layers=4, n_heads=2, width=16)),
-    "overnight": replace(UNSEEN["overnight"], model=dict(n_layers=4, n_heads=4, width=64), train=TRAIN),
+    "overnight": replace(
+        UNSEEN["overnight"], model=dict(n_layers=4, n_heads=4, width=64), train=TRAIN
+    ),
 }
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every number of full layers and seed at both budgets; the runs of ENTP serve both, and are planned once."""
+    """Every number of full layers and seed at both budgets; the runs of ENTP serve both, and are
+    planned once.
+    """
     setting = TIERS[tier]
     runs = []
-    entp = run_of("full_layers", tier, "counting", setting.task, setting.model, setting.train, "entp")
+    entp = run_of(
+        "full_layers", tier, "counting", setting.task, setting.model, setting.train, "entp"
+    )
     for full in FULL_LAYERS:
         base = replace(entp, model=entp.model.with_full_layers(full))
         budgets = {SAME_STEPS: base}
@@ -42,15 +49,19 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
             budgets[SAME_FORWARDS] = on_budget(equal_forwards, entp, base)
         for budget, config in budgets.items():
             for seed in range(seeds or setting.seeds):
-                runs.append(planned(with_seed(config, seed), arm=f"{full} full", full=full, budget=budget))
+                runs.append(
+                    planned(with_seed(config, seed), arm=f"{full} full", full=full, budget=budget)
+                )
     return by_seed(runs)
 
 
 def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
-    """By arm: gain in token accuracy over no full layer, paired by seed, and its share of all four's gain.
+    """By arm: gain in token accuracy over no full layer, paired by seed, and its share of all
+    four's gain.
 
-    Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether all four are ahead of none by the rule of
-    our questions; where they are not there is no gain to share, and the share is left blank.
+    Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether all four are ahead of
+    none by the rule of our questions; where they are not there is no gain to share, and the share
+    is left blank.
     """
     rows = {}
     margin = reference_claims().set_index("id").loc["L-4-0", "margin"]
@@ -59,7 +70,10 @@ def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
     gains = {arm: paired(table, "token_accuracy", arm, "0 full") for arm in arms}
     whole = gains["4 full"]
     _, low, high = mean_interval(whole)
-    ahead = answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind") == "ahead"
+    ahead = (
+        answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind")
+        == "ahead"
+    )
     for arm, gain in gains.items():
         mean, low, high = mean_interval(gain)
         row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": ahead}
@@ -75,4 +89,6 @@ CLAIMS = [
 ]
 TITLE = "How many full layers Count3 takes"
 MEASURE = Comparisons(CLAIMS, excluded=no_pairs_found)
-FULL_LAYER_RUNS = Experiment("full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, tiers=TIERS)
+FULL_LAYER_RUNS = Experiment(
+    "full_layers", 1, TITLE, "03b_count3_details", plan, MEASURE, tiers=TIERS
+)

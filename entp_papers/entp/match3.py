@@ -16,8 +16,13 @@ from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
 from entp_papers.entp.pairless import within
 
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
-BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
-VARIANT_NAMES = {"match3": "Match3′", "modulus": "modulus: the length", "anchor": "last number, not the first"}
+# at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
+BEGUN = 0.02
+VARIANT_NAMES = {
+    "match3": "Match3′",
+    "modulus": "modulus: the length",
+    "anchor": "last number, not the first",
+}
 VARIANT_NAMES |= {"count": "how many, not whether"}
 # What changes from Match3′ in each variant, in the order of §6.4; Match3′ itself has the arm
 # ``longer``, too.
@@ -30,12 +35,15 @@ VARIANTS = {
 PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
 REDUCED_TASK = dict(length=8, symbols=11, modulus=11)
 REDUCED_MODEL = dict(n_layers=2, n_heads=4, width=64)
-# The differences are measured where a laptop can afford them; the paper's own scale is Match3′ alone.
+# The differences are measured where a laptop can afford them; the paper's own scale is Match3′
+# alone.
 MEDIUM, ITSELF = SIZES["medium"], ("match3",)
 QUICK = replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequences=256)
 GPU = replace(PAPER, steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024)
 TIERS = {
-    "smoke": Tier(dict(length=8, symbols=8, modulus=16), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
+    "smoke": Tier(
+        dict(length=8, symbols=8, modulus=16), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2
+    ),
     "quick": Tier(REDUCED_TASK, REDUCED_MODEL, QUICK, 5, TWINS),
     "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, replace(REDUCED, steps=2000, eval_every=20), 5),
     "gpu": Tier({}, MEDIUM, GPU, 1, TWINS, ITSELF),
@@ -43,7 +51,9 @@ TIERS = {
 }
 
 
-def gap(table: pd.DataFrame, variant: str, metric: str = "token_accuracy", second: str = "decoder") -> pd.Series:
+def gap(
+    table: pd.DataFrame, variant: str, metric: str = "token_accuracy", second: str = "decoder"
+) -> pd.Series:
     """ENTP − decoder (or another arm) of a metric on one variant, by seed."""
     return paired(table[table["variant"] == variant], metric, "entp", second)
 
@@ -55,12 +65,17 @@ def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
 
 
 def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """Which arms of one variant are at the majority, by ``overnight``'s design, or that none finds pairs; or empty.
+    """Which arms of one variant are at the majority, by ``overnight``'s design, or that none finds
+    pairs; or empty.
 
     That a pair was found takes as much above the pairless bound as the design asks.
     """
     rows = summary(records)
-    means = rows[rows["arm"].isin(arms)].groupby("arm")[["token_accuracy", "baseline_token_accuracy"]].mean()
+    means = (
+        rows[rows["arm"].isin(arms)]
+        .groupby("arm")[["token_accuracy", "baseline_token_accuracy"]]
+        .mean()
+    )
     above = means["token_accuracy"] - means["baseline_token_accuracy"]
     late = [arm for arm in arms if above.get(arm, BEGUN) < BEGUN]
     if late:
@@ -69,23 +84,33 @@ def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
 
 
 def printed(records: Sequence[Record]) -> list[Measurement]:
-    """T2-decoder, T2-entp: the share of whole sequences of runs that came to their end, less the one Table 2 prints."""
+    """T2-decoder, T2-entp: the share of whole sequences of runs that came to their end, less the
+    one Table 2 prints.
+    """
     theirs = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
     found = []
     for name in TWINS:
         if runs := select(records, arm=name):
-            found.append(measured(f"T2-{name}", summary(runs)["sequence_accuracy"] - theirs[name], runs, True))
+            found.append(
+                measured(
+                    f"T2-{name}", summary(runs)["sequence_accuracy"] - theirs[name], runs, True
+                )
+            )
     return found
 
 
 def printed_at_scale(records: Sequence[Record]) -> list[Measurement]:
-    """``printed`` of the tiers that have the paper's task; the others end half-way (``match3_end`` does not)."""
+    """Measure ``printed`` of the tiers that have the paper's task; the others end half-way
+    (``match3_end`` does not).
+    """
     whole = records[0].config.tier in ("gpu", "paper")
     return printed(select(records, variant="match3")) if whole else []
 
 
 def differences(records: Sequence[Record]) -> list[Measurement]:
-    """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token accuracy."""
+    """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token
+    accuracy.
+    """
     table, base, found = summary(records), select(records, variant="match3"), []
     for name in ("modulus", "anchor", "count"):
         runs = select(records, variant=name)
@@ -94,7 +119,9 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
             sides = above_mode(table[table["variant"] == name], TWINS, NEAR)
             late = excluded(runs, TWINS) or excluded(base, TWINS)
             used = select(records, variant=("match3", name), arm=TWINS)
-            found.append(measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late))
+            found.append(
+                measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late)
+            )
     return found
 
 
@@ -102,4 +129,6 @@ SIDES = {**{arm: Arm(arm) for arm in TWINS}, EQUAL_FORWARDS: Arm("decoder", equa
 PLAN = Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant")
 CLAIMS = (Paired("T2-shared", "sequence_accuracy", "entp", "decoder", dict(variant="match3")),)
 MEASURE = Comparisons(CLAIMS, near=NEAR, excluded=excluded, others=(printed_at_scale, differences))
-MATCH3 = Experiment("match3", 1, "Match3′ and its three differences from Count3", "06_match3", PLAN, MEASURE)
+MATCH3 = Experiment(
+    "match3", 1, "Match3′ and its three differences from Count3", "06_match3", PLAN, MEASURE
+)

@@ -1,31 +1,42 @@
-"""Each model at its own constant learning rate: text, linear functions, and sets of numbers never seen together.
+"""Each model at its own constant learning rate: text, linear functions, and sets of numbers never
+seen together.
 
-The learning rate stays where the warm-up ends, so that every point of a curve is a finished run of that many steps: one
-decoder, with the multiply-adds of ENTP, gives the comparison at equal steps, too. A trial run of each model and rate
-(random seed 100) chooses the rates of the five pairs, by a rule written before it (docs/journal/deciding_runs.md).
+The learning rate stays where the warm-up ends, so that every point of a curve is a finished run of
+that many steps: one decoder, with the multiply-adds of ENTP, gives the comparison at equal steps,
+too. A trial run of each model and rate (random seed 100) chooses the rates of the five pairs, by a
+rule written before it (docs/journal/deciding_runs.md).
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations
+import pandas as pd
+
+from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations, step_operations
 from entp_lab.configs import RunConfig
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import Experiment
 from entp_lab.frames import select
+from entp_lab.measurements import Measurement, measured
 from entp_lab.plans import Arm, PlannedRun, planned, with_train
+from entp_lab.store import Record
 from entp_papers.entp import count3, deciding
-from entp_papers.entp.in_context.experiment import IN_CONTEXT
+from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
+from entp_papers.entp.in_context.experiment import IN_CONTEXT, task_of
 
 TRIAL_SEED = 100
+AS_GOOD = 0.01  # of the lowest loss: of rates that come so near to it the lowest is chosen
 DECODER_EVALUATIONS = {"smoke": 5, "overnight": 200}  # steps between them
 ARMS = {"entp": Arm("entp"), EQUAL_OPERATIONS: Arm("decoder", equal_operations)}
 
 
 @dataclass(frozen=True)
 class OwnRates:
-    """The plan of one subject: trial runs, and once ``chosen`` has a rate for each model the five pairs.
+    """The plan of one subject: trial runs, and once ``chosen`` has a rate for each model the five
+    pairs.
 
-    ``base``: an experiment whose ENTP at tier overnight gives task, size and number of steps; ``labels`` select it.
+    ``base``: an experiment whose ENTP at tier overnight gives task, size and number of steps;
+    ``labels`` select it.
     """
 
     experiment: str
@@ -55,9 +66,96 @@ class OwnRates:
         return planned(config, arm=name, rate=rate)
 
 
-def experiment(name: str, title: str, notebook: str, plan: OwnRates) -> Experiment:
-    """Make the experiment of a plan, whose records decide no claim before its pairs are whole."""
-    return Experiment(name, 1, title, notebook, plan, no_claims, tiers=DECODER_EVALUATIONS)
+def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
+    """Return for each model the rate that its trial runs choose.
+
+    That is the lowest whose loss, the mean of the last three evaluations, is within 1 % of the
+    best. A model without trial runs has no entry.
+    """
+    found = {}
+    for name in ARMS:
+        trials = select(records, arm=name, seed=TRIAL_SEED)
+        losses = {run.labels["rate"]: score_at(run, "loss", math.inf) for run in trials}
+        if losses:
+            near = min(losses.values()) * (1 + AS_GOOD)
+            found[name] = min(rate for rate, loss in losses.items() if loss <= near)
+    return found
+
+
+def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
+    """Return the decoder's steps to the loss that ENTP has at its end, and whether it comes so far.
+
+    Losses are means of three evaluations. A decoder that does not come so far counts with its last
+    step.
+    """
+    end = score_at(entp, "loss", math.inf)
+    means = pd.Series(decoder.curves["loss"]).rolling(LAST_EVALUATIONS).mean()
+    steps = pd.Series(decoder.curves["step"])
+    arrived = steps[means <= end]
+    return (int(steps.iloc[-1]), False) if arrived.empty else (int(arrived.iloc[0]), True)
+
+
+def compared(records: Sequence[Record], metric: str = "loss") -> pd.DataFrame:
+    """Return a row for each random seed with a pair, trial runs left out.
+
+    ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
+    ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal
+    multiply-adds`` are ENTP's lead in ``metric``.
+    """
+    rows = {}
+    sign = 1 if metric == "loss" else -1
+    for entp in select(records, arm="entp"):
+        seed = entp.labels["seed"]
+        twin = select(records, arm=EQUAL_OPERATIONS, seed=seed)
+        if seed == TRIAL_SEED or not twin:
+            continue
+        decoder = twin[0]
+        end = entp.curves["step"][-1]
+        steps, reached = steps_to_equal_loss(decoder, entp)
+        price = step_operations(decoder.config) / step_operations(entp.config)
+        score = score_at(entp, metric, end)
+        rows[seed] = {
+            "steps": steps / end,
+            "multiply-adds": steps / end * price,
+            "reached": reached,
+            "equal steps": sign * (score_at(decoder, metric, end) - score),
+            "equal multiply-adds": sign * (score_at(decoder, metric, math.inf) - score),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measure who needs fewer steps and fewer multiply-adds, and who is ahead at equal ones.
+
+    ``claim``: what the names of the four claims begin with. ``metric``: in what one is ahead; with
+    ``normalised`` it is divided by E[y²].
+    """
+
+    claim: str
+    metric: str = "loss"
+    normalised: bool = False
+
+    def __call__(self, records: Sequence[Record]) -> list[Measurement]:
+        table = compared(records, self.metric)
+        if table.empty:
+            return []
+        pairs = [run for run in records if run.labels["seed"] in table.index]
+        unit = task_of(pairs[0]).normaliser if self.normalised else 1.0
+        values = {
+            "speed": table["steps"].map(math.log),
+            "cost": table["multiply-adds"].map(math.log),
+            "steps": table["equal steps"] / unit,
+            "operations": table["equal multiply-adds"] / unit,
+        }
+        return [measured(f"{self.claim}-{name}", each, pairs) for name, each in values.items()]
+
+
+def experiment(
+    name: str, title: str, notebook: str, plan: OwnRates, measure: Measure
+) -> Experiment:
+    """Make the experiment of a plan."""
+    return Experiment(name, 1, title, notebook, plan, measure, tiers=DECODER_EVALUATIONS)
 
 
 THREE_RATES = (3e-4, 1e-3, 3e-3)
@@ -66,16 +164,19 @@ TEXT_OWN_RATES = experiment(
     "Language modelling on all positions, each model at its own constant learning rate",
     "09_openwebtext",
     OwnRates("text_own_rates", deciding.TEXT_POSITIONS, (6e-4, 1e-3, 3e-3)),
+    Measure("T3-own"),
 )
 LINEAR_OWN_RATES = experiment(
     "linear_own_rates",
     "Linear functions in three dimensions, each model at its own constant learning rate",
     "08_in_context_learning",
     OwnRates("linear_own_rates", IN_CONTEXT, THREE_RATES, labels={"function": "linear"}),
+    Measure("F7-own", normalised=True),
 )
 SETS_OWN_RATES = experiment(
     "sets_own_rates",
     "Count3 on numbers never seen together, each model at its own constant learning rate",
     "03_count3",
     OwnRates("sets_own_rates", count3.COUNT3_UNSEEN_SETS, THREE_RATES),
+    Measure("F2-sets-own", "token_accuracy"),
 )

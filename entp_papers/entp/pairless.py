@@ -1,13 +1,14 @@
-"""Pairless bounds: the best score of a predictor that looks at no pair of elements, on Count3, Count2 and Match3′.
+"""Pairless bounds: the best score of a predictor that looks at no pair of elements, on Count3,
+Count2 and Match3′.
 
-Count3 counts ordered pairs (i, j). Those with i ≠ j come in twos, so that the count has the parity of its diagonal,
-k = #{i : 2 x_i + x_n = 0 (mod n)}, which asks one element at a time. Whoever knows k, x_n and n, and gives the
-commonest answer of each such cell, is right more often than chance and has looked at no pair. A model shows that it
-finds pairs only beyond that bound.
+Count3 counts ordered pairs (i, j). Those with i ≠ j come in twos, so that the count has the parity
+of its diagonal, k = #{i : 2 x_i + x_n = 0 (mod n)}, which asks one element at a time. Whoever knows
+k, x_n and n, and gives the commonest answer of each such cell, is right more often than chance and
+has looked at no pair. A model shows that it finds pairs only beyond that bound.
 
-Match3′ has x_1 in the place of x_n. There one element decides in a second way, too: s = #{i : x_i + 2 x_1 = 0}, the
-pairs of x_1 itself; the bound knows both, since either makes the label 1 at once and it stays. Count2 has no pairs:
-its bound knows x_n and n.
+Match3′ has x_1 in the place of x_n. There one element decides in a second way, too: s = #{i : x_i +
+2 x_1 = 0}, the pairs of x_1 itself; the bound knows both, since either makes the label 1 at once
+and it stays. Count2 has no pairs: its bound knows x_n and n.
 
 Letters: B sequences, n length of a prefix, C cells of what a predictor knows, A answers.
 """
@@ -56,7 +57,8 @@ def every(symbols: int, length: int) -> Tensor:
 def prefixes(task: Task, sequences: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """For every scored length n: n, prefixes (B, n) and answers (B,).
 
-    Those of all sequences if ``sequences`` is 0, else of so many drawn ones; no split for evaluation is made.
+    Those of all sequences if ``sequences`` is 0, else of so many drawn ones; no split for
+    evaluation is made.
     """
     generator = generator_for("cpu", NAME)
 
@@ -74,7 +76,10 @@ def prefixes(task: Task, sequences: int) -> Iterator[tuple[int, Tensor, Tensor]]
         for t in range(1, task.length + 1):
             yield t, x_BT[:, :t], labels_BT[:, t - 1]
     else:
-        parts = (grown(part, task.length + 1, task.order) for part in symbols(task.seed_length).split(CHUNK))
+        parts = (
+            grown(part, task.length + 1, task.order)
+            for part in symbols(task.seed_length).split(CHUNK)
+        )
         x_BT = torch.cat([part.to(torch.int16) for part in parts])
         for n in range(task.first_scored, task.length + 1):
             yield n, x_BT[:, :n], x_BT[:, n].long()
@@ -88,15 +93,17 @@ def grown(x_BT: Tensor, length: int, order: int = 3) -> Tensor:
 
 
 def diagonal(x_Bn: Tensor, anchor_B: Tensor, modulus: int) -> Tensor:
-    """k of each prefix, (B,): elements that make a triple with themselves, 2 x_i + anchor = 0 (mod ``modulus``)."""
+    """k of each prefix, (B,): elements that make a triple with themselves, 2 x_i + anchor = 0 (mod
+    ``modulus``).
+    """
     return ((2 * x_Bn.int() + anchor_B.int()[:, None]) % modulus == 0).sum(1)
 
 
 def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
     """Knowledge of each predictor about prefixes of one length, as the number of a cell, (B,).
 
-    ``mode``: the length alone. ``last``: the element of every triple, x_n or Match3′'s x_1. ``pairless``:
-    the bound. ``single``: k, s and that element, whatever the task.
+    ``mode``: the length alone. ``last``: the element of every triple, x_n or Match3′'s x_1.
+    ``pairless``: the bound. ``single``: k, s and that element, whatever the task.
     """
     n = x_Bn.shape[1]
     modulus = (task.modulus or n) if isinstance(task, Triplets) else n
@@ -114,27 +121,36 @@ def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
 
 
 def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> tuple[float, float]:
-    """(share right, nats) on ``tested_CA`` of the predictor that counted ``fitted_CA``: its commonest answer by cell.
+    """(share right, nats) on ``tested_CA`` of the predictor that counted ``fitted_CA``: its
+    commonest answer by cell.
 
-    Frequencies of a cell are mixed with one observation of the frequencies over all cells, unless both are the same.
+    Frequencies of a cell are mixed with one observation of the frequencies over all cells, unless
+    both are the same.
     """
     overall_A = fitted_CA.sum(0) / fitted_CA.sum()
-    right = np.take_along_axis(tested_CA, (fitted_CA + 1e-6 * overall_A).argmax(1)[:, None], 1).sum()
+    right = np.take_along_axis(
+        tested_CA, (fitted_CA + 1e-6 * overall_A).argmax(1)[:, None], 1
+    ).sum()
     weight = 0 if fitted_CA is tested_CA else 1
-    known_CA = (fitted_CA + weight * overall_A) / np.maximum(fitted_CA.sum(1, keepdims=True) + weight, 1)
+    known_CA = (fitted_CA + weight * overall_A) / np.maximum(
+        fitted_CA.sum(1, keepdims=True) + weight, 1
+    )
     seen = tested_CA > 0
     with np.errstate(divide="ignore"):
         nats = -(tested_CA[seen] * np.log(known_CA[seen])).sum()
     return float(right / tested_CA.sum()), float(nats / tested_CA.sum())
 
 
-def bounds_study(task: str, params: dict[str, Any], sequences: int) -> tuple[dict[str, Any], dict[str, list]]:
-    """Accuracy and loss of every predictor of ``known`` on a task, exactly if ``sequences`` is 0, else by simulation.
+def bounds_study(
+    task: str, params: dict[str, Any], sequences: int
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """Accuracy and loss of every predictor of ``known`` on a task, exactly if ``sequences`` is 0,
+    else by simulation.
 
-    Metrics, by predictor: ``token_accuracy`` and ``loss`` (nats), means over the scored lengths. A simulation fits and
-    scores on the same sequences, which flatters it; ``held_out_...`` are fitted on one half and scored on the other,
-    both ways, which belittles it. Curves: ``n``, and by predictor the accuracy there and ``<predictor>_loss``.
-    ConfigError for a task that has no bound.
+    Metrics, by predictor: ``token_accuracy`` and ``loss`` (nats), means over the scored lengths. A
+    simulation fits and scores on the same sequences, which flatters it; ``held_out_...`` are fitted
+    on one half and scored on the other, both ways, which belittles it. Curves: ``n``, and by
+    predictor the accuracy there and ``<predictor>_loss``. ConfigError for a task that has no bound.
     """
     built = task_of(task, params)
     rows = []
@@ -145,41 +161,62 @@ def bounds_study(task: str, params: dict[str, Any], sequences: int) -> tuple[dic
             cell_B = torch.cat([part[name] for part in parts])
             index_B = (cell_B * answers + answers_B).numpy()
             shape = (int(cell_B.max()) + 1, answers)
-            counts = [np.bincount(half, minlength=math.prod(shape)) for half in np.array_split(index_B, 2)]
+            counts = [
+                np.bincount(half, minlength=math.prod(shape)) for half in np.array_split(index_B, 2)
+            ]
             halves = [half.reshape(shape) for half in counts]
             found = dict(zip(SCORES, scores(whole := halves[0] + halves[1], whole), strict=True))
             if sequences:
                 apart = np.mean([scores(*halves), scores(*halves[::-1])], axis=0).tolist()
-                found |= {f"held_out_{score}": value for score, value in zip(SCORES, apart, strict=True)}
+                found |= {
+                    f"held_out_{score}": value for score, value in zip(SCORES, apart, strict=True)
+                }
             rows.append({"n": n, "predictor": name, **found})
     table = pd.DataFrame(rows)
     means = table.drop(columns="n").groupby("predictor", sort=False).mean()
     wide = table.pivot(index="n", columns="predictor")
     curves = {"n": wide.index.tolist()}
     for name in means.index:
-        curves |= {name: wide["token_accuracy", name].tolist(), f"{name}_loss": wide["loss", name].tolist()}
+        curves |= {
+            name: wide["token_accuracy", name].tolist(),
+            f"{name}_loss": wide["loss", name].tolist(),
+        }
     return means.to_dict("index"), curves
 
 
 def task_of(task: str, params: dict[str, Any]) -> Task:
-    """Return the task without settings that its bound does not hang on; ConfigError where it has none."""
-    require(task in DECIDES, f"task = {task!r}: has no pairless bound; {', '.join(DECIDES)} have one")
+    """Return the task without settings that its bound does not hang on; ConfigError where it has
+    none.
+    """
+    require(
+        task in DECIDES, f"task = {task!r}: has no pairless bound; {', '.join(DECIDES)} have one"
+    )
     built = build_task(task, params)
     return build_task(task, {name: getattr(built, name) for name in DECIDES[task]})
 
 
-def study_of(task: str, params: Mapping[str, Any], tier: str = "quick", simulated: int = SIMULATED) -> StudyConfig:
-    """Return the study of a task's bound: exact where its sequences can all be tried, else by simulation."""
+def study_of(
+    task: str, params: Mapping[str, Any], tier: str = "quick", simulated: int = SIMULATED
+) -> StudyConfig:
+    """Return the study of a task's bound: exact where its sequences can all be tried, else by
+    simulation.
+    """
     built = task_of(task, dict(params))
-    drawn = {"counting": "seed_length", "chain": "longest"}.get(task, "length")  # how many symbols are random
+    drawn = {"counting": "seed_length", "chain": "longest"}.get(
+        task, "length"
+    )  # how many symbols are random
     few = built.symbols ** getattr(built, drawn) <= ENUMERATED
     decides = {name: getattr(built, name) for name in DECIDES[task]}
     sequences = 0 if few else min(simulated, TOKENS // built.length)
-    return StudyConfig(NAME, tier, "pairless_bound", dict(task=task, params=decides, sequences=sequences))
+    return StudyConfig(
+        NAME, tier, "pairless_bound", dict(task=task, params=decides, sequences=sequences)
+    )
 
 
 def lookup(task: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list]]:
-    """(metrics, curves) of ``bounds_study`` for a task: its record's, else computed from fewer sequences."""
+    """(metrics, curves) of ``bounds_study`` for a task: its record's, else computed from fewer
+    sequences.
+    """
     study = study_of(task, params)
     record = Store(read_only=True).find(study, COUNT3_BOUNDS.version)
     if record is not None:
@@ -194,7 +231,9 @@ def on_the_spot(task: str, decides: tuple) -> tuple[dict[str, Any], dict[str, li
 
 
 def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
-    """Share of Match3′'s sequences of which the pairless predictor has every label right, by simulation."""
+    """Share of Match3′'s sequences of which the pairless predictor has every label right, by
+    simulation.
+    """
     right = True
     for _, x_Bn, answers_B in prefixes(task := task_of("triplets", dict(params)), sequences):
         cell_B = known(task, x_Bn)["pairless"].numpy()
@@ -204,50 +243,93 @@ def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
     return float(np.mean(right))
 
 
-def within(scores: Iterable[float], task: str, params: Mapping[str, Any], beyond: float = BEYOND) -> str:
-    """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound; else empty."""
+def within(
+    scores: Iterable[float], task: str, params: Mapping[str, Any], beyond: float = BEYOND
+) -> str:
+    """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound;
+    else empty.
+    """
     level = lookup(task, params)[0]["pairless"]["token_accuracy"]
-    return "" if max(scores) >= level + beyond else f"no model is {beyond} above the shortcut, {level:.3f}"
+    return (
+        ""
+        if max(scores) >= level + beyond
+        else f"no model is {beyond} above the shortcut, {level:.3f}"
+    )
 
 
-def no_pairs_found(records: Sequence[Record], arms: Sequence[str], metric: str = "token_accuracy") -> str:
-    """Why a comparison of arms says nothing of pairs: none is beyond the pairless bound of their task; else empty."""
+def no_pairs_found(
+    records: Sequence[Record], arms: Sequence[str], metric: str = "token_accuracy"
+) -> str:
+    """Why a comparison of arms says nothing of pairs: none is beyond the pairless bound of their
+    task; else empty.
+    """
     runs = select(records, arm=tuple(arms))
     means = summary(runs).groupby("arm")[metric].mean()
     return within(means, runs[0].config.task, runs[0].config.task_params)
 
 
 def overview(records: Sequence[Record]) -> pd.DataFrame:
-    """Return by task the accuracy of each predictor and the bound's loss; in brackets from one half of the data."""
+    """Return by task the accuracy of each predictor and the bound's loss; in brackets from one half
+    of the data.
+    """
     names = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}
     rows = {}
     for r in records:
         params = dict(r.config.params["params"])
         found = r.metrics
         name = names[r.config.params["task"]] + str(params.pop("order", ""))
-        row = {predictor: f"{found[predictor]['token_accuracy']:.3f}" for predictor in ("mode", "last", "pairless")}
+        row = {
+            predictor: f"{found[predictor]['token_accuracy']:.3f}"
+            for predictor in ("mode", "last", "pairless")
+        }
         row["loss"] = f"{found['pairless']['loss']:.3f}"
         for column, score in (("pairless", "held_out_token_accuracy"), ("loss", "held_out_loss")):
-            row[column] += f" ({found['pairless'][score]:.3f})" if score in found["pairless"] else ""
-        sizes = ", ".join(f"{key} {value}" for key, value in params.items() if key != "first_scored")
+            row[column] += (
+                f" ({found['pairless'][score]:.3f})" if score in found["pairless"] else ""
+            )
+        sizes = ", ".join(
+            f"{key} {value}" for key, value in params.items() if key != "first_scored"
+        )
         rows[name, sizes.replace("seed_length", "prompt")] = row
     return pd.DataFrame.from_dict(rows, orient="index").sort_index()
 
 
 SIZES = (  # length, seed_length, symbols, first_scored: what has run, is planned or is the paper's
-    *((10, 4, 10, 5), (10, 6, 10, 7), (12, 8, 24, 9), (16, 8, 24, 9), (20, 8, 24, 9), (24, 8, 24, 9), (64, 16, 64, 17)),
-    *((6, 4, 6, 5), (8, 4, 8, 5), (14, 4, 14, 5), (8, 3, 8, 4), (5, 3, 10, 3), (8, 4, 10, 4), (16, 8, 64, 9)),
+    *(
+        (10, 4, 10, 5),
+        (10, 6, 10, 7),
+        (12, 8, 24, 9),
+        (16, 8, 24, 9),
+        (20, 8, 24, 9),
+        (24, 8, 24, 9),
+        (64, 16, 64, 17),
+    ),
+    *(
+        (6, 4, 6, 5),
+        (8, 4, 8, 5),
+        (14, 4, 14, 5),
+        (8, 3, 8, 4),
+        (5, 3, 10, 3),
+        (8, 4, 10, 4),
+        (16, 8, 64, 9),
+    ),
 )
 CONTROLS = ((10, 4, 10, 5), (5, 3, 10, 3), (8, 4, 10, 4))  # the same for Count2
 MATCH3 = dict(length=8, symbols=11, modulus=11)
 QUICK = (
     *(("counting", dict(zip(DECIDES["counting"], (*sizes, 3), strict=True))) for sizes in SIZES),
     *(("counting", dict(zip(DECIDES["counting"], (*sizes, 2), strict=True))) for sizes in CONTROLS),
-    *(("triplets", MATCH3 | change) for change in ({}, dict(modulus=0), dict(anchor="last"), dict(output="count"))),
+    *(
+        ("triplets", MATCH3 | change)
+        for change in ({}, dict(modulus=0), dict(anchor="last"), dict(output="count"))
+    ),
     ("triplets", {}),
     ("chain", dict(longest=5, symbols=8)),
 )
-SMOKE = (("counting", dict(length=6, seed_length=3, symbols=6)), ("triplets", dict(length=4, symbols=60)))
+SMOKE = (
+    ("counting", dict(length=6, seed_length=3, symbols=6)),
+    ("triplets", dict(length=4, symbols=60)),
+)
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:

@@ -1,8 +1,8 @@
 """Two models side by side, live in a notebook, and the data of the pieces that one plays with.
 
-Type a beginning, see what each model answers and where it looks. ``results/play/`` keeps what takes weights, which git
-does not keep: ``python -m entp_papers.entp.playground`` makes it from the weights of the runs it names. It decides no
-claim.
+Type a beginning, see what each model answers and where it looks. ``results/play/`` keeps what takes
+weights, which git does not keep: ``python -m entp_papers.entp.playground`` makes it from the
+weights of the runs it names. It decides no claim.
 
 Letters: B batch, T tokens, V vocabulary, L layers, H heads.
 """
@@ -61,14 +61,18 @@ class Parameters(NotebookParameters):
             require(known, f"{field} = {name!r}: write {forms}")
             if name in BY_HAND:
                 player(name).tokens(self.beginning)
-        require(self.first != self.second, f"first and second are both {self.first!r}: name two models to compare")
+        require(
+            self.first != self.second,
+            f"first and second are both {self.first!r}: name two models to compare",
+        )
 
 
 @dataclass(frozen=True)
 class Player:
     """A model with what turns text into its tokens and back.
 
-    ``task``: where every prefix has a right answer, which is ``first_label`` plus the label of ``task``; else None.
+    ``task``: where every prefix has a right answer, which is ``first_label`` plus the label of
+    ``task``; else None.
     """
 
     name: str
@@ -79,14 +83,18 @@ class Player:
     first_label: int = 0
 
     def tokens(self, text: str) -> Tensor:
-        """Return the last tokens of ``text`` that the model can read, (T,), all of them where prefixes have answers.
+        """Return the last tokens of ``text`` that the model can read, (T,), all of them where
+        prefixes have answers.
 
         ConfigError for none, unknown symbols, and answers to more than the model can read.
         """
         ids = self.encode(text)
         most = self.model.cfg.max_length
         require(bool(ids), "type at least one token")
-        require(self.task is None or len(ids) <= most, f"{len(ids)} numbers: this model reads at most {most}")
+        require(
+            self.task is None or len(ids) <= most,
+            f"{len(ids)} numbers: this model reads at most {most}",
+        )
         return torch.tensor(ids[-most:])
 
     def word(self, token: int) -> str:
@@ -104,11 +112,15 @@ class Player:
 
 
 def codec(config: RunConfig) -> Codec:
-    """Return functions from text to a run's tokens and back; ConfigError for tasks whose tokens nobody could type."""
+    """Return functions from text to a run's tokens and back; ConfigError for tasks whose tokens
+    nobody could type.
+    """
     numbers = [str(i) for i in range(config.model.vocab_size)]
     if config.task == "text":
         tokenizer = build_task("text", config.task_params).tokens().tokenizer()
-        return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
+        return lambda text: [
+            int(i) for i in tokenizer.encode([text], ended=False)
+        ], tokenizer.decode
     if config.task == "triplets":  # whose labels, numbers from 0, have ids after the symbols
         symbols = build_task(config.task, config.task_params).symbols
         encode, _ = codec_of(numbers[:symbols])
@@ -125,14 +137,19 @@ def codec_of(words: Sequence[str]) -> Codec:
     def encode(text: str) -> list[int]:
         parts = text.replace(",", " ").split()
         for part in parts:
-            require(part in places, f"{part!r}: this model's tokens are the numbers 0 to {len(words) - 1}")
+            require(
+                part in places,
+                f"{part!r}: this model's tokens are the numbers 0 to {len(words) - 1}",
+            )
         return [places[part] for part in parts]
 
     return encode, lambda ids: " " + " ".join(words[i] for i in ids)
 
 
 def player(name: str) -> Player:
-    """Load the model of a finished run, "experiment/id", or one written by hand, named in ``BY_HAND``."""
+    """Load the model of a finished run, "experiment/id", or one written by hand, named in
+    ``BY_HAND``.
+    """
     if name in BY_HAND:
         model = constructed_count3(LENGTH, LARGEST, BY_HAND[name])
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
@@ -145,13 +162,17 @@ def player(name: str) -> Player:
 
 
 def labels(pair: list[Player]) -> list[str]:
-    """Names of two models in tables: their architectures, or their own names where these are the same."""
+    """Names of two models in tables: their architectures, or their own names where these are the
+    same.
+    """
     kinds = [figures.NAMES[who.model.cfg.architecture] for who in pair]
     return kinds if kinds[0] != kinds[1] else [who.name for who in pair]
 
 
 def answered(pair: list[Player]) -> Triplets | None:
-    """Return the task by which both models' answers are right or wrong. None where there is none, or they have two."""
+    """Return the task by which both models' answers are right or wrong. None where there is none,
+    or they have two.
+    """
     first, second = pair
     return first.task if first.task == second.task else None
 
@@ -159,15 +180,19 @@ def answered(pair: list[Player]) -> Triplets | None:
 def common_task(pair: list[Player]) -> Triplets:
     """``answered``; ConfigError where it is None."""
     task = answered(pair)
-    require(task is not None, f"{pair[0].name} and {pair[1].name} have no task in common by which answers are right")
+    require(
+        task is not None,
+        f"{pair[0].name} and {pair[1].name} have no task in common by which answers are right",
+    )
     return task
 
 
 def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """Both models' answers to random sequences: ``sequence``, ``truth``, and each model's answers, a row a sequence.
+    """Both models' answers to random sequences: ``sequence``, ``truth``, and each model's answers,
+    a row a sequence.
 
-    Answers stand in the order of the prefixes; ``right: …`` says whether all of a model's are right. ConfigError where
-    the models have no task in common.
+    Answers stand in the order of the prefixes; ``right: …`` says whether all of a model's are
+    right. ConfigError where the models have no task in common.
     """
     task = common_task(pair)
     batch = task.batch(torch.Generator().manual_seed(seed), sequences)
@@ -186,15 +211,25 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
 
 
 def shares(table: pd.DataFrame) -> pd.Series:
-    """Of ``compared``: which of the models is right after every prefix, in per cent of the sequences."""
-    (a, first), (b, second) = ((n.removeprefix("right: "), table[n]) for n in table if n.startswith("right: "))
+    """Of ``compared``: which of the models is right after every prefix, in per cent of the
+    sequences.
+    """
+    (a, first), (b, second) = (
+        (n.removeprefix("right: "), table[n]) for n in table if n.startswith("right: ")
+    )
     found = {"both": first & second, f"{b} alone": second & ~first, f"{a} alone": first & ~second}
-    per_cent = {name: 100 * rows.mean() for name, rows in (found | {"neither": ~first & ~second}).items()}
-    return pd.Series({name: f"{p:.{int(p < 10)}f} %" for name, p in per_cent.items()}, name="right everywhere")
+    per_cent = {
+        name: 100 * rows.mean() for name, rows in (found | {"neither": ~first & ~second}).items()
+    }
+    return pd.Series(
+        {name: f"{p:.{int(p < 10)}f} %" for name, p in per_cent.items()}, name="right everywhere"
+    )
 
 
 def differing(table: pd.DataFrame, rows: int = 6) -> pd.DataFrame:
-    """Of ``compared``: the first sequences that one model has right and the other has not, with ✓ and ✗."""
+    """Of ``compared``: the first sequences that one model has right and the other has not, with ✓
+    and ✗.
+    """
     marks = [name for name in table if name.startswith("right: ")]
     shown = table[table[marks[0]] != table[marks[1]]].head(rows).reset_index(drop=True)
     for name in marks:
@@ -203,7 +238,9 @@ def differing(table: pd.DataFrame, rows: int = 6) -> pd.DataFrame:
 
 
 def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
-    """After every prefix of ``text``: the right answer, each model's, and the probability it gives to the right one."""
+    """After every prefix of ``text``: the right answer, each model's, and the probability it gives
+    to the right one.
+    """
     common_task(pair)
     x_BT = pair[0].tokens(text)[None]
     right_T = pair[0].right(x_BT)[0]
@@ -213,14 +250,18 @@ def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
     for who, label in zip(pair, labels(pair), strict=True):
         p_TV = who.probabilities(who.tokens(text)[None])[0]
         said = p_TV.argmax(-1).tolist()
-        table[label] = [f"{who.word(i)} {'✓' if i == r else '✗'}" for i, r in zip(said, right_T, strict=True)]
+        table[label] = [
+            f"{who.word(i)} {'✓' if i == r else '✗'}" for i, r in zip(said, right_T, strict=True)
+        ]
         table[f"p(truth), {label}"] = p_TV.gather(1, right_T[:, None])[:, 0].tolist()
     return table
 
 
 @torch.no_grad()
 def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
-    """Return the likeliest next tokens after ``text``: columns ``token`` and ``probability``, at most ``most`` rows."""
+    """Return the likeliest next tokens after ``text``: columns ``token`` and ``probability``, at
+    most ``most`` rows.
+    """
     tokens_1T = who.tokens(text)[None]
     length = tokens_1T.shape[1]
     scored_1T = torch.arange(1, length + 1)[None] == length
@@ -232,16 +273,23 @@ def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
 
 def looks(who: Player, text: str) -> Tensor:
     """Where the last position looks in every layer, (L, T): means over heads of its attention."""
-    return torch.stack([layer.attention_HTT[:, -1].mean(0) for layer in run_by_layer(who.model, who.tokens(text))])
+    return torch.stack(
+        [layer.attention_HTT[:, -1].mean(0) for layer in run_by_layer(who.model, who.tokens(text))]
+    )
 
 
 def draw(pair: list[Player], text: str):
-    """Both models on ``text``: the right answer's probability, or what is next; where the last position looks."""
+    """Both models on ``text``: the right answer's probability, or what is next; where the last
+    position looks.
+    """
     above = ["both", "both"] if answered(pair) is not None else [0, 1]
     figures.use_style()
     fig, axes = plt.subplot_mosaic([above, ["looks 0", "looks 1"]], figsize=(7.2, 4.4))
     kinds = [who.model.cfg.architecture for who in pair]
-    colours = [figures.PALETTE[kinds[0]], figures.PALETTE[kinds[1]] if kinds[0] != kinds[1] else figures.OTHERS[0]]
+    colours = [
+        figures.PALETTE[kinds[0]],
+        figures.PALETTE[kinds[1]] if kinds[0] != kinds[1] else figures.OTHERS[0],
+    ]
     if "both" in axes:
         table = side_by_side(pair, text)
         ax = axes["both"]
@@ -249,8 +297,15 @@ def draw(pair: list[Player], text: str):
             places = [n + 0.4 * k - 0.2 for n in range(len(table))]
             ax.bar(places, table[f"p(truth), {label}"], 0.4, color=colour, label=label)
         last = table["prefix"].str.split().str[-1]
-        ax.set_xticks(range(len(table)), [f"… {x}\n{right}" for x, right in zip(last, table["truth"], strict=True)])
-        ax.set(ylim=(0, 1), ylabel="probability", xlabel="after the number … (below it: the right answer)")
+        ax.set_xticks(
+            range(len(table)),
+            [f"… {x}\n{right}" for x, right in zip(last, table["truth"], strict=True)],
+        )
+        ax.set(
+            ylim=(0, 1),
+            ylabel="probability",
+            xlabel="after the number … (below it: the right answer)",
+        )
         ax.set_title("Probability of the right answer after each prefix")
         figures.legend(fig)
     for k, who in enumerate(pair):
@@ -262,14 +317,18 @@ def draw(pair: list[Player], text: str):
         ax = axes[f"looks {k}"]
         marks = [who.word(i) or "␣" for i in who.tokens(text).tolist()]
         layers = range(1, len(looks_LT) + 1)
-        figures.heat(ax, looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers)
+        figures.heat(
+            ax, looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers
+        )
         ax.tick_params(labelsize=6)
         ax.set(title=f"where the last position looks: {labels(pair)[k]}", ylabel="layer")
     return fig
 
 
 def playground(first: Player, second: Player, text: str):
-    """Return a box to type into and the two models' answer below it, as a widget. ConfigErrors are said in it."""
+    """Return a box to type into and the two models' answer below it, as a widget. ConfigErrors are
+    said in it.
+    """
     import ipywidgets
 
     pair = [first, second]
@@ -297,7 +356,9 @@ CHART = "application/vnd.vegalite.v5+json"
 
 
 def png(figure) -> bytes:
-    """Return a figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
+    """Return a figure as a PNG of 64 colours, at the size it is read at: notebooks must
+    stay small.
+    """
     drawn = io.BytesIO()
     small = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=90)
@@ -307,7 +368,9 @@ def png(figure) -> bytes:
 
 
 def show(chart, figure, alt: str) -> None:
-    """Display an Altair chart; where it cannot be drawn, a figure of one of its states, or words."""
+    """Display an Altair chart; where it cannot be drawn, a figure of one of its states,
+    or words.
+    """
     from IPython.display import display
 
     shown = {CHART: chart.to_dict(), "image/png": png(figure), "text/plain": alt}
@@ -327,10 +390,11 @@ def colours(names: list[str]) -> list[str]:
 
 
 def attention_rows(table: dict[str, Any]) -> pd.DataFrame:
-    """Attention of every prefix in per cent, mean over heads, a row for each pair of positions where it is not 0.
+    """Attention of every prefix in per cent, mean over heads, a row for each pair of positions
+    where it is not 0.
 
-    ``table``: the stored "attention". Of the constructed model the layer that selects the positions that count is shown
-    as every layer.
+    ``table``: the stored "attention". Of the constructed model the layer that selects the positions
+    that count is shown as every layer.
     """
     rows = []
     for model in table["models"]:
@@ -343,7 +407,9 @@ def attention_rows(table: dict[str, Any]) -> pd.DataFrame:
 
 
 def cost_rows(layers: int = 6) -> pd.DataFrame:
-    """Multiply-adds of sequences of 8 to 16,384 tokens, decoder and ENTP, at widths from 16 to 8,192."""
+    """Multiply-adds of sequences of 8 to 16,384 tokens, decoder and ENTP, at widths from 16 to
+    8,192.
+    """
     rows = [
         (kind, log_width, 2**k, sequence_cost(kind, 2**k, 2**log_width, layers))
         for kind, log_width, k in itertools.product(("decoder", "entp"), range(4, 14), range(3, 15))
@@ -352,7 +418,8 @@ def cost_rows(layers: int = 6) -> pd.DataFrame:
 
 
 STORED = paths.of_repository("results") / "play"  # a part of the project
-# Data of the interactive pieces: answers and attention of the three models of Count3 at its plateau, random seed 0.
+# Data of the interactive pieces: answers and attention of the three models of Count3 at its
+# plateau, random seed 0.
 TIER = "overnight"
 EXAMPLE = (3, 1, 4, 1)  # continued by Count3; one of its pictures is the slider's
 
@@ -367,15 +434,19 @@ def runs() -> list[Record]:
 
 @torch.no_grad()
 def answers(task: Counting, model: Transformer) -> dict[str, str]:
-    """Every seed continued by Count3, and what the model answers after each scored prefix: a digit a seed, in order.
+    """Every seed continued by Count3, and what the model answers after each scored prefix: a digit
+    a seed, in order.
 
-    By prefix length; seeds in the order of their digits. The task must have at most ten symbols and positions.
+    By prefix length; seeds in the order of their digits. The task must have at most ten symbols and
+    positions.
     """
     lengths = torch.arange(1, task.length + 1)
     found = []
     for rows_BT in grown(every(task.symbols, task.seed_length), task.length).split(500):
         prompts_B = torch.full((len(rows_BT),), task.seed_length)
-        logits_NV = model(rows_BT, (lengths >= task.first_scored).expand(len(rows_BT), -1), prompts_B)
+        logits_NV = model(
+            rows_BT, (lengths >= task.first_scored).expand(len(rows_BT), -1), prompts_B
+        )
         found.append(logits_NV.argmax(-1).view(len(rows_BT), -1))
     columns = torch.cat(found).T.tolist()
     return {str(n): "".join(map(str, said)) for n, said in enumerate(columns, task.first_scored)}
@@ -384,11 +455,16 @@ def answers(task: Counting, model: Transformer) -> dict[str, str]:
 def by_prefix(model: Transformer, tokens_T: Tensor) -> list:
     """Attention in whole per cent on every prefix: prefix, layer, head, row, column."""
     prefixes = (run_by_layer(model, tokens_T[:n]) for n in range(1, len(tokens_T) + 1))
-    return [[(100 * layer.attention_HTT).round().int().tolist() for layer in layers] for layers in prefixes]
+    return [
+        [(100 * layer.attention_HTT).round().int().tolist() for layer in layers]
+        for layers in prefixes
+    ]
 
 
 def collect() -> dict[str, dict[str, Any]]:
-    """Both tables, from the weights of the runs. ConfigError names the command that makes missing weights."""
+    """Both tables, from the weights of the runs. ConfigError names the command that makes missing
+    weights.
+    """
     records = runs()
     task = build_task(records[0].config.task, records[0].config.task_params)
     tokens_T = grown(torch.tensor([EXAMPLE]), task.length)[0]
@@ -398,21 +474,36 @@ def collect() -> dict[str, dict[str, Any]]:
         name = f"{record.experiment}/{record.id}"
         model = load_model(name)
         kind = record.config.model.architecture
-        about = {"run": name, "architecture": kind, "tier": TIER, "token_accuracy": record.metrics["token_accuracy"]}
+        about = {
+            "run": name,
+            "architecture": kind,
+            "tier": TIER,
+            "token_accuracy": record.metrics["token_accuracy"],
+        }
         models.append(about | {"answers": answers(task, model)})
-        if kind != "prefix_decoder":  # whose prompt is another part of the sequence for every prompt length
+        if (
+            kind != "prefix_decoder"
+        ):  # whose prompt is another part of the sequence for every prompt length
             maps.append({"name": kind, "run": name, "maps": by_prefix(model, tokens_T)})
     by_hand = by_prefix(constructed_count3(len(tokens_T), LARGEST), tokens_T)
     maps.append({"name": "constructed", "run": "weights by hand", "maps": by_hand})
-    held = "".join(str(int(held)) for held in task.is_held_out(every(task.symbols, task.seed_length)).tolist())
-    about = {name: getattr(task, name) for name in ("length", "seed_length", "symbols", "first_scored")}
+    held = "".join(
+        str(int(held)) for held in task.is_held_out(every(task.symbols, task.seed_length)).tolist()
+    )
+    about = {
+        name: getattr(task, name) for name in ("length", "seed_length", "symbols", "first_scored")
+    }
     attention = {"tokens": tokens_T.tolist(), "models": maps}
     return {"count3": about | {"held_out": held, "models": models}, "attention": attention}
 
 
 def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
-    """Multiply-adds of all next tokens of a sequence, the output layer left out (``entp_lib.costs``)."""
-    cfg = ModelConfig(kind, n_layers=layers, n_heads=1, width=width, vocab_size=1, max_length=tokens)
+    """Multiply-adds of all next tokens of a sequence, the output layer left out
+    (``entp_lib.costs``).
+    """
+    cfg = ModelConfig(
+        kind, n_layers=layers, n_heads=1, width=width, vocab_size=1, max_length=tokens
+    )
     each = costs.encoder_token if kind == "entp" else costs.decoder_token
     return sum(each(cfg, n) - costs.head(cfg) for n in range(1, tokens + 1))
 
@@ -424,4 +515,6 @@ def stored(name: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for name, table in collect().items():
-        write_atomically(STORED / f"{name}.json", (json.dumps(table, separators=(",", ":")) + "\n").encode())
+        write_atomically(
+            STORED / f"{name}.json", (json.dumps(table, separators=(",", ":")) + "\n").encode()
+        )

@@ -1,8 +1,9 @@
-"""Addition (§7.1, appendix C.3, Figures 5 and 11): test error against the number of examples to learn from.
+"""Addition (§7.1, appendix C.3, Figures 5 and 11): test error against the number of examples to
+learn from.
 
-Every run has one of three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is a decoder trained for more,
-which is stored and not shown (``entp_lab.budgets``). The test error is one minus the share of test sums
-with every character right; each checkpoint rule gives one.
+Every run has one of three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is a
+decoder trained for more, which is stored and not shown (``entp_lab.budgets``). The test error is
+one minus the share of test sums with every character right; each checkpoint rule gives one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,20 +28,32 @@ from entp_lib.validation import one_of
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, longer"}
 LONGER = (EQUAL_FORWARDS,)
-# Tokens that ENTP sends through its layers over a decoder's, on rows scored on their answer, by the largest operand.
+# Tokens that ENTP sends through its layers over a decoder's, on rows scored on their answer, by the
+# largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
-NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
-ALL_WRONG, ALL_RIGHT = 0.90, 0.01  # mean errors beyond which a size says nothing, if both arms have them (overnight)
+# of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
+NEAR = 0.02
+ALL_WRONG, ALL_RIGHT = (
+    0.90,
+    0.01,
+)  # mean errors beyond which a size says nothing, if both arms have them (overnight)
 BEST_ANSWERS = "highest_accuracy"
 
-SMOKE = TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=32, final_eval_sequences=100)
+SMOKE = TrainConfig(
+    steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=32, final_eval_sequences=100
+)
 SCORED = dict(eval_every=90, eval_sequences=500, final_eval_sequences=4000)
-QUICK = TrainConfig(900, 64, max_lr=5e-3, min_lr=5e-4, betas=(0.9, 0.95), warmup_steps=100, **SCORED)
-OVERNIGHT = TrainConfig(steps=3000, warmup_steps=100, eval_every=50, eval_sequences=500, final_eval_sequences=10_000)
+QUICK = TrainConfig(
+    900, 64, max_lr=5e-3, min_lr=5e-4, betas=(0.9, 0.95), warmup_steps=100, **SCORED
+)
+OVERNIGHT = TrainConfig(
+    steps=3000, warmup_steps=100, eval_every=50, eval_sequences=500, final_eval_sequences=10_000
+)
 SCORED = dict(eval_every=50, eval_sequences=2000, final_eval_sequences=20_000)
 GPU = TrainConfig(2000, 256, max_lr=1e-3, min_lr=1e-4, warmup_steps=100, precision="bf16", **SCORED)
-# The authors stop ten evaluations after the lowest loss of whole texts. That checkpoint is kept here too, and the run
-# goes on, without which no other rule, and no decoder on another budget, would have a fair share of the steps.
+# The authors stop ten evaluations after the lowest loss of whole texts. That checkpoint is kept
+# here too, and the run goes on, without which no other rule, and no decoder on another budget,
+# would have a fair share of the steps.
 SCORED = dict(eval_every=100, eval_sequences=10_000, final_eval_sequences=70_000)
 PAPER = TrainConfig(8000, decay_steps=5000, warmup_steps=100, precision="bf16", **SCORED)
 TINY, SMALL_2 = dict(n_layers=2, n_heads=2, width=16), dict(n_layers=2, n_heads=4, width=64)
@@ -59,13 +72,15 @@ TIERS = {
         Tier(REVERSED | TO_99, SMALL_2, QUICK, 5, LONGER, (900,)),
         Tier(PLAIN | TO_99, SMALL_2, QUICK, 5, TWINS, (300, 900)),
     ),
-    # The paper's task and model, answers alone, at three of its sizes and 3,000 steps of its schedule.
+    # The paper's task and model, answers alone, at three of its sizes and 3,000 steps of its
+    # schedule.
     "overnight": (
         Tier(REVERSED, SMALL, OVERNIGHT, 5, TWINS, (1250, 2500, 5000)),
         Tier(REVERSED, SMALL, OVERNIGHT, 5, LONGER, (1250, 2500)),
         Tier(PLAIN, SMALL, OVERNIGHT, 5, TWINS, (2500,)),
     ),
-    # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap close and turn.
+    # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap
+    # close and turn.
     "gpu": (
         Tier(REVERSED, SMALL, GPU, 5, TWINS, PAPER_SIZES),
         Tier(REVERSED, SMALL, GPU, 5, LONGER, SOME_SIZES),
@@ -79,10 +94,13 @@ TIERS = {
         Tier(PLAIN | WINDOWS, MEDIUM, PAPER, 5, TWINS, PAPER_SIZES),
     ),
 }
-# The authors' task where the runs above have a smaller one: a single size, to have something to put beside their logs.
+# The authors' task where the runs above have a smaller one: a single size, to have something to put
+# beside their logs.
 TO_999 = {
     "smoke": (Tier(REVERSED, TINY, SMOKE, 2, TWINS, (200,)),),
-    "quick": (Tier(REVERSED, SMALL_2, replace(QUICK, steps=1000, eval_every=100), 3, TWINS, (5000,)),),
+    "quick": (
+        Tier(REVERSED, SMALL_2, replace(QUICK, steps=1000, eval_every=100), 3, TWINS, (5000,)),
+    ),
 }
 
 
@@ -95,24 +113,36 @@ def runs_of(
     *,
     longer_eval_every: Mapping[str, int] | None = None,
 ) -> list[PlannedRun]:
-    """The runs of a tier, seeds outermost, so that what a time limit leaves is paired; a seed decides the split, too.
+    """Plan the runs of a tier, seeds outermost, so that what a time limit leaves is paired; a seed
+    decides the split, too.
 
-    Labels: ``arm``, ``model``, ``format`` of the answer (reversed or plain), and ``n_train``. ``longer_eval_every``: by
-    tier, steps between the evaluations of the arm ``longer``, else as many evaluations as others have.
+    Labels: ``arm``, ``model``, ``format`` of the answer (reversed or plain), and ``n_train``.
+    ``longer_eval_every``: by tier, steps between the evaluations of the arm ``longer``, else as
+    many evaluations as others have.
     """
     settings, runs, every = tiers.get(tier, ()), [], (longer_eval_every or {}).get(tier)
     for seed in range(seeds or max((setting.seeds for setting in settings), default=0)):
         for setting in settings:
             for size in [{"n_train": n} for n in setting.variants] or [{}]:
                 params = {**size, **setting.task, "split_seed": seed}
-                base = run_of(experiment, tier, task_name, params, setting.model, setting.train, seed=seed)
+                base = run_of(
+                    experiment, tier, task_name, params, setting.model, setting.train, seed=seed
+                )
                 task = build_task(task_name, params)
                 form = "reversed" if task.reversed_answer else "plain"
-                labels = {"n_train": task.n_train, "model": name_of_shape(setting.model), "format": form}
+                labels = {
+                    "n_train": task.n_train,
+                    "model": name_of_shape(setting.model),
+                    "format": form,
+                }
                 for arm in setting.arms:
-                    config = with_model(base, architecture="decoder" if arm == EQUAL_FORWARDS else arm)
+                    config = with_model(
+                        base, architecture="decoder" if arm == EQUAL_FORWARDS else arm
+                    )
                     if arm == EQUAL_FORWARDS:
-                        config = replace(config, train=lengthened(setting.train, ratio_of(task), every))
+                        config = replace(
+                            config, train=lengthened(setting.train, ratio_of(task), every)
+                        )
                     runs.append(planned(config, arm=arm, **labels))
     return runs
 
@@ -124,29 +154,40 @@ def name_of_shape(shape: Mapping[str, int]) -> str:
 
 
 def ratio_of(task: Sums) -> float:
-    """Tokens through the layers in an ENTP step over a decoder's: T + 1 over 2 where every character is scored."""
+    """Tokens through the layers in an ENTP step over a decoder's: T + 1 over 2 where every
+    character is scored.
+    """
     return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
 
 
 def published_rule(records: Sequence[Record]) -> str:
-    """Return the authors' rule, the lowest loss on validation text: of its answers where nothing else is trained on."""
+    """Return the authors' rule, the lowest loss on validation text: of its answers where nothing
+    else is trained on.
+    """
     watched = all("text_loss" in r.curves for r in records)
     return "lowest_text_loss" if watched else "lowest_loss"
 
 
 def scores(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per run and checkpoint rule: labels, test scores; ``seen_error``: last weights on training sums."""
+    """Return a row per run and checkpoint rule: labels, test scores; ``seen_error``: last weights
+    on training sums.
+    """
     rows = []
     for r in records:
         about = {**r.labels, "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"]}
         for rule, found in r.metrics["test"].items():
-            errors = {"error": 1 - found["sequence_accuracy"], "token_error": 1 - found["token_accuracy"]}
+            errors = {
+                "error": 1 - found["sequence_accuracy"],
+                "token_error": 1 - found["token_accuracy"],
+            }
             rows.append({**about, "rule": rule, "step": found["step"], **errors})
     return pd.DataFrame(rows)
 
 
 def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
-    """The rows of ``scores`` by one checkpoint rule, and of one format. ConfigError for a rule they do not have."""
+    """Select the rows of ``scores`` by one checkpoint rule, and of one format. ConfigError for a
+    rule they do not have.
+    """
     one_of("checkpoint rule", rule, table["rule"].unique())
     for name, value in {"rule": rule, **where}.items():
         table = table[table[name] == value]
@@ -154,25 +195,32 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
 
 
 def gaps(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
-    """Error of an arm − ENTP's, paired: seeds (rows) by training-set sizes at which both were run."""
+    """Error of an arm − ENTP's, paired: seeds (rows) by training-set sizes at which both
+    were run.
+    """
     return paired_within(table, "error", first, "entp", "n_train")
 
 
 def comparable(table: pd.DataFrame, first: str = "decoder") -> pd.DataFrame:
     """Return the rows of training-set sizes that say something of an arm and ENTP.
 
-    A laptop's tiers drop, by design, those at which both mean errors are above ``ALL_WRONG`` or below ``ALL_RIGHT``.
+    A laptop's tiers drop, by design, those at which both mean errors are above ``ALL_WRONG`` or
+    below ``ALL_RIGHT``.
     """
     if not set(table["tier"]) <= set(ON_CPU):
         return table
     arms = table[table["arm"].isin((first, "entp"))]
     means = arms.pivot_table(index="n_train", columns="arm", values="error").dropna()
-    idle = means.index[exceeds(means, ALL_WRONG).all(axis=1) | exceeds(ALL_RIGHT, means).all(axis=1)]
+    idle = means.index[
+        exceeds(means, ALL_WRONG).all(axis=1) | exceeds(ALL_RIGHT, means).all(axis=1)
+    ]
     return table[~table["n_train"].isin(idle)]
 
 
 def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
-    """Why two arms of which no size is left cannot be compared; empty at the best score, as their levels say."""
+    """Why two arms of which no size is left cannot be compared; empty at the best score, as their
+    levels say.
+    """
     errors = rows[rows["arm"].isin(arms)].groupby(["n_train", "arm"])["error"].mean()
     right = exceeds(ALL_RIGHT, errors)
     if right.all():
@@ -182,17 +230,24 @@ def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
 
 
 def pooled(found: pd.DataFrame) -> pd.Series:
-    """Mean over training-set sizes of each seed's ``gaps``, so that pairs are seeds; seeds that lack one left out."""
+    """Mean over training-set sizes of each seed's ``gaps``, so that pairs are seeds; seeds that
+    lack one left out.
+    """
     return found.dropna().mean(axis=1)
 
 
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the figures' model: Small, or the first there is where a tier has no Small."""
-    return table[table["model"] == ("small" if (table["model"] == "small").any() else table["model"].iloc[0])]
+    """Return the rows of the figures' model: Small, or the first there is where a tier has no
+    Small.
+    """
+    return table[
+        table["model"] == ("small" if (table["model"] == "small").any() else table["model"].iloc[0])
+    ]
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figures 5 and 11 as published, and Figure 5 by best validation accuracy: test errors, pooled over sizes.
+    """Figures 5 and 11 as published, and Figure 5 by best validation accuracy: test errors, pooled
+    over sizes.
 
     A comparison all of whose sizes are dropped (``comparable``) is excluded, and shows all of them.
     """
@@ -208,22 +263,37 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         excluded, rows = ("", left) if len(left) else (why_excluded(rows, arms), rows)
         values = pooled(gaps(rows, first))
         if len(values):
-            of = dict(format=form, arm=arms, n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
-            used, sides = select(records, **of), levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+            of = dict(
+                format=form, arm=arms, n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0]
+            )
+            used, sides = (
+                select(records, **of),
+                levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR),
+            )
             judged = authors_difference(used, form) if rule == theirs else {}
-            found.append(measured(claim, values, used, True, levels=sides, excluded_because=excluded, **judged))
+            found.append(
+                measured(
+                    claim, values, used, True, levels=sides, excluded_because=excluded, **judged
+                )
+            )
     return found
 
 
 def to_999(records: Sequence[Record]) -> list[Record]:
     """Return the runs on the authors' task: operands to 999, as the task has them by default."""
-    return [r for r in records if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999]
+    return [
+        r
+        for r in records
+        if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999
+    ]
 
 
 def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
-    """The authors' decoder − ENTP over the sizes that runs on their task have, if not over all: value and remark.
+    """Return the authors' decoder − ENTP over the sizes that runs on their task have, if not over
+    all: value and remark.
 
-    Empty where the claim's own value, a mean over all their sizes, holds: none of these, or all of them, were run.
+    Empty where the claim's own value, a mean over all their sizes, holds: none of these, or all of
+    them, were run.
     """
     have = {r.labels["n_train"] for r in to_999(records)}
     logged = published("entp", "addition").query("model == 'small' and format == @form")
@@ -232,11 +302,21 @@ def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
     if not shared or len(shared) == len(by_arm):
         return {}
     value = (by_arm["decoder"] - by_arm["entp"])[shared].mean()
-    named = " and ".join(filter(None, [", ".join(f"{n:,}" for n in shared[:-1]), f"{shared[-1]:,}"]))
-    return {"paper_value": round(float(value), 4), "remark": f"the paper's and ours at {named} examples"}
+    named = " and ".join(
+        filter(None, [", ".join(f"{n:,}" for n in shared[:-1]), f"{shared[-1]:,}"])
+    )
+    return {
+        "paper_value": round(float(value), 4),
+        "remark": f"the paper's and ours at {named} examples",
+    }
 
 
 PLAN, SHOWN = partial(runs_of, "addition", "addition", TIERS), {"model": "small"}
-ADDITION = Experiment("addition", 2, "Addition from few examples", "07_addition", PLAN, measure, figure_labels=SHOWN)
-PLAN, TITLE = partial(runs_of, "addition_to_999", "addition", TO_999), "Addition up to 999, beside the authors' logs"
+ADDITION = Experiment(
+    "addition", 2, "Addition from few examples", "07_addition", PLAN, measure, figure_labels=SHOWN
+)
+PLAN, TITLE = (
+    partial(runs_of, "addition_to_999", "addition", TO_999),
+    "Addition up to 999, beside the authors' logs",
+)
 ADDITION_TO_999 = Experiment("addition_to_999", 2, TITLE, "07_addition", PLAN, no_claims)

@@ -1,4 +1,6 @@
-"""Costs of next tokens (§5, Table 1, appendix D): measured by length for several shapes, and judged."""
+"""Costs of next tokens (§5, Table 1, appendix D): measured by length for several shapes, and
+judged.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,8 +18,9 @@ from entp_lib.config import SIZES, ModelConfig
 from entp_papers.entp.complexity.measurements import VOCABULARY, printed_error
 
 BYTES = 4  # of an fp32 entry
-# A share of the paper's own measure n D that transient memory may take before "O(n D)" stops being a fair summary,
-# in entries: residual stream, normed input, queries, keys and values, hidden layer before and after its GELU.
+# A share of the paper's own measure n D that transient memory may take before "O(n D)" stops being
+# a fair summary, in entries: residual stream, normed input, queries, keys and values, hidden layer
+# before and after its GELU.
 MOST_PER_TOKEN = 20
 
 OCTAVES = [2**k for k in range(4, 13)]
@@ -27,7 +30,15 @@ SHORT = [128, 256]
 
 def study_of(*values) -> dict:
     """Parameters of a study of one shape."""
-    names = ("n_layers", "n_heads", "width", "lengths", "sequence_lengths", "rounds", "sequence_rounds")
+    names = (
+        "n_layers",
+        "n_heads",
+        "width",
+        "lengths",
+        "sequence_lengths",
+        "rounds",
+        "sequence_rounds",
+    )
     return dict(zip(names, values, strict=True))
 
 
@@ -50,14 +61,20 @@ TIERS: dict[str, list[dict]] = {
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """One study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
-    shapes = ((params, "{n_layers}/{n_heads}/{width}".format(**params)) for params in TIERS.get(tier, []))
-    return [planned_study("complexity", tier, "costs", params, shape=shape) for params, shape in shapes]
+    shapes = (
+        (params, "{n_layers}/{n_heads}/{width}".format(**params)) for params in TIERS.get(tier, [])
+    )
+    return [
+        planned_study("complexity", tier, "costs", params, shape=shape) for params, shape in shapes
+    ]
 
 
 def shape_title(record: Record) -> str:
     """Return the shape in words, for a panel: "3 layers, 3 heads, width 192"."""
     p = record.config.params
-    return f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
+    return (
+        f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
+    )
 
 
 def of_shape(n_layers: int, width: int, longest: int) -> ModelConfig:
@@ -77,8 +94,17 @@ def per_token(records: Sequence[Record]) -> pd.DataFrame:
     parts = []
     for record in records:
         p = record.config.params
-        own = {k: v for k, v in record.curves.items() if k.startswith(("encoder_", "decoder_")) and "_pass_" not in k}
-        about = {"shape": record.labels["shape"], "L": p["n_layers"], "H": p["n_heads"], "D": p["width"]}
+        own = {
+            k: v
+            for k, v in record.curves.items()
+            if k.startswith(("encoder_", "decoder_")) and "_pass_" not in k
+        }
+        about = {
+            "shape": record.labels["shape"],
+            "L": p["n_layers"],
+            "H": p["n_heads"],
+            "D": p["width"],
+        }
         parts.append(pd.DataFrame({**about, "length": record.curves["length"], **own}))
     return pd.concat(parts, ignore_index=True)
 
@@ -86,7 +112,11 @@ def per_token(records: Sequence[Record]) -> pd.DataFrame:
 def slopes(lengths: Sequence[int], values: Sequence[float]) -> pd.DataFrame:
     """Exponent d log value / d log n between lengths an octave apart, at their geometric mean."""
     known = dict(zip(lengths, values, strict=True))
-    rows = [(math.sqrt(n * 2 * n), math.log2(known[2 * n] / known[n])) for n in lengths if 2 * n in known]
+    rows = [
+        (math.sqrt(n * 2 * n), math.log2(known[2 * n] / known[n]))
+        for n in lengths
+        if 2 * n in known
+    ]
     return pd.DataFrame(rows, columns=["length", "slope"])
 
 
@@ -111,11 +141,13 @@ ENOUGH = 5  # lengths of a shape, to fit its times
 
 
 def fits(records: Sequence[Record]) -> pd.DataFrame:
-    """Both terms of the time per token for shapes with ``ENOUGH`` lengths or more, as rates and crossovers.
+    """Both terms of the time per token for shapes with ``ENOUGH`` lengths or more, as rates and
+    crossovers.
 
-    Encoder c₀ + c₁ n + c₂ n²: c₁ is the linear maps' share, 12 D² L multiply-adds, c₂ attention's, 2 D L. ``linear``
-    and ``attention`` are the rates (multiply-adds per second) that these imply; ``crossover`` is c₁ / c₂, next to the
-    counted one. Decoder c₀ + c₁ n. ``worst`` is the largest relative error of a fit.
+    Encoder c₀ + c₁ n + c₂ n²: c₁ is the linear maps' share, 12 D² L multiply-adds, c₂ attention's,
+    2 D L. ``linear`` and ``attention`` are the rates (multiply-adds per second) that these imply;
+    ``crossover`` is c₁ / c₂, next to the counted one. Decoder c₀ + c₁ n. ``worst`` is the largest
+    relative error of a fit.
     """
     rows = {}
     for record in records:
@@ -127,12 +159,20 @@ def fits(records: Sequence[Record]) -> pd.DataFrame:
         for name, powers in (("encoder", (0, 1, 2)), ("decoder", (0, 1))):
             y = np.asarray(curves[f"{name}_seconds"])
             c = fit(lengths, y, powers)
-            linear = 12 * cfg.width**2 * cfg.n_layers / c[1] if name == "encoder" and c[1] else math.nan
+            linear = (
+                12 * cfg.width**2 * cfg.n_layers / c[1] if name == "encoder" and c[1] else math.nan
+            )
             last = c[powers[-1]]
             rows[record.labels["shape"], name] = {
-                **{"fixed (ms)": 1e3 * c[0], "per n (µs)": 1e6 * c[1], "per n² (ns)": 1e9 * c.get(2, math.nan)},
+                **{
+                    "fixed (ms)": 1e3 * c[0],
+                    "per n (µs)": 1e6 * c[1],
+                    "per n² (ns)": 1e9 * c.get(2, math.nan),
+                },
                 "linear maps (10⁹/s)": linear / 1e9,
-                "attention (10⁹/s)": 2 * cfg.width * cfg.n_layers / last / 1e9 if last else math.nan,
+                "attention (10⁹/s)": 2 * cfg.width * cfg.n_layers / last / 1e9
+                if last
+                else math.nan,
                 "crossover measured": c[1] / c[2] if c.get(2) else math.nan,
                 "counted, 6 D": complexity.crossover(cfg) if name == "encoder" else math.nan,
                 "worst": np.abs(fitted(c, lengths) / y - 1).max(),
@@ -160,7 +200,10 @@ def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
         equal = []
         for r in records:
             shape = shape_of(r)
-            equal += [value == formula(shape, n) for n, value in zip(r.curves[length], r.curves[name], strict=True)]
+            equal += [
+                value == formula(shape, n)
+                for n, value in zip(r.curves[length], r.curves[name], strict=True)
+            ]
         rows[name] = {"points": len(equal), "equal": sum(equal)}
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -168,8 +211,8 @@ def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
 def table_1(records: Sequence[Record]) -> pd.DataFrame:
     """Exponents in n, D and L of each cost: those of Table 1, and those found.
 
-    Operations and persistent memory are counted, transient memory is measured from tensors. n: at the narrowest
-    shape, between its longest lengths; D and L: at the shortest common length.
+    Operations and persistent memory are counted, transient memory is measured from tensors. n: at
+    the narrowest shape, between its longest lengths; D and L: at the shortest common length.
     """
     tokens = per_token(records)
     narrow = tokens[tokens["D"] == tokens["D"].min()]
@@ -197,16 +240,20 @@ def table_1(records: Sequence[Record]) -> pd.DataFrame:
 
 
 MOST_VECTORS = 5  # of D numbers of 8 bytes, that Algorithm 1 may hold at a time
-REMARK = "in floating point the largest score must be taken out of exp first, which otherwise overflows"
+REMARK = (
+    "in floating point the largest score must be taken out of exp first, which otherwise overflows"
+)
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
-    """Table 1, judged as printed and with the linear maps' n D² L added to the time, and Algorithm 1.
+    """Table 1, judged as printed and with the linear maps' n D² L added to the time, and Algorithm
+    1.
 
-    As printed it holds if no exponent found exceeds the printed one by a quarter. The correction holds if every count
-    equals its formula L (12 n D² + 2 n² D), persistent memory is 2 n D L entries, and transient memory stays within
-    ``MOST_PER_TOKEN`` n D entries for the encoder and D entries for the decoder at every shape and length. Algorithm 1
-    holds if it is attention to rounding and what is live for it does not grow with n.
+    As printed it holds if no exponent found exceeds the printed one by a quarter. The correction
+    holds if every count equals its formula L (12 n D² + 2 n² D), persistent memory is 2 n D L
+    entries, and transient memory stays within ``MOST_PER_TOKEN`` n D entries for the encoder and D
+    entries for the decoder at every shape and length. Algorithm 1 holds if it is attention to
+    rounding and what is live for it does not grow with n.
     """
     found = table_1(records)
     tokens = per_token(records)
@@ -220,7 +267,10 @@ def measure(records: Sequence[Record]) -> list[Check]:
     correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
     cfg = of_shape(1, 64, 2**15)
     found_exponents = []
-    for each in (complexity.decoder_token, complexity.encoder_token):  # of n tokens one by one, between two lengths
+    for each in (
+        complexity.decoder_token,
+        complexity.encoder_token,
+    ):  # of n tokens one by one, between two lengths
         counts = each(cfg, np.arange(1, 2**15 + 1))
         found_exponents.append(math.log2(counts.sum() / counts[: 2**14].sum()))
     decoder, entp = found_exponents
@@ -229,7 +279,12 @@ def measure(records: Sequence[Record]) -> list[Check]:
     for r in records:
         sizes = r.curves["streamed_transient"]
         most = MOST_VECTORS * 8 * r.config.params["width"]
-        streamed = streamed and r.metrics["streamed_error"] < 1e-12 and len(set(sizes)) == 1 and max(sizes) <= most
+        streamed = (
+            streamed
+            and r.metrics["streamed_error"] < 1e-12
+            and len(set(sizes)) == 1
+            and max(sizes) <= most
+        )
     tier = records[0].config.tier
     ids = tuple(r.name for r in records)
     exponents = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
@@ -240,8 +295,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ]
 
 
-# Multiply-adds for all n next tokens of a sequence: ENTP as this library computes it, ENTP by the definition's loop, a
-# decoder's pass.
+# Multiply-adds for all n next tokens of a sequence: ENTP as this library computes it, ENTP by the
+# definition's loop, a decoder's pass.
 ALL_TOKENS: dict[str, Callable[[ModelConfig, int], int]] = {
     "fast": lambda cfg, n: complexity.training_pass(cfg, range(1, n + 1), n),
     "loop": lambda cfg, n: sum(complexity.encoder_token(cfg, m) for m in range(1, n + 1)),
@@ -251,23 +306,37 @@ GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half o
 
 
 def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.DataFrame:
-    """Seconds of a training step (backward counts twice) at ``rate`` multiply-adds/s, by width and length."""
+    """Seconds of a training step (backward counts twice) at ``rate`` multiply-adds/s, by width and
+    length.
+    """
     widths = range(64, 1025, 64)
     counts = {n: {d: ALL_TOKENS[method](of_shape(n_layers, d, n), n) for d in widths} for n in GRID}
     return 3 * batch * pd.DataFrame(counts) / rate
 
 
 def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
-    """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and method."""
-    counts = {name: [count(of_shape(n_layers, width, n), n) for n in GRID] for name, count in ALL_TOKENS.items()}
+    """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and
+    method.
+    """
+    counts = {
+        name: [count(of_shape(n_layers, width, n), n) for n in GRID]
+        for name, count in ALL_TOKENS.items()
+    }
     table = pd.DataFrame(counts, index=pd.Index(GRID, name="length"))
     return table[["fast", "loop"]].div(table["decoder"], axis=0)
 
 
 def best_rate(records: Sequence[Record]) -> float:
-    """Return the most multiply-adds a second of this library's ENTP, each shape on its longest sequence."""
-    longest = [(shape_of(r), r.curves["sequence_length"][-1], r.curves["fast_seconds"][-1]) for r in records]
+    """Return the most multiply-adds a second of this library's ENTP, each shape on its longest
+    sequence.
+    """
+    longest = [
+        (shape_of(r), r.curves["sequence_length"][-1], r.curves["fast_seconds"][-1])
+        for r in records
+    ]
     return max(ALL_TOKENS["fast"](cfg, n) / seconds for cfg, n, seconds in longest)
 
 
-COMPLEXITY = Experiment("complexity", 1, "Time and memory of next tokens", "02_complexity", plan, measure, jobs=1)
+COMPLEXITY = Experiment(
+    "complexity", 1, "Time and memory of next tokens", "02_complexity", plan, measure, jobs=1
+)

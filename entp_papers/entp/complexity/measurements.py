@@ -1,9 +1,11 @@
-"""Measured costs of next tokens: seconds, live tensors and counted operations by length (§5, Table 1, appendix D).
+"""Measured costs of next tokens: seconds, live tensors and counted operations by length (§5, Table
+1, appendix D).
 
-Per token: an encoder runs its stack over the whole prefix, a decoder over one position with its cache. Per sequence,
-all next tokens at once: ENTP by the definition's loop and by ``entp_lib.entp.fast``, a decoder in one pass.
-Memory is counted from tensors, not read from the process: ``persistent`` is what a cache holds between tokens,
-``transient`` the most that else is live while a token is computed, parameters left out.
+Per token: an encoder runs its stack over the whole prefix, a decoder over one position with its
+cache. Per sequence, all next tokens at once: ENTP by the definition's loop and by
+``entp_lib.entp.fast``, a decoder in one pass. Memory is counted from tensors, not read from the
+process: ``persistent`` is what a cache holds between tokens, ``transient`` the most that else is
+live while a token is computed, parameters left out.
 """
 
 import math
@@ -33,7 +35,8 @@ STREAMED = 1024  # Algorithm 1 is a Python loop over keys: checked up to this le
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts bytes of tensors alive that were made inside the context: ``live`` now, ``peak`` at most.
+    """Counts bytes of tensors alive that were made inside the context: ``live`` now, ``peak`` at
+    most.
 
     Buffers that a kernel uses inside itself are no tensors and are not seen.
     """
@@ -72,7 +75,9 @@ def peak_bytes(call: Callable[[], Any]) -> int:
 
 
 class Subjects:
-    """The computations that are measured, for one shape, as calls by length; ``device`` meta counts only."""
+    """The computations that are measured, for one shape, as calls by length; ``device`` meta counts
+    only.
+    """
 
     def __init__(self, cfg: ModelConfig, seed: int = 0, device: str = "cpu"):
         self.decoder = build_model(replace(cfg, architecture="decoder"), seed, device).eval()
@@ -94,7 +99,9 @@ class Subjects:
         return call
 
     def decoder_token(self, n: int) -> Callable[[], Tensor]:
-        """Return the next token after n, of which n - 1 are in the cache (what it holds does not matter here)."""
+        """Return the next token after n, of which n - 1 are in the cache (what it holds does not
+        matter here).
+        """
         cache = Cache(self.decoder, 1, n)
         last = self.tokens_T[None, n - 1 : n]
 
@@ -134,11 +141,12 @@ def measure(
     sequence_rounds: int,
     seed: int = 0,
 ) -> Study:
-    """(metrics, curves) of one shape: costs per token at ``lengths``, per sequence at ``sequence_lengths``.
+    """(metrics, curves) of one shape: costs per token at ``lengths``, per sequence at
+    ``sequence_lengths``.
 
-    Times are the lowest of ``rounds`` (s), each of which goes through all lengths and methods in turn; memory is in
-    bytes, ``_dense`` where the matrix of scores is formed; operations are multiply-adds. Raises ConfigError for
-    lengths below 2, none, or rounds below 1.
+    Times are the lowest of ``rounds`` (s), each of which goes through all lengths and methods in
+    turn; memory is in bytes, ``_dense`` where the matrix of scores is formed; operations are
+    multiply-adds. Raises ConfigError for lengths below 2, none, or rounds below 1.
     """
     at_least(2, lengths=min(lengths, default=0), sequence_lengths=min(sequence_lengths, default=0))
     at_least(1, rounds=rounds, sequence_rounds=sequence_rounds)
@@ -156,15 +164,22 @@ def measure(
     timed = timings(token, lengths, rounds) | timings(sequence, sequence_lengths, sequence_rounds)
     curves |= {f"{name}_seconds": values for name, values in timed.items()}
     for measured, at in ((token, lengths), (sequence, sequence_lengths)):
-        curves |= {f"{name}_transient": [peak_bytes(make(n)) for n in at] for name, make in measured.items()}
+        curves |= {
+            f"{name}_transient": [peak_bytes(make(n)) for n in at]
+            for name, make in measured.items()
+        }
     with sdpa_kernel(SDPBackend.MATH):
         curves["encoder_transient_dense"] = [peak_bytes(subjects.encoder_token(n)) for n in lengths]
-    curves["decoder_persistent"] = [Cache(subjects.decoder, 1, n).kv.untyped_storage().nbytes() for n in lengths]
+    curves["decoder_persistent"] = [
+        Cache(subjects.decoder, 1, n).kv.untyped_storage().nbytes() for n in lengths
+    ]
     curves["encoder_operations"] = [counted(shapes.encoder_token(n)) for n in lengths]
     curves["decoder_operations"] = [counted(shapes.decoder_token(n)) for n in lengths]
     curves["decoder_pass_operations"] = [counted(shapes.decoder_pass(n)) for n in sequence_lengths]
     short = [n for n in lengths if n <= STREAMED]
-    errors, sizes = zip(*(streamed(n, width, seed) for n in short), strict=True) if short else ((0.0,), ())
+    errors, sizes = (
+        zip(*(streamed(n, width, seed) for n in short), strict=True) if short else ((0.0,), ())
+    )
     curves |= {"streamed_length": short, "streamed_transient": list(sizes)}
     n = max(sequence_lengths)
     loop = subjects.entp(n, "reference")()
@@ -174,12 +189,16 @@ def measure(
 
 
 def timings(
-    subjects: dict[str, Callable], lengths: Sequence[int], rounds: int, clock: Callable[[], float] = time.perf_counter
+    subjects: dict[str, Callable],
+    lengths: Sequence[int],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Lowest seconds over rounds of each subject at each length, after one call that is not counted.
+    """Lowest seconds over rounds of each subject at each length, after one call that is not
+    counted.
 
-    ``subjects``: from a length to the call. In a round a call is repeated until ``SHORTEST`` has passed, and counts
-    with the mean.
+    ``subjects``: from a length to the call. In a round a call is repeated until ``SHORTEST`` has
+    passed, and counts with the mean.
     """
     calls = {(name, n): make(n) for name, make in subjects.items() for n in lengths}
     best = dict.fromkeys(calls, math.inf)
@@ -199,7 +218,9 @@ def timings(
 
 
 def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
-    """Algorithm 1 as printed: sums of exp(q·k), which overflow for large scores; the scale 1/√D is missing."""
+    """Algorithm 1 as printed: sums of exp(q·k), which overflow for large scores; the scale 1/√D is
+    missing.
+    """
     weighted = torch.zeros_like(v_nD[0])
     mass = q_D.new_zeros(())
     for k_D, v_D in zip(k_nD, v_nD, strict=True):
@@ -210,7 +231,8 @@ def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
 
 
 def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
-    """Softmax attention of one query over n keys with O(D) memory besides the inputs (appendix D, Algorithm 1).
+    """Softmax attention of one query over n keys with O(D) memory besides the inputs (appendix D,
+    Algorithm 1).
 
     The running maximum is taken out, which changes nothing but that exp(q·k) does not overflow.
     """
@@ -229,9 +251,14 @@ def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
 
 
 def random_attention(n: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a random query (D,), n keys and values (n, D), and their softmax attention (D,), in fp64."""
+    """Return a random query (D,), n keys and values (n, D), and their softmax attention (D,), in
+    fp64.
+    """
     generator = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((width,), (n, width), (n, width)))
+    q, k, v = (
+        torch.randn(s, generator=generator, dtype=torch.float64)
+        for s in ((width,), (n, width), (n, width))
+    )
     return q, k, v, F.softmax(k @ q / width**0.5, 0) @ v
 
 
@@ -244,4 +271,6 @@ def printed_error(n: int = 64, width: int = 16) -> float:
 def streamed(n: int, width: int, seed: int) -> tuple[float, int]:
     """Largest error of Algorithm 1 on n random keys, and its transient bytes."""
     q, k, v, expected = random_attention(n, width, seed)
-    return largest(streaming_attention(q, k, v), expected), peak_bytes(lambda: streaming_attention(q, k, v))
+    return largest(streaming_attention(q, k, v), expected), peak_bytes(
+        lambda: streaming_attention(q, k, v)
+    )

@@ -1,4 +1,6 @@
-"""The price of a training step: ENTP's seconds over a decoder's by length, shape, instruction set and precision."""
+"""The price of a training step: ENTP's seconds over a decoder's by length, shape, instruction set
+and precision.
+"""
 
 import multiprocessing
 import time
@@ -41,25 +43,42 @@ TIERS = {
 
 
 def steps_study(arithmetic: str, precision: str, **params) -> Study:
-    """(metrics, curves) of one shape, by ``time_steps`` in a process of its own with that arithmetic.
+    """(metrics, curves) of one shape, by ``time_steps`` in a process of its own with that
+    arithmetic.
 
-    ``arithmetic``: "AVX2", or "native" for every instruction that the processor has. ConfigError for another one, for
-    an unknown precision, and for lengths, tokens or rounds below 1.
+    ``arithmetic``: "AVX2", or "native" for every instruction that the processor has. ConfigError
+    for another one, for an unknown precision, and for lengths, tokens or rounds below 1.
     """
     one_of("arithmetic", arithmetic, (AVX2, NATIVE))
     one_of("precision", precision, ("fp32", "bf16"))
-    at_least(1, lengths=min(params["lengths"], default=0), tokens=params["tokens"], rounds=params["rounds"])
-    with for_new_processes(arithmetic), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    at_least(
+        1,
+        lengths=min(params["lengths"], default=0),
+        tokens=params["tokens"],
+        rounds=params["rounds"],
+    )
+    with (
+        for_new_processes(arithmetic),
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool,
+    ):
         return pool.submit(time_steps, precision, **params).result()
 
 
 def time_steps(
-    precision: str, n_layers: int, n_heads: int, width: int, lengths: Sequence[int], tokens: int, rounds: int
+    precision: str,
+    n_layers: int,
+    n_heads: int,
+    width: int,
+    lengths: Sequence[int],
+    tokens: int,
+    rounds: int,
 ) -> Study:
-    """(metrics, curves): seconds and multiply-adds of a forward and a backward pass by length, on one thread.
+    """(metrics, curves): seconds and multiply-adds of a forward and a backward pass by length, on
+    one thread.
 
-    The loss is on every position, a batch has ``tokens`` tokens (one sequence at least). Seconds are the processor's,
-    the lowest of rounds in which both architectures and all lengths take turns: other work disturbs them little.
+    The loss is on every position, a batch has ``tokens`` tokens (one sequence at least). Seconds
+    are the processor's, the lowest of rounds in which both architectures and all lengths take
+    turns: other work disturbs them little.
     """
     torch.set_num_threads(1)
     cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, max(lengths))
@@ -73,22 +92,33 @@ def time_steps(
             models[name].zero_grad(set_to_none=True)
             for part in models[name].plan(every_BT):
                 with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-                    losses = F.cross_entropy(models[name](inputs_BT, part), targets_BT[part.scored_BT], reduction="sum")
+                    losses = F.cross_entropy(
+                        models[name](inputs_BT, part), targets_BT[part.scored_BT], reduction="sum"
+                    )
                 losses.backward()
 
         return step
 
-    seconds = timings({name: partial(step_of, name) for name in models}, lengths, rounds, time.process_time)
+    seconds = timings(
+        {name: partial(step_of, name) for name in models}, lengths, rounds, time.process_time
+    )
     curves = {"length": list(lengths)}
     for name, model in models.items():
         passes = {n: complexity.training_pass(model.cfg, range(1, n + 1), n) for n in lengths}
         curves[f"{name}_seconds"] = seconds[name]
-        curves[f"{name}_operations"] = [3 * max(1, tokens // n) * counted for n, counted in passes.items()]
-    return {"instructions": torch.backends.cpu.get_cpu_capability(), "bf16_products": multiplies_bf16()}, curves
+        curves[f"{name}_operations"] = [
+            3 * max(1, tokens // n) * counted for n, counted in passes.items()
+        ]
+    return {
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "bf16_products": multiplies_bf16(),
+    }, curves
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every shape of the tier with every arithmetic; ``seeds`` changes nothing, for costs do not depend on weights."""
+    """Every shape of the tier with every arithmetic; ``seeds`` changes nothing, for costs do not
+    depend on weights.
+    """
     runs = []
     for shape, (name, precision) in product(TIERS.get(tier, []), ARITHMETIC):
         params = {**shape, "arithmetic": name, "precision": precision}
@@ -106,19 +136,28 @@ def arithmetic_of(record: Record) -> str:
 
 
 def prices(records: Sequence[Record]) -> pd.DataFrame:
-    """Return ENTP's step over the decoder's, ``measured`` and ``counted``, by shape, arithmetic and length."""
+    """Return ENTP's step over the decoder's, ``measured`` and ``counted``, by shape, arithmetic and
+    length.
+    """
     parts = []
     for r in records:
         c = {name: pd.Series(values, dtype=float) for name, values in r.curves.items()}
         about = {name: r.config.params[name] for name in ("n_layers", "width")}
-        about |= {"shape": r.labels["shape"], "arithmetic": arithmetic_of(r), "length": r.curves["length"]}
-        measured, counted = (c[f"entp_{of}"] / c[f"decoder_{of}"] for of in ("seconds", "operations"))
+        about |= {
+            "shape": r.labels["shape"],
+            "arithmetic": arithmetic_of(r),
+            "length": r.curves["length"],
+        }
+        measured, counted = (
+            c[f"entp_{of}"] / c[f"decoder_{of}"] for of in ("seconds", "operations")
+        )
         parts.append(pd.DataFrame({**about, "measured": measured, "counted": counted}))
     return pd.concat(parts, ignore_index=True)
 
 
 def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]]:
-    """``prices`` three ways, each with the column that tells its lines apart: by width, by depth, by arithmetic.
+    """``prices`` three ways, each with the column that tells its lines apart: by width, by depth,
+    by arithmetic.
 
     By depth at the width in the middle.
     """
@@ -136,4 +175,6 @@ def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]
 
 
 TITLE = "The price of a training step"
-TRAINING_STEPS = Experiment("training_steps", 1, TITLE, "02_complexity", plan, no_claims, seeded=False, jobs=1)
+TRAINING_STEPS = Experiment(
+    "training_steps", 1, TITLE, "02_complexity", plan, no_claims, seeded=False, jobs=1
+)

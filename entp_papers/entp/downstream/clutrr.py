@@ -1,13 +1,16 @@
 """CLUTRR (§7.3, Table 4): what somebody is to somebody else, from a story about their family.
 
-    Erik packed a lunch for his daughter Emma. Jonas borrowed a bicycle from Emma, his sister. Jonas is Erik's -> son
+    Erik packed a lunch for his daughter Emma. Jonas borrowed a bicycle from Emma, his sister. Jonas
+    is Erik's -> son
 
-The authors' protocol, from their code: 16 of the 21 relations, those of one token; the prompt as above, dropped where
-it has more than 128 tokens; the answer is the token after it, chosen from the whole vocabulary; the first ``n_train``
-rows of the training file; what counts is the best of many evaluations on the validation set. ``fair`` trains on rows
-drawn by a seed and tests the checkpoint that is best on validation. A record has what both report.
+The authors' protocol, from their code: 16 of the 21 relations, those of one token; the prompt as
+above, dropped where it has more than 128 tokens; the answer is the token after it, chosen from the
+whole vocabulary; the first ``n_train`` rows of the training file; what counts is the best of many
+evaluations on the validation set. ``fair`` trains on rows drawn by a seed and tests the checkpoint
+that is best on validation. A record has what both report.
 
-Rows are filled up on the right, where no architecture sees it; the authors' on the left, which shifts positions.
+Rows are filled up on the right, where no architecture sees it; the authors' on the left, which
+shifts positions.
 
 Letters: B batch, T tokens, P examples of a part.
 """
@@ -36,11 +39,14 @@ from entp_lib.tasks.text import Text
 from entp_lib.validation import ConfigError, check_intervals, check_types, from_dict, require
 from entp_papers.entp.downstream import kinship
 
-RELATIONS = tuple(label for label in kinship.LABELS if "-in-law" not in label)  # GPT-2 writes in-laws in several tokens
+RELATIONS = tuple(
+    label for label in kinship.LABELS if "-in-law" not in label
+)  # GPT-2 writes in-laws in several tokens
 COLUMNS = ("story", "query", "target_text", "task_name")
 HUB, HUB_CONFIG, HUB_REVISION = "CLUTRR/v1", "gen_train234_test2to10", "refs/convert/parquet"
-# The reference on the hub moves when the data are converted again, so that what was read is compared with what it was:
-# examples of each part, and the checksum of those that the authors' reported numbers rest on.
+# The reference on the hub moves when the data are converted again, so that what was read is
+# compared with what it was: examples of each part, and the checksum of those that the authors'
+# reported numbers rest on.
 HUB_EXAMPLES = {"train": 12_064, "validation": 3019, "test": 1048}
 HUB_CHECKSUMS = {
     "validation": "558b3ea4da01c47cca9f4ac6e51a416a7ecd315eb2671190332a7f9c16e83aeb",
@@ -48,7 +54,9 @@ HUB_CHECKSUMS = {
 }
 EMBEDDED = {"validation": 960, "test": 1728}  # stories: whole rounds of answers and lengths
 QUERY = re.compile(r"""\((['"])(.+?)\1, (['"])(.+?)\3\)""")  # a pair of names as Python writes it
-FITTING = 0.2  # share of embedded stories that must not be too long, else there would be no end of looking for more
+# share of embedded stories that must not be too long, else there would be no end of looking for
+# more
+FITTING = 0.2
 
 
 @dataclass(frozen=True)
@@ -62,12 +70,14 @@ class Example:
 
 @dataclass(frozen=True)
 class Clutrr(FixedData):
-    """Prompts of one part, scored at their last token: ``train`` (evaluated on validation) or ``test``.
+    """Prompts of one part, scored at their last token: ``train`` (evaluated on validation) or
+    ``test``.
 
-    ``source``: ``embedded`` (this project's own stories), ``hub`` (the published data), or the path of CSV files from
-    the project's root, with ``{part}`` for train, validation and test. ``text``: the parameters of the text task whose
-    tokenizer this is; to others than GPT-2's 21 answers are added as tokens. Chains are of up to ``longest_train`` and,
-    in the test set, ``longest_test`` relations. ``brief``: embedded stories in few words, in the order of the chain.
+    ``source``: ``embedded`` (this project's own stories), ``hub`` (the published data), or the path
+    of CSV files from the project's root, with ``{part}`` for train, validation and test. ``text``:
+    the parameters of the text task whose tokenizer this is; to others than GPT-2's 21 answers are
+    added as tokens. Chains are of up to ``longest_train`` and, in the test set, ``longest_test``
+    relations. ``brief``: embedded stories in few words, in the order of the chain.
     """
 
     source: str = "embedded"
@@ -127,7 +137,9 @@ class Clutrr(FixedData):
         return found.map(lambda x: x[:, :longest] if x.dim() == 2 else x)
 
     def scored_sample(self) -> Tensor:
-        """As for any task, from a few stories; of published ones the longest that fits, so that none is loaded."""
+        """As for any task, from a few stories; of published ones the longest that fits, so that
+        none is loaded.
+        """
         if self.source == "embedded":
             return replace(self, n_train=8).batch(generator_for("cpu", "wanted"), 8).scored_BT
         return torch.arange(self.max_tokens)[None] == self.max_tokens - 1
@@ -140,7 +152,9 @@ class Clutrr(FixedData):
 
 
 class Encoded(NamedTuple):
-    """A part in tokens: prompts filled up on the right, the length of the chain behind each, and facts about it."""
+    """A part in tokens: prompts filled up on the right, the length of the chain behind each, and
+    facts about it.
+    """
 
     examples: Batch
     chains: dict[tuple[int, ...], int]
@@ -149,7 +163,9 @@ class Encoded(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def encoded(parameters: str, part: str) -> Encoded:
-    """A part of a task, whose parameters come as JSON, in tokens. ConfigError where nothing, or not enough, is left."""
+    """Encode a part of a task, whose parameters come as JSON, in tokens. ConfigError where nothing,
+    or not enough, is left.
+    """
     task = Clutrr(**json.loads(parameters))
     tokenizer = tokenizer_of(task.base())
     answers = {label: tokenizer.vocab_size + kinship.LABELS.index(label) for label in RELATIONS}
@@ -180,14 +196,20 @@ def encoded(parameters: str, part: str) -> Encoded:
         row_T[: len(ids)] = torch.tensor(ids)
     answers_P = torch.tensor([answers[example.answer] for _, example in kept], dtype=torch.int32)
     scored_PT = torch.arange(ids_PT.shape[1]) == lengths_P[:, None] - 1
-    facts = {"checksum": checksum([example for _, example in kept])[:16], "examples": len(kept), "left out": left_out}
+    facts = {
+        "checksum": checksum([example for _, example in kept])[:16],
+        "examples": len(kept),
+        "left out": left_out,
+    }
     examples = Batch(ids_PT, torch.where(scored_PT, answers_P[:, None], 0), scored_PT, lengths_P)
     return Encoded(examples, {tuple(ids): example.chain for ids, example in kept}, facts)
 
 
 def checksum(examples: Sequence[Example]) -> str:
     """SHA-256 of examples in their order."""
-    return hashlib.sha256(canonical_json([asdict(example) for example in examples]).encode()).hexdigest()
+    return hashlib.sha256(
+        canonical_json([asdict(example) for example in examples]).encode()
+    ).hexdigest()
 
 
 def tokenizer_of(text: Text) -> Tokenizer:
@@ -198,13 +220,17 @@ def tokenizer_of(text: Text) -> Tokenizer:
 
 
 def candidates(task: Clutrr, part: str) -> Iterator[Example]:
-    """The examples of a part in the order in which they are taken, those that may be left out among them."""
+    """Yield the examples of a part in the order in which they are taken, those that may be left out
+    among them.
+    """
     if task.source != "embedded":
         if task.source == "hub":
             examples = published(part)
         else:
             path = FOLDERS.root() / task.source.replace("{part}", part)
-            right = f"source = {task.source!r}: there is no {path}; source = 'embedded' needs no files"
+            right = (
+                f"source = {task.source!r}: there is no {path}; source = 'embedded' needs no files"
+            )
             require(path.is_file(), right)
             examples = from_frame(read_table(path, COLUMNS), str(path))
         order = range(len(examples))
@@ -214,32 +240,47 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
         return
     longest = task.longest_train, task.longest_test
     if part == "train":
-        avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}  # none of the other parts'
-        seed, edges = task.subset_seed if task.protocol == "fair" else 0, range(2, task.longest_train + 1)
+        avoid = {
+            s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)
+        }  # none of the other parts'
+        seed, edges = (
+            task.subset_seed if task.protocol == "fair" else 0,
+            range(2, task.longest_train + 1),
+        )
         found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, avoid)
         found = itertools.islice(found, round(task.n_train / FITTING))
     else:
         found = held_out(part, *longest, task.brief)
     for story in found:
-        yield Example(prompt(story.text, story.names[0], story.names[-1]), story.answer, len(story.relations))
+        yield Example(
+            prompt(story.text, story.names[0], story.names[-1]), story.answer, len(story.relations)
+        )
 
 
 @functools.lru_cache(maxsize=4)
 def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[kinship.Story]:
     """Return the embedded stories of validation or test, the same for every training set."""
-    avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
+    avoid = (
+        []
+        if part == "test"
+        else [s.text for s in held_out("test", longest_train, longest_test, brief)]
+    )
     edges = range(2, (longest_test if part == "test" else longest_train) + 1)
     found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, avoid)
     return list(itertools.islice(found, EMBEDDED[part]))
 
 
 def prompt(story: str, first: str, second: str) -> str:
-    """Return the authors' prompt: the story without brackets, then what the relation is to complete."""
+    """Return the authors' prompt: the story without brackets, then what the relation is to
+    complete.
+    """
     return f"{story.replace('[', '').replace(']', '')} {second} is {first}'s"
 
 
 def published(part: str) -> list[Example]:
-    """A part of the published data from the Hugging Face hub; ConfigError where it cannot be had, or is another one."""
+    """Read a part of the published data from the Hugging Face hub; ConfigError where it cannot be
+    had, or is another one.
+    """
     what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
     datasets = library("datasets", what)
     try:  # its loading script no longer runs, but the hub keeps what it gave as Parquet
@@ -248,19 +289,29 @@ def published(part: str) -> list[Example]:
         why = str(error).strip().split("\n")[0]
         raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
     found = from_frame(rows.to_pandas(), f"{HUB}, {part}")
-    same = len(found) == HUB_EXAMPLES[part] and HUB_CHECKSUMS.get(part, checksum(found)) == checksum(found)
+    same = len(found) == HUB_EXAMPLES[part] and HUB_CHECKSUMS.get(
+        part, checksum(found)
+    ) == checksum(found)
     right = f"the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, with which the paper's "
-    require(same, f"{HUB}, {part}: {right}numbers compare; pass files of your own as source = 'FOLDER/{{part}}.csv'")
+    require(
+        same,
+        f"{HUB}, {part}: {right}numbers compare; pass files of your own as source = 'FOLDER/{{part}}.csv'",
+    )
     return found
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
     """Examples from the published columns. ConfigError names the line of what cannot be read."""
     found = []
-    for line, row in enumerate(table[list(COLUMNS)].itertuples(index=False), 2):  # after the line of names
+    for line, row in enumerate(
+        table[list(COLUMNS)].itertuples(index=False), 2
+    ):  # after the line of names
         right = f"target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}"
         require(row.target_text in kinship.LABELS, f"{where}, line {line}: {right}")
-        pair, chain = QUERY.fullmatch(str(row.query)), re.fullmatch(r"task_\d+\.(\d+)", str(row.task_name))
+        pair, chain = (
+            QUERY.fullmatch(str(row.query)),
+            re.fullmatch(r"task_\d+\.(\d+)", str(row.task_name)),
+        )
         right = f"story {row.story!r:.80}, query {row.query!r:.80} and task_name {row.task_name!r:.80} must be a text, "
         right += "a pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
         require(isinstance(row.story, str) and pair and chain, f"{where}, line {line}: {right}")

@@ -1,10 +1,10 @@
 """The world of CLUTRR (§7.3): 21 relations and their algebra, families, and stories about them.
 
-A relation goes with a pair of people: "b is a's uncle". Relations compose along a chain, a's father's brother being
-a's uncle. A label is a kind and the gender of b.
+A relation goes with a pair of people: "b is a's uncle". Relations compose along a chain, a's
+father's brother being a's uncle. A label is a kind and the gender of b.
 
-A story's question is what its chain of relations composes to. Families have neither half-siblings nor second marriages,
-and nobody marries kin. All sentences are this project's own.
+A story's question is what its chain of relations composes to. Families have neither half-siblings
+nor second marriages, and nobody marries kin. All sentences are this project's own.
 
 Letters: a and b people.
 """
@@ -22,9 +22,9 @@ import pandas as pd
 from entp_lib.validation import require
 
 FOLDER = Path(__file__).parent
-# A row for every kind: its labels for a man and for a woman, and sentences, each of which says by a noun what {b} is to
-# {a}, and so the gender of {b}, and by a pronoun the gender of {a}. There is no brother-in-law among the 21, and no
-# sentence about a sister-in-law.
+# A row for every kind: its labels for a man and for a woman, and sentences, each of which says by a
+# noun what {b} is to {a}, and so the gender of {b}, and by a pronoun the gender of {a}. There is no
+# brother-in-law among the 21, and no sentence about a sister-in-law.
 ROWS = list(csv.reader((FOLDER / "kinship.csv").read_text(encoding="utf-8").splitlines()))[1:]
 KINDS = {kind: (man or None, woman) for kind, man, woman, *_ in ROWS}
 TEMPLATES = {kind: tuple(filter(None, sentences)) for kind, _, _, *sentences in ROWS}
@@ -34,8 +34,9 @@ LABELS = (
     "granddaughter father-in-law mother-in-law nephew son daughter niece husband wife sister-in-law"
 ).split()
 
-# The kind that two kinds compose to, where that is certain for three different people. Left empty is what has several
-# outcomes, as a grandparent's child, parent or not, and what leaves the 21 labels, as a parent's grandparent.
+# The kind that two kinds compose to, where that is certain for three different people. Left empty
+# is what has several outcomes, as a grandparent's child, parent or not, and what leaves the 21
+# labels, as a parent's grandparent.
 COMPOSED = pd.read_csv(FOLDER / "compositions.csv", index_col=0).stack().dropna().to_dict()
 
 BRIEF = ("{a} met {his} {r} {b}.",)  # for every kind
@@ -58,11 +59,14 @@ ATTEMPTS = 1000
 class Family:
     """People by number, with their parents (a couple, or None), spouse (or None) and gender.
 
-    ``kinds``: what b is to a, of every pair (a, b) of which that has a name. ``pairs``: the same by label.
+    ``kinds``: what b is to a, of every pair (a, b) of which that has a name. ``pairs``: the same by
+    label.
     """
 
     def __init__(self, generator: np.random.Generator, size: int = FAMILY_SIZE):
-        """Grow a random family from a couple by births, marriages, and parents for those who had none."""
+        """Grow a random family from a couple by births, marriages, and parents for those who had
+        none.
+        """
         self.parents: list[tuple[int, int] | None] = [None, None]
         self.spouse: list[int | None] = [1, 0]
         self.female = [False, True]
@@ -78,19 +82,25 @@ class Family:
                 mother = self.add(True, spouse=father)
                 self.spouse[father], self.parents[someone] = mother, (father, mother)
         people = range(len(self.female))
-        self.kinds = {pair: kind for pair in itertools.permutations(people, 2) if (kind := self.kind(*pair))}
+        self.kinds = {
+            pair: kind for pair in itertools.permutations(people, 2) if (kind := self.kind(*pair))
+        }
         self.pairs: dict[str, list[tuple[int, int]]] = {}
         for pair in self.kinds:
             self.pairs.setdefault(self.label(*pair), []).append(pair)
 
-    def add(self, female: bool, parents: tuple[int, int] | None = None, spouse: int | None = None) -> int:
+    def add(
+        self, female: bool, parents: tuple[int, int] | None = None, spouse: int | None = None
+    ) -> int:
         self.female.append(female)
         self.parents.append(parents)
         self.spouse.append(spouse)
         return len(self.female) - 1
 
     def kind(self, a: int, b: int) -> str | None:
-        """Return the relation of b to a, read off the tree by the words' definitions, without any composing."""
+        """Return the relation of b to a, read off the tree by the words' definitions, without any
+        composing.
+        """
 
         def of(person: int | None) -> tuple[int, ...]:
             return () if person is None else self.parents[person] or ()
@@ -126,14 +136,23 @@ class Family:
     def between(self, a: int, b: int) -> list[int]:
         """People c for whom the relations of a to c and of c to b compose to that of a to b."""
         kinds, people = self.kinds, range(len(self.female))
-        return [c for c in people if COMPOSED.get((kinds.get((a, c)), kinds.get((c, b)))) == kinds[a, b]]
+        return [
+            c for c in people if COMPOSED.get((kinds.get((a, c)), kinds.get((c, b)))) == kinds[a, b]
+        ]
 
     def path(self, a: int, b: int, edges: int, generator: np.random.Generator) -> list[int] | None:
-        """A chain of different people from a to b whose relations compose to that of a and b; None if it got stuck."""
+        """Find a chain of different people from a to b whose relations compose to that of a and b;
+        None if it got stuck.
+        """
         people = [a, b]
         while len(people) <= edges:
             steps = itertools.pairwise(people)
-            detours = [(i, c) for i, pair in enumerate(steps, 1) for c in self.between(*pair) if c not in people]
+            detours = [
+                (i, c)
+                for i, pair in enumerate(steps, 1)
+                for c in self.between(*pair)
+                if c not in people
+            ]
             if not detours:
                 return None
             people.insert(*detours[generator.integers(len(detours))])
@@ -149,7 +168,9 @@ def families() -> list[Family]:
 
 @dataclass(frozen=True)
 class Story:
-    """Sentences with names in brackets, the chain in them, and the relation of its last person to its first."""
+    """Sentences with names in brackets, the chain in them, and the relation of its last person to
+    its first.
+    """
 
     text: str
     names: tuple[str, ...]
@@ -164,11 +185,12 @@ def stories(
     brief: bool = False,
     avoid: Collection[str] = (),
 ) -> Iterator[Story]:
-    """Stories with different texts, none of them in ``avoid``, without end; the same for the same arguments.
+    """Stories with different texts, none of them in ``avoid``, without end; the same for the same
+    arguments.
 
-    Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round, in random order.
-    Sentences are shuffled; ``brief`` ones all read alike, in order, with short names. ConfigError where there may be
-    nothing new left.
+    Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round, in
+    random order. Sentences are shuffled; ``brief`` ones all read alike, in order, with short names.
+    ConfigError where there may be nothing new left.
     """
     generator, used = np.random.default_rng(seed), set(avoid)
     pairs = list(itertools.product(labels, edges))
@@ -177,26 +199,42 @@ def stories(
             label, length = pairs[i]
             attempts = (write(label, length, generator, brief) for _ in range(ATTEMPTS))
             story = next((s for s in attempts if s is not None and s.text not in used), None)
-            require(story is not None, f"no new story was found whose answer over {length} edges is {label!r}")
+            require(
+                story is not None,
+                f"no new story was found whose answer over {length} edges is {label!r}",
+            )
             used.add(story.text)
             yield story
 
 
 def write(label: str, edges: int, generator: np.random.Generator, brief: bool) -> Story | None:
-    """Return a story about a random pair of that relation; None where the family drawn has none, or no such chain."""
+    """Return a story about a random pair of that relation; None where the family drawn has none, or
+    no such chain.
+    """
     family = families()[generator.integers(FAMILIES)]
     pairs = family.pairs.get(label)
-    people = family.path(*pairs[generator.integers(len(pairs))], edges, generator) if pairs else None
+    people = (
+        family.path(*pairs[generator.integers(len(pairs))], edges, generator) if pairs else None
+    )
     if people is None:
         return None
-    men, women = (generator.permutation(names).tolist() for names in (SHORT_NAMES if brief else (MEN, WOMEN)))
+    men, women = (
+        generator.permutation(names).tolist() for names in (SHORT_NAMES if brief else (MEN, WOMEN))
+    )
     names = [(women if family.female[p] else men).pop() for p in people]
     relations = [family.label(*pair) for pair in itertools.pairwise(people)]
     sentences = []
     for one, other in itertools.pairwise(zip(people, names, strict=True)):
-        (a, name_a), (b, name_b) = (other, one) if generator.integers(2) else (one, other)  # from either side
-        choices, his = BRIEF if brief else TEMPLATES[family.kinds[a, b]], "her" if family.female[a] else "his"
+        (a, name_a), (b, name_b) = (
+            (other, one) if generator.integers(2) else (one, other)
+        )  # from either side
+        choices, his = (
+            BRIEF if brief else TEMPLATES[family.kinds[a, b]],
+            "her" if family.female[a] else "his",
+        )
         template = choices[generator.integers(len(choices))]
-        sentences.append(template.format(a=f"[{name_a}]", b=f"[{name_b}]", his=his, r=family.label(a, b)))
+        sentences.append(
+            template.format(a=f"[{name_a}]", b=f"[{name_b}]", his=his, r=family.label(a, b))
+        )
     order = range(len(sentences)) if brief else generator.permutation(len(sentences))
     return Story(" ".join(sentences[i] for i in order), tuple(names), tuple(relations), label)

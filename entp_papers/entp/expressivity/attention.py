@@ -1,15 +1,18 @@
-"""Encoders and decoders compute different causal functions (§4, theorems 4.1 and 4.2, appendix A.1 to A.6).
+"""Encoders and decoders compute different causal functions (§4, theorems 4.1 and 4.2, appendix A.1
+to A.6).
 
-The model is that of appendix A: one head, keys as wide as the tokens, skip connections, no LayerNorm, no scaling of
-scores. Its causal model is T_f(x)_t = f(x_1 ... x_t)_t. The proofs are turned into programs: given any encoder (or
-decoder), the refuters return a sequence on which it fails to compute the theorem's function, and by how much at least.
+The model is that of appendix A: one head, keys as wide as the tokens, skip connections, no
+LayerNorm, no scaling of scores. Its causal model is T_f(x)_t = f(x_1 ... x_t)_t. The proofs are
+turned into programs: given any encoder (or decoder), the refuters return a sequence on which it
+fails to compute the theorem's function, and by how much at least.
 
-Both proofs end alike: two inputs between which the candidate cannot tell, though the function differs on them by some
-distance, so that on one of them the candidate is off by half of it. In theorem 4.1 the bound is 9/8 |p1 - p2| where
-p1 != p2: it vanishes as the positions approach each other, so nothing is said about approximation.
+Both proofs end alike: two inputs between which the candidate cannot tell, though the function
+differs on them by some distance, so that on one of them the candidate is off by half of it. In
+theorem 4.1 the bound is 9/8 |p1 - p2| where p1 != p2: it vanishes as the positions approach each
+other, so nothing is said about approximation.
 
-A candidate for the refuters is any object with ``encode(x_TD)``, which adds the positions to the tokens, and
-``positions_TD``, or None and a ``width``; all is in fp64.
+A candidate for the refuters is any object with ``encode(x_TD)``, which adds the positions to the
+tokens, and ``positions_TD``, or None and a ``width``; all is in fp64.
 
 Letters: T tokens, D width, L layers.
 """
@@ -28,8 +31,9 @@ from entp_lab.studies import largest
 class AttentionStack(nn.Module):
     """The bare Transformer of appendix A.1: per layer x + attention(x), then x + MLP(x).
 
-    Weights are N(0, 1/D) from ``seed``. The MLP has one hidden ReLU layer of ``mlp_width`` units; 0 makes it the zero
-    function. ``skip`` = False leaves out the skip connections, as in appendix A.4. ``positions_TD``: (T, width).
+    Weights are N(0, 1/D) from ``seed``. The MLP has one hidden ReLU layer of ``mlp_width`` units; 0
+    makes it the zero function. ``skip`` = False leaves out the skip connections, as in appendix
+    A.4. ``positions_TD``: (T, width).
     """
 
     def __init__(
@@ -86,13 +90,17 @@ class AttentionStack(nn.Module):
 
 
 def causal_model(model: Any, x_TD: Tensor) -> Tensor:
-    """T_f(x), (T, D): at each t the last output of f on the first t tokens, by the definition (§3, A.1)."""
+    """T_f(x), (T, D): at each t the last output of f on the first t tokens, by the definition (§3,
+    A.1).
+    """
     return torch.stack([model.encode(x_TD[:t])[-1] for t in range(1, len(x_TD) + 1)])
 
 
 @torch.no_grad()
 def theorem_4_1_decoder(width: int) -> AttentionStack:
-    """Return the decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice."""
+    """Return the decoder without positions that no encoder computes (A.5): uniform attention with
+    W_V = I, twice.
+    """
     model = AttentionStack(width, 2, causal=True)
     model.w_q_LDD[:] = model.w_k_LDD[:] = 0.0
     model.w_v_LDD[:] = torch.eye(width, dtype=torch.float64)
@@ -101,7 +109,9 @@ def theorem_4_1_decoder(width: int) -> AttentionStack:
 
 @torch.no_grad()
 def theorem_4_2_encoder(width: int) -> AttentionStack:
-    """Return the encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
+    """Return the encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K
+    = W_V = I, twice.
+    """
     model = theorem_4_1_decoder(width)
     model.causal = False
     model.w_q_LDD[:] = model.w_k_LDD[:] = torch.eye(width, dtype=torch.float64)
@@ -109,15 +119,20 @@ def theorem_4_2_encoder(width: int) -> AttentionStack:
 
 
 def theorem_4_1_rows(tokens: int) -> list[list[Fraction]]:
-    """Coefficients of x_1 ... x_T in each output of the decoder of theorem 4.1 at width 1, in exact arithmetic.
+    """Coefficients of x_1 ... x_T in each output of the decoder of theorem 4.1 at width 1, in exact
+    arithmetic.
 
-    Per layer h_t becomes h_t + mean(h_1 ... h_t). The first rows are (4), (7, 9)/4 and (23, 17, 32)/18; each sums to 4.
+    Per layer h_t becomes h_t + mean(h_1 ... h_t). The first rows are (4), (7, 9)/4 and (23, 17,
+    32)/18; each sums to 4.
     """
     rows = [[Fraction(i == t) for i in range(tokens)] for t in range(tokens)]
     for _ in range(2):
         sums = accumulate(rows, lambda a, b: [p + q for p, q in zip(a, b, strict=True)])
         means = [[s / t for s in total] for t, total in enumerate(sums, 1)]
-        rows = [[a + b for a, b in zip(row, mean, strict=True)] for row, mean in zip(rows, means, strict=True)]
+        rows = [
+            [a + b for a, b in zip(row, mean, strict=True)]
+            for row, mean in zip(rows, means, strict=True)
+        ]
     return rows
 
 
@@ -125,9 +140,9 @@ def theorem_4_1_rows(tokens: int) -> list[list[Fraction]]:
 class Refutation:
     """A sequence on which a model's causal model is not the theorem's function.
 
-    ``position`` counts from 1 and is the last of ``inputs_TD``. ``difference`` is the largest entry of the difference
-    of the two outputs there; ``guaranteed`` is what the proof promises of it, up to rounding. ``case`` names the
-    argument.
+    ``position`` counts from 1 and is the last of ``inputs_TD``. ``difference`` is the largest entry
+    of the difference of the two outputs there; ``guaranteed`` is what the proof promises of it, up
+    to rounding. ``case`` names the argument.
     """
 
     inputs_TD: Tensor
@@ -138,9 +153,11 @@ class Refutation:
 
 
 def refute_encoder(encoder: Any) -> Refutation:
-    """Find a sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
+    """Find a sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added
+    positions, or none.
 
-    ValueError for models that the proof does not cover: with fewer than 3 positions, or not attending to all alike.
+    ValueError for models that the proof does not cover: with fewer than 3 positions, or not
+    attending to all alike.
     """
     p_TD, width = positions(encoder, 3)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
@@ -148,22 +165,27 @@ def refute_encoder(encoder: Any) -> Refutation:
         pair = (torch.stack([unit_D, -unit_D, unit_D]), torch.stack([-unit_D, unit_D, unit_D]))
         case = "p1 = p2: the third output does not see tokens 1 and 2 change places"
     else:
-        # with y1 + p1 = y2 + p2 = c the difference 4 y1 - (7 y1 + 9 y2)/4 = 9/4 (p2 - p1) for every c; c = 0 is exact
+        # with y1 + p1 = y2 + p2 = c the difference 4 y1 - (7 y1 + 9 y2)/4 = 9/4 (p2 - p1) for every
+        # c; c = 0 is exact
         pair = (-p_TD[:1], -p_TD[:2])
         case = "p1 != p2: y1 + p1 = y2 + p2, and output 1 of (y1) is output 2 of (y1, y2)"
     return contradiction(encoder, theorem_4_1_decoder(width), pair, case)
 
 
 def refute_decoder(decoder: Any) -> Refutation:
-    """Find a sequence on which T_D is not the encoder of theorem 4.2, for any decoder with p1 != p2.
+    """Find a sequence on which T_D is not the encoder of theorem 4.2, for any decoder with p1 !=
+    p2.
 
-    Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1 != p2. Raises
-    ValueError for models that the proof does not cover, those with p1 = p2 or without positions among them.
+    Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1
+    != p2. Raises ValueError for models that the proof does not cover, those with p1 = p2 or without
+    positions among them.
     """
     p_TD, width = positions(decoder, 2)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
         what = "no positions" if p_TD is None else "p1 = p2"
-        raise ValueError(f"the model has {what}: theorem 4.2 assumes p1 != p2 and says nothing about it")
+        raise ValueError(
+            f"the model has {what}: theorem 4.2 assumes p1 != p2 and says nothing about it"
+        )
     x_TD = torch.stack([torch.zeros_like(p_TD[0]), p_TD[0] - p_TD[1]])
     case = "p1 != p2: x1 + p1 = x2 + p2, so outputs 1 and 2 are equal"
     return contradiction(decoder, theorem_4_2_encoder(width), (x_TD[:1], x_TD), case)
@@ -171,7 +193,9 @@ def refute_decoder(decoder: Any) -> Refutation:
 
 @torch.no_grad()
 def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case: str) -> Refutation:
-    """Of two inputs with equal last outputs of ``model``, that on which it is further from ``reference``."""
+    """Of two inputs with equal last outputs of ``model``, that on which it is further from
+    ``reference``.
+    """
     theirs, ours = ([m.encode(x_TD)[-1] for x_TD in pair] for m in (model, reference))
     if not all(y_D.isfinite().all() for y_D in theirs):
         raise ValueError("the model's outputs are not finite: nothing can be compared")
@@ -186,7 +210,9 @@ def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case:
 
 
 def positions(model: Any, at_least: int) -> tuple[Tensor | None, int]:
-    """Return the model's positions and width; ValueError for fewer positions than the proof uses."""
+    """Return the model's positions and width; ValueError for fewer positions than the
+    proof uses.
+    """
     p_TD = model.positions_TD
     if p_TD is None:
         return None, model.width
@@ -197,7 +223,9 @@ def positions(model: Any, at_least: int) -> tuple[Tensor | None, int]:
 
 
 def two_layer_example(stack: AttentionStack, x_TD: Tensor) -> list[Tensor]:
-    """Appendix A.4 by its formulas: outputs (2, D) after each of the first two layers, without skips and MLPs."""
+    """Appendix A.4 by its formulas: outputs (2, D) after each of the first two layers, without
+    skips and MLPs.
+    """
     x1, x2, found = *x_TD, []
     for q, k, v in zip(stack.w_q_LDD, stack.w_k_LDD, stack.w_v_LDD, strict=True):
 

@@ -1,6 +1,8 @@
-"""The statements of §4 and appendix A tried on many random models: equalities, refutations, and masks by dimensions.
+"""The statements of §4 and appendix A tried on many random models: equalities, refutations, and
+masks by dimensions.
 
-Nothing is trained here. Errors are in fp64 and, unless said otherwise, relative to 1 + the largest entry compared.
+Nothing is trained here. Errors are in fp64 and, unless said otherwise, relative to 1 + the largest
+entry compared.
 
 Letters: T and n tokens, D width, L layers.
 """
@@ -20,7 +22,8 @@ from entp_papers.entp.expressivity.attention import AttentionStack, Refutation, 
 from entp_papers.entp.expressivity.imitation import DIRECTIONS, Candidate
 
 TOKENS = 5
-ROUNDING = 1e-7  # share of what is guaranteed that a difference may lack: the refuters' inputs are exact up to 1e-16
+# share of what is guaranteed that a difference may lack: the refuters' inputs are exact up to 1e-16
+ROUNDING = 1e-7
 MASKED = 1e6  # C of the exact mask: beyond it a hidden key's weight is 0 in fp64
 
 
@@ -34,7 +37,9 @@ def relative(a: Tensor, b: Tensor) -> float:
 
 
 def equality_errors(seed: int) -> dict[str, float]:
-    """Errors of what appendices A.2 to A.5 say is equal, on random models; ``a3_two_layers`` is said to differ."""
+    """Errors of what appendices A.2 to A.5 say is equal, on random models; ``a3_two_layers`` is
+    said to differ.
+    """
     width = 1 + seed % 6
     stack = partial(AttentionStack, width, mlp_width=7, seed=seed)
 
@@ -43,10 +48,13 @@ def equality_errors(seed: int) -> dict[str, float]:
     decoder = stack(1 + seed % 4, causal=True, positions_TD=normal(TOKENS, width, seed=seed))
     found = {"a2_error": relative(causal_model(decoder, x_TD), decoder.encode(x_TD))}
 
-    # A.3: with one layer, encoder and decoder of the same weights have the same outputs and gradients.
+    # A.3: with one layer, encoder and decoder of the same weights have the same outputs and
+    # gradients.
     positions_TD, x_TD, weights_TD = (normal(TOKENS, width, seed=3 * seed + i) for i in range(3))
     for layers, name in ((1, "a3_output_error"), (2, "a3_two_layers")):
-        encoder, decoder = (stack(layers, causal=causal, positions_TD=positions_TD) for causal in (False, True))
+        encoder, decoder = (
+            stack(layers, causal=causal, positions_TD=positions_TD) for causal in (False, True)
+        )
         outputs = causal_model(encoder, x_TD), decoder.encode(x_TD)
         found[name] = relative(*outputs)
         if layers == 1:
@@ -66,9 +74,17 @@ def equality_errors(seed: int) -> dict[str, float]:
             found["a4_error"] = max(found["a4_error"], relative(printed_TD, y_TD))
 
     # A.5: the decoder of theorem 4.1 has the outputs of exact arithmetic.
-    x = [Fraction(int(v), 16) for v in torch.randint(-99, 99, (TOKENS,), generator=Generator().manual_seed(seed))]
-    exact = [sum(c * v for c, v in zip(row, x, strict=True)) for row in attention.theorem_4_1_rows(TOKENS)]
-    x_T1, y_T1 = (torch.tensor([[float(v)] for v in values], dtype=torch.float64) for values in (x, exact))
+    x = [
+        Fraction(int(v), 16)
+        for v in torch.randint(-99, 99, (TOKENS,), generator=Generator().manual_seed(seed))
+    ]
+    exact = [
+        sum(c * v for c, v in zip(row, x, strict=True))
+        for row in attention.theorem_4_1_rows(TOKENS)
+    ]
+    x_T1, y_T1 = (
+        torch.tensor([[float(v)] for v in values], dtype=torch.float64) for values in (x, exact)
+    )
     return found | {"rational_error": relative(attention.theorem_4_1_decoder(1).encode(x_T1), y_T1)}
 
 
@@ -81,11 +97,15 @@ def random_stack(
     if gap is not None:
         p_TD = normal(TOKENS, width, seed=seed)
         p_TD[1] = p_TD[0] + gap * normal(width, seed=seed + 1)
-    return AttentionStack(width, layers, causal=causal, positions_TD=p_TD, mlp_width=mlp_width, seed=seed)
+    return AttentionStack(
+        width, layers, causal=causal, positions_TD=p_TD, mlp_width=mlp_width, seed=seed
+    )
 
 
 def remasked(seed: int, causal: bool) -> AttentionStack:
-    """Return the theorem's own weights under the other mask; random positions where the theorem asks for them."""
+    """Return the theorem's own weights under the other mask; random positions where the theorem
+    asks for them.
+    """
     width = 1 + seed % 6
     model = (attention.theorem_4_2_encoder if causal else attention.theorem_4_1_decoder)(width)
     model.causal = causal
@@ -105,7 +125,9 @@ STACKS: dict[str, dict[str, Any]] = {
 
 
 def kinds_of(causal: bool) -> dict[str, Callable[[int], Any]]:
-    """Random models by kind and seed; of decoders those with p1 ≠ p2, of which theorem 4.2 speaks."""
+    """Random models by kind and seed; of decoders those with p1 ≠ p2, of which theorem
+    4.2 speaks.
+    """
     stacks = {name: how for name, how in STACKS.items() if not causal or how.get("gap")}
     kinds = {name: partial(random_stack, causal=causal, **how) for name, how in stacks.items()}
     kinds["wider inside, biases, MLPs"] = partial(Candidate, causal, None)
@@ -119,7 +141,9 @@ DECODERS = kinds_of(causal=True)
 
 
 def attempted(refute: Callable[[Any], Refutation], model: Any) -> Refutation | None:
-    """Return the refutation, or None where the refuter says that the proof does not cover the model."""
+    """Return the refutation, or None where the refuter says that the proof does not cover the
+    model.
+    """
     try:
         return refute(model)
     except ValueError:
@@ -129,11 +153,15 @@ def attempted(refute: Callable[[Any], Refutation], model: Any) -> Refutation | N
 def population(
     refute: Callable[[Any], Refutation], kinds: dict[str, Callable[[int], Any]], models: int
 ) -> list[dict[str, Any]]:
-    """By kind of model: how many were tried, how many refuted, the smallest difference, and its smallest ratio to
-    what the proof guarantees. A model counts as refuted if the ratio is 1 at least, up to rounding."""
+    """By kind of model: how many were tried, how many refuted, the smallest difference, and its
+    smallest ratio to what the proof guarantees. A model counts as refuted if the ratio is 1 at
+    least, up to rounding.
+    """
     rows = []
     for kind, make in kinds.items():
-        found = [r for r in (attempted(refute, make(seed)) for seed in range(models)) if r is not None]
+        found = [
+            r for r in (attempted(refute, make(seed)) for seed in range(models)) if r is not None
+        ]
         ratios = [r.difference / r.guaranteed for r in found]
         row = dict(kind=kind, models=models, refuted=sum(ratio >= 1 - ROUNDING for ratio in ratios))
         difference = min((r.difference for r in found), default=0.0)
@@ -143,18 +171,24 @@ def population(
 
 @torch.no_grad()
 def simulating_encoder(decoder: AttentionStack, n: int, constant: float = MASKED) -> AttentionStack:
-    """Return the encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries on up to n tokens.
+    """Return the encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries
+    on up to n tokens.
 
-    Token t is (x_t, 0) and its position (p_t, a_t), a_t a unit vector, which the skip connections carry through all
-    layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it.
+    Token t is (x_t, 0) and its position (p_t, a_t), a_t a unit vector, which the skip connections
+    carry through all layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it.
     """
-    d, extra_q_nn, extra_k_nn = decoder.width, *masking.augmentation(masking.exact_basis(n), constant)
+    d, extra_q_nn, extra_k_nn = (
+        decoder.width,
+        *masking.augmentation(masking.exact_basis(n), constant),
+    )
     p_TD = torch.zeros(n, d + n, dtype=torch.float64)
     p_TD[:, d:] = extra_q_nn
     if decoder.positions_TD is not None:
         p_TD[:, :d] = decoder.positions_TD[:n]
     mlp_width = 0 if decoder.mlp_in_LFD is None else decoder.mlp_in_LFD.shape[1]
-    encoder = AttentionStack(d + n, decoder.n_layers, causal=False, positions_TD=p_TD, mlp_width=mlp_width)
+    encoder = AttentionStack(
+        d + n, decoder.n_layers, causal=False, positions_TD=p_TD, mlp_width=mlp_width
+    )
     for name, parameter in decoder.named_parameters():
         if name != "positions_TD":
             longer = getattr(encoder, name).zero_()
@@ -166,9 +200,13 @@ def simulating_encoder(decoder: AttentionStack, n: int, constant: float = MASKED
 
 @torch.no_grad()
 def simulation_error(n: int, seed: int) -> float:
-    """Error of a simulating encoder's causal model on n tokens: a decoder of 3 layers with MLPs and positions."""
+    """Error of a simulating encoder's causal model on n tokens: a decoder of 3 layers with MLPs and
+    positions.
+    """
     width = 1 + seed % 6
-    decoder = AttentionStack(width, 3, causal=True, positions_TD=normal(n, width, seed=seed), mlp_width=7, seed=seed)
+    decoder = AttentionStack(
+        width, 3, causal=True, positions_TD=normal(n, width, seed=seed), mlp_width=7, seed=seed
+    )
     x_TD = normal(n, width, seed=seed + 1)
     longer_TD = torch.cat([x_TD, torch.zeros(n, n, dtype=torch.float64)], 1)
     y_TD = causal_model(simulating_encoder(decoder, n), longer_TD)[:, :width]
@@ -176,10 +214,12 @@ def simulation_error(n: int, seed: int) -> float:
 
 
 def mask_errors(n: int, seed: int) -> dict[str, float]:
-    """Largest output errors of one simulated attention on n tokens, not relative: values lie in [-1, 1].
+    """Largest output errors of one simulated attention on n tokens, not relative: values lie in
+    [-1, 1].
 
-    "exact": n entries, or n - 1; "random": n random unit vectors in n entries, C = 60, which keep hidden keys below the
-    visible ones only if they err by less than 1/2; "geometric": as many entries as float64 needs at error 1e-9, C = 60.
+    "exact": n entries, or n - 1; "random": n random unit vectors in n entries, C = 60, which keep
+    hidden keys below the visible ones only if they err by less than 1/2; "geometric": as many
+    entries as float64 needs at error 1e-9, C = 60.
     """
     basis = masking.exact_basis(n)
     entries = math.ceil(n / masking.longest_block(1e-9))
@@ -189,7 +229,9 @@ def mask_errors(n: int, seed: int) -> dict[str, float]:
         "random": (masking.random_basis(n, n, Generator().manual_seed(seed)), 60.0),
         "geometric": (masking.geometric_basis(n, entries, 1e-9), 60.0),
     }
-    errors = {name: masking.mask_error(mask, constant, seed) for name, (mask, constant) in bases.items()}
+    errors = {
+        name: masking.mask_error(mask, constant, seed) for name, (mask, constant) in bases.items()
+    }
     return {"n": n, **errors, "geometric_entries": entries}
 
 
@@ -201,23 +243,37 @@ def expressivity_study(
     tolerance: float = 0.25,
     seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, list]]:
-    """(metrics, curves) of every check of §4 and appendices A.1 to A.6, ``models`` random models each.
+    """(metrics, curves) of every check of §4 and appendices A.1 to A.6, ``models`` random models
+    each.
 
-    Metrics: ``equality_errors``, the exact rows as text, the exponents of dimensions in n and the geometric mask's
-    range limit. Curves: "encoders_…" and "decoders_…" by kind (``population``), "simulated_…" by length, "mask_…"
-    (``mask_errors``) and "dimensions_…" (``masking.dimension_table`` at ``tolerance``). Raises ConfigError for no
-    models or too few lengths to fit an exponent.
+    Metrics: ``equality_errors``, the exact rows as text, the exponents of dimensions in n and the
+    geometric mask's range limit. Curves: "encoders_…" and "decoders_…" by kind (``population``),
+    "simulated_…" by length, "mask_…" (``mask_errors``) and "dimensions_…"
+    (``masking.dimension_table`` at ``tolerance``). Raises ConfigError for no models or too few
+    lengths to fit an exponent.
     """
     require(models >= 1, f"models = {models}: must be at least 1")
-    require(len(dimension_lengths) >= 2, f"dimension_lengths = {dimension_lengths}: must be two or more")
+    require(
+        len(dimension_lengths) >= 2, f"dimension_lengths = {dimension_lengths}: must be two or more"
+    )
     errors = [equality_errors(s) for s in range(models)]
     metrics: dict[str, Any] = {name: max(e[name] for e in errors) for name in errors[0]}
     metrics["a3_two_layers"] = min(e["a3_two_layers"] for e in errors)
     metrics["rational_rows"] = [[str(c) for c in row if c] for row in attention.theorem_4_1_rows(3)]
-    own = [(refute, function(width)) for function, refute in DIRECTIONS.values() for width in range(1, 7)]
+    own = [
+        (refute, function(width))
+        for function, refute in DIRECTIONS.values()
+        for width in range(1, 7)
+    ]
     metrics["control_refuted"] = sum(attempted(*case) is not None for case in own)  # none must be
-    exponents, dimensions = masking.dimension_table(dimension_lengths, tolerance=tolerance, seed=seed)
-    metrics |= {"geometric_limit": masking.longest_block(tolerance), "tolerance": tolerance, **exponents}
+    exponents, dimensions = masking.dimension_table(
+        dimension_lengths, tolerance=tolerance, seed=seed
+    )
+    metrics |= {
+        "geometric_limit": masking.longest_block(tolerance),
+        "tolerance": tolerance,
+        **exponents,
+    }
     curves = {f"dimensions_{name}": values for name, values in dimensions.items()}
     for prefix, rows in (
         ("encoders", population(attention.refute_encoder, ENCODERS, models)),
@@ -226,7 +282,9 @@ def expressivity_study(
     ):
         curves |= {f"{prefix}_{name}": [row[name] for row in rows] for name in rows[0]}
     curves["simulated_n"] = list(simulated_lengths)
-    curves["simulated_error"] = [max(simulation_error(n, s) for s in range(3)) for n in simulated_lengths]
+    curves["simulated_error"] = [
+        max(simulation_error(n, s) for s in range(3)) for n in simulated_lengths
+    ]
     bases = (masking.geometric_basis(n, 1, tolerance) for n in dimension_lengths)
     curves["geometric_score_error"] = list(map(masking.score_error, bases))
     return metrics, curves

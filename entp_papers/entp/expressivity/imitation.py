@@ -1,10 +1,12 @@
-"""Training against theorems 4.1 and 4.2: an encoder on the decoder's function, a decoder on the encoder's.
+"""Training against theorems 4.1 and 4.2: an encoder on the decoder's function, a decoder on the
+encoder's.
 
-Both proofs force an error on a line of the input plane, y1 + p1 = y2 + p2, that is x1 - x2 = p2 - p1: there a
-candidate's first output on (x1) equals its second on (x1, x2), while the function's differ. One of the two is off by
-half of that: by 9/8 |p1 - p2| in theorem 4.1, by beta/2 |p1 - p2| in theorem 4.2. Training has two ways out: positions
-so far apart that the line misses the trained box, or so near that the bound vanishes. With p1 = p2 theorem 4.1 forces
-1/6 |x1 - x2| on the third output instead, which does not see tokens 1 and 2 change places; theorem 4.2 says nothing.
+Both proofs force an error on a line of the input plane, y1 + p1 = y2 + p2, that is x1 - x2 = p2 -
+p1: there a candidate's first output on (x1) equals its second on (x1, x2), while the function's
+differ. One of the two is off by half of that: by 9/8 |p1 - p2| in theorem 4.1, by beta/2 |p1 - p2|
+in theorem 4.2. Training has two ways out: positions so far apart that the line misses the trained
+box, or so near that the bound vanishes. With p1 = p2 theorem 4.1 forces 1/6 |x1 - x2| on the third
+output instead, which does not see tokens 1 and 2 change places; theorem 4.2 says nothing.
 
 Letters: B batch, T tokens, D width inside (inputs have width 1), L layers.
 """
@@ -20,7 +22,8 @@ from entp_lib.validation import one_of, require
 from entp_papers.entp.expressivity import attention
 from entp_papers.entp.expressivity.attention import AttentionStack
 
-# By what is trained: the function that it imitates, and what shows by theorem 4.1 or 4.2 that it must fail.
+# By what is trained: the function that it imitates, and what shows by theorem 4.1 or 4.2 that it
+# must fail.
 DIRECTIONS = {
     "encoder": (attention.theorem_4_1_decoder, attention.refute_encoder),
     "decoder": (attention.theorem_4_2_encoder, attention.refute_decoder),
@@ -33,14 +36,17 @@ TRIES = 4096  # sequences inside the box by which the error is measured
 
 
 class Candidate(nn.Module):
-    """An encoder or a decoder on real numbers: x_t + p_t, a linear map to ``width``, a stack with MLPs, and one back.
+    """An encoder or a decoder on real numbers: x_t + p_t, a linear map to ``width``, a stack with
+    MLPs, and one back.
 
-    Wider inside than the theorems' own models (D = 1 all through), and refuted by the same proofs, which use only that
-    x_t and p_t enter by their sum. ``distance``: p_2 - p_1, of positions that stay as they are; None: positions start
-    normal and are trained.
+    Wider inside than the theorems' own models (D = 1 all through), and refuted by the same proofs,
+    which use only that x_t and p_t enter by their sum. ``distance``: p_2 - p_1, of positions that
+    stay as they are; None: positions start normal and are trained.
     """
 
-    def __init__(self, causal: bool, distance: float | None, seed: int, width: int = 8, n_layers: int = 2):
+    def __init__(
+        self, causal: bool, distance: float | None, seed: int, width: int = 8, n_layers: int = 2
+    ):
         super().__init__()
         generator = Generator().manual_seed(seed)
 
@@ -62,15 +68,21 @@ class Candidate(nn.Module):
 
 
 def causal_outputs(model, x_BT: Tensor) -> Tensor:
-    """T_f of many sequences of numbers at once, (B, T); one pass for a decoder, which is its own causal model."""
+    """T_f of many sequences of numbers at once, (B, T); one pass for a decoder, which is its own
+    causal model.
+    """
     encode = torch.vmap(model.encode)
     if getattr(model, "stack", model).causal:
         return encode(x_BT[:, :, None])[:, :, 0]
-    return torch.stack([encode(x_BT[:, :t, None])[:, -1, 0] for t in range(1, x_BT.shape[1] + 1)], 1)
+    return torch.stack(
+        [encode(x_BT[:, :t, None])[:, -1, 0] for t in range(1, x_BT.shape[1] + 1)], 1
+    )
 
 
 def function_of(direction: str) -> AttentionStack:
-    """Return the function that a candidate of this direction imitates: the other architecture's, at width 1."""
+    """Return the function that a candidate of this direction imitates: the other architecture's, at
+    width 1.
+    """
     one_of("direction", direction, DIRECTIONS)
     return DIRECTIONS[direction][0](1)
 
@@ -80,8 +92,12 @@ def boxes(batch: int, length: int, generator: Generator) -> Tensor:
     return 2 * torch.rand(batch, length, generator=generator, dtype=torch.float64) - 1
 
 
-def train(model: Candidate, function: AttentionStack, length: int, steps: int, seed: int) -> Iterator[float]:
-    """Return the squared error before each of ``steps`` steps of Adam, the rate falling from 0.01 to 0 by a cosine."""
+def train(
+    model: Candidate, function: AttentionStack, length: int, steps: int, seed: int
+) -> Iterator[float]:
+    """Return the squared error before each of ``steps`` steps of Adam, the rate falling from 0.01
+    to 0 by a cosine.
+    """
     generator = Generator().manual_seed(seed)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -104,7 +120,9 @@ def errors(model: Candidate, function: AttentionStack, x_BT: Tensor) -> Tensor:
 
 
 def line(distance: float, reach: float, points: int) -> Tensor:
-    """Points (B, 2) with x1 - x2 = ``distance`` inside the square of ``reach``; none where the line misses it."""
+    """Points (B, 2) with x1 - x2 = ``distance`` inside the square of ``reach``; none where the line
+    misses it.
+    """
     low = max(-reach, distance - reach)
     high = min(reach, distance + reach)
     x1_B = torch.linspace(low, high, points if low <= high else 0, dtype=torch.float64)
@@ -121,12 +139,14 @@ def forced_at(function: AttentionStack, x_BT: Tensor) -> Tensor:
 def imitation_study(
     direction: str, length: int, steps: int, distance: float | None = None, seed: int = 0
 ) -> tuple[dict[str, Any], dict[str, list]]:
-    """(metrics, curves) of one candidate trained on sequences of ``length`` 2 or 3 from the box [-1, 1].
+    """(metrics, curves) of one candidate trained on sequences of ``length`` 2 or 3 from the box
+    [-1, 1].
 
-    Curves: "loss" (mean over the steps up to "step"), "axis" and "error" (the larger error of outputs 1 and 2, a row
-    per x2), and along the line inside the plane "line_x1", "line_error" and "line_forced". Metrics: the largest error
-    in the box before and after training and by position, the positions, the largest error that the line forces in the
-    box, and the refuter's verdict. Raises ConfigError for another direction or length, or too few steps.
+    Curves: "loss" (mean over the steps up to "step"), "axis" and "error" (the larger error of
+    outputs 1 and 2, a row per x2), and along the line inside the plane "line_x1", "line_error" and
+    "line_forced". Metrics: the largest error in the box before and after training and by position,
+    the positions, the largest error that the line forces in the box, and the refuter's verdict.
+    Raises ConfigError for another direction or length, or too few steps.
     """
     function = function_of(direction)
     require(length in (2, 3), f"length = {length}: must be 2 or 3")
@@ -139,7 +159,12 @@ def imitation_study(
     p_T = model.positions_TD.detach().flatten()
     found = float(p_T[1] - p_T[0])
     metrics = {
-        **{"positions": p_T.tolist(), "distance": found, "box_before": before, "box_error": max(by_position)},
+        **{
+            "positions": p_T.tolist(),
+            "distance": found,
+            "box_before": before,
+            "box_error": max(by_position),
+        },
         **{"box_error_by_position": by_position, "first_two_error": max(by_position[:2])},
         "forced_in_box": float(max(forced_at(function, line(found, 1.0, 81)), default=0.0)),
         "refutation": refutation(direction, model),
@@ -154,7 +179,11 @@ def imitation_study(
         "step": [min(steps, (i + 1) * window) for i in range(len(chunks))],
         "loss": [sum(chunk) / len(chunk) for chunk in chunks],
         "axis": axis.tolist(),
-        "error": errors(model, function, plane_BT).amax(1).view(GRID, GRID).round(decimals=4).tolist(),
+        "error": errors(model, function, plane_BT)
+        .amax(1)
+        .view(GRID, GRID)
+        .round(decimals=4)
+        .tolist(),
         "line_x1": line_BT[:, 0].round(decimals=4).tolist(),
         "line_error": errors(model, function, line_BT).amax(1).tolist(),
         "line_forced": forced_B.tolist(),
@@ -163,11 +192,18 @@ def imitation_study(
 
 
 def refutation(direction: str, model: Candidate) -> dict[str, Any]:
-    """Return the refuter's verdict on a model; ``case`` says why where the proof does not cover it."""
+    """Return the refuter's verdict on a model; ``case`` says why where the proof does not
+    cover it.
+    """
     try:
         found = DIRECTIONS[direction][1](model)
     except ValueError as error:
         return {"refuted": False, "case": str(error)}
     refuted = found.difference > 0 and found.difference >= found.guaranteed * (1 - 1e-6)
     about = {"case": found.case, "inputs": found.inputs_TD.flatten().tolist()}
-    return {"refuted": refuted, **about, "difference": found.difference, "guaranteed": found.guaranteed}
+    return {
+        "refuted": refuted,
+        **about,
+        "difference": found.difference,
+        "guaranteed": found.guaranteed,
+    }

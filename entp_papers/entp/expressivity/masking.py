@@ -1,18 +1,23 @@
 """Causal attention by full attention with longer queries and keys (§4.3, Finding 1).
 
-Extra entries u_i of queries and w_j of keys add C <u_i, w_j> to the scores: 0 for j <= i, about -C for j > i. The paper
-takes u_i = a_i and w_j = -(a_1 + ... + a_{j-1}) with orthonormal a_i, n entries more, and says that by Johnson and
-Lindenstrauss O(log n) do, with a basis that is nearly orthogonal.
+Extra entries u_i of queries and w_j of keys add C <u_i, w_j> to the scores: 0 for j <= i, about -C
+for j > i. The paper takes u_i = a_i and w_j = -(a_1 + ... + a_{j-1}) with orthonormal a_i, n
+entries more, and says that by Johnson and Lindenstrauss O(log n) do, with a basis that is nearly
+orthogonal.
 
-That does not follow. A key is a sum of up to n - 1 vectors, so the errors of the inner products add up to about
-sqrt(n log n / d): d must grow like n log n, beyond the exact basis, and like 1/error². What holds:
+That does not follow. A key is a sum of up to n - 1 vectors, so the errors of the inner products add
+up to about sqrt(n log n / d): d must grow like n log n, beyond the exact basis, and like 1/error².
+What holds:
 
-- *Exactly*, n - 1 entries are needed, and do: a matrix that is 0 up to the diagonal and nowhere 0 just above it has
-  rank n - 1. (n - 2 where the visible scores may be any constant per query, which softmax drops.)
-- *dyadic*: j > i if and only if there is a level of the binary tree at which they part, i to the left and j to the
-  right. A key is then a sum of log2 n vectors: d grows like (log n)^3, still over error².
-- *geometric*: hidden scores may fall without bound. u_i = B^-i and w_j = -B^(j - 1) make a mask with error 1/B in one
-  entry. The price is range, numbers up to B^(n/2) once centred; d entries share it, n / d positions each.
+- *Exactly*, n - 1 entries are needed, and do: a matrix that is 0 up to the diagonal and nowhere 0
+  just above it has rank n - 1. (n - 2 where the visible scores may be any constant per query, which
+  softmax drops.)
+- *dyadic*: j > i if and only if there is a level of the binary tree at which they part, i to the
+  left and j to the right. A key is then a sum of log2 n vectors: d grows like (log n)^3, still over
+  error².
+- *geometric*: hidden scores may fall without bound. u_i = B^-i and w_j = -B^(j - 1) make a mask
+  with error 1/B in one entry. The price is range, numbers up to B^(n/2) once centred; d entries
+  share it, n / d positions each.
 
 Letters: n tokens, d extra entries, D width; C is ``constant``.
 """
@@ -40,7 +45,8 @@ Basis = Tensor | Pair  # a tensor (n, d) stands for the paper's layout
 
 
 def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
-    """Entries appended to queries and to keys, both (n, d), whose added scores are about -C [i < j].
+    """Entries appended to queries and to keys, both (n, d), whose added scores are about -C [i <
+    j].
 
     A tensor's rows are the a_i: query i gets a_i, key i gets -C (a_1 + ... + a_{i-1}).
     """
@@ -55,16 +61,22 @@ def hidden(n: int) -> Tensor:
 
 
 def score_error(basis: Basis) -> float:
-    """Largest error of the added scores at C = 1: |s| of a visible key, 1 + s of a hidden one (which may be lower)."""
+    """Largest error of the added scores at C = 1: |s| of a visible key, 1 + s of a hidden one
+    (which may be lower).
+    """
     extra_q_nd, extra_k_nd = augmentation(basis, 1.0)
     s_nn = extra_q_nd @ extra_k_nd.T
     return max(0.0, float(torch.where(hidden(len(s_nn)), 1 + s_nn, s_nn.abs()).max()))
 
 
-def mask_error(basis: Basis, constant: float, seed: int = 0, width: int = 8, trials: int = 4) -> float:
-    """Largest error of an output entry of full attention with longer queries and keys against causal attention (A.1).
+def mask_error(
+    basis: Basis, constant: float, seed: int = 0, width: int = 8, trials: int = 4
+) -> float:
+    """Largest error of an output entry of full attention with longer queries and keys against
+    causal attention (A.1).
 
-    One head without scaling, over ``trials`` draws of q, k (normal, scores of variance 1) and v in [-1, 1].
+    One head without scaling, over ``trials`` draws of q, k (normal, scores of variance 1) and v in
+    [-1, 1].
     """
     extra_q_nd, extra_k_nd = augmentation(basis, constant)
     n = len(extra_q_nd)
@@ -82,19 +94,23 @@ def mask_error(basis: Basis, constant: float, seed: int = 0, width: int = 8, tri
 
 
 def exact_basis(n: int) -> Tensor:
-    """Return the identity, (n, n): the paper's example. The last column is 0 in every key and could be left out."""
+    """Return the identity, (n, n): the paper's example. The last column is 0 in every key and could
+    be left out.
+    """
     return torch.eye(n, dtype=torch.float64)
 
 
 def random_basis(n: int, d: int, generator: Generator) -> Tensor:
-    """n random unit vectors, (n, d): orthogonal up to about sqrt(log n / d), as in Johnson and Lindenstrauss.
+    """n random unit vectors, (n, d): orthogonal up to about sqrt(log n / d), as in Johnson and
+    Lindenstrauss.
 
-    Where d > n they are drawn in coordinates of their span, (n, n): other vectors, but inner products of the same
-    distribution, at a cost that does not grow with d.
+    Where d > n they are drawn in coordinates of their span, (n, n): other vectors, but inner
+    products of the same distribution, at a cost that does not grow with d.
     """
     a_nd = torch.randn(n, min(n, d), generator=generator, dtype=torch.float64)
     if d > n:
-        # Bartlett: a Gaussian (n, d) matrix is a triangular one times a rotation, its diagonal chi with d, d - 1, ...
+        # Bartlett: a Gaussian (n, d) matrix is a triangular one times a rotation, its diagonal chi
+        # with d, d - 1, ...
         uniform_n = torch.rand(n, generator=generator, dtype=torch.float64)
         chi_n = np.sqrt(2 * gammaincinv((d - np.arange(n)) / 2, uniform_n.numpy()))
         a_nd = a_nd.tril(-1) + torch.from_numpy(chi_n).diag()
@@ -102,7 +118,9 @@ def random_basis(n: int, d: int, generator: Generator) -> Tensor:
 
 
 def threshold_basis(n: int, d: int) -> Pair:
-    """Cut the matrix -[i < j] to rank d by its singular values: the closest in the spectral norm, not by entry."""
+    """Cut the matrix -[i < j] to rank d by its singular values: the closest in the spectral norm,
+    not by entry.
+    """
     u, s, v = torch.linalg.svd(-hidden(n).double())
     root = s[:d].sqrt()
     return Pair(u[:, :d] * root, v[:d].T * root)
@@ -111,8 +129,9 @@ def threshold_basis(n: int, d: int) -> Pair:
 def dyadic_basis(n: int, d: int, generator: Generator) -> Pair:
     """[i < j] as a sum over the levels of a binary tree, each with one random unit vector per node.
 
-    At a level, query i carries its node's vector where its next bit is 0, key j minus its node's where it is 1. The
-    dimensions are shared equally between the levels. Raises ValueError for fewer dimensions than levels.
+    At a level, query i carries its node's vector where its next bit is 0, key j minus its node's
+    where it is 1. The dimensions are shared equally between the levels. Raises ValueError for fewer
+    dimensions than levels.
     """
     levels = max(1, (n - 1).bit_length())
     if d < levels:
@@ -135,18 +154,23 @@ def longest_block(error: float) -> int:
 
 
 def geometric_basis(n: int, d: int, error: float) -> Pair:
-    """Return a mask with score error ``error`` whose hidden scores fall without bound: -B^(j - i - 1) with B = 1/error.
+    """Return a mask with score error ``error`` whose hidden scores fall without bound: -B^(j - i -
+    1) with B = 1/error.
 
-    Each dimension serves the keys of a block of ceil(n / d) positions. ValueError where float64 lacks the range for it.
+    Each dimension serves the keys of a block of ceil(n / d) positions. ValueError where float64
+    lacks the range for it.
     """
     block = -(-n // d)
     bits = -math.log2(error)
     if block > longest_block(error):
-        raise ValueError(f"{block} positions per dimension at error {error:g}: float64 has the range for fewer")
+        raise ValueError(
+            f"{block} positions per dimension at error {error:g}: float64 has the range for fewer"
+        )
     i_n = torch.arange(n, dtype=torch.float64)
     start_d = block * torch.arange(d, dtype=torch.float64)
     middle_d = start_d + block / 2
-    # a query before the block hides all of it, as the one just before it does; a query after it hides nothing
+    # a query before the block hides all of it, as the one just before it does; a query after it
+    # hides nothing
     at_nd = torch.maximum(i_n[:, None], start_d - 1)
     queries_nd = torch.where(at_nd < start_d + block, torch.exp2((middle_d - at_nd) * bits), 0.0)
     own_nd = (i_n[:, None] >= start_d) & (i_n[:, None] < start_d + block)
@@ -166,16 +190,19 @@ DRAWN = ("random", "dyadic")
 
 
 def dimensions_needed(kind: str, n: int, error: float = 0.25, seed: int = 0) -> int:
-    """Smallest d at which the ``score_error`` of a mask is at most ``error``; of drawn ones its mean over eight seeds.
+    """Smallest d at which the ``score_error`` of a mask is at most ``error``; of drawn ones its
+    mean over eight seeds.
 
-    Found by doubling, then bisection: to one dimension, or to 5 % where vectors are random. ``error``: below 1/2, from
-    which on a mask need hide nothing.
+    Found by doubling, then bisection: to one dimension, or to 5 % where vectors are random.
+    ``error``: below 1/2, from which on a mask need hide nothing.
     """
     seeds = range(seed, seed + 8) if kind in DRAWN else [seed]
 
     def enough(d: int) -> bool:
         try:
-            return sum(score_error(KINDS[kind](n, d, error, s)) for s in seeds) / len(seeds) <= error * (1 + 1e-9)
+            return sum(score_error(KINDS[kind](n, d, error, s)) for s in seeds) / len(
+                seeds
+            ) <= error * (1 + 1e-9)
         except ValueError:  # too few dimensions for the construction
             return False
 
@@ -194,11 +221,17 @@ def dimension_table(
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Dimensions needed by length and kind, at C = 1 and for eight seeds from ``seed`` on.
 
-    Metrics: by kind the exponent of n (log-log least squares over all lengths). Curves: "n" and one list per kind.
+    Metrics: by kind the exponent of n (log-log least squares over all lengths). Curves: "n" and one
+    list per kind.
     """
     curves = {"n": [int(n) for n in lengths]}
-    curves |= {kind: [dimensions_needed(kind, n, tolerance, seed) for n in curves["n"]] for kind in KINDS}
+    curves |= {
+        kind: [dimensions_needed(kind, n, tolerance, seed) for n in curves["n"]] for kind in KINDS
+    }
     x, *logs = torch.tensor(list(curves.values()), dtype=torch.float64).log()
     centred = x - x.mean()
-    slopes = {f"exponent_{k}": float(centred @ y / (centred @ centred)) for k, y in zip(KINDS, logs, strict=True)}
+    slopes = {
+        f"exponent_{k}": float(centred @ y / (centred @ centred))
+        for k, y in zip(KINDS, logs, strict=True)
+    }
     return slopes, curves

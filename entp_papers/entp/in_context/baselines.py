@@ -1,7 +1,9 @@
-"""Classical learners on the prompts of ``InContext``, for comparison (§7.2, appendix C.2; after Garg et al., 2022).
+"""Classical learners on the prompts of ``InContext``, for comparison (§7.2, appendix C.2; after
+Garg et al., 2022).
 
-A rule gets the first i pairs and the next x of every prompt and predicts its y: (B, i, d), (B, i), (B, d) to (B,).
-With no examples every learner predicts 0. What scikit-learn and xgboost do is left to them, prompt by prompt.
+A rule gets the first i pairs and the next x of every prompt and predicts its y: (B, i, d), (B, i),
+(B, d) to (B,). With no examples every learner predicts 0. What scikit-learn and xgboost do is left
+to them, prompt by prompt.
 
 Letters: B prompts, N points, i examples, d dimensions, h hidden units.
 """
@@ -31,8 +33,12 @@ def least_squares(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext
 
 
 def ridge(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """w·x with the penalty α|w|²: α is the noise's variance, which is best for linear functions, or 1 without noise."""
-    gram_Bdd = x_Bid.mT @ x_Bid + (task.noise**2 or 1.0) * torch.eye(x_Bid.shape[2], dtype=x_Bid.dtype)
+    """w·x with the penalty α|w|²: α is the noise's variance, which is best for linear functions, or
+    1 without noise.
+    """
+    gram_Bdd = x_Bid.mT @ x_Bid + (task.noise**2 or 1.0) * torch.eye(
+        x_Bid.shape[2], dtype=x_Bid.dtype
+    )
     return (torch.linalg.solve(gram_Bdd, (x_Bid.mT @ y_Bi[..., None])[..., 0]) * query_Bd).sum(1)
 
 
@@ -48,7 +54,8 @@ def neighbours(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -
 
 
 def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """A network of the task's shape, trained on the examples: 100 steps of Adam at 5e-3, all prompts side by side.
+    """Answer by a network of the task's shape, trained on the examples: 100 steps of Adam at 5e-3,
+    all prompts side by side.
 
     It has no biases, as the functions have none; that of Garg et al. has them.
     """
@@ -56,9 +63,14 @@ def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InConte
 
     def uniform(*shape: int) -> Tensor:
         start = torch.rand(*shape, generator=generator, dtype=x_Bid.dtype) * 2 - 1
-        return (start / math.sqrt(shape[1])).requires_grad_()  # divided by the root of the number of inputs
+        return (
+            start / math.sqrt(shape[1])
+        ).requires_grad_()  # divided by the root of the number of inputs
 
-    into_Bdh, out_Bh1 = uniform(*query_Bd.shape, task.hidden), uniform(len(query_Bd), task.hidden, 1)
+    into_Bdh, out_Bh1 = (
+        uniform(*query_Bd.shape, task.hidden),
+        uniform(len(query_Bd), task.hidden, 1),
+    )
     optimizer = torch.optim.Adam([into_Bdh, out_Bh1], lr=5e-3)
     for _ in range(100):
         loss = (((x_Bid @ into_Bdh).relu() @ out_Bh1)[..., 0] - y_Bi).square().mean(1).sum()
@@ -74,7 +86,9 @@ def fitted(make: Callable[[], Any], x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tenso
     import sklearn
 
     prompts = zip(x_Bid.numpy(), y_Bi.numpy(), query_Bd.numpy(), strict=True)
-    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half the time of such small fits
+    with sklearn.config_context(
+        assume_finite=True, skip_parameter_validation=True
+    ):  # half the time of such small fits
         found = [float(make().fit(x, y).predict(query[None])[0]) for x, y, query in prompts]
     return torch.tensor(found, dtype=x_Bid.dtype)
 
@@ -85,16 +99,26 @@ def lasso(alpha: float, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InC
     from sklearn.linear_model import Lasso
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a small α may not converge, and is scored as it is
-        return fitted(lambda: Lasso(alpha, fit_intercept=False, max_iter=100_000), x_Bid, y_Bi, query_Bd)
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # a small α may not converge, and is scored as it is
+        return fitted(
+            lambda: Lasso(alpha, fit_intercept=False, max_iter=100_000), x_Bid, y_Bi, query_Bd
+        )
 
 
-def greedy_tree(limited: bool, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """Return a regression tree that splits greedily, to the task's depth or until every example is fitted."""
+def greedy_tree(
+    limited: bool, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext
+) -> Tensor:
+    """Return a regression tree that splits greedily, to the task's depth or until every example is
+    fitted.
+    """
     from sklearn.tree import DecisionTreeRegressor
 
     depth = task.depth if limited else None
-    return fitted(lambda: DecisionTreeRegressor(max_depth=depth, random_state=0), x_Bid, y_Bi, query_Bd)
+    return fitted(
+        lambda: DecisionTreeRegressor(max_depth=depth, random_state=0), x_Bid, y_Bi, query_Bd
+    )
 
 
 def boosting(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
@@ -105,7 +129,9 @@ def boosting(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> 
 
 
 class Baseline(NamedTuple):
-    """A learner: its rule, the function classes it is drawn for, the library it needs, and whether it is costly."""
+    """A learner: its rule, the function classes it is drawn for, the library it needs, and whether
+    it is costly.
+    """
 
     rule: Rule
     functions: tuple[str, ...]
@@ -119,53 +145,79 @@ BASELINES = {
     "averaging": Baseline(averaging, ("linear", "sparse")),
     "3 nearest neighbours": Baseline(neighbours, ("linear", "sparse", "network", "tree")),
     **{
-        f"Lasso, α = {alpha:g}": Baseline(functools.partial(lasso, alpha), ("sparse",), "sklearn", costly=True)
+        f"Lasso, α = {alpha:g}": Baseline(
+            functools.partial(lasso, alpha), ("sparse",), "sklearn", costly=True
+        )
         for alpha in LASSO_ALPHAS
     },
     "trained network": Baseline(trained_network, ("network",), costly=True),
-    "greedy tree": Baseline(functools.partial(greedy_tree, True), ("tree",), "sklearn", costly=True),
-    "greedy tree, any depth": Baseline(functools.partial(greedy_tree, False), ("tree",), "sklearn", costly=True),
+    "greedy tree": Baseline(
+        functools.partial(greedy_tree, True), ("tree",), "sklearn", costly=True
+    ),
+    "greedy tree, any depth": Baseline(
+        functools.partial(greedy_tree, False), ("tree",), "sklearn", costly=True
+    ),
     "gradient boosting (xgboost)": Baseline(boosting, ("tree",), "xgboost", costly=True),
 }
 
 
 def missing() -> dict[str, str]:
     """Return the baselines that cannot run here, and why."""
-    return {name: f"{b.library} is not installed" for name, b in BASELINES.items() if not find_spec(b.library)}
+    return {
+        name: f"{b.library} is not installed"
+        for name, b in BASELINES.items()
+        if not find_spec(b.library)
+    }
 
 
 def predictions(name: str, x_BNd: Tensor, y_BN: Tensor, task: InContext) -> Tensor:
-    """(B, N): each y predicted from the pairs before it, the first as 0. ConfigError for an unknown name."""
+    """(B, N): each y predicted from the pairs before it, the first as 0. ConfigError for an unknown
+    name.
+    """
     one_of("baseline", name, BASELINES)
     x_BNd, y_BN = x_BNd.double(), y_BN.double()
-    found = [BASELINES[name].rule(x_BNd[:, :i], y_BN[:, :i], x_BNd[:, i], task) for i in range(1, x_BNd.shape[1])]
+    found = [
+        BASELINES[name].rule(x_BNd[:, :i], y_BN[:, :i], x_BNd[:, i], task)
+        for i in range(1, x_BNd.shape[1])
+    ]
     return torch.stack([torch.zeros_like(y_BN[:, 0]), *found], 1)
 
 
 def baselines_study(
     task: dict[str, Any], prompts: int, costly_prompts: int, seed: int
 ) -> tuple[dict[str, Any], dict[str, list]]:
-    """Squared errors, over the normaliser, by number of examples, of every baseline of a task's function class.
+    """Squared errors, over the normaliser, by number of examples, of every baseline of a task's
+    function class.
 
-    The prompts are those on which a run with this ``data_seed`` is scored at its end on a CPU if ``prompts`` is its
-    ``final_eval_sequences``; the costly learners get the first ``costly_prompts``. Curves: "<prompts> | <baseline>" and
-    the same with " | error", its standard error over prompts. Metrics: ``prompts`` by baseline, and ``missing``.
+    The prompts are those on which a run with this ``data_seed`` is scored at its end on a CPU if
+    ``prompts`` is its ``final_eval_sequences``; the costly learners get the first
+    ``costly_prompts``. Curves: "<prompts> | <baseline>" and the same with " | error", its standard
+    error over prompts. Metrics: ``prompts`` by baseline, and ``missing``.
     """
     base = build_task("in_context", task)
-    require(1 <= costly_prompts <= prompts, f"costly_prompts = {costly_prompts}: must be 1 to prompts = {prompts}")
-    absent = {name: why for name, why in missing().items() if base.function in BASELINES[name].functions}
+    require(
+        1 <= costly_prompts <= prompts,
+        f"costly_prompts = {costly_prompts}: must be 1 to prompts = {prompts}",
+    )
+    absent = {
+        name: why for name, why in missing().items() if base.function in BASELINES[name].functions
+    }
     metrics: dict[str, Any] = {"prompts": {}, "missing": absent}
     curves: dict[str, list] = {"examples": list(range(base.points))}
     tasks = {"standard": base, **base.reported_apart()}
     names = [n for n, b in BASELINES.items() if base.function in b.functions and n not in absent]
     for kind, shown in tasks.items():
         drawn = list(evaluation_batches(shown, prompts, "cpu", "evaluate", seed, "final"))
-        inputs_BTd, targets_BT = (torch.cat([getattr(b, part) for b in drawn]) for part in ("inputs_BT", "targets_BT"))
+        inputs_BTd, targets_BT = (
+            torch.cat([getattr(b, part) for b in drawn]) for part in ("inputs_BT", "targets_BT")
+        )
         for name in names:
             count = costly_prompts if BASELINES[name].costly else prompts
             x_BNd, y_BN = inputs_BTd[:count, ::2], targets_BT[:count, ::2].double()
             errors_BN = (predictions(name, x_BNd, y_BN, shown) - y_BN).square() / shown.normaliser
             curves[f"{kind} | {name}"] = errors_BN.mean(0).tolist()
-            curves[f"{kind} | {name} | error"] = (errors_BN.std(0, correction=0) / math.sqrt(count)).tolist()
+            curves[f"{kind} | {name} | error"] = (
+                errors_BN.std(0, correction=0) / math.sqrt(count)
+            ).tolist()
             metrics["prompts"][name] = count
     return metrics, curves

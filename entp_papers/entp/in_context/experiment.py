@@ -1,7 +1,8 @@
-"""In-context learning (§7.2, appendix C.2, Figures 7 and 10): four function classes, what pure ENTP needs, baselines.
+"""In-context learning (§7.2, appendix C.2, Figures 7 and 10): four function classes, what pure ENTP
+needs, baselines.
 
-The paper's model size, schedule and curriculum are unknown. ``error`` is the squared error divided by E[y²], so that
-the predictor 0 scores 1, as a mean over all numbers of examples from none on.
+The paper's model size, schedule and curriculum are unknown. ``error`` is the squared error divided
+by E[y²], so that the predictor 0 scores 1, as a mean over all numbers of examples from none on.
 """
 
 import math
@@ -26,9 +27,13 @@ from entp_lib.config import TrainConfig
 from entp_lib.tasks import InContext
 from entp_papers.entp.pilot_runs import SEED
 
-AT_LOWER_RATE = "sparse, lower rate"  # the function class of the runs at a lower rate, in their labels
-FLAT = 0.01  # of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
-LEARNED = 0.1  # below 1, which the predictor 0 scores: a model that has not come further has learned nothing
+AT_LOWER_RATE = (
+    "sparse, lower rate"  # the function class of the runs at a lower rate, in their labels
+)
+# of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
+FLAT = 0.01
+# below 1, which the predictor 0 scores: a model that has not come further has learned nothing
+LEARNED = 0.1
 
 ALL = (*TWINS, "hybrid")
 ARMS = {name: Arm(name) for name in ALL} | {EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
@@ -38,7 +43,8 @@ LONGER = (EQUAL_FORWARDS,)
 def by_class(setting: tuple, **classes: tuple) -> dict[str, Tier]:
     """Return a ``Tier`` for each function class, of its task's parameters, arms and steps.
 
-    ``setting``: what they share, the model's shape, its schedule, the number of random seeds and that of evaluations.
+    ``setting``: what they share, the model's shape, its schedule, the number of random seeds and
+    that of evaluations.
     """
     (model, train, seeds, evaluations), found = setting, {}
     for function, (task, arms, steps) in classes.items():
@@ -51,16 +57,31 @@ SCALES = dict(position_std=0.5, input_std=0.3)
 TINY = dict(n_layers=3, n_heads=2, width=16, **SCALES)
 MODEL = dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0)
 SMOKE = dict(batch_size=8, warmup_steps=2, eval_sequences=16, final_eval_sequences=32)
-RATES = dict(max_lr=3e-3, min_lr=3e-4)  # the better for the decoder on the grid, and as good as any for ENTP
-OTHERS = dict(warmup_steps=100, betas=(0.9, 0.95), weight_decay=0.0, eval_sequences=512, final_eval_sequences=1280)
+RATES = dict(
+    max_lr=3e-3, min_lr=3e-4
+)  # the better for the decoder on the grid, and as good as any for ENTP
+OTHERS = dict(
+    warmup_steps=100,
+    betas=(0.9, 0.95),
+    weight_decay=0.0,
+    eval_sequences=512,
+    final_eval_sequences=1280,
+)
 TRAIN = dict(batch_size=64, **RATES, **OTHERS)
 NIGHT = {**TRAIN, "eval_sequences": 1024, "final_eval_sequences": 4096}
-GPU = {**TRAIN, "betas": (0.9, 0.999), "max_lr": 5e-4, "min_lr": 5e-5, "warmup_steps": 500, "precision": "bf16"}
+GPU = {
+    **TRAIN,
+    "betas": (0.9, 0.999),
+    "max_lr": 5e-4,
+    "min_lr": 5e-5,
+    "warmup_steps": 500,
+    "precision": "bf16",
+}
 PAPER = {**GPU, "max_lr": 1e-4, "min_lr": 1e-4, "warmup_steps": 0, "eval_sequences": 1280}
 TASK, SPARSE = dict(dims=3, points=6), dict(dims=3, points=6, sparsity=1)
 SLOW_CURRICULUM, CURRICULUM = dict(curriculum_every=160), dict(curriculum_every=64)
-# gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is the schedule of Garg et al.
-# docs/costs.md extrapolates what both would cost.
+# gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is the
+# schedule of Garg et al. docs/costs.md extrapolates what both would cost.
 TIERS = {
     "smoke": by_class(
         (TINY, SMOKE, 2, 3),
@@ -76,9 +97,12 @@ TIERS = {
         network=(TASK, TWINS, 300),
         tree=({**TASK, "depth": 2}, TWINS, 300),
     ),
-    # To convergence: twenty times quick's steps on the two classes that the paper's main figure has.
+    # To convergence: twenty times quick's steps on the two classes that the paper's main figure
+    # has.
     "overnight": by_class(
-        (MODEL, NIGHT, 5, 100), linear=(TASK, ALL + LONGER, 10_000), sparse=(SPARSE, TWINS + LONGER, 10_000)
+        (MODEL, NIGHT, 5, 100),
+        linear=(TASK, ALL + LONGER, 10_000),
+        sparse=(SPARSE, TWINS + LONGER, 10_000),
     ),
     "gpu": by_class(
         (dict(n_layers=6, n_heads=4, width=128, **SCALES), GPU, 1, 40),
@@ -87,19 +111,28 @@ TIERS = {
     ),
     "paper": by_class(
         (dict(n_layers=12, n_heads=8, width=256, **SCALES), PAPER, 5, 250),
-        **dict.fromkeys(("linear", "sparse", "network", "tree"), (dict(curriculum_every=2000), ALL, 500_000)),
+        **dict.fromkeys(
+            ("linear", "sparse", "network", "tree"), (dict(curriculum_every=2000), ALL, 500_000)
+        ),
     ),
 }
-# After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a third of its rate, and
-# for twice the steps (docs/journal has the pilots).
+# After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a
+# third of its rate, and for twice the steps (docs/journal has the pilots).
 SLOWER = {"smoke": 6, "overnight": 20_000}
-# Nearer to the paper's sizes, by tier: the task, and the steps of a pilot, which tries two rates for every arm, and of
-# the comparison, in which each arm has its better one (docs/journal).
-WIDER = {"smoke": (dict(dims=8, points=9), 3, 6), "overnight": (dict(dims=8, points=16), 2500, 5000)}
-IN_EIGHT = {"linear": "linear, 8 dimensions", "sparse": "sparse, 8 dimensions"}  # names of these classes in labels
+# Nearer to the paper's sizes, by tier: the task, and the steps of a pilot, which tries two rates
+# for every arm, and of the comparison, in which each arm has its better one (docs/journal).
+WIDER = {
+    "smoke": (dict(dims=8, points=9), 3, 6),
+    "overnight": (dict(dims=8, points=16), 2500, 5000),
+}
+IN_EIGHT = {
+    "linear": "linear, 8 dimensions",
+    "sparse": "sparse, 8 dimensions",
+}  # names of these classes in labels
 TRIED = (1e-3, 3e-3)
 CHOSEN = {(function, arm): 1e-3 for function in IN_EIGHT for arm in TWINS}
-# Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and ENTP are compared.
+# Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and
+# ENTP are compared.
 GRID = {
     "smoke": (3, (5e-4,), (0.02, 0.5), (0.02, 0.3)),
     "quick": (300, (1e-3, 2e-3, 3e-3), (0.02, 1.0), (0.02, 1.0)),
@@ -107,15 +140,21 @@ GRID = {
     "paper": (50_000, (1e-4, 5e-4), (0.02, 0.5), (0.02, 0.3)),
 }
 # The prompts that classical learners get, and the costly ones among them.
-PROMPTS = dict(smoke=(32, 2), quick=(1280, 128), overnight=(4096, 128), gpu=(1280, 64), paper=(1280, 256))
+PROMPTS = dict(
+    smoke=(32, 2), quick=(1280, 128), overnight=(4096, 128), gpu=(1280, 64), paper=(1280, 256)
+)
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every function class, arm and seed of a tier; all runs of a class have as many evaluations."""
+    """Every function class, arm and seed of a tier; all runs of a class have as many
+    evaluations.
+    """
     runs = []
     for function, setting in TIERS[tier].items():
         one_class = {function: plans.Variant()}
-        of_class = plans.Plan("in_context", "in_context", {tier: setting}, ARMS, one_class, "function")
+        of_class = plans.Plan(
+            "in_context", "in_context", {tier: setting}, ARMS, one_class, "function"
+        )
         evaluations = setting.train.steps // setting.train.eval_every
         for run in of_class(tier, seeds):
             every = max(1, run.config.train.steps // evaluations)
@@ -124,7 +163,9 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP on sparse functions at a lower rate; all else as in the tier's other runs."""
+    """Plan decoder and ENTP on sparse functions at a lower rate; all else as in the tier's
+    other runs.
+    """
     steps, of_tier = SLOWER[tier], TIERS[tier]["sparse"]
     every = max(1, steps // (of_tier.train.steps // of_tier.train.eval_every))
     train = replace(of_tier.train, max_lr=1e-3, min_lr=1e-4, steps=steps, eval_every=every)
@@ -132,7 +173,9 @@ def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return by_seed(twins(base, TWINS, seeds or of_tier.seeds, function=AT_LOWER_RATE))
 
 
-def wider_run(experiment: str, tier: str, function: str, arm: str, rate: float, seed: int, steps: int) -> PlannedRun:
+def wider_run(
+    experiment: str, tier: str, function: str, arm: str, rate: float, seed: int, steps: int
+) -> PlannedRun:
     """One run of ``WIDER``; all else as in the tier's other runs of the class."""
     task, of_tier = {"function": function, **WIDER[tier][0]}, TIERS[tier][function]
     schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 25))
@@ -142,23 +185,34 @@ def wider_run(experiment: str, tier: str, function: str, arm: str, rate: float, 
 
 
 def plan_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Return the pilot of ``WIDER``: both arms at both rates, on a random seed that no comparison has."""
+    """Return the pilot of ``WIDER``: both arms at both rates, on a random seed that no comparison
+    has.
+    """
     every = product(IN_EIGHT, TWINS, TRIED)
-    return [wider_run("in_context_rates", tier, *setting, SEED, WIDER[tier][1]) for setting in every]
+    return [
+        wider_run("in_context_rates", tier, *setting, SEED, WIDER[tier][1]) for setting in every
+    ]
 
 
 def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP on a class at the sizes of ``WIDER``, each at the rate that the pilot chose for it."""
+    """Plan decoder and ENTP on a class at the sizes of ``WIDER``, each at the rate that the pilot
+    chose for it.
+    """
     every = product(range(seeds or TIERS[tier][function].seeds), TWINS)
     settings = [(function, arm, CHOSEN[function, arm], seed) for seed, arm in every]
     return [wider_run(name, tier, *setting, WIDER[tier][2]) for setting in settings]
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed by default."""
+    """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed by
+    default.
+    """
     runs, (steps, *values) = [], GRID[tier]
     for rate, position_std, input_std in product(*values):
-        of_tier, scales = TIERS[tier]["linear"], dict(position_std=position_std, input_std=input_std)
+        of_tier, scales = (
+            TIERS[tier]["linear"],
+            dict(position_std=position_std, input_std=input_std),
+        )
         schedule = dict(max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=max(1, steps // 3))
         of_run = of_tier.task, {**of_tier.model, **scales}, replace(of_tier.train, **schedule)
         base = run_of("in_context_settings", tier, "in_context", *of_run)
@@ -171,7 +225,12 @@ def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
     studies, (prompts, costly) = [], PROMPTS[tier]
     for function, setting in TIERS[tier].items():
         for seed in range(seeds or setting.seeds):
-            params = {"task": setting.task, "prompts": prompts, "costly_prompts": costly, "seed": seed}
+            params = {
+                "task": setting.task,
+                "prompts": prompts,
+                "costly_prompts": costly,
+                "seed": seed,
+            }
             study = "in_context_baselines"  # and the experiment's name
             studies.append(plans.planned_study(study, tier, study, params, seed, function=function))
     return studies
@@ -180,13 +239,17 @@ def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
 def task_of(record: Record) -> InContext:
     """Return the task of a run or of a study of baselines."""
     config = record.config
-    return InContext(**(config.params["task"] if isinstance(config, StudyConfig) else config.task_params))
+    return InContext(
+        **(config.params["task"] if isinstance(config, StudyConfig) else config.task_params)
+    )
 
 
 def training_error(record: Record, start: float, end: float) -> float:
-    """Mean training loss / E[y²] over the steps from the share ``start`` of a run's steps to the share ``end``.
+    """Mean training loss / E[y²] over the steps from the share ``start`` of a run's steps to the
+    share ``end``.
 
-    A point of the curve is the mean since the point before it; one that lies partly within counts with that part.
+    A point of the curve is the mean since the point before it; one that lies partly within counts
+    with that part.
     """
     total, weights, previous = 0.0, 0.0, 0
     first, last = (share * record.curves["step"][-1] for share in (start, end))
@@ -197,15 +260,19 @@ def training_error(record: Record, start: float, end: float) -> float:
 
 
 def flatness(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run: training error over the ``fourth`` fifth of its steps and over the ``last``, and the ``fall``.
+    """Return a row per run: training error over the ``fourth`` fifth of its steps and over the
+    ``last``, and the ``fall``.
 
-    ``flat`` where the mean fall over the seeds of an arm, of one tier and class, is at most ``FLAT``.
+    ``flat`` where the mean fall over the seeds of an arm, of one tier and class, is at most
+    ``FLAT``.
     """
     found = pd.DataFrame({**r.labels, "steps": r.curves["step"][-1]} for r in records)
     found["fourth"] = [training_error(r, 0.6, 0.8) for r in records]
     found["last"] = [training_error(r, 0.8, 1.0) for r in records]
     found["fall"] = found["fourth"] - found["last"]
-    found["flat"] = reaches(FLAT, found.groupby(["tier", "function", "arm"])["fall"].transform("mean"))
+    found["flat"] = reaches(
+        FLAT, found.groupby(["tier", "function", "arm"])["fall"].transform("mean")
+    )
     return found
 
 
@@ -216,7 +283,10 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     """
     found, late_errors = summary(records), []
     for r in records:
-        task, by_examples = task_of(r), zip(r.metrics["position"], r.metrics["loss_by_position"], strict=True)
+        task, by_examples = (
+            task_of(r),
+            zip(r.metrics["position"], r.metrics["loss_by_position"], strict=True),
+        )
         late = [loss for position, loss in by_examples if (position - 1) // 2 >= task.dims]
         late_errors.append(sum(late) / len(late) / task.normaliser if late else math.nan)
     found["error"] = [r.metrics["loss"] / task_of(r).normaliser for r in records]
@@ -225,7 +295,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return found
 
 
-def gap(found: pd.DataFrame, function: str, first: str, second: str, metric: str = "error") -> pd.Series:
+def gap(
+    found: pd.DataFrame, function: str, first: str, second: str, metric: str = "error"
+) -> pd.Series:
     """Differences of the error (or ``late_error``) between two arms, by seed, from a ``table``."""
     return paired(found[found["function"] == function], metric, first, second)
 
@@ -242,13 +314,17 @@ def late_leads(records: Sequence[Record]) -> list[Measurement]:
 
 
 def too_early(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """Why arms that still improve on the classes of Figure 10 say nothing: it has ENTP level with the decoder."""
+    """Why arms that still improve on the classes of Figure 10 say nothing: it has ENTP level with
+    the decoder.
+    """
     compared = select(records, function=("network", "tree"), arm=tuple(arms))
     return "" if not compared or flatness(compared)["flat"].all() else "too little trained to tell"
 
 
 def moving(records: Sequence[Record]) -> str:
-    """Remark on arms whose training error still fell, by the rule of ``flatness``; empty where none did."""
+    """Remark on arms whose training error still fell, by the rule of ``flatness``; empty where none
+    did.
+    """
     if not records:
         return ""
     found = flatness(records)
@@ -265,19 +341,38 @@ CLAIMS = {  # differences first − second of the error on a function class
     "F10-network": ("network", "decoder", "entp"),
     "F10-tree": ("tree", "decoder", "entp"),
 }
-# ln of the ratio of the error from d examples on, which least squares needs, and before which nobody can know.
+# ln of the ratio of the error from d examples on, which least squares needs, and before which
+# nobody can know.
 LATE = (
     Paired("F7-linear-late", "log_late_error", "decoder", "entp", dict(function="linear")),
-    Paired("F7-linear-eight-late", "log_late_error", "decoder", "entp", dict(function=IN_EIGHT["linear"])),
+    Paired(
+        "F7-linear-eight-late",
+        "log_late_error",
+        "decoder",
+        "entp",
+        dict(function=IN_EIGHT["linear"]),
+    ),
 )
-PAIRS = [Paired(claim, "error", *arms, dict(function=function)) for claim, (function, *arms) in CLAIMS.items()]
+PAIRS = [
+    Paired(claim, "error", *arms, dict(function=function))
+    for claim, (function, *arms) in CLAIMS.items()
+]
 # Never at the paper's settings, which are unknown.
 SCALE = dict(floor=1.0, ceiling=0.0, near=LEARNED, frame=table, excluded=too_early)
 measure = Comparisons(PAIRS, **SCALE, others=(late_leads,))
 
 
 def experiment(name: str, title: str, plan, measure, **options: Any) -> Experiment:
-    return Experiment(name, 1, title, "08_in_context_learning", plan, measure, still_improving_note=moving, **options)
+    return Experiment(
+        name,
+        1,
+        title,
+        "08_in_context_learning",
+        plan,
+        measure,
+        still_improving_note=moving,
+        **options,
+    )
 
 
 TITLE = "Sparse functions in context at a lower rate"
@@ -289,7 +384,9 @@ IN_CONTEXT_WIDER, IN_CONTEXT_WIDER_SPARSE = (
     for name, function in (("in_context_wider", "linear"), ("in_context_wider_sparse", "sparse"))
 )
 TITLE += ": which rate suits which arm"
-IN_CONTEXT_RATES = experiment("in_context_rates", TITLE, plan_rates, no_claims, **SIZES, seeded=False)
+IN_CONTEXT_RATES = experiment(
+    "in_context_rates", TITLE, plan_rates, no_claims, **SIZES, seeded=False
+)
 # a grid of one seed: more would cost more than all the rest
 TITLE, ONE_SEED = "What pure ENTP needs to learn in context", dict(tiers=GRID, seeded=False)
 IN_CONTEXT_SETTINGS = experiment("in_context_settings", TITLE, plan_settings, no_claims, **ONE_SEED)

@@ -1,8 +1,10 @@
-"""Tables of notebook 08: errors by number of examples, shifts, compute, settings, and whether curves had ended.
+"""Tables of notebook 08: errors by number of examples, shifts, compute, settings, and whether
+curves had ended.
 
-Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms. The rules of what is
-flat were written down before the runs of the ``overnight`` tier (docs/journal): a comparison whose arms are flat is one
-of where they end; any other is one after so many steps, and is said to be.
+Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms.
+The rules of what is flat were written down before the runs of the ``overnight`` tier
+(docs/journal): a comparison whose arms are flat is one of where they end; any other is one after so
+many steps, and is said to be.
 """
 
 from collections.abc import Sequence
@@ -38,18 +40,23 @@ def learners_by_examples(studies: Sequence[Record], prompts: str = "standard") -
         for name in r.metrics["prompts"]:
             if errors := r.curves.get(f"{prompts} | {name}"):
                 part = {"function": task_of(r).function, "arm": name, "seed": r.config.data_seed}
-                parts.append(pd.DataFrame({**part, "examples": r.curves["examples"], "error": errors}))
+                parts.append(
+                    pd.DataFrame({**part, "examples": r.curves["examples"], "error": errors})
+                )
     return pd.concat(parts, ignore_index=True)
 
 
 def least_squares(task: InContext) -> pd.DataFrame:
-    """What least squares has in expectation on functions w·x, in place of a study: 1 - k/d with k < d examples, else 0.
+    """Return what least squares has in expectation on functions w·x, in place of a study: 1 - k/d
+    with k < d examples, else 0.
 
     The shortest w that fits k random x's is the projection of the true one onto them.
     """
     examples = range(task.points)
     errors = [max(0.0, 1 - k / task.dims) for k in examples]
-    return pd.DataFrame({"function": task.function, "arm": "least squares", "examples": examples, "error": errors})
+    return pd.DataFrame(
+        {"function": task.function, "arm": "least squares", "examples": examples, "error": errors}
+    )
 
 
 def courses(records: Sequence[Record]) -> pd.DataFrame:

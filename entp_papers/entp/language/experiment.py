@@ -1,10 +1,12 @@
-"""Language modelling (§7.3, Tables 3, 7 and 8): decoder and ENTP on the same windows of text, at the same positions.
+"""Language modelling (§7.3, Tables 3, 7 and 8): decoder and ENTP on the same windows of text, at
+the same positions.
 
-Table 8 has the learning rate fall from 6e-4 to 6e-5. The authors' configuration has the two the other way round, so
-that the rate rose over the whole run behind Table 3: both schedules are run. In them twins learn from the same
-positions of the same windows. A third arm, ``longer``, is a decoder with Table 8's schedule that learns from every
-position; it is stored and not shown (``entp_lab.budgets``). The trainer itself is checked on
-characters of Shakespeare, against the authors' logged runs.
+Table 8 has the learning rate fall from 6e-4 to 6e-5. The authors' configuration has the two the
+other way round, so that the rate rose over the whole run behind Table 3: both schedules are run. In
+them twins learn from the same positions of the same windows. A third arm, ``longer``, is a decoder
+with Table 8's schedule that learns from every position; it is stored and not shown
+(``entp_lab.budgets``). The trainer itself is checked on characters of Shakespeare, against the
+authors' logged runs.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,16 @@ from entp_lab.configs import RunConfig
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired, published, select
 from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.plans import TWINS, PlannedRun, Tier, by_seed, planned_study, run_of, twins, with_train
+from entp_lab.plans import (
+    TWINS,
+    PlannedRun,
+    Tier,
+    by_seed,
+    planned_study,
+    run_of,
+    twins,
+    with_train,
+)
 from entp_lab.statistics import to_figures
 from entp_lab.store import Record, Store, is_complete
 from entp_lib.config import SIZES, TrainConfig
@@ -28,10 +39,11 @@ NOTEBOOK = "09_openwebtext"
 # The documentation of the versions in requirements.txt: 2,873 files, 17 million characters.
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 
-# quick: five times the paper's rates, which a short run of a small model needs, and 8 of 32 positions. gpu: 16 of 128,
-# so that five seeds fit into half an hour (estimated, not measured). paper: one run of ENTP sends 4e10 tokens through
-# the stack, some hours on a data-centre GPU (estimated, not measured), and the arm ``longer`` would take 64 times the
-# steps, so it has none; the first use downloads 24 GB and encodes them in an hour or more.
+# quick: five times the paper's rates, which a short run of a small model needs, and 8 of 32
+# positions. gpu: 16 of 128, so that five seeds fit into half an hour (estimated, not measured).
+# paper: one run of ENTP sends 4e10 tokens through the stack, some hours on a data-centre GPU
+# (estimated, not measured), and the arm ``longer`` would take 64 times the steps, so it has none;
+# the first use downloads 24 GB and encodes them in an hour or more.
 ADAM = dict(batch_size=32, betas=(0.9, 0.95))
 FEW = dict(eval_every=25, eval_sequences=128, final_eval_sequences=1024)
 REDUCED = TrainConfig(steps=500, max_lr=3e-3, min_lr=3e-4, warmup_steps=50, **ADAM, **FEW)
@@ -39,10 +51,24 @@ MANY = dict(eval_every=500, eval_sequences=1600, final_eval_sequences=4096)
 # steps: the authors' first export; their schedule was planned for four times that
 STEPS = dict(steps=150_000, decay_steps=600_000, warmup_steps=2000)
 PAPER = TrainConfig(**STEPS, max_lr=6e-4, min_lr=6e-5, precision="bf16", **ADAM, **MANY)
-BRIEF = dict(steps=12, batch_size=16, warmup_steps=3, eval_every=4, eval_sequences=32, final_eval_sequences=64)
-LONG = dict(steps=5000, warmup_steps=500, eval_every=50, eval_sequences=256, final_eval_sequences=4096)
-GPU = dict(steps=3000, warmup_steps=150, eval_every=100, eval_sequences=256, final_eval_sequences=2048)
-README, TINY = dict(corpus="README.md", split="tail", held_out=0.1), dict(n_layers=2, n_heads=2, width=16)
+BRIEF = dict(
+    steps=12,
+    batch_size=16,
+    warmup_steps=3,
+    eval_every=4,
+    eval_sequences=32,
+    final_eval_sequences=64,
+)
+LONG = dict(
+    steps=5000, warmup_steps=500, eval_every=50, eval_sequences=256, final_eval_sequences=4096
+)
+GPU = dict(
+    steps=3000, warmup_steps=150, eval_every=100, eval_sequences=256, final_eval_sequences=2048
+)
+README, TINY = (
+    dict(corpus="README.md", split="tail", held_out=0.1),
+    dict(n_layers=2, n_heads=2, width=16),
+)
 MODEL, MEDIUM = dict(n_layers=2, n_heads=4, width=64), SIZES["medium"]
 WEB = dict(corpus="openwebtext", tokenizer="gpt2", split="nanogpt", held_out=0.0005, context=128)
 TIERS = {
@@ -50,7 +76,12 @@ TIERS = {
     "quick": Tier(dict(**EMBEDDED, context=32, prefixes=8), MODEL, REDUCED, 5),
     # Beyond bigrams: quick's model and windows, ten times the steps, Table 8's schedule alone.
     "overnight": Tier(dict(**EMBEDDED, context=32, prefixes=8), MODEL, replace(REDUCED, **LONG), 5),
-    "gpu": Tier(dict(**EMBEDDED, context=128, prefixes=16), MEDIUM, replace(PAPER, decay_steps=None, **GPU), 5),
+    "gpu": Tier(
+        dict(**EMBEDDED, context=128, prefixes=16),
+        MEDIUM,
+        replace(PAPER, decay_steps=None, **GPU),
+        5,
+    ),
     "paper": Tier(WEB, MEDIUM, PAPER, 2),
 }
 COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit into a table
@@ -58,7 +89,9 @@ NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures and schedules, and the arm ``longer`` where ENTP learns from few positions."""
+    """Both architectures and schedules, and the arm ``longer`` where ENTP learns from few
+    positions.
+    """
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
     seeds = seeds or setting.seeds
@@ -72,7 +105,11 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         runs += twins(longer, ("decoder",), seeds, schedule=tables.TABLE_8, arm=EQUAL_FORWARDS)
     for seed in range(seeds) if tier in COUNTED else ():
         params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
-        runs.append(planned_study("openwebtext", tier, "text_counts", params, seed, arm=tables.COUNTS, schedule=""))
+        runs.append(
+            planned_study(
+                "openwebtext", tier, "text_counts", params, seed, arm=tables.COUNTS, schedule=""
+            )
+        )
     return by_seed(runs) if tier == "overnight" else runs
 
 
@@ -83,20 +120,26 @@ def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Table 3 as published, and with Table 8's schedule and the last weights, also of longer prefixes alone.
+    """Table 3 as published, and with Table 8's schedule and the last weights, also of longer
+    prefixes alone.
 
-    To inform, both arms must end below the bigram's loss, where there are counts: over all prefixes, or over the long
-    ones of which the claim is. The first was asked of Table 3 after its results at ``quick``.
+    To inform, both arms must end below the bigram's loss, where there are counts: over all
+    prefixes, or over the long ones of which the claim is. The first was asked of Table 3 after its
+    results at ``quick``.
     """
     models, counts, found = tables.trained(records), tables.counted_losses(records), []
     table, losses = tables.minima(models), tables.prefix_losses(models)
 
-    def judge(claim: str, rows: pd.DataFrame, column: str, schedule: str, late: str, paper: bool) -> None:
+    def judge(
+        claim: str, rows: pd.DataFrame, column: str, schedule: str, late: str, paper: bool
+    ) -> None:
         values, used = paired(rows, column, *TWINS), select(models, schedule=schedule, arm=TWINS)
         if len(values):
             floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
             sides = levels(rows, column, TWINS, floor=floor, ceiling=0.0, distance=NEAR)
-            judged = dict(levels=sides, excluded_because=late, remark=tables.trained_positions(used))
+            judged = dict(
+                levels=sides, excluded_because=late, remark=tables.trained_positions(used)
+            )
             found.append(measured(claim, values, used, paper, **judged))
 
     for claim, (column, schedule) in tables.CLAIMS.items():
@@ -107,7 +150,9 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-OPENWEBTEXT = Experiment("openwebtext", 1, "Language modelling on text", NOTEBOOK, plan, measure, tiers=TIERS)
+OPENWEBTEXT = Experiment(
+    "openwebtext", 1, "Language modelling on text", NOTEBOOK, plan, measure, tiers=TIERS
+)
 
 # --- Validation of the trainer: characters of Shakespeare at the Small size, against the authors' logged runs --------
 
@@ -115,17 +160,25 @@ OPENWEBTEXT = Experiment("openwebtext", 1, "Language modelling on text", NOTEBOO
 #         https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
 #     python -m entp_lab train shakespeare --tier paper --architecture decoder
 #
-# What the authors' logs (one seed, no text about them) do not say is inferred: characters, 65 of them, from the loss at
-# the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of their code; a warm-up of 100 steps from the
-# loss after 16; the end, ten evaluations after the lowest, from where all eight logs stop. The length of the decay is a
-# guess, and so is the validation text: docs/journal says what speaks against the last tenth. A decoder takes the better
+# What the authors' logs (one seed, no text about them) do not say is inferred: characters, 65 of
+# them, from the loss at the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of
+# their code; a warm-up of 100 steps from the loss after 16; the end, ten evaluations after the
+# lowest, from where all eight logs stop. The length of the decay is a guess, and so is the
+# validation text: docs/journal says what speaks against the last tenth. A decoder takes the better
 # part of an hour on one core, ENTP wants a GPU.
 
 # nanoGPT's split: the last tenth, here from a speech's beginning.
-CORPUS = dict(corpus="results/corpora/shakespeare.txt", checksum="86c4e6aa9db7c042", split="tail", held_out=0.1)
+CORPUS = dict(
+    corpus="results/corpora/shakespeare.txt",
+    checksum="86c4e6aa9db7c042",
+    split="tail",
+    held_out=0.1,
+)
 CHARACTERS = dict(**CORPUS, tokenizer="characters", vocabulary=65, context=64)
 EVALUATED = dict(eval_every=100, eval_sequences=1024, final_eval_sequences=4096, patience=10)
-LOGGED = TrainConfig(steps=5000, batch_size=64, max_lr=5e-4, min_lr=5e-5, warmup_steps=100, **EVALUATED)
+LOGGED = TrainConfig(
+    steps=5000, batch_size=64, max_lr=5e-4, min_lr=5e-5, warmup_steps=100, **EVALUATED
+)
 
 
 def plan_shakespeare(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -142,9 +195,15 @@ def shakespeare_records() -> list[Record]:
 
 
 def shakespeare_differences(records: Sequence[Record], after: int = 300) -> pd.DataFrame:
-    """Training loss, ours − the authors', over the steps of both beyond ``after``: mean, largest, number of points."""
+    """Training loss, ours − the authors', over the steps of both beyond ``after``: mean, largest,
+    number of points.
+    """
     by = ["architecture", "step"]
-    both = shakespeare_courses(records).query("step > @after").pivot(index=by, columns="of", values="train_loss")
+    both = (
+        shakespeare_courses(records)
+        .query("step > @after")
+        .pivot(index=by, columns="of", values="train_loss")
+    )
     both = both.reindex(columns=["ours", "authors"])  # blank where nothing has been run
     of = (both["ours"] - both["authors"]).dropna().groupby("architecture")
     found = {"mean": of.mean(), "largest": of.agg(lambda d: d.abs().max()), "points": of.size()}
@@ -152,12 +211,16 @@ def shakespeare_differences(records: Sequence[Record], after: int = 300) -> pd.D
 
 
 def shakespeare_courses(records: Sequence[Record]) -> pd.DataFrame:
-    """Training loss (mean since the point before) and validation loss by step: the authors', and ours if made."""
+    """Training loss (mean since the point before) and validation loss by step: the authors', and
+    ours if made.
+    """
     parts = [published("entp", "shakespeare_curves").assign(of="authors")]
     for record in records:
         curves = {name: record.curves[name] for name in ("step", "train_loss")}
         curves["validation_loss"] = record.curves["loss"]
-        parts.append(pd.DataFrame({"architecture": record.config.model.architecture, **curves, "of": "ours"}))
+        parts.append(
+            pd.DataFrame({"architecture": record.config.model.architecture, **curves, "of": "ours"})
+        )
     return pd.concat(parts, ignore_index=True)
 
 

@@ -1,11 +1,12 @@
-"""Tables of language modelling: losses by arm, schedule and prefix length; and predictions from counts of the text.
+"""Tables of language modelling: losses by arm, schedule and prefix length; and predictions from
+counts of the text.
 
 Unigrams, bigrams and trigrams of the training part are scored like a model:
 
     P(c | context) = (n(context c) + δ) / (n(context) + δ V)
 
-with δ chosen on the last tenth of the training part, from counts of the rest, and all of it counted for the scores. A
-prefix that is shorter than a context is scored by the next shorter one.
+with δ chosen on the last tenth of the training part, from counts of the rest, and all of it counted
+for the scores. A prefix that is shorter than a context is scored by the next shorter one.
 
 Letters: S tokens of a part, V vocabulary, B batch, T tokens, N scored positions.
 """
@@ -42,7 +43,9 @@ CLAIMS = {
     "T3-train": ("lowest training loss", SWAPPED),
     "T3-last": (LAST, TABLE_8),
 }
-FROM_POSITION = 8  # shorter prefixes leave the models little to differ in; at length 1 they are one function
+FROM_POSITION = (
+    8  # shorter prefixes leave the models little to differ in; at length 1 they are one function
+)
 RANGES = {False: "shorter prefixes", True: "longer prefixes"}
 
 
@@ -52,7 +55,9 @@ def trained(records: Sequence[Record]) -> list[Record]:
 
 
 def trained_positions(records: Sequence[Record]) -> str:
-    """Remark on the positions of a window that decoder and ENTP learn from; empty where both learn from all."""
+    """Remark on the positions of a window that decoder and ENTP learn from; empty where both learn
+    from all.
+    """
     tasks = {r.config.model.architecture: Text(**r.config.task_params) for r in records}
     drawn = {name: task.prefixes or task.context for name, task in tasks.items()}
     if len(drawn) < 2 or all(drawn[name] == task.context for name, task in tasks.items()):
@@ -64,9 +69,11 @@ def trained_positions(records: Sequence[Record]) -> str:
 
 
 def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
-    """Loss of unigram, bigram and trigram, one column each, over all prefix lengths, and over shorter and longer ones.
+    """Loss of unigram, bigram and trigram, one column each, over all prefix lengths, and over
+    shorter and longer ones.
 
-    A row per seed; longer ones are those from ``FROM_POSITION`` tokens on, each length counting alike.
+    A row per seed; longer ones are those from ``FROM_POSITION`` tokens on, each length counting
+    alike.
     """
     rows = []
     for r in select(records, arm=COUNTS):
@@ -83,8 +90,8 @@ def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
 def minima(records: Sequence[Record]) -> pd.DataFrame:
     """Return a row a run: lowest and last losses in training and validation, in nats a token.
 
-    The lowest of many noisy losses is biased downwards. The last validation loss is that of more windows, the same for
-    every model.
+    The lowest of many noisy losses is biased downwards. The last validation loss is that of more
+    windows, the same for every model.
     """
     rows = []
     for r in records:
@@ -100,7 +107,9 @@ def minima(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
-    """Final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on, each counting alike."""
+    """Return the final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on,
+    each counting alike.
+    """
     found = by_position(select(records, schedule=TABLE_8), "loss")
     return mean_by_run(found[found["position"] >= FROM_POSITION])
 
@@ -110,8 +119,12 @@ def mean_by_run(losses: pd.DataFrame) -> pd.DataFrame:
     return losses.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
 
 
-def above_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, column: str = "bigram, longer prefixes") -> str:
-    """Which twins are above the bigram's loss (``column`` of ``counts``), as a bar; empty if none or without counts."""
+def above_bigrams(
+    losses: pd.DataFrame, counts: pd.DataFrame, column: str = "bigram, longer prefixes"
+) -> str:
+    """Which twins are above the bigram's loss (``column`` of ``counts``), as a bar; empty if none
+    or without counts.
+    """
     if counts.empty:
         return ""
     means = losses[losses["arm"].isin(TWINS)].groupby("arm")["loss"].mean()
@@ -123,7 +136,7 @@ def above_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, column: str = "big
 
 
 def counted(tokens_S: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
-    """Counts of each sequence of ``order`` tokens, (V,) * order."""
+    """Count each sequence of ``order`` tokens, (V,) * order."""
     ends, index = len(tokens_S) - order + 1, 0
     for place in range(order):
         index = index * vocabulary + tokens_S[place : place + ends].astype(np.int64)
@@ -137,26 +150,37 @@ def log_probabilities(counts: np.ndarray, delta: float) -> np.ndarray:
 
 
 def best_delta(tokens_S: np.ndarray, order: int, vocabulary: int) -> float:
-    """Return the δ of ``DELTAS`` with the lowest loss on the last tenth of a training part, counted on the rest."""
+    """Return the δ of ``DELTAS`` with the lowest loss on the last tenth of a training part, counted
+    on the rest.
+    """
     cut = len(tokens_S) * 9 // 10
-    counts, held_out = counted(tokens_S[:cut], order, vocabulary), counted(tokens_S[cut:], order, vocabulary)
+    counts, held_out = (
+        counted(tokens_S[:cut], order, vocabulary),
+        counted(tokens_S[cut:], order, vocabulary),
+    )
     seen = held_out > 0
     losses = {d: -(held_out[seen] * log_probabilities(counts, d)[seen]).sum() for d in DELTAS}
     return min(losses, key=losses.get)
 
 
 class CountModel(nn.Module):
-    """Counts behind a model's call: (B, T) tokens and scored positions to (N, V) log-probabilities of the next one."""
+    """Counts behind a model's call: (B, T) tokens and scored positions to (N, V) log-probabilities
+    of the next one.
+    """
 
     def __init__(self, tables: list[Tensor]):
         super().__init__()
         self.tables = tables  # by order, from the unigram's (V,) up
 
-    def forward(self, inputs_BT: Tensor, scored_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+    def forward(
+        self, inputs_BT: Tensor, scored_BT: Tensor, prompt_lengths_B: Tensor | None = None
+    ) -> Tensor:
         rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
         longest = len(self.tables) - 1
         found_NV = torch.empty(len(rows_N), len(self.tables[0]))
-        for context in range(min(longest, 1), longest + 1):  # by how many tokens a prefix has, the longest for the rest
+        for context in range(
+            min(longest, 1), longest + 1
+        ):  # by how many tokens a prefix has, the longest for the rest
             here_N = ends_N + 1 >= context if context == longest else ends_N + 1 == context
             table, at = self.tables[context], (rows_N[here_N], ends_N[here_N])
             places = tuple(inputs_BT[at[0], at[1] - back] for back in reversed(range(context)))
@@ -166,7 +190,9 @@ class CountModel(nn.Module):
 
 @lru_cache(maxsize=1)
 def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
-    """δ by name, and log-probabilities by order, of a text's training part; kept for the next seed."""
+    """δ by name, and log-probabilities by order, of a text's training part; kept for the
+    next seed.
+    """
     tokens_S, deltas, tables = np.asarray(text.tokens().part("train")), {}, []
     for name, order in ORDERS.items():
         deltas[name] = best_delta(tokens_S, order, text.vocab_size)
@@ -176,16 +202,23 @@ def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
 
 
 def counts_study(task: dict[str, Any], sequences: int, seed: int) -> tuple[dict, dict]:
-    """Scores of unigram, bigram and trigram on the windows that a run of ``seed`` is scored on at its end.
+    """Scores of unigram, bigram and trigram on the windows that a run of ``seed`` is scored on at
+    its end.
 
-    ``task``: parameters of ``Text``, ``sequences``: of the final evaluation. Metrics: ``loss`` and ``loss_by_position``
-    in nats, and δ, by name. ConfigError for more than 256 symbols, whose trigrams would not fit into memory.
+    ``task``: parameters of ``Text``, ``sequences``: of the final evaluation. Metrics: ``loss`` and
+    ``loss_by_position`` in nats, and δ, by name. ConfigError for more than 256 symbols, whose
+    trigrams would not fit into memory.
     """
     text = Text(**{**task, "prefixes": 0})
-    require(text.vocab_size <= LARGEST, f"counts need at most {LARGEST} symbols; tokenizer {text.tokenizer!r} has more")
+    require(
+        text.vocab_size <= LARGEST,
+        f"counts need at most {LARGEST} symbols; tokenizer {text.tokenizer!r} has more",
+    )
     (deltas, tables), metrics = tables_of(text), {}
     for name, order in ORDERS.items():
         scores = evaluate(CountModel(tables[:order]), text, sequences, seed, "final", detailed=True)
-        metrics[name] = {k: scores[k] for k in ("loss", "loss_by_position", "position", "token_accuracy")}
+        metrics[name] = {
+            k: scores[k] for k in ("loss", "loss_by_position", "position", "token_accuracy")
+        }
         metrics[name]["delta"] = deltas[name]
     return metrics, {}

@@ -1,11 +1,14 @@
-"""Any transformers body as ``model(inputs, scored) -> logits``: each scored prefix afresh, or one causal pass.
+"""Any transformers body as ``model(inputs, scored) -> logits``: each scored prefix afresh, or one
+causal pass.
 
-``entp``: full attention within each scored prefix, read at its last position. An encoder attends so by itself; a
-decoder is given an explicit mask of zeros, which lifts its own. ``decoder``: one pass of the whole sequence; an encoder
-is given a causal mask. Prefixes go in groups of one length, or one by one (``method`` reference, the definition);
-``plan`` cuts a step into micro-batches as for the models of this library.
+``entp``: full attention within each scored prefix, read at its last position. An encoder attends so
+by itself; a decoder is given an explicit mask of zeros, which lifts its own. ``decoder``: one pass
+of the whole sequence; an encoder is given a causal mask. Prefixes go in groups of one length, or
+one by one (``method`` reference, the definition); ``plan`` cuts a step into micro-batches as for
+the models of this library.
 
-Letters: B batch, T tokens, P prefixes of a group, N scored positions, D width, V symbols of the task.
+Letters: B batch, T tokens, P prefixes of a group, N scored positions, D width, V symbols of the
+task.
 """
 
 import torch
@@ -19,19 +22,30 @@ from entp_lib.validation import one_of, require
 class Adapted(nn.Module):
     """A transformers body that reads a task's symbols and answers with their logits.
 
-    ``tokens``: the model's token for each symbol; their embeddings are copied, so that the rest of the vocabulary takes
-    no memory or optimiser state. None: fresh embeddings, drawn from ``seed`` with the standard deviation of the
-    model's own. ``output_VD``: rows that the read-out starts from, as of a language head; None draws them too.
-    The body's token embeddings are not its parameters any more. ConfigError where the attention of a body cannot be
-    what ``architecture`` asks for.
+    ``tokens``: the model's token for each symbol; their embeddings are copied, so that the rest of
+    the vocabulary takes no memory or optimiser state. None: fresh embeddings, drawn from ``seed``
+    with the standard deviation of the model's own. ``output_VD``: rows that the read-out starts
+    from, as of a language head; None draws them too. The body's token embeddings are not its
+    parameters any more. ConfigError where the attention of a body cannot be what ``architecture``
+    asks for.
     """
 
     def __init__(
-        self, body: nn.Module, architecture: str, vocab_size: int, *, tokens=None, output_VD=None, seed: int = 0
+        self,
+        body: nn.Module,
+        architecture: str,
+        vocab_size: int,
+        *,
+        tokens=None,
+        output_VD=None,
+        seed: int = 0,
     ):
         super().__init__()
         one_of("architecture", architecture, ("entp", "decoder"))
-        require(tokens is None or len(tokens) == vocab_size, f"tokens: {vocab_size} symbols need one token each")
+        require(
+            tokens is None or len(tokens) == vocab_size,
+            f"tokens: {vocab_size} symbols need one token each",
+        )
         own_VD = body.get_input_embeddings().weight.detach()
         generator = torch.Generator().manual_seed(seed)
         width = own_VD.shape[1]
@@ -39,7 +53,11 @@ class Adapted(nn.Module):
         def drawn(std: float) -> Tensor:
             return torch.randn(vocab_size, width, generator=generator).to(own_VD) * std
 
-        start_VD = drawn(float(own_VD[1:].std())) if tokens is None else own_VD[torch.tensor(list(tokens))].clone()
+        start_VD = (
+            drawn(float(own_VD[1:].std()))
+            if tokens is None
+            else own_VD[torch.tensor(list(tokens))].clone()
+        )
         self.read_in = nn.Embedding.from_pretrained(start_VD, freeze=False)
         self.read_out = nn.Linear(width, vocab_size, bias=False).to(own_VD)
         with torch.no_grad():
@@ -54,18 +72,29 @@ class Adapted(nn.Module):
             except (ValueError, RuntimeError, TypeError, IndexError):
                 lifted = False
             what = f"the causal mask of a {body.config.model_type!r} cannot be lifted (an explicit mask changes nothing"
-            other = "as in recurrent models); use one whose layers attend, such as 'llama' or a BERT"
+            other = (
+                "as in recurrent models); use one whose layers attend, such as 'llama' or a BERT"
+            )
             require(lifted, f"architecture = 'entp': {what}, {other}")
 
-    def forward(self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Logits (N, V) after the scored positions, in row-major order. Prompt lengths are not looked at."""
-        part, x_BTD = scored if isinstance(scored, MicroBatch) else MicroBatch(scored), self.read_in(inputs_BT)
+    def forward(
+        self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None
+    ) -> Tensor:
+        """Logits (N, V) after the scored positions, in row-major order. Prompt lengths are not
+        looked at.
+        """
+        part, x_BTD = (
+            scored if isinstance(scored, MicroBatch) else MicroBatch(scored),
+            self.read_in(inputs_BT),
+        )
         if self.architecture == "decoder":
             mask = None if self.is_causal else causal_mask(x_BTD)
             return self.read_out(hidden(self.body, x_BTD, mask)[part.scored_BT])
         if self.method == "reference":
             ends = part.scored_BT.nonzero().tolist()
-            return self.read_out(torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends]))
+            return self.read_out(
+                torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends])
+            )
         parts = [part] if part.layout is not None else self.plan(part.scored_BT)
         states = [
             self.at_end(x_BTD[slice(rows) if chosen is None else chosen, :length])
@@ -76,13 +105,17 @@ class Adapted(nn.Module):
         return self.read_out(torch.cat(states)[order])
 
     def plan(self, scored_BT: Tensor) -> list[MicroBatch]:
-        """The scored positions in micro-batches of about ``token_budget`` tokens whose losses add up to the whole."""
+        """Cut the scored positions in micro-batches of about ``token_budget`` tokens whose losses
+        add up to the whole.
+        """
         if self.architecture == "decoder":
             return [MicroBatch(scored_BT)]
         return entp.plan(scored_BT, max(self.token_budget, scored_BT.shape[1]), pack=False)
 
     def at_end(self, x_PTD: Tensor) -> Tensor:
-        """States (P, D) at the last token of prefixes of one length, in which every token sees every other."""
+        """States (P, D) at the last token of prefixes of one length, in which every token sees
+        every other.
+        """
         batch, tokens, _ = x_PTD.shape
         lifted = x_PTD.new_zeros(batch, 1, tokens, tokens) if self.is_causal else None
         return hidden(self.body, x_PTD, lifted)[:, -1]
@@ -96,14 +129,20 @@ def causal_mask(x_BTD: Tensor) -> Tensor:
 
 
 def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
-    """Return a body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the scores."""
-    cacheless = {"use_cache": False} if "use_cache" in vars(body.config) else {}  # nothing would read it
+    """Return a body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the
+    scores.
+    """
+    cacheless = (
+        {"use_cache": False} if "use_cache" in vars(body.config) else {}
+    )  # nothing would read it
     return body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless).last_hidden_state
 
 
 @torch.no_grad()
 def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
-    """Whether the first token's output moves with the last token, under the body's own mask or under one of zeros."""
+    """Whether the first token's output moves with the last token, under the body's own mask or
+    under one of zeros.
+    """
     generator = torch.Generator().manual_seed(0)
     x_BTD = torch.randn(1, 4, width, generator=generator).to(next(body.parameters()))
     y_BTD = x_BTD.clone()
@@ -113,12 +152,17 @@ def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
 
 
 def symbol_tokens(tokenizer, symbols: int) -> list[int]:
-    """The model's token for each of the numbers 0 to ``symbols`` - 1. ConfigError where the tokenizer splits one."""
+    """Return the model's token for each of the numbers 0 to ``symbols`` - 1. ConfigError where the
+    tokenizer splits one.
+    """
     found = []
     for number in range(symbols):
         ids = tokenizer(str(number), add_special_tokens=False)["input_ids"]
         parts = f"{len(ids)} tokens ({', '.join(map(repr, tokenizer.convert_ids_to_tokens(ids)))})"
         other = f"use at most {number} symbols, or read_in = 'fresh'"
-        require(len(ids) == 1, f"symbols = {symbols}: the tokenizer splits {number} into {parts}; {other}")
+        require(
+            len(ids) == 1,
+            f"symbols = {symbols}: the tokenizer splits {number} into {parts}; {other}",
+        )
         found.append(ids[0])
     return found

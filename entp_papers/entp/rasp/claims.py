@@ -1,4 +1,6 @@
-"""Statements on Count3's programs and constructed weights, a function each; parameters are the studies they rest on."""
+"""Statements on Count3's programs and constructed weights, a function each; parameters are the
+studies they rest on.
+"""
 
 import math
 
@@ -14,7 +16,9 @@ def always_right(programs: Record, name: str) -> bool:
 
 
 def steps_of_blocks(counters: Record) -> pd.DataFrame:
-    """Return the steps of counting in blocks by length, with what Conjecture 6.1 asks for and what blocks need."""
+    """Return the steps of counting in blocks by length, with what Conjecture 6.1 asks for and what
+    blocks need.
+    """
     table = pd.DataFrame(counters.curves).set_index("length")
     needed = 2 * table.index**1.5 + 2 * table.index
     return table.assign(**{"n²": table.index**2, "2n^1.5 + 2n": needed.astype(int)})
@@ -52,7 +56,9 @@ def a_medium_decoder_has_room(constructed_decoder: Record) -> Outcome:
     sizes = pd.DataFrame(constructed_decoder.curves)
     wrong = sizes.loc[sizes["precision"] != "bf16", ["wrong", "hard_wrong"]]
     least = sizes[sizes["model"].str.startswith("least")].iloc[-1]
-    enough = f"{least['layers']} layers of width {least['width']} are enough at length {least['length']}"
+    enough = (
+        f"{least['layers']} layers of width {least['width']} are enough at length {least['length']}"
+    )
     return Outcome(wrong.eq(0).all(axis=None), remark=enough)
 
 
@@ -71,14 +77,21 @@ def an_encoder_of_constant_size_counts(below_length: Record, constructed: Record
 @claim("6.4", section="Remark 6.4, Algorithm 6")
 def a_chain_of_thought_counts(programs: Record) -> Outcome:
     """Let Algorithm 6 be right, also in the 2n + 2 steps that are printed."""
-    return Outcome(always_right(programs, "algorithm 6") and always_right(programs, "algorithm 6 in 2n + 2 steps"))
+    return Outcome(
+        always_right(programs, "algorithm 6")
+        and always_right(programs, "algorithm 6 in 2n + 2 steps")
+    )
 
 
 @claim("A.7", section="Appendix A.7")
 def two_layers_take_a_remainder(programs: Record) -> Outcome:
     """Let a mod b be right where M is n/ε."""
-    wrong = [count for name, count in programs.metrics["mod_wrong"].items() if name.startswith("M = n/ε")]
-    return Outcome(not any(wrong), remark="M ≥ n/ε is enough; the printed bound is illegible in our text")
+    wrong = [
+        count for name, count in programs.metrics["mod_wrong"].items() if name.startswith("M = n/ε")
+    ]
+    return Outcome(
+        not any(wrong), remark="M ≥ n/ε is enough; the printed bound is illegible in our text"
+    )
 
 
 @claim("E-2", section="Appendix E, Algorithm 2")
@@ -118,5 +131,6 @@ def so_many_prompts(counters: Record) -> Outcome:
     return Outcome(
         math.isclose(prompts, 1.16e77, rel_tol=0.01),
         correction="64^16 is 7.9·10^28; 1.16·10^77 is 16^64",
-        corrected=math.isclose(prompts, 7.9e28, rel_tol=0.01) and math.isclose(16.0**64, 1.16e77, rel_tol=0.01),
+        corrected=math.isclose(prompts, 7.9e28, rel_tol=0.01)
+        and math.isclose(16.0**64, 1.16e77, rel_tol=0.01),
     )

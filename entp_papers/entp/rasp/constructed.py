@@ -1,12 +1,14 @@
 """Count3 by a Transformer whose weights are written down, not trained (Lemma 6.3).
 
-Algorithm 4 with softmax attention and ReLU MLPs alone. A token's state holds named numbers. Attention over positions
-does what an MLP could only do with a table: since (z - k)²/2 = z²/2 - (z k - k²/2), the scores z k - k²/2 look up any
-function of an integer z at position k = z, and so do k - u k²/2 for 1/u and f k - b k²/2 for f/b. Widths of selectors
-come out of the softmax as 1/(w + 1), because position 0 is made a key that every query selects.
+Algorithm 4 with softmax attention and ReLU MLPs alone. A token's state holds named numbers.
+Attention over positions does what an MLP could only do with a table: since (z - k)²/2 = z²/2 - (z k
+- k²/2), the scores z k - k²/2 look up any function of an integer z at position k = z, and so do k -
+u k²/2 for 1/u and f k - b k²/2 for f/b. Widths of selectors come out of the softmax as 1/(w + 1),
+because position 0 is made a key that every query selects.
 
-Heads and width do not depend on the length or the values; there are 9 layers, and two for every base-4 digit of the
-vocabulary, to take values mod n (for values below n, as Lemma 6.3's footnote has them, one in place of these).
+Heads and width do not depend on the length or the values; there are 9 layers, and two for every
+base-4 digit of the vocabulary, to take values mod n (for values below n, as Lemma 6.3's footnote
+has them, one in place of these).
 
 Letters: T tokens, D width, H heads, K head width, F hidden width.
 """
@@ -29,11 +31,26 @@ BASE = 4  # of the long division
 
 Terms = dict[str, float]  # a linear function of a token's state
 
-# What a token's state holds, by coordinate. `a` starts as the token's value, `x2` as its square (for the output).
+# What a token's state holds, by coordinate. `a` starts as the token's value, `x2` as its square
+# (for the output).
 NAMES = (
     *("a", "x2", "one", "k", "k2", "first", "last", "inverse"),
     *(f"step{i}" for i in range(1, BASE)),
-    *("a_n", "z", "y", "z2", "y2", "y_first", "y_0", "hit", "share", "w", "mean", "floor", "answer"),
+    *(
+        "a_n",
+        "z",
+        "y",
+        "z2",
+        "y2",
+        "y_first",
+        "y_0",
+        "hit",
+        "share",
+        "w",
+        "mean",
+        "floor",
+        "answer",
+    ),
 )
 PLACE = {name: i for i, name in enumerate(NAMES)}
 
@@ -47,7 +64,10 @@ class ReluBlock(Block):
         nn.Module.__init__(self)
         self.ln_1, self.ln_2 = nn.Identity(), nn.Identity()
         self.attention = Attention(cfg)
-        self.fc_in, self.fc_out = nn.Linear(cfg.width, 4 * cfg.width), nn.Linear(4 * cfg.width, cfg.width)
+        self.fc_in, self.fc_out = (
+            nn.Linear(cfg.width, 4 * cfg.width),
+            nn.Linear(4 * cfg.width, cfg.width),
+        )
         for p in self.parameters():
             nn.init.zeros_(p)
 
@@ -67,7 +87,9 @@ class Layer:
 
     @torch.no_grad()
     def head(self, scores: list[tuple[Terms, Terms]], values: dict[str, Terms]) -> None:
-        """Attend with Σ query · key over ``scores``, and add to each named coordinate the mean of its value."""
+        """Attend with Σ query · key over ``scores``, and add to each named coordinate the mean of
+        its value.
+        """
         width, attention = WIDTH // HEADS, self.block.attention
         start = self.heads * width
         for slot, (query, key) in enumerate(scores):
@@ -96,14 +118,20 @@ class Layer:
         self.unit(source, {target: 1.0}, bias + 1.0)
         self.unit(source, {target: -1.0}, bias)
 
-    def subtract_n(self, times: float, step: str, target: str, most: float, sign: float = -1.0) -> None:
-        """Subtract times · n from ``target`` where ``step`` is 1, and clear it; ``most`` bounds times · n."""
+    def subtract_n(
+        self, times: float, step: str, target: str, most: float, sign: float = -1.0
+    ) -> None:
+        """Subtract times · n from ``target`` where ``step`` is 1, and clear it; ``most`` bounds
+        times · n.
+        """
         self.unit({"last": times, step: most}, {target: sign}, times - most)
         self.unit({step: 1.0}, {step: -1.0})
 
 
 class ConstructedCount3(Transformer):
-    """The model; ``says`` has a sentence for each layer. The interface is that of ``Transformer``."""
+    """The model; ``says`` has a sentence for each layer. The interface is that of
+    ``Transformer``.
+    """
 
     def __init__(self, cfg: ModelConfig):
         super().__init__(cfg)
@@ -116,18 +144,22 @@ class ConstructedCount3(Transformer):
 def constructed_count3(
     max_length: int, max_value: int, architecture: str = "entp", reduce: bool = True
 ) -> ConstructedCount3:
-    """A Transformer, in fp64, whose most likely next token after a prefix of at most ``max_length`` is Count3 of it.
+    """Build a Transformer, in fp64, whose most likely next token after a prefix of at most
+    ``max_length`` is Count3 of it.
 
-    Values are 0..``max_value``; the vocabulary also holds all answers, which are below ``max_length``. Logits are
-    -(v - answer)² up to a constant, from the tied embedding. ``architecture="decoder"`` gives the same weights a causal
-    mask, under which they fail. ``reduce=False`` leaves out the layers that take values mod n, for prefixes whose
-    values are all below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length.
+    Values are 0..``max_value``; the vocabulary also holds all answers, which are below
+    ``max_length``. Logits are -(v - answer)² up to a constant, from the tied embedding.
+    ``architecture="decoder"`` gives the same weights a causal mask, under which they fail.
+    ``reduce=False`` leaves out the layers that take values mod n, for prefixes whose values are all
+    below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length.
     ConfigError for a length below 1 or a value below 0.
     """
     right = f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0"
     require(max_length >= 1 and max_value >= 0, right)
     vocabulary, digits = max(max_value + 1, max_length), int(reduce)
-    while reduce and BASE**digits < vocabulary:  # of the largest quotient: x div n is at most the largest token
+    while (
+        reduce and BASE**digits < vocabulary
+    ):  # of the largest quotient: x div n is at most the largest token
         digits += 1
     cfg = ModelConfig(architecture, max(1, 2 * digits) + 9, HEADS, WIDTH, vocabulary, max_length)
     model = ConstructedCount3(cfg).double()
@@ -145,7 +177,9 @@ def constructed_count3(
 
 
 def fill(blocks, digits: int, longest: float) -> list[Layer]:
-    """Write the program into the blocks; the comments give what a token's state holds after each."""
+    """Write the program into the blocks; the comments give what a token's state holds
+    after each.
+    """
     layers: list[Layer] = []
 
     def layer(says: str) -> Layer:
@@ -193,20 +227,31 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     now = layer("look up z² and y² at positions z and y; hide y at position 0")
     now.head(look_up({"z": 1.0}, 2 * GAP), {"z2": {"k2": 1.0}})
     now.head(look_up({"y": 1.0}, 2 * GAP), {"y2": {"k2": 1.0}})
-    now.unit({"y": 1.0, "first": 2 * longest}, {"y_first": 1.0}, -2 * longest)  # kept aside at position 0 alone
+    now.unit(
+        {"y": 1.0, "first": 2 * longest}, {"y_first": 1.0}, -2 * longest
+    )  # kept aside at position 0 alone
     now.unit({"y": 1.0, "first": 2 * longest}, {"y": -1.0}, -2 * longest)
     now.unit({"y2": 1.0, "first": 2 * longest**2}, {"y2": -1.0}, -2 * longest**2)
 
-    # every query selects position 0 too: share = 1 / (1 + w'), where w' counts the j > 0 with y_j = z
-    now = layer("select the positions where y equals z, and position 0; read y at position 0, compare it with z")
-    equal = [({"z": 2 * GAP}, {"y": 1.0}), ({"one": -GAP}, {"y2": 1.0}), ({"z2": GAP}, {"first": 1.0})]
+    # every query selects position 0 too: share = 1 / (1 + w'), where w' counts the j > 0 with y_j =
+    # z
+    now = layer(
+        "select the positions where y equals z, and position 0; read y at position 0, compare it with z"
+    )
+    equal = [
+        ({"z": 2 * GAP}, {"y": 1.0}),
+        ({"one": -GAP}, {"y2": 1.0}),
+        ({"z2": GAP}, {"first": 1.0}),
+    ]
     now.head(equal, {"share": {"first": 1.0}})
     now.head([({"one": GAP}, {"first": 1.0})], {"y_0": {"y_first": 1.0}})
     for offset, weight in ((1.0, 1.0), (0.0, -2.0), (-1.0, 1.0)):
         now.unit({"y_0": 1.0, "z": -1.0}, {"hit": weight}, offset)
 
     sharp = 2 * longest * GAP  # the best score leads by 1 / 2n or more of this
-    now = layer("w = 1 / share - 1, looked up at position w, plus whether y equals z at position 0; compare with n")
+    now = layer(
+        "w = 1 / share - 1, looked up at position w, plus whether y equals z at position 0; compare with n"
+    )
     inverse = [({"one": sharp}, {"k": 1.0}), ({"share": -sharp}, {"k": 1.0, "k2": 0.5})]
     now.head(inverse, {"w": {"k": 1.0}})
     now.unit({"hit": 1.0}, {"w": 1.0})
@@ -245,9 +290,11 @@ class LayerTrace:
 
 @torch.no_grad()
 def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
-    """Every layer of a model on one whole sequence; under a causal mask where the model is a decoder.
+    """Every layer of a model on one whole sequence; under a causal mask where the model is a
+    decoder.
 
-    A decoder's attention on a prefix is the upper left part of that on the sequence; ENTP's on a prefix is another.
+    A decoder's attention on a prefix is the upper left part of that on the sequence; ENTP's on a
+    prefix is another.
     """
     check_inputs(model.cfg, tokens_T[None], None, None)
     x, causal, found = model.embed(tokens_T[None]), not model.cfg.recomputed_layers, []
@@ -262,28 +309,40 @@ def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
 
 
 def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
-    """The states before the last layer overwrites a and x² by the output, with the answer that it finds."""
+    """Return the states before the last layer overwrites a and x² by the output, with the answer
+    that it finds.
+    """
     state_TD = layers[-2].state_TD.clone()
     state_TD[:, PLACE["answer"]] = layers[-1].column("answer")
     return replace(layers[-2], state_TD=state_TD)
 
 
 def hard_cases(length: int, max_value: int) -> Tensor:
-    """Sequences (B, length) that strain the construction: constants, few residues, extreme counts, largest values."""
+    """Sequences (B, length) that strain the construction: constants, few residues, extreme counts,
+    largest values.
+    """
     k, n, values = torch.arange(length), length, max_value + 1
     rows = [torch.full((n,), v) for v in sorted({0, 1, max_value // 2, max_value, n % values})]
     rows += [k % 2, k % 3, (k * (n // 2)) % values, k % values, (max_value - k) % values]
-    rows += [torch.where(k < n - 1, 0, 1), torch.where(k < n - 1, 1, 0), torch.where(k < n // 2, 0, max_value)]
+    rows += [
+        torch.where(k < n - 1, 0, 1),
+        torch.where(k < n - 1, 1, 0),
+        torch.where(k < n // 2, 0, max_value),
+    ]
     if 2 * n - 1 <= max_value:
         rows += [torch.full((n,), v) for v in (n - 1, n, 2 * n - 1)]
     return torch.stack([row.clamp(0, max_value) for row in rows])
 
 
 @torch.no_grad()
-def wrong_answers(model: Transformer, tokens_BT: Tensor, scored_BT: Tensor) -> tuple[int, int, float]:
-    """(wrong, asked, smallest margin): the model's most likely token against Count3 at the scored prefixes.
+def wrong_answers(
+    model: Transformer, tokens_BT: Tensor, scored_BT: Tensor
+) -> tuple[int, int, float]:
+    """(wrong, asked, smallest margin): the model's most likely token against Count3 at the scored
+    prefixes.
 
-    The margin is the logit of the right answer less the largest other; negative where the answer is wrong.
+    The margin is the logit of the right answer less the largest other; negative where the answer is
+    wrong.
     """
     logits_NV = model(tokens_BT, scored_BT).double()
     rows_N, ends_N = scored_BT.nonzero(as_tuple=True)

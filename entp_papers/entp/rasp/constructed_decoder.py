@@ -1,18 +1,23 @@
-"""Count3 by a decoder whose weights are written down: an ordinary ``Transformer``, with LayerNorm and GELU.
+"""Count3 by a decoder whose weights are written down: an ordinary ``Transformer``, with LayerNorm
+and GELU.
 
-Lemma 6.2 speaks of a fixed width. Here the width grows with the length and the depth need not: the last token holds the
-histogram h of its prefix as shares, and Count3 is n² Σ_s (h ∗ h)(s) [n divides s + x_n], mod n.
+Lemma 6.2 speaks of a fixed width. Here the width grows with the length and the depth need not: the
+last token holds the histogram h of its prefix as shares, and Count3 is n² Σ_s (h ∗ h)(s) [n divides
+s + x_n], mod n.
 
-- First layer: uniform attention averages one-hot tokens, which is h. Its MLP convolves h with itself: the Fourier
-  transform in, squares by the curvature of GELU at 0 (gelu(x) + gelu(-x) = √(2/π) x² + O(x⁴), and from x and 2x to
-  O(x⁶)), the inverse out.
-- All MLPs but the last two: for each length n and residue r of x_n a hidden unit marks the s with n | s + r.
+- First layer: uniform attention averages one-hot tokens, which is h. Its MLP convolves h with
+  itself: the Fourier transform in, squares by the curvature of GELU at 0 (gelu(x) + gelu(-x) =
+  √(2/π) x² + O(x⁴), and from x and 2x to O(x⁶)), the inverse out.
+- All MLPs but the last two: for each length n and residue r of x_n a hidden unit marks the s with n
+  | s + r.
 - Last MLP but one: the (h ∗ h)(s) at the marked s are added up: mean = count / n².
-- Last layer: attention looks up floor = count div n among the positions 0..n - 1, as the encoder of Lemma 6.3 does; a
-  unit for each n computes the rest, count - n · floor. The logits are 4 (2 rest · v - v²), by the tied embedding.
+- Last layer: attention looks up floor = count div n among the positions 0..n - 1, as the encoder of
+  Lemma 6.3 does; a unit for each n computes the rest, count - n · floor. The logits are 4 (2 rest ·
+  v - v²), by the tied embedding.
 
-LayerNorm is made the identity: two constants outweigh all else in the variance, and all weights that read a state add
-up to zero, so that its mean cancels. Attention reads embeddings alone, so that other tokens' states do not matter.
+LayerNorm is made the identity: two constants outweigh all else in the variance, and all weights
+that read a state add up to zero, so that its mean cancels. Attention reads embeddings alone, so
+that other tokens' states do not matter.
 
 Letters: V vocabulary, N longest length, S = 2V - 1 sums of two symbols, F hidden units, D width.
 """
@@ -28,11 +33,17 @@ from entp_lib.validation import require
 from entp_papers.entp.rasp.constructed import GAP, hard_cases
 
 STILL = 2.0**16  # the constants of LayerNorm, ±; a state's other entries are smaller by far
-SMALL = 2.0**-4  # factor of what is squared: with a larger one x⁶ is seen, with a smaller one fp32's rounding
+SMALL = (
+    2.0**-4
+)  # factor of what is squared: with a larger one x⁶ is seen, with a smaller one fp32's rounding
 SURE = 16.0  # gelu(±SURE / 2) is a ReLU's value in fp64
-STEP = 4.0  # by how much the answer's logit leads; the last token's own one-hot, which stays in the state, takes 1
+# by how much the answer's logit leads; the last token's own one-hot, which stays in the state,
+# takes 1
+STEP = 4.0
 
-Units = tuple[Tensor, Tensor, Tensor]  # hidden units: weights in (F, D), biases (F,), weights out (F, D)
+Units = tuple[
+    Tensor, Tensor, Tensor
+]  # hidden units: weights in (F, D), biases (F,), weights out (F, D)
 
 
 def parts(vocab_size: int, max_length: int) -> dict[str, slice]:
@@ -51,7 +62,9 @@ def least_width(vocab_size: int, max_length: int) -> int:
 
 
 def early_units(vocab_size: int, max_length: int) -> int:
-    """Hidden units before the last two layers: twelve for each frequency, and one for each length and residue."""
+    """Hidden units before the last two layers: twelve for each frequency, and one for each length
+    and residue.
+    """
     return 12 * (vocab_size - 1) + max_length * (max_length + 1) // 2
 
 
@@ -61,7 +74,9 @@ def least_layers(vocab_size: int, max_length: int, width: int) -> int:
 
 
 def smallest_decoder(vocab_size: int, max_length: int) -> ModelConfig:
-    """The size with the fewest parameters that ``count3_decoder`` can fill, with one head."""
+    """Return the size with the fewest parameters that ``count3_decoder`` can fill, with
+    one head.
+    """
     least, units = least_width(vocab_size, max_length), early_units(vocab_size, max_length)
     depths = range(3, least_layers(vocab_size, max_length, least) + 1)
     sizes = [(layers, max(least, math.ceil(units / (4 * (layers - 2))))) for layers in depths]
@@ -70,9 +85,14 @@ def smallest_decoder(vocab_size: int, max_length: int) -> ModelConfig:
 
 
 def longest_held(size: str) -> int:
-    """The longest length, with as many symbols, that a model of one of the paper's sizes has room for."""
+    """Return the longest length, with as many symbols, that a model of one of the paper's sizes has
+    room for.
+    """
     shape, n = SIZES[size], 2
-    while least_width(n, n) <= shape["width"] and least_layers(n, n, shape["width"]) <= shape["n_layers"]:
+    while (
+        least_width(n, n) <= shape["width"]
+        and least_layers(n, n, shape["width"]) <= shape["n_layers"]
+    ):
         n += 1
     return n - 1
 
@@ -100,19 +120,33 @@ class Rows:
 
 @torch.no_grad()
 def count3_decoder(cfg: ModelConfig) -> Transformer:
-    """A model of the given size, in fp64, whose most likely next token after every prefix is Count3 of it.
+    """Build a model of the given size, in fp64, whose most likely next token after every prefix is
+    Count3 of it.
 
-    Any architecture will do, since attention reads embeddings alone. Layers and width beyond what it takes stay idle.
-    ConfigError where the size is too small, with the least that would do.
+    Any architecture will do, since attention reads embeddings alone. Layers and width beyond what
+    it takes stay idle. ConfigError where the size is too small, with the least that would do.
     """
     vocab, length, width = cfg.vocab_size, cfg.max_length, cfg.width
     least, layers = least_width(vocab, length), least_layers(vocab, length, width)
-    require(vocab >= max(2, length), f"vocab_size = {vocab}: must be at least {max(2, length)} for length {length}")
-    require(width >= least, f"width = {width}: must be at least {least} for {vocab} symbols and length {length}")
-    require(cfg.n_layers >= layers, f"n_layers = {cfg.n_layers}: must be at least {layers} at width {width}")
+    require(
+        vocab >= max(2, length),
+        f"vocab_size = {vocab}: must be at least {max(2, length)} for length {length}",
+    )
+    require(
+        width >= least,
+        f"width = {width}: must be at least {least} for {vocab} symbols and length {length}",
+    )
+    require(
+        cfg.n_layers >= layers,
+        f"n_layers = {cfg.n_layers}: must be at least {layers} at width {width}",
+    )
     model, rows = Transformer(cfg).double(), Rows(cfg)
     for name, p in model.named_parameters():
-        p.fill_(math.sqrt(2 * STILL**2 / cfg.width) if "ln_" in name and name.endswith("weight") else 0.0)
+        p.fill_(
+            math.sqrt(2 * STILL**2 / cfg.width)
+            if "ln_" in name and name.endswith("weight")
+            else 0.0
+        )
     symbols = identity(vocab)
     model.embedding.weight.copy_(rows(token=symbols))
     still = torch.full((length, 1), STILL)
@@ -142,20 +176,30 @@ def set_units(block: Block, units: Units) -> None:
 
 
 def convolution(rows: Rows, vocab: int) -> Units:
-    """Units that add (h ∗ h)(s) - 1/S to ``sums``: a Fourier transform of length S, without its constant."""
+    """Units that add (h ∗ h)(s) - 1/S to ``sums``: a Fourier transform of length S, without its
+    constant.
+    """
     sums = 2 * vocab - 1
     turns_F1 = 2 * math.pi / sums * torch.arange(1, vocab, dtype=torch.float64)[:, None]
     turns_FS = turns_F1 * torch.arange(sums)
     out_cos, out_sin = turns_FS.cos(), turns_FS.sin()
     cos, sin = out_cos[:, :vocab], out_sin[:, :vocab]
     squared = SMALL * torch.cat([cos, sin, cos + sin])
-    added = torch.cat([out_cos - out_sin, -out_cos - out_sin, out_sin]) / (6 * sums * SMALL**2 * math.sqrt(2 / math.pi))
+    added = torch.cat([out_cos - out_sin, -out_cos - out_sin, out_sin]) / (
+        6 * sums * SMALL**2 * math.sqrt(2 / math.pi)
+    )
     reads_FD = rows.reading(share=torch.cat([squared, -squared, 2 * squared, -2 * squared]))
-    return reads_FD, torch.zeros(len(reads_FD)), rows(sums=torch.cat([16 * added, 16 * added, -added, -added]))
+    return (
+        reads_FD,
+        torch.zeros(len(reads_FD)),
+        rows(sums=torch.cat([16 * added, 16 * added, -added, -added])),
+    )
 
 
 def marks(rows: Rows, vocab: int, longest: int) -> Units:
-    """Units for each n and residue r of the last token, of which the right one adds 2 at every s with n | s + r."""
+    """Units for each n and residue r of the last token, of which the right one adds 2 at every s
+    with n | s + r.
+    """
     pairs = torch.tensor([(n, r) for n in range(1, longest + 1) for r in range(n)])
     n_F1, r_F1 = pairs[:, :1], pairs[:, 1:]
     token = (torch.arange(vocab) - r_F1) % n_F1 == 0
@@ -169,14 +213,19 @@ def marked_sums(rows: Rows, vocab: int, longest: int) -> Units:
     """Units that add (h ∗ h)(s), which is 0 or at least 1/N², to ``mean`` where s is marked."""
     gain, sums = SURE * longest**2, 2 * vocab - 1
     bias_F = torch.full((sums,), gain * (1 / sums - 2), dtype=torch.float64)
-    return rows.reading(sums=gain * identity(sums)), bias_F, rows(mean=torch.full((sums, 1), 1 / gain))
+    return (
+        rows.reading(sums=gain * identity(sums)),
+        bias_F,
+        rows(mean=torch.full((sums, 1), 1 / gain)),
+    )
 
 
 def set_division(rows: Rows, block: Block, longest: int) -> None:
     """Make a block find floor and rest of count / n, and write the logits of the rest.
 
-    Scores (mean - 1/2n + 1/2n²) k - k²/2n are largest at k = floor, by 1/2n² or more. Where the count is n², floor is
-    n, which no token has been at: n - 1 is found and the rest is n, for which a second unit gives the answer 0.
+    Scores (mean - 1/2n + 1/2n²) k - k²/2n are largest at k = floor, by 1/2n² or more. Where the
+    count is n², floor is n, which no token has been at: n - 1 is found and the rest is n, for which
+    a second unit gives the answer 0.
     """
     n = torch.arange(1, longest + 1, dtype=torch.float64)
     k, n_F1, width = n - 1, n[:, None], rows.width
@@ -189,7 +238,9 @@ def set_division(rows: Rows, block: Block, longest: int) -> None:
     block.attention.out.weight[rows.parts["floor"], 0] = 1.0
 
     far = 2.0 * longest**2  # more than the rest that a unit for another length could find
-    reads_FD = SURE * rows.reading(mean=n_F1**2, floor=-longest * n_F1, place=far * identity(longest))
+    reads_FD = SURE * rows.reading(
+        mean=n_F1**2, floor=-longest * n_F1, place=far * identity(longest)
+    )
     v = torch.arange(rows.parts["token"].stop, dtype=torch.float64)
     logits = rows(token=(2 * STEP / SURE * v).expand(longest, -1))
     zero = rows(token=(4 * STEP * longest**2 / SURE * (v == 0)).expand(longest, -1))
@@ -199,6 +250,15 @@ def set_division(rows: Rows, block: Block, longest: int) -> None:
 
 
 def hard_sequences(length: int, vocab: int) -> Tensor:
-    """``hard_cases``, extremes in turn, and all 0 or all V - 1 but for one place, (B, length): every prefix is hard."""
+    """``hard_cases``, extremes in turn, and all 0 or all V - 1 but for one place, (B, length):
+    every prefix is hard.
+    """
     top, spikes = vocab - 1, torch.eye(length, dtype=torch.long)
-    return torch.cat([hard_cases(length, top), torch.arange(length)[None] % 2 * top, spikes * top, (1 - spikes) * top])
+    return torch.cat(
+        [
+            hard_cases(length, top),
+            torch.arange(length)[None] % 2 * top,
+            spikes * top,
+            (1 - spikes) * top,
+        ]
+    )

@@ -1,4 +1,6 @@
-"""Count3's programs and constructed weights (Lemma 6.3, Remark 6.4, appendices A.7, E, F), tried and judged."""
+"""Count3's programs and constructed weights (Lemma 6.3, Remark 6.4, appendices A.7, E, F), tried
+and judged.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,9 +20,24 @@ from entp_papers.entp.rasp.interpreter import traced
 from entp_papers.entp.rasp.studies import TRACED
 
 LONGEST_OWN, LARGEST_OWN = 32, 255  # sequences of a reader's own
-FIGURE_2_SEED = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46]  # the first 12 of the paper's Figure 2
+FIGURE_2_SEED = [
+    4,
+    41,
+    1,
+    40,
+    44,
+    26,
+    38,
+    34,
+    44,
+    0,
+    58,
+    46,
+]  # the first 12 of the paper's Figure 2
 
-TRIED = dict(length=8, max_value=15, pairs=60, generations=4, seed_length=3, lengths=[4, 32], pairs_each=20)
+TRIED = dict(
+    length=8, max_value=15, pairs=60, generations=4, seed_length=3, lengths=[4, 32], pairs_each=20
+)
 WHOLE = dict(length=64, max_value=63, pairs=10_000, generations=200, seed_length=16)
 LENGTHS = [4, 8, 16, 32, 64, 128, 256, 384, 512]
 TIERS: dict[str, dict[str, dict]] = {
@@ -36,20 +53,26 @@ TIERS: dict[str, dict[str, dict]] = {
         "constructed": dict(**WHOLE, lengths=LENGTHS, pairs_each=100, shown=FIGURE_2_SEED),
         "below_length": dict(lengths=[n for n in LENGTHS if n != 384], pairs_each=100),
         "counters": dict(lengths=[16, 64, 256, 1024], largest=63),
-        "constructed_decoder": dict(lengths=[16, 32, 64], shaped={"small": 28, "medium": 64}, sequences=50),
+        "constructed_decoder": dict(
+            lengths=[16, 32, 64], shaped={"small": 28, "medium": 64}, sequences=50
+        ),
     },
 }
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """All studies; ``seeds`` changes nothing, since nothing is trained."""
-    return [planned_study("rasp", tier, study, params) for study, params in TIERS.get(tier, {}).items()]
+    return [
+        planned_study("rasp", tier, study, params) for study, params in TIERS.get(tier, {}).items()
+    ]
 
 
 def shape_table(record: Record) -> pd.Series:
     """Shape and wrong answers of the constructed model of Lemma 6.3."""
     m, p = record.metrics, record.config.params
-    wrong = {name: f"{m[name]['wrong']} of {m[name]['asked']}" for name in ("random", "hard", "causal")}
+    wrong = {
+        name: f"{m[name]['wrong']} of {m[name]['asked']}" for name in ("random", "hard", "causal")
+    }
     rows = {
         **{"longest sequence": p["length"], "largest value": p["max_value"]},
         **{name: m[name] for name in ("layers", "heads", "width")},
@@ -64,13 +87,18 @@ def shape_table(record: Record) -> pd.Series:
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """Parameters of notebook 04: ``sequence``, 1 to 32 numbers from 0 to 255, is followed step by step."""
+    """Parameters of notebook 04: ``sequence``, 1 to 32 numbers from 0 to 255, is followed step by
+    step.
+    """
 
     sequence: list = field(default_factory=lambda: [3, 1, 4, 1, 5, 9, 2, 6])
 
     def __post_init__(self):
         super().__post_init__()
-        length, right = len(self.sequence), f"must be 1 to {LONGEST_OWN} numbers from 0 to {LARGEST_OWN}"
+        length, right = (
+            len(self.sequence),
+            f"must be 1 to {LONGEST_OWN} numbers from 0 to {LARGEST_OWN}",
+        )
         require(1 <= length <= LONGEST_OWN, f"sequence has {length} numbers: {right}")
         for value in self.sequence:
             fits = type(value) is int and 0 <= value <= LARGEST_OWN
@@ -78,10 +106,12 @@ class Parameters(NotebookParameters):
 
 
 def step_by_step(x: Sequence[int]) -> pd.DataFrame:
-    """Intermediate values of Algorithm 4 on a sequence, and those that the constructed Transformer has in its states.
+    """Intermediate values of Algorithm 4 on a sequence, and those that the constructed Transformer
+    has in its states.
 
-    A column per token; rows are (value, "Algorithm 4" or "Transformer"), whole numbers. An element that pairs with all
-    n holds n in the program and 0 in the Transformer, which needs its pairs modulo n alone.
+    A column per token; rows are (value, "Algorithm 4" or "Transformer"), whole numbers. An element
+    that pairs with all n holds n in the program and 0 in the Transformer, which needs its pairs
+    modulo n alone.
     """
     with traced() as steps:
         programs.count3_encoder(x)
@@ -95,19 +125,29 @@ def step_by_step(x: Sequence[int]) -> pd.DataFrame:
         "sum of the pairs": (by_name["sum of pairs"].result, held["n · mean"]),
         "Count3, the sum mod n": (by_name["count mod n"].result, held["answer"]),
     }
-    index = pd.MultiIndex.from_product([list(rows), ["Algorithm 4", "Transformer"]], names=["value", "by"])
-    return pd.DataFrame([list(row) for pair in rows.values() for row in pair], index, list(map(str, x)))
+    index = pd.MultiIndex.from_product(
+        [list(rows), ["Algorithm 4", "Transformer"]], names=["value", "by"]
+    )
+    return pd.DataFrame(
+        [list(row) for pair in rows.values() for row in pair], index, list(map(str, x))
+    )
 
 
 def numbers_table(record: Record, masked: bool = False) -> pd.DataFrame:
-    """The named numbers of every token of the shown sequence, in the order of the program; under a mask or not."""
+    """Return the named numbers of every token of the shown sequence, in the order of the program;
+    under a mask or not.
+    """
     trace = record.metrics["trace"]
-    table = pd.DataFrame(trace["numbers_masked" if masked else "numbers"], index=pd.Index(trace["tokens"], name="x"))
+    table = pd.DataFrame(
+        trace["numbers_masked" if masked else "numbers"], index=pd.Index(trace["tokens"], name="x")
+    )
     return table[list(TRACED)].round(6).abs()
 
 
 def precision_table(record: Record) -> pd.DataFrame:
-    """Long: one row per length and precision, with the share of wrong answers on random and on hard prefixes."""
+    """Long: one row per length and precision, with the share of wrong answers on random and on hard
+    prefixes.
+    """
     table = pd.DataFrame(record.curves)
     table["random, wrong"] = table["wrong"] / table["asked"]
     table["hard, wrong"] = table["hard_wrong"] / table["hard_asked"]
@@ -115,20 +155,32 @@ def precision_table(record: Record) -> pd.DataFrame:
 
 
 def decoder_table(record: Record) -> pd.DataFrame:
-    """The constructed decoders and the paper's by size: wrong answers by precision, longest length that fits."""
+    """Compare the constructed decoders and the paper's by size: wrong answers by precision, longest
+    length that fits.
+    """
     tried, paper = pd.DataFrame(record.curves), pd.DataFrame(record.metrics["paper"]).T
     asked, wrong = tried["asked"] + tried["hard_asked"], tried["wrong"] + tried["hard_wrong"]
     tried["found"] = wrong.astype(str) + " of " + asked.astype(str)
     shape = ["length", "layers", "heads", "width", "parameters"]
-    table = tried.pivot(index=["model", *shape], columns="precision", values="found").reset_index(shape)
-    table = pd.concat([table, paper.drop(index=table.index, errors="ignore")]).sort_values("parameters")
+    table = tried.pivot(index=["model", *shape], columns="precision", values="found").reset_index(
+        shape
+    )
+    table = pd.concat([table, paper.drop(index=table.index, errors="ignore")]).sort_values(
+        "parameters"
+    )
     table["longest"] = paper["longest"].reindex(table.index)
     for name, digits in (("length", ".0f"), ("longest", ".0f"), ("parameters", ",.0f")):
         table[name] = [format(value, digits) if value == value else "" for value in table[name]]
     found = {name: f"{name}, wrong" for name in ("fp64", "fp32", "bf16")}
-    table = table[[*shape, "longest", *found]].fillna("").rename(columns={"longest": "room for length", **found})
+    table = (
+        table[[*shape, "longest", *found]]
+        .fillna("")
+        .rename(columns={"longest": "room for length", **found})
+    )
     return table.rename_axis(None)
 
 
 MEASURE = checks_of("entp_papers.entp.rasp.claims")
-RASP = Experiment("rasp", 1, "Programs and constructed weights for Count3", "04_rasp", plan, MEASURE, jobs=1)
+RASP = Experiment(
+    "rasp", 1, "Programs and constructed weights for Count3", "04_rasp", plan, MEASURE, jobs=1
+)

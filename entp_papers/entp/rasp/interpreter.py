@@ -1,8 +1,10 @@
-"""RASP: programs over integer sequences whose only contact between positions is a selection (appendix F).
+"""RASP: programs over integer sequences whose only contact between positions is a selection
+(appendix F).
 
-The semantics are those of the paper's programs, a variant of Zhou et al. (2024): ``causal`` defaults to False and
-``kqv`` takes it too. All sequences of a program are int64 arrays of one length n, (n,). A selection is a boolean
-matrix, (n, n), row = query, column = key: the pattern of a hard attention head. ``traced`` collects them:
+The semantics are those of the paper's programs, a variant of Zhou et al. (2024): ``causal``
+defaults to False and ``kqv`` takes it too. All sequences of a program are int64 arrays of one
+length n, (n,). A selection is a boolean matrix, (n, n), row = query, column = key: the pattern of a
+hard attention head. ``traced`` collects them:
 
     >>> with traced() as steps:
     ...     kqv(k=[0, 1, 2], q=[2, 2, 0], v=[5, 6, 7], pred=equals, name="fetch")
@@ -25,7 +27,9 @@ Predicate = Callable[[int, int], bool | int]
 
 @dataclass(frozen=True)
 class Step:
-    """One selection of a program. ``result``, (n,), is None where ``select`` was called by itself."""
+    """One selection of a program. ``result``, (n,), is None where ``select`` was called
+    by itself.
+    """
 
     name: str
     attention: ndarray
@@ -37,9 +41,11 @@ collecting: list[list[Step]] = []  # of every open ``traced``, the innermost las
 
 @contextmanager
 def traced() -> Iterator[list[Step]]:
-    """A list that gets every selection made inside ``with traced() as steps:``, in the order of computation.
+    """Yield a list that gets every selection made inside ``with traced() as steps:``, in the order
+    of computation.
 
-    Of nested ones the innermost does. Steps hold copies: what the program does later does not change them.
+    Of nested ones the innermost does. Steps hold copies: what the program does later does not
+    change them.
     """
     collecting.append([])
     try:
@@ -72,17 +78,28 @@ def tok_map(x: Sequence[int], f: Callable[[int], float]) -> ndarray:
 
 
 def seq_map(x: Sequence[int], y: Sequence[int], f: Callable[[int, int], float]) -> ndarray:
-    """``f`` of each pair of elements at one position; what is not an integer is truncated toward zero."""
+    """``f`` of each pair of elements at one position; what is not an integer is truncated toward
+    zero.
+    """
     pairs = zip(np.asarray(x).tolist(), np.asarray(y).tolist(), strict=True)
     return np.array([int(f(a, b)) for a, b in pairs], dtype=np.int64)
 
 
 def select(
-    k: Sequence[int], q: Sequence[int], pred: Predicate, causal: bool = False, name: str | None = "select"
+    k: Sequence[int],
+    q: Sequence[int],
+    pred: Predicate,
+    causal: bool = False,
+    name: str | None = "select",
 ) -> ndarray:
-    """The selection [i, j] = ``pred(k[j], q[i])``, (n, n); ``causal``: of no later key. ``name`` None: not traced."""
+    """Return the selection [i, j] = ``pred(k[j], q[i])``, (n, n); ``causal``: of no later key.
+    ``name`` None: not traced.
+    """
     # Python integers, one pair at a time: a predicate may use ``and`` and chained comparisons
-    rows = [[bool(pred(key, query)) for key in np.asarray(k).tolist()] for query in np.asarray(q).tolist()]
+    rows = [
+        [bool(pred(key, query)) for key in np.asarray(k).tolist()]
+        for query in np.asarray(q).tolist()
+    ]
     attention = np.array(rows, dtype=bool).reshape(len(q), len(k))
     attention = np.tril(attention) if causal else attention
     if name is not None and collecting:
@@ -91,11 +108,13 @@ def select(
 
 
 def sel_width(attention: ndarray) -> ndarray:
-    """Number of keys that each query selects, (n,)."""
+    """Count the keys that each query selects, (n,)."""
     return attention.sum(1, dtype=np.int64)
 
 
-def aggr(attention: ndarray, v: Sequence[int], default: int = 0, reduction: str = "mean") -> ndarray:
+def aggr(
+    attention: ndarray, v: Sequence[int], default: int = 0, reduction: str = "mean"
+) -> ndarray:
     """Mean, max or min of the values each query selects, (n,); ``default`` where it selects none.
 
     A mean is truncated toward zero, not rounded down: -7 and 0 give -3.
@@ -123,7 +142,9 @@ def kqv(
     causal: bool = False,
     name: str = "kqv",
 ) -> ndarray:
-    """``aggr(select(k, q, pred, causal), v, default, reduction)``: an attention head, (n,), a step of a trace."""
+    """``aggr(select(k, q, pred, causal), v, default, reduction)``: an attention head, (n,), a step
+    of a trace.
+    """
     attention = select(k, q, pred, causal, name=None)
     result = aggr(attention, v, default, reduction)
     if collecting:

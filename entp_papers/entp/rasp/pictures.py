@@ -1,4 +1,6 @@
-"""Pictures of notebook 04: where programs and constructed weights look, what a mask spoils, what training makes."""
+"""Pictures of notebook 04: where programs and constructed weights look, what a mask spoils, what
+training makes.
+"""
 
 from collections.abc import Sequence
 
@@ -31,10 +33,16 @@ def algorithm_4(x: Sequence[int]) -> Figure:
 
 
 def constructed_attention(record: Record) -> Figure:
-    """Attention of the constructed model's two heads, in the layers that use it, on the sequence of a record."""
+    """Attention of the constructed model's two heads, in the layers that use it, on the sequence of
+    a record.
+    """
     trace = record.metrics["trace"]
     attention = [np.array(layer) for layer in trace["attention"]]
-    used = [i for i, layer in enumerate(attention) if np.abs(layer - 1 / len(trace["tokens"])).max() > 1e-6]
+    used = [
+        i
+        for i, layer in enumerate(attention)
+        if np.abs(layer - 1 / len(trace["tokens"])).max() > 1e-6
+    ]
     fig, axes = figures.panels(len(used), 2, width=1.7, height=1.7)
     for column, layer in enumerate(used):
         for head in (0, 1):
@@ -47,12 +55,19 @@ def constructed_attention(record: Record) -> Figure:
 
 
 def spoiled_by_mask(record: Record) -> Figure:
-    """By layer, how many tokens of the sequence of a record have another state under the causal mask."""
+    """By layer, how many tokens of the sequence of a record have another state under the causal
+    mask.
+    """
     trace = record.metrics["trace"]
-    layers, last = np.arange(1, len(trace["spoiled"]) + 1), np.array(trace["spoiled_last"], dtype=int)
+    layers, last = (
+        np.arange(1, len(trace["spoiled"]) + 1),
+        np.array(trace["spoiled_last"], dtype=int),
+    )
     fig, ax = figures.panels(1, width=6.0, height=2.6)
     spoiled, bars = np.array(trace["spoiled"]), dict(saturation=1, legend=False, ax=ax)
-    sns.barplot(x=layers, y=spoiled, color=figures.PALETTE["decoder"], label="the last token", **bars)
+    sns.barplot(
+        x=layers, y=spoiled, color=figures.PALETTE["decoder"], label="the last token", **bars
+    )
     sns.barplot(x=layers, y=spoiled - last, color="#80B8D8", label="earlier tokens", **bars)
     ax.axhline(len(trace["tokens"]), color="grey", lw=0.8, ls=":", label="all tokens")
     ax.set(xlabel="layer", ylabel="tokens with another state")
@@ -62,15 +77,24 @@ def spoiled_by_mask(record: Record) -> Figure:
 
 
 def by_precision(table: pd.DataFrame) -> Figure:
-    """Share of wrong answers by length, random sequences left and hard ones right. ``table``: ``precision_table``."""
+    """Share of wrong answers by length, random sequences left and hard ones right. ``table``:
+    ``precision_table``.
+    """
     fig, axes = figures.panels(2, width=3.6, sharey=True)
     lines = (("-", "o", 2.6), ("--", "s", 1.6), (":", "^", 1.6))
     formats = zip(dict.fromkeys(table["precision"]), figures.OTHERS, lines, strict=False)
     looks = {name: figures.Look(colour, name, *line) for name, colour, line in formats}
     for ax, column in zip(axes, ("random, wrong", "hard, wrong"), strict=True):
-        figures.lines(ax, table, "length", column, by="precision", looks=looks, errorbar=None, marks=12)
+        figures.lines(
+            ax, table, "length", column, by="precision", looks=looks, errorbar=None, marks=12
+        )
         title = column.split(",")[0] + " sequences"
-        ax.set(xscale="log", xlabel="longest sequence, tokens", ylabel="share of wrong answers", title=title)
+        ax.set(
+            xscale="log",
+            xlabel="longest sequence, tokens",
+            ylabel="share of wrong answers",
+            title=title,
+        )
         figures.plain_ticks(ax.xaxis, [n for n in table["length"].unique() if n != 384])
     figures.title(fig, "32 bits nearly suffice, bf16 does not")
     figures.legend(fig)
@@ -78,18 +102,27 @@ def by_precision(table: pd.DataFrame) -> Figure:
 
 
 def chains_of_thought(records: Sequence[Record]) -> Figure:
-    """Prompts answered rightly by compute: a decoder that writes the chain and one that answers at once."""
+    """Prompts answered rightly by compute: a decoder that writes the chain and one that answers at
+    once.
+    """
     blue = figures.PALETTE["decoder"]
     names = {"direct": ("answers at once", "--", "v"), "trace": ("writes the chain", "-", "o")}
     looks = {arm: figures.Look(blue, *look) for arm, look in names.items()}
     fig, ax = figures.panels(1, width=5.0, height=3.0)
     figures.lines(
-        ax, curves(records), "multiply_adds", "sequence_accuracy", looks=looks, ylabel="prompts answered rightly"
+        ax,
+        curves(records),
+        "multiply_adds",
+        "sequence_accuracy",
+        looks=looks,
+        ylabel="prompts answered rightly",
     )
     baseline = chain_table(records)["baseline_answer"].iloc[0]
     ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="most frequent answer")
     bound = lookup("chain", records[0].config.task_params)[0]["pairless"]["token_accuracy"]
-    ax.axhline(bound, color=figures.PALETTE["baseline"], ls="-.", label="shortcut: looks at no pair")
+    ax.axhline(
+        bound, color=figures.PALETTE["baseline"], ls="-.", label="shortcut: looks at no pair"
+    )
     ax.set_ylim(0, 1)
     figures.title(fig, "Writing the reasoning starts lower and ends higher")
     figures.legend(fig)
@@ -97,7 +130,9 @@ def chains_of_thought(records: Sequence[Record]) -> Figure:
 
 
 def depths(records: Sequence[Record]) -> Figure:
-    """Decoders' token accuracy above the mode baseline by layers, and by length at ``SHALLOW`` layers."""
+    """Draw decoders' token accuracy above the mode baseline by layers, and by length at ``SHALLOW``
+    layers.
+    """
     by_depth, by_length = depth_tables(records)
     fig, axes = figures.panels(2, width=3.8, height=2.8, sharey=True)
     for ax, rows, by in ((axes[0], by_depth, "layers"), (axes[1], by_length, "length")):

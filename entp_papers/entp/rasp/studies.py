@@ -1,4 +1,6 @@
-"""Count3's algorithms, programs and constructed weights, tried on many sequences (§6, appendices A.7, E and F)."""
+"""Count3's algorithms, programs and constructed weights, tried on many sequences (§6, appendices
+A.7, E and F).
+"""
 
 import copy
 import math
@@ -17,25 +19,40 @@ from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.validation import require
 from entp_papers.entp.rasp import constructed, programs
-from entp_papers.entp.rasp.constructed import LayerTrace, before_output, constructed_count3, hard_cases, run_by_layer
-from entp_papers.entp.rasp.constructed_decoder import count3_decoder, hard_sequences, longest_held, smallest_decoder
+from entp_papers.entp.rasp.constructed import (
+    LayerTrace,
+    before_output,
+    constructed_count3,
+    hard_cases,
+    run_by_layer,
+)
+from entp_papers.entp.rasp.constructed_decoder import (
+    count3_decoder,
+    hard_sequences,
+    longest_held,
+    smallest_decoder,
+)
 
 LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
 PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def in_precisions(model: Transformer) -> dict[str, Transformer]:
-    """The model computed in every precision, its weights rounded to it."""
+    """Return the model computed in every precision, its weights rounded to it."""
     return {name: copy.deepcopy(model).to(dtype) for name, dtype in PRECISIONS.items()}
 
 
 def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) -> Study:
-    """Shares of right answers by program on random sequences of 1 to ``longest`` values up to ``largest``.
+    """Shares of right answers by program on random sequences of 1 to ``longest`` values up to
+    ``largest``.
 
     Metrics: these shares; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
     the two-layer a mod b of A.7 is wrong, by M and ε.
     """
-    require(sequences >= 1 and longest >= 2, f"sequences = {sequences}, longest = {longest}: must be 1, 2 or more")
+    require(
+        sequences >= 1 and longest >= 2,
+        f"sequences = {sequences}, longest = {longest}: must be 1, 2 or more",
+    )
     generator = np.random.default_rng(seed)
     right: dict[str, list[bool]] = {}
     lowest = 0
@@ -51,14 +68,22 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
         note("algorithm 2", count3_quadratic(x) == answer)
         note("algorithm 3", count3(x) == answer)
         note("algorithm 4, x mod n first", *(programs.count3_encoder(x) == answer))
-        note("algorithm 4, x < n", *(programs.count3_encoder(small, reduce=False) == small_count % n))
+        note(
+            "algorithm 4, x < n", *(programs.count3_encoder(small, reduce=False) == small_count % n)
+        )
         if max(x) >= n:
-            note("algorithm 4, some x ≥ n", programs._count3_encoder_as_printed(np.array(x))[-1] == answer)
+            note(
+                "algorithm 4, some x ≥ n",
+                programs._count3_encoder_as_printed(np.array(x))[-1] == answer,
+            )
         labels = np.array(programs.match3_bruteforce(x))
         printed = programs.match3_decoder(x, causal=False)
         note("algorithm 5, last position", printed[-1] == labels[-1])
         note("algorithm 5, every prefix", (printed == labels).all())
-        note("algorithm 5 with all calls causal, every prefix", (programs.match3_decoder(x) == labels).all())
+        note(
+            "algorithm 5 with all calls causal, every prefix",
+            (programs.match3_decoder(x) == labels).all(),
+        )
         tokens, chained = programs.generate_chain_of_thought(x)
         note("algorithm 6", chained == answer)
         note("algorithm 6 in 2n + 2 steps", len(tokens) == 2 * n + 2)
@@ -74,10 +99,11 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
 
 
 def mod_errors(longest: int, most: float, epsilon: float) -> int:
-    """For how many integers 1 <= b <= ``longest`` and a < 2b the a mod b of A.7 is wrong by more than rounding.
+    """For how many integers 1 <= b <= ``longest`` and a < 2b the a mod b of A.7 is wrong by more
+    than rounding.
 
-    Two ReLU layers: relu(a - M relu(a - b + ε)) + relu(a - b). At a = b the first must take all of a away, M ε >= b:
-    M >= n/ε is enough, and M >= 2n is not for ε < 1/2.
+    Two ReLU layers: relu(a - M relu(a - b + ε)) + relu(a - b). At a = b the first must take all of
+    a away, M ε >= b: M >= n/ε is enough, and M >= 2n is not for ε < 1/2.
     """
     a, b = np.meshgrid(np.arange(2 * longest), np.arange(1, longest + 1))
     found = np.maximum(a - most * np.maximum(a - b + epsilon, 0), 0) + np.maximum(a - b, 0)
@@ -95,12 +121,13 @@ def constructed_study(
     shown: Sequence[int],
     seed: int = 0,
 ) -> Study:
-    """The constructed Transformer at one length in full, then by length and precision.
+    """Try the constructed Transformer at one length in full, then by length and precision.
 
-    Metrics: the model's shape; wrong answers on random and on hard (sequence, prefix) pairs, and the smallest margin;
-    wrongly continued sequences of ``generations`` from ``seed_length`` symbols; wrong answers under a causal mask; the
-    named numbers of every layer on the sequence ``shown``, with and without the mask. Curves: one row per length and
-    precision, wrong answers among ``pairs_each`` random pairs and at the last ``LATE`` prefixes of the hard sequences.
+    Metrics: the model's shape; wrong answers on random and on hard (sequence, prefix) pairs, and
+    the smallest margin; wrongly continued sequences of ``generations`` from ``seed_length``
+    symbols; wrong answers under a causal mask; the named numbers of every layer on the sequence
+    ``shown``, with and without the mask. Curves: one row per length and precision, wrong answers
+    among ``pairs_each`` random pairs and at the last ``LATE`` prefixes of the hard sequences.
     """
     generator = generator_for("cpu", "constructed", seed)
     model, causal = (constructed_count3(length, max_value, kind) for kind in ("entp", "decoder"))
@@ -110,8 +137,13 @@ def constructed_study(
         **dict(zip(("largest_weight_in", "largest_weight"), largest_weight(model), strict=True)),
         "random": scored(model, *random),
         "hard": scored(model, hard, torch.ones_like(hard, dtype=torch.bool)),
-        "causal": {k: v for k, v in scored(causal, *(x[:64] for x in random)).items() if k != "margin"},
-        "generated": {"sequences": generations, "wrong": wrong_generations(model, generations, seed_length, generator)},
+        "causal": {
+            k: v for k, v in scored(causal, *(x[:64] for x in random)).items() if k != "margin"
+        },
+        "generated": {
+            "sequences": generations,
+            "wrong": wrong_generations(model, generations, seed_length, generator),
+        },
         "trace": traces(model, causal, shown),
     }
     rows = []
@@ -128,10 +160,12 @@ def constructed_study(
 
 
 def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -> Study:
-    """The constructed Transformer without the layers that take values mod n, on prefixes with values below their n.
+    """Try the constructed Transformer without the layers that take values mod n, on prefixes with
+    values below their n.
 
-    Lemma 6.3 as it is stated: its footnote has values below the length. Curves: by longest length, the layers, heads
-    and width, and how many of ``pairs_each`` random prefixes were answered wrongly; the first has that length.
+    Lemma 6.3 as it is stated: its footnote has values below the length. Curves: by longest length,
+    the layers, heads and width, and how many of ``pairs_each`` random prefixes were answered
+    wrongly; the first has that length.
     """
     rows = []
     for longest in lengths:
@@ -149,11 +183,13 @@ def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -
 def constructed_decoder_study(
     lengths: Sequence[int], shaped: Mapping[str, int], sequences: int, seed: int = 0
 ) -> Study:
-    """The constructed decoder at every prefix: of the least size for ``lengths``, with as many symbols, and of others.
+    """Try the constructed decoder at every prefix: of the least size for ``lengths``, with as many
+    symbols, and of others.
 
-    ``shaped``: a length for each of the paper's sizes that is to be filled. Metrics: shape and parameters of Small,
-    Medium and Large, and the longest length they have room for. Curves: one row per model and precision: wrong answers
-    on ``sequences`` random and as many sequences of the task itself, and on the hard ones, and the smallest margin.
+    ``shaped``: a length for each of the paper's sizes that is to be filled. Metrics: shape and
+    parameters of Small, Medium and Large, and the longest length they have room for. Curves: one
+    row per model and precision: wrong answers on ``sequences`` random and as many sequences of the
+    task itself, and on the hard ones, and the smallest margin.
     """
 
     def of_size(size: str, n: int) -> ModelConfig:
@@ -165,19 +201,37 @@ def constructed_decoder_study(
     models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
     rows = []
     for label, cfg in (models | {size: of_size(size, n) for size, n in shaped.items()}).items():
-        n, generator = cfg.max_length, generator_for("cpu", "constructed decoder", cfg.max_length, seed)
-        own = Counting(length=n, seed_length=max(1, n // 4), symbols=n).sequences(generator, sequences)[:, :n]
-        sets = torch.cat([torch.randint(n, own.shape, generator=generator), own]), hard_sequences(n, n)
+        n, generator = (
+            cfg.max_length,
+            generator_for("cpu", "constructed decoder", cfg.max_length, seed),
+        )
+        own = Counting(length=n, seed_length=max(1, n // 4), symbols=n).sequences(
+            generator, sequences
+        )[:, :n]
+        sets = (
+            torch.cat([torch.randint(n, own.shape, generator=generator), own]),
+            hard_sequences(n, n),
+        )
         for precision, twin in in_precisions(count3_decoder(cfg)).items():
             ours, hard = (scored(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets)
-            row = {"model": label, "length": n, **sized(cfg), "precision": precision, **both_scores(ours, hard)}
+            row = {
+                "model": label,
+                "length": n,
+                **sized(cfg),
+                "precision": precision,
+                **both_scores(ours, hard),
+            }
             rows.append({**row, "margin": min(ours["margin"], hard["margin"])})
     held = {size: longest_held(size) for size in ("small", "medium", "large")}
-    return {"paper": {size: {**sized(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
+    return {
+        "paper": {size: {**sized(of_size(size, n)), "longest": n} for size, n in held.items()}
+    }, columns(rows)
 
 
 def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study:
-    """Count3 in blocks of √n counters, against Conjecture 6.1. ``seeds``: the paper's number of prompts, 64^16."""
+    """Count3 in blocks of √n counters, against Conjecture 6.1. ``seeds``: the paper's number of
+    prompts, 64^16.
+    """
     generator, rows = np.random.default_rng(seed), []
     for n in lengths:
         x = generator.integers(0, largest + 1, n).tolist()
@@ -192,12 +246,22 @@ def shape(cfg: ModelConfig) -> dict[str, int]:
 
 def both_scores(ours: Mapping[str, Any], hard: Mapping[str, Any]) -> dict[str, int]:
     """Asked and wrong answers of random and of hard sequences, as columns."""
-    return {f"{kind}{name}": of[name] for kind, of in (("", ours), ("hard_", hard)) for name in ("asked", "wrong")}
+    return {
+        f"{kind}{name}": of[name]
+        for kind, of in (("", ours), ("hard_", hard))
+        for name in ("asked", "wrong")
+    }
 
 
 def scored(model: Transformer, tokens_BT: Tensor, scored_BT: Tensor) -> dict[str, Any]:
     """``wrong_answers`` by name."""
-    return dict(zip(("wrong", "asked", "margin"), constructed.wrong_answers(model, tokens_BT, scored_BT), strict=True))
+    return dict(
+        zip(
+            ("wrong", "asked", "margin"),
+            constructed.wrong_answers(model, tokens_BT, scored_BT),
+            strict=True,
+        )
+    )
 
 
 def largest_weight(model: Transformer) -> tuple[str, float]:
@@ -206,8 +270,12 @@ def largest_weight(model: Transformer) -> tuple[str, float]:
     return max(sizes.items(), key=lambda item: item[1])
 
 
-def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random sequences (B, length) and exactly ``pairs`` scored prefixes among them, at most 32 to a sequence."""
+def random_pairs(
+    length: int, max_value: int, pairs: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Random sequences (B, length) and exactly ``pairs`` scored prefixes among them, at most 32 to
+    a sequence.
+    """
     rows = -(-pairs // min(32, length))
     tokens_BT = torch.randint(max_value + 1, (rows, length), generator=generator)
     scored = torch.zeros(tokens_BT.numel(), dtype=torch.bool)
@@ -215,8 +283,12 @@ def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Gener
     return tokens_BT, scored.view_as(tokens_BT)
 
 
-def wrong_generations(model: Transformer, sequences: int, seed_length: int, generator: torch.Generator) -> int:
-    """Number of random seeds that the model does not continue as Count3 does, to its full length."""
+def wrong_generations(
+    model: Transformer, sequences: int, seed_length: int, generator: torch.Generator
+) -> int:
+    """Count the random prompts that the model does not continue as Count3 does, to its full
+    length.
+    """
     length = model.cfg.max_length
     prompt_BT = torch.randint(model.cfg.vocab_size, (sequences, seed_length), generator=generator)
     text_BT = generate(model, prompt_BT, length - seed_length)
@@ -239,10 +311,14 @@ TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
 
 
 def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> dict[str, Any]:
-    """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states the mask spoils."""
+    """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states
+    the mask spoils.
+    """
     tokens_T = torch.tensor(shown)
     full, masked = run_by_layer(model, tokens_T), run_by_layer(causal, tokens_T)
-    differ = [((a.state_TD - b.state_TD).abs().amax(1) > 1e-6) for a, b in zip(full, masked, strict=True)]
+    differ = [
+        ((a.state_TD - b.state_TD).abs().amax(1) > 1e-6) for a, b in zip(full, masked, strict=True)
+    ]
     return {
         "tokens": list(shown),
         "answer": int(next_symbols(tokens_T[None], order=3)),
@@ -250,6 +326,8 @@ def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> dic
         "spoiled": [int(d.sum()) for d in differ],
         "spoiled_last": [bool(d[-1]) for d in differ],
         "numbers": {name: read(before_output(full)).tolist() for name, read in TRACED.items()},
-        "numbers_masked": {name: read(before_output(masked)).tolist() for name, read in TRACED.items()},
+        "numbers_masked": {
+            name: read(before_output(masked)).tolist() for name, read in TRACED.items()
+        },
         "attention": [[head.tolist() for head in layer.attention_HTT] for layer in full],
     }

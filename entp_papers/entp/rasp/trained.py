@@ -1,7 +1,9 @@
-"""Decoders trained on Count3: with a chain of thought or at once (Remark 6.4), and of several depths (§6.1).
+"""Decoders trained on Count3: with a chain of thought or at once (Remark 6.4), and of several
+depths (§6.1).
 
-Lemma 6.2 has the necessary depth grow linearly with n, given Conjecture 6.1, which is false as stated. Trained
-accuracy can neither prove nor refute that: it shows what a few layers learn of short sequences.
+Lemma 6.2 has the necessary depth grow linearly with n, given Conjecture 6.1, which is false as
+stated. Trained accuracy can neither prove nor refute that: it shows what a few layers learn of
+short sequences.
 """
 
 from collections.abc import Sequence
@@ -20,16 +22,24 @@ from entp_papers.entp.count3 import REDUCED
 from entp_papers.entp.pairless import no_pairs_found, within
 
 NEAR = 0.02  # of accuracy: closer to the baseline, or to 1, counts as being there
-MORE_STEPS = 3  # the direct answer's rows are a third as long as the trace's: both process the same number of tokens
+# the direct answer's rows are a third as long as the trace's: both process the same number of
+# tokens
+MORE_STEPS = 3
 SHALLOW = 2
-SMOKE = TrainConfig(10, 16, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=64)
+SMOKE = TrainConfig(
+    10, 16, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=64
+)
 QUICK = replace(REDUCED, steps=3000, eval_every=150)
 GPU = TrainConfig(10_000, decay_steps=10_000, eval_every=250, precision="bf16")
 PAPER = TrainConfig(100_000, eval_every=500, precision="bf16")
 MEDIUM = SIZES["medium"]
 CHAINS = {
-    "smoke": Tier(dict(longest=3, symbols=4), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2, by_seed=True),
-    "quick": Tier(dict(longest=5, symbols=8), dict(n_layers=3, n_heads=4, width=64), QUICK, 5, by_seed=True),
+    "smoke": Tier(
+        dict(longest=3, symbols=4), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2, by_seed=True
+    ),
+    "quick": Tier(
+        dict(longest=5, symbols=8), dict(n_layers=3, n_heads=4, width=64), QUICK, 5, by_seed=True
+    ),
     "gpu": Tier(dict(longest=16, symbols=16), MEDIUM, GPU, 5, by_seed=True),
     "paper": Tier(dict(longest=64, symbols=64), MEDIUM, PAPER, 5, by_seed=True),
 }
@@ -39,35 +49,51 @@ DEPTHS = {
     "smoke": (6, (1, 2), (5,), Tier({}, dict(width=16, n_heads=2), SMOKE, 2)),
     "quick": (10, (1, 2, 4, 8, 12), (6, 8, 14), Tier({}, dict(width=64, n_heads=4), BRIEF, 5)),
     "gpu": (64, (1, 2, 4, 8, 12), (16, 32), Tier({}, dict(width=192, n_heads=3), GPU, 5)),
-    "paper": (64, (1, 2, 3, 6, 12, 24), (24, 32, 48), Tier({}, dict(width=384, n_heads=6), PAPER, 5)),
+    "paper": (
+        64,
+        (1, 2, 3, 6, 12, 24),
+        (24, 32, 48),
+        Tier({}, dict(width=384, n_heads=6), PAPER, 5),
+    ),
 }
 
 
 def chain_table(records: Sequence[Record]) -> pd.DataFrame:
-    """``summary`` with ``answer``: how often greedy decoding ends in the right answer, at the least.
+    """``summary`` with ``answer``: how often greedy decoding ends in the right answer, at the
+    least.
 
-    A trace counts only if every token of it is right: then greedy decoding writes it. One with an error may end well.
-    ``baseline_answer``: how often the most frequent answer is right.
+    A trace counts only if every token of it is right: then greedy decoding writes it. One with an
+    error may end well. ``baseline_answer``: how often the most frequent answer is right.
     """
     found = summary(records)
     found["answer"] = found["sequence_accuracy"]
-    found["answer_given_trace"] = [r.metrics.get("answer", r.metrics)["sequence_accuracy"] for r in records]
-    found["baseline_answer"] = found.loc[found["arm"] == "direct", "baseline_sequence_accuracy"].mean()
+    found["answer_given_trace"] = [
+        r.metrics.get("answer", r.metrics)["sequence_accuracy"] for r in records
+    ]
+    found["baseline_answer"] = found.loc[
+        found["arm"] == "direct", "baseline_sequence_accuracy"
+    ].mean()
     return found
 
 
 def plan_depths(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the others."""
+    """Plan decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the
+    others.
+    """
     (length, depths, lengths, setting), runs = DEPTHS[tier], []
     for n, layers in [*((length, depth) for depth in depths), *((n, SHALLOW) for n in lengths)]:
         params = dict(length=n, seed_length=16 if n > 16 else 4, symbols=n, held_out=0.2)
-        base = run_of("depth", tier, "counting", params, {"n_layers": layers, **setting.model}, setting.train)
+        base = run_of(
+            "depth", tier, "counting", params, {"n_layers": layers, **setting.model}, setting.train
+        )
         runs += twins(base, ("decoder",), seeds or setting.seeds, length=n, layers=layers)
     return runs
 
 
 def depth_tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """``summary`` with the accuracy above the mode baseline: at the length that has several depths, and by length."""
+    """``summary`` with the accuracy above the mode baseline: at the length that has several depths,
+    and by length.
+    """
     found = summary(records)
     found["above_baseline"] = found["token_accuracy"] - found["baseline_token_accuracy"]
     deep = found["length"] == found.groupby("length")["layers"].nunique().idxmax()
@@ -84,17 +110,28 @@ def measure_depths(records: Sequence[Record]) -> list[Measurement]:
     used = select(records, length=int(deep["length"].iloc[0]), layers=arms)
     rows = deep[deep["layers"].isin(arms)].groupby("layers")
     means = rows[["token_accuracy", "baseline_token_accuracy"]].mean()
-    reached = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False))
+    reached = tuple(
+        Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False)
+    )
     barred = within(means["token_accuracy"], used[0].config.task, used[0].config.task_params)
     return [measured("6.2-depth", gain, used, levels=reached, excluded_because=barred)]
 
 
 ARMS = {"trace": Arm("decoder"), "direct": Arm("decoder", lambda entp, own: MORE_STEPS)}
-PLAN = Plan("chain_of_thought", "chain", CHAINS, ARMS, {arm: Variant(dict(scored=arm), (arm,)) for arm in ARMS})
-# trace − direct in right answers: whether the way out of Lemma 6.2 works when it is trained (Remark 6.4)
+PLAN = Plan(
+    "chain_of_thought",
+    "chain",
+    CHAINS,
+    ARMS,
+    {arm: Variant(dict(scored=arm), (arm,)) for arm in ARMS},
+)
+# trace − direct in right answers: whether the way out of Lemma 6.2 works when it is trained (Remark
+# 6.4)
 CLAIMS = [Paired("6.4-trained", "answer", "trace", "direct")]
 NO_PAIRS = partial(no_pairs_found, metric="sequence_accuracy")  # whose answers are whole sequences
 MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=NO_PAIRS)
 TITLE = "Count3 with and without a chain of thought"
 CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE)
-DEPTH = Experiment("depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, tiers=DEPTHS)
+DEPTH = Experiment(
+    "depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, tiers=DEPTHS
+)

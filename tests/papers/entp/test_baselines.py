@@ -64,7 +64,9 @@ def test_learners_are_their_formula_or_scikit_learns(name, changes, reference):
 
 
 def test_least_squares_before_d_examples_leaves_the_unseen_directions():
-    """With i random examples of d dimensions the error is (d - i)/d of that of 0, and none from d on."""
+    """With i random examples of d dimensions the error is (d - i)/d of that of 0, and none from d
+    on.
+    """
     task, x, y = prompts(size=20_000)
     errors = (predictions("least squares", x, y, task) - y).square().mean(0) / task.normaliser
     assert errors[4:].max() < 1e-8
@@ -74,7 +76,8 @@ def test_least_squares_before_d_examples_leaves_the_unseen_directions():
 def test_lasso_needs_fewer_examples_than_dimensions_where_one_coordinate_counts():
     task, x, y = prompts("sparse", 100, dims=12, points=9, sparsity=1)
     last = {
-        n: float((predictions(n, x, y, task) - y).square().mean(0)[-1]) for n in ("Lasso, α = 0.01", "least squares")
+        n: float((predictions(n, x, y, task) - y).square().mean(0)[-1])
+        for n in ("Lasso, α = 0.01", "least squares")
     }
     assert last["Lasso, α = 0.01"] < 0.2 * last["least squares"]
     zero = predictions("Lasso, α = 1", x, 0.01 * y, task)
@@ -106,7 +109,10 @@ def test_a_study_has_the_prompts_that_models_are_scored_on():
 
     params = dict(dims=3, points=4)
     _, curves = baselines_study(params, prompts=300, costly_prompts=1, seed=7)
-    for kind, task in {"standard": InContext(**params), **InContext(**params).reported_apart()}.items():
+    for kind, task in {
+        "standard": InContext(**params),
+        **InContext(**params).reported_apart(),
+    }.items():
         scores = evaluate(Zero(), task, 300, 7, "final", detailed=True)
         for ours, theirs in (("", "loss_by_position"), (" | error", "error_by_position")):
             expected = scores[theirs][0] / task.normaliser

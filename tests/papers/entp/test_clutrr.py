@@ -38,10 +38,14 @@ def fewer_stories(monkeypatch):
 
 @pytest.fixture
 def files(tmp_path):
-    """A function that writes rows as the CSV files of every part and gives the task's ``source``."""
+    """Return a function that writes rows as the CSV files of every part and gives the task's
+    ``source``.
+    """
 
     def write(rows, **columns):
-        table = pd.DataFrame(rows, columns=["story", "query", "target_text", "task_name"]).assign(**columns)
+        table = pd.DataFrame(rows, columns=["story", "query", "target_text", "task_name"]).assign(
+            **columns
+        )
         for part in module.PARTS:
             table.to_csv(tmp_path / f"{part}.csv")
         return str(tmp_path / "{part}.csv")
@@ -83,12 +87,16 @@ def test_the_authors_keep_16_relations_and_the_first_rows(files):
 
 
 def test_the_fair_protocol_draws_its_rows_by_a_seed(files):
-    rows = [(f"[A{i}] saw her son [B{i}].", f"('A{i}', 'B{i}')", "son", "task_1.2") for i in range(40)]
+    rows = [
+        (f"[A{i}] saw her son [B{i}].", f"('A{i}', 'B{i}')", "son", "task_1.2") for i in range(40)
+    ]
     source = files(rows)
     drawn = [texts(Clutrr(source, n_train=10, subset_seed=seed)) for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] and set(drawn[0]) != set(drawn[2]) and len(set(drawn[2])) == 10
     first = texts(Clutrr(source, "authors", n_train=10))
-    assert set(drawn[0]) != set(first) and first == texts(Clutrr(source, "authors", n_train=10, subset_seed=1))
+    assert set(drawn[0]) != set(first) and first == texts(
+        Clutrr(source, "authors", n_train=10, subset_seed=1)
+    )
 
 
 @pytest.mark.parametrize("brief", [False, True])
@@ -97,10 +105,16 @@ def test_embedded_stories_are_in_one_part_only(brief):
     parts = {part: task.encoded(part) for part in module.PARTS}
     rows = [set(part.chains) for part in parts.values()]
     assert len(set.union(*rows)) == sum(map(len, rows)) == 60 + 48 + 128
-    assert [sorted(set(part.chains.values())) for part in parts.values()] == [[2, 3], [2, 3], [2, 3, 4, 5]]
+    assert [sorted(set(part.chains.values())) for part in parts.values()] == [
+        [2, 3],
+        [2, 3],
+        [2, 3, 4, 5],
+    ]
     assert set(Counter(answers_of(parts["test"].examples)).values()) == {8}  # 16 answers alike
     if brief:
-        assert max(map(len, parts["train"].chains)) < 120 < max(map(len, parts["test"].chains)) < 200
+        assert (
+            max(map(len, parts["train"].chains)) < 120 < max(map(len, parts["test"].chains)) < 200
+        )
 
 
 def test_training_stories_avoid_those_held_out(monkeypatch):
@@ -117,8 +131,12 @@ def test_training_stories_avoid_those_held_out(monkeypatch):
 def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
     batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
-    assert (batch.scored_BT.sum(1) == 1).all() and batch.inputs_BT.shape[1] == batch.prompt_lengths_B.max()
-    rows = zip(batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B, answers_of(batch), strict=True)
+    assert (batch.scored_BT.sum(1) == 1).all() and batch.inputs_BT.shape[
+        1
+    ] == batch.prompt_lengths_B.max()
+    rows = zip(
+        batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B, answers_of(batch), strict=True
+    )
     for x, scored, length, answer in rows:
         assert scored.nonzero().item() == length - 1 and (x[length:] == 0).all()
         assert known[Bytes().decode(x[:length].tolist())] == answer
@@ -145,7 +163,10 @@ def test_cells_that_cannot_be_read_are_named_by_their_line(files, column, value,
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [("story,query,target_text,task_name\n", "source"), ("story,answer\nx,y\n", "query, target_text")],
+    [
+        ("story,query,target_text,task_name\n", "source"),
+        ("story,answer\nx,y\n", "query, target_text"),
+    ],
 )
 def test_a_file_without_stories_is_named(tmp_path, content, named):
     folder = tmp_path / "{y}{ "  # braces of a path are only braces
@@ -168,12 +189,15 @@ def test_prompts_that_are_too_long_are_left_out_and_counted():
     task = Clutrr(**SMALL, max_tokens=160)
     assert max(map(len, task.encoded("train").chains)) <= 160 and len(texts(task)) == 60
     facts = task.facts()["stories"]["test"]
-    assert facts["examples"] + facts["left out"]["too many tokens"] == 128 and facts["examples"] < 128
+    assert (
+        facts["examples"] + facts["left out"]["too many tokens"] == 128 and facts["examples"] < 128
+    )
     with pytest.raises(ConfigError, match="n_train"):
         Clutrr(**SMALL, max_tokens=70).examples("train")
 
 
-# Kinship: the algebra agrees with family trees, and a story's answer follows from its sentences alone.
+# Kinship: the algebra agrees with family trees, and a story's answer follows from its sentences
+# alone.
 
 
 def take(count, **options):
@@ -192,7 +216,9 @@ def written():
 
 
 def test_the_algebra_is_that_of_family_trees(families):
-    """For every two kinds: a composition where all triples of people agree on a label, and none where they differ."""
+    """For every two kinds: a composition where all triples of people agree on a label, and none
+    where they differ.
+    """
     seen = defaultdict(set)
     assert set(INVERSE) == set(KINDS) and all(INVERSE[INVERSE[kind]] == kind for kind in KINDS)
     for family in families:
@@ -203,7 +229,10 @@ def test_the_algebra_is_that_of_family_trees(families):
                     seen[first, family.kinds[b, c]].add(family.kinds.get((a, c)))
         for person, (parents, spouse) in enumerate(zip(family.parents, family.spouse, strict=True)):
             if spouse is not None:
-                assert family.spouse[spouse] == person and family.female[spouse] != family.female[person]
+                assert (
+                    family.spouse[spouse] == person
+                    and family.female[spouse] != family.female[person]
+                )
             if parents is not None:
                 assert family.spouse[parents[0]] == parents[1]
     certain = {pair: kinds.copy().pop() for pair, kinds in seen.items() if len(kinds) == 1}
@@ -211,23 +240,36 @@ def test_the_algebra_is_that_of_family_trees(families):
 
 
 def chain(relations):
-    """Relation of the last person of a chain to the first, by any order of composing that leads to a label, or None."""
+    """Relation of the last person of a chain to the first, by any order of composing that leads to
+    a label, or None.
+    """
     size = len(relations)
     found = {(i, i + 1): {KIND_OF[label]} for i, label in enumerate(relations)}
     for width, i in ((w, i) for w in range(2, size + 1) for i in range(size - w + 1)):
         end = i + width
-        pairs = (pair for m in range(i + 1, end) for pair in itertools.product(found[i, m], found[m, end]))
+        pairs = (
+            pair
+            for m in range(i + 1, end)
+            for pair in itertools.product(found[i, m], found[m, end])
+        )
         found[i, end] = {COMPOSED[pair] for pair in pairs if pair in COMPOSED}
     whole, last = found[0, size], relations[-1]
     return KINDS[whole.pop()][last == KINDS[KIND_OF[last]][1]] if len(whole) == 1 else None
 
 
 def read_back(sentence, templates):
-    """(a, what b is to a, b, whether a is a woman) of a sentence."""
+    """Return (a, what b is to a, b, whether a is a woman) of a sentence."""
     for kind, choices in templates.items():
         for template in choices:
-            words = {"a": r"\[(?P<a>\w+)\]", "b": r"\[(?P<b>\w+)\]", "his": "(?P<his>his|her)", "r": r"(?P<r>[\w-]+)"}
-            pattern = re.sub(r"\\{(\w+)\\}", lambda m, words=words: words[m[1]], re.escape(template))
+            words = {
+                "a": r"\[(?P<a>\w+)\]",
+                "b": r"\[(?P<b>\w+)\]",
+                "his": "(?P<his>his|her)",
+                "r": r"(?P<r>[\w-]+)",
+            }
+            pattern = re.sub(
+                r"\\{(\w+)\\}", lambda m, words=words: words[m[1]], re.escape(template)
+            )
             match = re.fullmatch(pattern, sentence)
             if match and KIND_OF.get(match["r"]) == kind:
                 return match["a"], match["r"], match["b"], match["his"] == "her"
@@ -236,7 +278,9 @@ def read_back(sentence, templates):
 
 @pytest.mark.parametrize("brief", [False, True])
 def test_the_answer_follows_from_the_sentences(written, brief):
-    """Read back without names or order, turned round where a sentence tells an edge from its other end."""
+    """Read back without names or order, turned round where a sentence tells an edge from its other
+    end.
+    """
     templates = dict.fromkeys(TEMPLATES, kinship.BRIEF) if brief else TEMPLATES
     for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else written:
         edges, woman = {}, {}
@@ -257,4 +301,6 @@ def test_stories_are_balanced_different_and_the_same_for_a_seed(written):
     assert len({s.text for s in written}) == len(written)
     other = take(200, seed=3, edges=range(2, 11), avoid={s.text for s in written})
     assert len(other) == 200 and not {s.text for s in other} & {s.text for s in written}
-    assert take(50, seed=3, edges=range(2, 11)) == written[:50] != take(50, seed=4, edges=range(2, 11))
+    assert (
+        take(50, seed=3, edges=range(2, 11)) == written[:50] != take(50, seed=4, edges=range(2, 11))
+    )

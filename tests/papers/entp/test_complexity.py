@@ -60,7 +60,9 @@ def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
     scored[0, [n - 1 for n in lengths]] = True
     assert counted(lambda: model(x, scored)) == complexity.training_pass(cfg, lengths, 12)
     model.entp_method = "reference"
-    assert counted(lambda: model(x, scored)) == sum(complexity.encoder_token(cfg, n) for n in lengths)
+    assert counted(lambda: model(x, scored)) == sum(
+        complexity.encoder_token(cfg, n) for n in lengths
+    )
     decoder = build_model(config("decoder", layers, heads=heads))
     everything = torch.ones_like(scored)
     assert counted(lambda: decoder(x, everything)) == complexity.decoder_pass(cfg, 12)
@@ -71,7 +73,9 @@ def test_a_cached_step_costs_what_is_counted():
     model, x = build_model(cfg), torch.zeros(1, 9, dtype=torch.long)
     cache = Cache(model, 1)
     cached_logits(model, x[:, :8], cache)
-    assert counted(lambda: cached_logits(model, x[:, 8:], cache)) == complexity.decoder_token(cfg, 9)
+    assert counted(lambda: cached_logits(model, x[:, 8:], cache)) == complexity.decoder_token(
+        cfg, 9
+    )
 
 
 def test_attention_outweighs_the_linear_maps_from_six_widths_on():
@@ -81,16 +85,23 @@ def test_attention_outweighs_the_linear_maps_from_six_widths_on():
 
 
 def test_the_engine_saves_what_the_design_says():
-    """36 to 21 units of D² per pair with three layers, 72 to 57 with six, when sequences are long and wide."""
+    """36 to 21 units of D² per pair with three layers, 72 to 57 with six, when sequences are long
+    and wide.
+    """
     for layers, bound in ((3, 36 / 21), (6, 72 / 57)):
         cfg = ModelConfig("entp", layers, 8, 8192, 1, 64)
         lengths = range(1, 65)
-        ratio = sum(complexity.encoder_token(cfg, n) for n in lengths) / complexity.training_pass(cfg, lengths, 64)
+        ratio = sum(complexity.encoder_token(cfg, n) for n in lengths) / complexity.training_pass(
+            cfg, lengths, 64
+        )
         assert ratio == pytest.approx(bound, rel=0.05)
 
 
 @given(
-    n=st.integers(1, 20), width=st.integers(1, 6), scale=st.sampled_from([1.0, 30.0, 3000.0]), seed=st.integers(0, 99)
+    n=st.integers(1, 20),
+    width=st.integers(1, 6),
+    scale=st.sampled_from([1.0, 30.0, 3000.0]),
+    seed=st.integers(0, 99),
 )
 def test_algorithm_1_is_attention(n, width, scale, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -102,7 +113,10 @@ def test_algorithm_1_is_attention(n, width, scale, seed):
 
 
 def test_algorithm_1_as_printed_is_attention_until_it_overflows():
-    q, k = torch.tensor([2.0], dtype=torch.float64), torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    q, k = (
+        torch.tensor([2.0], dtype=torch.float64),
+        torch.tensor([[1.0], [-1.0]], dtype=torch.float64),
+    )
     torch.testing.assert_close(printed_attention(q, k, k), streaming_attention(q, k, k))
     assert printed_attention(1000 * q, k, k).isnan().all()
     assert streaming_attention(1000 * q, k, k).item() == 1.0
@@ -114,7 +128,9 @@ def test_algorithm_1_as_printed_is_attention_until_it_overflows():
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("costs"), read_only=False)
-    return COMPLEXITY.compute(COMPLEXITY.plan("smoke", 0), NotebookParameters(tier="smoke"), store, fresh=False).records
+    return COMPLEXITY.compute(
+        COMPLEXITY.plan("smoke", 0), NotebookParameters(tier="smoke"), store, fresh=False
+    ).records
 
 
 def changed(record, **curves):
@@ -133,12 +149,16 @@ def test_live_tensors_counts_what_is_alive_at_a_time():
 
     assert costs.peak_bytes(one_after_the_other) == 400
     assert costs.peak_bytes(all_kept) == 2000
-    assert costs.peak_bytes(lambda: (a.view(10, 10), a[:5], a.add_(b))) == 0  # views and in-place make nothing
+    assert (
+        costs.peak_bytes(lambda: (a.view(10, 10), a[:5], a.add_(b))) == 0
+    )  # views and in-place make nothing
     assert costs.peak_bytes(lambda: (a + b).view(10, 10)[:2]) == 400
 
 
 def test_scores_are_seen_where_they_are_formed():
-    """The matrix of scores, H n² entries, is live in plain attention and absent from the streaming kernel."""
+    """The matrix of scores, H n² entries, is live in plain attention and absent from the streaming
+    kernel.
+    """
     subjects = costs.Subjects(ModelConfig("entp", 2, 4, 8, costs.VOCABULARY, 256))
     with torch.no_grad():
         with sdpa_kernel(SDPBackend.MATH):
@@ -162,13 +182,19 @@ def test_subjects_compute_what_they_are_named_for():
 def test_costs_are_those_that_are_counted(records):
     same = study.formulas_hold(records)
     assert (same["points"] == same["equal"]).all() and same["points"].min() >= 4
-    wrong = [changed(records[0], decoder_operations=[n + 1 for n in records[0].curves["decoder_operations"]])]
+    wrong = [
+        changed(
+            records[0], decoder_operations=[n + 1 for n in records[0].curves["decoder_operations"]]
+        )
+    ]
     assert study.formulas_hold([*wrong, *records[1:]]).loc["decoder_operations", "equal"] == 4
 
 
 def test_memory_is_as_table_1_says(records):
     tokens = study.per_token(records)
-    assert (tokens["decoder_persistent"] == 2 * 4 * tokens["length"] * tokens["D"] * tokens["L"]).all()
+    assert (
+        tokens["decoder_persistent"] == 2 * 4 * tokens["length"] * tokens["D"] * tokens["L"]
+    ).all()
     for _, part in tokens.groupby("shape"):
         assert part["decoder_transient"].nunique() == 1
         assert (part["encoder_transient"] / part["length"]).nunique() == 1
@@ -177,21 +203,30 @@ def test_memory_is_as_table_1_says(records):
 def test_table_1_is_verified_with_a_correction_and_refuted_without_one(records):
     check, _, algorithm_1 = COMPLEXITY.measure(records)
     assert (check.claim, check.verdict, check.tier) == ("T1", "verified with correction", "smoke")
-    assert (algorithm_1.claim, algorithm_1.verdict) == ("D-1", "verified") and "overflows" in algorithm_1.remark
+    assert (algorithm_1.claim, algorithm_1.verdict) == (
+        "D-1",
+        "verified",
+    ) and "overflows" in algorithm_1.remark
     assert "12 n D²" in check.correction and len(check.records) == len(records)
     growing = [2 * 4 * n * 10_000 for n in records[0].curves["length"]]
     check, *_ = COMPLEXITY.measure([changed(records[0], decoder_transient=growing), *records[1:]])
     assert check.verdict == "refuted"
-    *_, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=growing), *records[1:]])
+    *_, algorithm_1 = COMPLEXITY.measure(
+        [changed(records[0], streamed_transient=growing), *records[1:]]
+    )
     assert algorithm_1.verdict == "refuted"
     wide = [16 * 8 * 16**2] * len(growing)  # as flat in n, but of the order of D²
-    *_, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=wide), *records[1:]])
+    *_, algorithm_1 = COMPLEXITY.measure(
+        [changed(records[0], streamed_transient=wide), *records[1:]]
+    )
     assert algorithm_1.verdict == "refuted"
     assert COMPLEXITY.measure([]) == []
 
 
 def test_algorithm_1_as_printed_is_attention_and_one_that_is_not_is_refuted(records, monkeypatch):
-    monkeypatch.setattr("entp_papers.entp.complexity.measurements.printed_attention", lambda q, k, v: v.mean(0))
+    monkeypatch.setattr(
+        "entp_papers.entp.complexity.measurements.printed_attention", lambda q, k, v: v.mean(0)
+    )
     *_, algorithm_1 = COMPLEXITY.measure(records)
     assert algorithm_1.verdict == "refuted"
 
@@ -214,10 +249,15 @@ def test_bad_parameters_are_named():
 
 def test_linear_maps_are_the_larger_part_of_a_small_model_s_step_until_1511_tokens():
     small = ModelConfig.from_size("small", architecture="entp", vocab_size=64, max_length=64)
-    for length, leads in ((1510, False), (1511, True)):  # the terms of D² by hand: 3 n, 9 a pair, 12 a pair, 12 n
+    for length, leads in (
+        (1510, False),
+        (1511, True),
+    ):  # the terms of D² by hand: 3 n, 9 a pair, 12 a pair, 12 n
         pairs = length * (length + 1) // 2
         linear = small.width**2 * (15 * length + 21 * pairs)
-        total = complexity.training_pass(small, range(1, length + 1), length) - length * complexity.head(small)
+        total = complexity.training_pass(
+            small, range(1, length + 1), length
+        ) - length * complexity.head(small)
         assert (total - linear > linear) is leads
 
 
@@ -240,4 +280,6 @@ def test_committed_counts_are_those_of_the_formulas_and_fast_gives_the_loop_s_ou
     head = tokens["D"] * study.VOCABULARY  # the output, which either computes once
     ratio = (tokens["encoder_operations"] - head) / (tokens["decoder_operations"] - head)
     assert (ratio == tokens["length"]).all()
-    assert all(r.metrics["fast_error"] < 1e-5 and r.metrics["streamed_error"] < 1e-12 for r in records)
+    assert all(
+        r.metrics["fast_error"] < 1e-5 and r.metrics["streamed_error"] < 1e-12 for r in records
+    )

@@ -15,7 +15,12 @@ from entp_lib.model import Block, Transformer, build_model
 from entp_lib.tasks.counting import count3, count3_quadratic
 from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp import studies
-from entp_papers.entp.rasp.constructed import constructed_count3, hard_cases, run_by_layer, wrong_answers
+from entp_papers.entp.rasp.constructed import (
+    constructed_count3,
+    hard_cases,
+    run_by_layer,
+    wrong_answers,
+)
 from entp_papers.entp.rasp.constructed_decoder import (
     count3_decoder,
     hard_sequences,
@@ -37,10 +42,14 @@ def test_answers_every_prefix(x):
     right = [count3(x[: t + 1]) for t in range(len(x))]
     assert logits.argmax(-1).tolist() == right
     top = logits.topk(2).values
-    torch.testing.assert_close(top[:, 0] - top[:, 1], torch.ones(len(x), dtype=torch.float64), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        top[:, 0] - top[:, 1], torch.ones(len(x), dtype=torch.float64), rtol=0, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize(("length", "max_value"), [(1, 0), (1, 60), (2, 7), (5, 0), (5, 60), (24, 7), (24, 60)])
+@pytest.mark.parametrize(
+    ("length", "max_value"), [(1, 0), (1, 60), (2, 7), (5, 0), (5, 60), (24, 7), (24, 60)]
+)
 def test_hard_cases(length, max_value):
     model, x = constructed_count3(length, max_value), hard_cases(length, max_value)
     assert x.min() >= 0 and x.max() <= max_value
@@ -49,12 +58,16 @@ def test_hard_cases(length, max_value):
 
 
 def test_a_causal_mask_breaks_it():
-    """At the first layer: earlier tokens do not learn n. The last token, which sees all, fails when it asks them."""
+    """At the first layer: earlier tokens do not learn n. The last token, which sees all, fails when
+    it asks them.
+    """
     decoder, x = constructed_count3(12, 40, "decoder"), torch.tensor([4, 40, 1, 39, 7, 26, 38, 34])
     full, masked = run_by_layer(MODEL, x), run_by_layer(decoder, x)
     assert full[0].column("last").tolist() == pytest.approx([7] * 8)
     assert masked[0].column("last").tolist() == pytest.approx(list(range(8)))
-    same = [torch.allclose(a.state_TD[-1], b.state_TD[-1]) for a, b in zip(full, masked, strict=True)]
+    same = [
+        torch.allclose(a.state_TD[-1], b.state_TD[-1]) for a, b in zip(full, masked, strict=True)
+    ]
     first_wrong = same.index(False)
     assert first_wrong > 0 and "select the positions" in MODEL.says[first_wrong]
     many = torch.randint(41, (30, 12), generator=torch.Generator().manual_seed(0))
@@ -67,7 +80,10 @@ def test_precisions_fail_where_numbers_do_not_fit():
     for model, fails in ((exact, False), (coarse, True)):
         x = hard_cases(model.cfg.max_length, model.cfg.max_length - 1)
         scored = torch.ones_like(x, dtype=torch.bool)
-        wrong = {name: wrong_answers(twin, x, scored)[0] for name, twin in studies.in_precisions(model).items()}
+        wrong = {
+            name: wrong_answers(twin, x, scored)[0]
+            for name, twin in studies.in_precisions(model).items()
+        }
         assert wrong["fp64"] == wrong["fp32"] == 0 and (wrong["bf16"] > 0) is fails
 
 
@@ -75,7 +91,9 @@ def test_what_lies_outside_the_construction_is_named():
     for named, call in {
         "max_length = ": lambda: constructed_count3(0, 5),
         "max_value = ": lambda: constructed_count3(4, -1),
-        "13 tokens": lambda: MODEL(torch.zeros(1, 13, dtype=torch.long), torch.ones(1, 13, dtype=torch.bool)),
+        "13 tokens": lambda: MODEL(
+            torch.zeros(1, 13, dtype=torch.long), torch.ones(1, 13, dtype=torch.bool)
+        ),
         "token id 41": lambda: run_by_layer(MODEL, torch.tensor([41])),
     }.items():
         with pytest.raises(ValueError, match=named):
@@ -85,7 +103,9 @@ def test_what_lies_outside_the_construction_is_named():
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("rasp"), read_only=False)
-    return RASP.compute(RASP.plan("smoke", 0), NotebookParameters(tier="smoke"), store, fresh=False).records
+    return RASP.compute(
+        RASP.plan("smoke", 0), NotebookParameters(tier="smoke"), store, fresh=False
+    ).records
 
 
 def test_verdicts_follow_from_the_records(records):
@@ -93,11 +113,21 @@ def test_verdicts_follow_from_the_records(records):
     verdicts = {claim: check.verdict for claim, check in checks.items()}
     found = {k for k, v in verdicts.items() if v == "verified"}
     assert found == {"6.2-medium", "6.3", "6.4", "A.7", "E-2", "E-3", "F-4"}
-    assert {k for k, v in verdicts.items() if v == "verified with correction"} == {"F-5", "6.3-seeds"}
+    assert {k for k, v in verdicts.items() if v == "verified with correction"} == {
+        "F-5",
+        "6.3-seeds",
+    }
     assert verdicts["6.1"] == "refuted" and verdicts["6.2"] == verdicts["6.2-close"] == "unproved"
     assert "base-4 digit" in checks["6.3"].remark and "mod n" in checks["F-4"].remark
     assert checks["6.2-medium"].remark == "3 layers of width 49 are enough at length 9"
-    assert {check.claim for check in RASP.measure(records[:1])} == {"6.4", "A.7", "E-2", "E-3", "F-4", "F-5"}
+    assert {check.claim for check in RASP.measure(records[:1])} == {
+        "6.4",
+        "A.7",
+        "E-2",
+        "E-3",
+        "F-4",
+        "F-5",
+    }
 
 
 @pytest.mark.parametrize(
@@ -105,16 +135,29 @@ def test_verdicts_follow_from_the_records(records):
     [
         ("below_length", "wrong", [1, 0], "6.3", "refuted"),
         ("below_length", "layers", [10, 11], "6.3", "refuted"),
-        ("counters", "right", [False, False], "6.1", "unproved"),  # no counterexample would not prove it
+        (
+            "counters",
+            "right",
+            [False, False],
+            "6.1",
+            "unproved",
+        ),  # no counterexample would not prove it
         ("constructed_decoder", "hard_wrong", [1, *[0] * 8], "6.2-medium", "refuted"),
     ],
 )
-def test_a_record_that_says_otherwise_turns_the_verdict(records, study, curve, values, claim, verdict):
+def test_a_record_that_says_otherwise_turns_the_verdict(
+    records, study, curve, values, claim, verdict
+):
     before = {check.claim: check.verdict for check in RASP.measure(records)}
     changed = [
-        dataclasses.replace(r, curves={**r.curves, curve: values}) if r.labels["study"] == study else r for r in records
+        dataclasses.replace(r, curves={**r.curves, curve: values})
+        if r.labels["study"] == study
+        else r
+        for r in records
     ]
-    assert {check.claim: check.verdict for check in RASP.measure(changed)} == before | {claim: verdict}
+    assert {check.claim: check.verdict for check in RASP.measure(changed)} == before | {
+        claim: verdict
+    }
 
 
 def test_values_below_the_length_need_ten_layers_at_any_length():
@@ -135,7 +178,8 @@ def test_two_relu_layers_take_the_remainder_if_m_is_large_enough():
     assert studies.mod_errors(20, 180, 0.1) > 0  # n/ε is needed, not only enough
 
 
-# The decoder with constructed weights: an ordinary Transformer, right at every prefix, and refused where too small.
+# The decoder with constructed weights: an ordinary Transformer, right at every prefix, and refused
+# where too small.
 
 
 CFG = smallest_decoder(40, 12)
@@ -157,18 +201,25 @@ def test_answers_every_prefix_in_one_causal_pass(x):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("vocab", "length"), [(2, 1), (2, 2), (3, 3), (8, 5), (13, 13), (24, 24)])
 def test_hard_sequences(vocab, length, dtype):
-    model, x = count3_decoder(smallest_decoder(vocab, length)).to(dtype), hard_sequences(length, vocab)
+    model, x = (
+        count3_decoder(smallest_decoder(vocab, length)).to(dtype),
+        hard_sequences(length, vocab),
+    )
     assert x.min() >= 0 and x.max() <= vocab - 1
     wrong, asked, margin = wrong_answers(model, x, everywhere(x))
     assert (wrong, asked) == (0, x.numel()) and margin > 2.5
 
 
 def test_it_is_the_librarys_decoder():
-    """No block, mask or activation of its own: its weights are loaded into a model made the usual way."""
+    """No block, mask or activation of its own: its weights are loaded into a model made the usual
+    way.
+    """
     model = build_model(CFG).double().eval()
     model.load_state_dict(DECODER.state_dict())
     assert (
-        CFG.architecture == "decoder" and type(DECODER) is Transformer and {type(b) for b in DECODER.blocks} == {Block}
+        CFG.architecture == "decoder"
+        and type(DECODER) is Transformer
+        and {type(b) for b in DECODER.blocks} == {Block}
     )
     assert torch.equal(model(X), DECODER(X))
 
@@ -206,9 +257,15 @@ def test_the_papers_medium_has_room_for_its_task():
 def test_what_the_papers_sizes_hold():
     for size in ("small", "medium"):
         n = longest_held(size)
-        count3_decoder(ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n))
+        count3_decoder(
+            ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
+        )
         with pytest.raises(ConfigError, match="must be at least"):
-            count3_decoder(ModelConfig.from_size(size, architecture="decoder", vocab_size=n + 1, max_length=n + 1))
+            count3_decoder(
+                ModelConfig.from_size(
+                    size, architecture="decoder", vocab_size=n + 1, max_length=n + 1
+                )
+            )
     assert longest_held("small") < 64 < longest_held("medium")
 
 

@@ -1,4 +1,6 @@
-"""Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at equal loss."""
+"""Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at
+equal loss.
+"""
 
 import dataclasses
 import math
@@ -25,10 +27,14 @@ def test_a_run_ends_at_its_loss(small_run, store):
     whole = run(small_run(), 1, store=store)
     losses, steps = whole.curves["loss"], whole.curves["step"]
     bound = (losses[0] + min(losses)) / 2
-    short = dataclasses.replace(small_run(), train=dataclasses.replace(small_run().train, stop_loss=bound))
+    short = dataclasses.replace(
+        small_run(), train=dataclasses.replace(small_run().train, stop_loss=bound)
+    )
     cut = run(short, 1, store=store)
     assert cut.status == "complete" and cut.curves["loss"][-1] <= bound
-    assert cut.curves["step"][-1] == next(s for s, loss in zip(steps, losses, strict=True) if loss <= bound)
+    assert cut.curves["step"][-1] == next(
+        s for s, loss in zip(steps, losses, strict=True) if loss <= bound
+    )
     assert cut.curves["loss"] == losses[: len(cut.curves["loss"])]
     with pytest.raises(ConfigError, match="stop_loss"):
         dataclasses.replace(short.train, stop_loss=-1.0)
@@ -36,21 +42,31 @@ def test_a_run_ends_at_its_loss(small_run, store):
 
 @pytest.fixture
 def made(small_run, store):
-    """Makes a run of an arm whose loss falls from 3 by 1 in ``factor`` * 3000 steps, to ``points`` evaluations."""
+    """Return a maker of runs of an arm whose loss falls from 3 by 1 in ``factor`` * 3000 steps, to
+    ``points`` evaluations.
+    """
     record = run(small_run(), 1, store=store)
 
     def make(arm, factor, points=59):
         steps = [factor * 100 * k for k in range(1, points + 1)]
         accuracy = [s / (factor * 10_000) for s in steps]
-        curves = {"step": steps, "loss": [3 - s / (factor * 3000) for s in steps], "token_accuracy": accuracy}
+        curves = {
+            "step": steps,
+            "loss": [3 - s / (factor * 3000) for s in steps],
+            "token_accuracy": accuracy,
+        }
         return dataclasses.replace(record, curves=curves, labels={"arm": arm})
 
     return make
 
 
 def test_ratios_of_steps_are_read_at_equal_loss(made):
-    ratios = count3_steps.step_ratios([made("decoder", 2), made("entp", 1)], 3.0, 2.0, (0.3, 0.6, 5.0))
-    assert ratios[0.3] == pytest.approx(2) and ratios[0.6] == pytest.approx(2) and ratios.isna()[5.0]
+    ratios = count3_steps.step_ratios(
+        [made("decoder", 2), made("entp", 1)], 3.0, 2.0, (0.3, 0.6, 5.0)
+    )
+    assert (
+        ratios[0.3] == pytest.approx(2) and ratios[0.6] == pytest.approx(2) and ratios.isna()[5.0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,13 +74,20 @@ def test_ratios_of_steps_are_read_at_equal_loss(made):
     [
         ((2, 59), (1, 59), "2.00", "yes"),
         ((1, 59), (1, 59), "1.00", "no"),
-        ((2, 59), (1, 10), "at most 4.53", "open"),  # 3200, 4700 and 6200 (means of three) over its 1000
+        (
+            (2, 59),
+            (1, 10),
+            "at most 4.53",
+            "open",
+        ),  # 3200, 4700 and 6200 (means of three) over its 1000
         ((1, 59), (1, 20), "at most 1.22", "no"),  # 1600 of both, then 2350 and 3100 over its 2000
         ((2, 20), (1, 59), "2.00", "yes, to 50% alone"),  # a decoder that comes half way alone
         ((2, 10), (1, 59), "–", "open"),  # one that does not
     ],
 )
-def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(made, decoder, entp, ratio, parts):
+def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(
+    made, decoder, entp, ratio, parts
+):
     row = count3_steps.gate_row([made("decoder", *decoder), made("entp", *entp)], 3.0, 2.0)
     assert (row["mean ratio"], row["parts"]) == (ratio, parts)
 
@@ -76,7 +99,11 @@ def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(
         of_task = replace(record, config=replace(record.config, task_params=task))
         records += [replace(of_task, labels=dict(arm=arm, seed=seed)) for seed in (0, 1)]
     found, twice = {m.claim: m for m in count3_steps.measure_end(records)}, math.log(2)
-    assert found["F2-end-speed"].values == found["F2-end-beyond"].values == pytest.approx([twice, twice])
+    assert (
+        found["F2-end-speed"].values
+        == found["F2-end-beyond"].values
+        == pytest.approx([twice, twice])
+    )
     half, bound, beyond = count3_steps.authors_ratios((0.5, 1.0, 2.0))
     assert 1.5 < half < bound < beyond < 3  # their log's ratio grows
     step = [training_operations(r.config) / r.config.train.steps for r in records]
@@ -85,12 +112,16 @@ def test_steps_to_the_bound_and_beyond_it_are_compared_by_seed_and_with_the_log(
     pair = [replace(r, metrics=scores) for r in records if r.labels["seed"] == 1]
     table = count3_steps.end_table({1: pair})
     steps = table[[*count3_steps.COME]].to_numpy(dtype=float)
-    assert steps[0] / steps[1] == pytest.approx([2, 2], rel=1e-3)  # of the decoder and of ENTP, whole steps
+    assert steps[0] / steps[1] == pytest.approx(
+        [2, 2], rel=1e-3
+    )  # of the decoder and of ENTP, whole steps
     assert table[["odd n", "even n"]].to_numpy().ravel() == pytest.approx([0.4, 0.1] * 2)
 
 
 def test_scores_at_equal_steps_and_at_equal_compute_are_read_off_one_curve(made):
-    """A decoder that learns half as fast is level at half of its steps, and ENTP's compute decides how far it is."""
+    """A decoder that learns half as fast is level at half of its steps, and ENTP's compute decides
+    how far it is.
+    """
     records = []
     for arm, factor in (("decoder", 2), ("entp", 1)):
         record = made(arm, factor)
@@ -112,9 +143,14 @@ def test_scores_at_equal_steps_and_at_equal_compute_are_read_off_one_curve(made)
 
 
 def match3_runs(curves):
-    """Runs of ``match3_end`` of one random seed, with a curve of whole sequences for each arm."""
+    """Make runs of ``match3_end`` of one random seed, with a curve of whole sequences for
+    each arm.
+    """
     runs = {r.labels["arm"]: r for r in EXPERIMENTS["match3_end"].plan("overnight", 1)}
-    return [record_of(runs[arm], curves=dict(step=steps, sequence_accuracy=s)) for arm, (steps, s) in curves.items()]
+    return [
+        record_of(runs[arm], curves=dict(step=steps, sequence_accuracy=s))
+        for arm, (steps, s) in curves.items()
+    ]
 
 
 def test_the_area_between_curves_is_read_by_steps_and_by_compute():
@@ -133,7 +169,9 @@ def test_the_area_between_curves_is_read_by_steps_and_by_compute():
 
 
 def test_a_decoder_is_compared_at_the_rate_of_its_trial(monkeypatch):
-    """Of rates within half a point in the trial the lowest; the trial's random seed is in no comparison."""
+    """Of rates within half a point in the trial the lowest; the trial's random seed is in no
+    comparison.
+    """
     trial = {1e-4: 0.2, 3e-4: 0.6, 1e-3: 0.601, 3e-3: 0.4}
     at_rate = {3e-4: 0.7, 1e-3: 0.9}
     records = []
@@ -176,10 +214,15 @@ def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
     right = {"decoder": (0.5, 0.9), deciding.SAME_PREFIXES: (0.3, 0.4), "entp": (0.4, 0.6)}
     rules, records = ("lowest_text_loss", deciding.BEST_ANSWERS), []
     for arm, shares in right.items():
-        test = {r: dict(sequence_accuracy=s, token_accuracy=s, step=1) for r, s in zip(rules, shares, strict=True)}
+        test = {
+            r: dict(sequence_accuracy=s, token_accuracy=s, step=1)
+            for r, s in zip(rules, shares, strict=True)
+        }
         one = made(arm, 1)
         metrics = {**one.metrics, "test": test, "seen": dict(sequence_accuracy=1.0)}
-        records += [replace(one, metrics=metrics, labels={**one.labels, "seed": seed}) for seed in range(2)]
+        records += [
+            replace(one, metrics=metrics, labels={**one.labels, "seed": seed}) for seed in range(2)
+        ]
     found = {m.claim: m.values for m in deciding.measure_windows(records)}
     assert found.pop("F5-windows") == pytest.approx([-0.1, -0.1])
     assert found.pop("F5-windows-drawn") == pytest.approx([0.1, 0.1]) and not found
@@ -191,22 +234,41 @@ def test_leads_on_windows_by_checkpoint_rule_and_by_the_characters_scored(made):
 
 
 def test_a_gate_has_a_seed_that_no_comparison_has():
-    pilots = ("count3_long", "addition_four_digits", "match3_rates", "count3_gate", "in_context_rates")
+    pilots = (
+        "count3_long",
+        "addition_four_digits",
+        "match3_rates",
+        "count3_gate",
+        "in_context_rates",
+    )
     for name in pilots:
-        assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {pilot_runs.SEED}
+        assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {
+            pilot_runs.SEED
+        }
     with_pilot = EXPERIMENTS["match3_own_rates"].plan("overnight", 0)
     assert {run.labels["seed"] for run in with_pilot} == {0, 1, 2, 3, 4, pilot_runs.SEED}
-    others = [e for name, e in EXPERIMENTS.items() if name not in pilots and not name.endswith("own_rates")]
-    assert all(run.labels["seed"] < pilot_runs.SEED for e in others for run in e.plan("overnight", 0))
+    others = [
+        e
+        for name, e in EXPERIMENTS.items()
+        if name not in pilots and not name.endswith("own_rates")
+    ]
+    assert all(
+        run.labels["seed"] < pilot_runs.SEED for e in others for run in e.plan("overnight", 0)
+    )
 
 
 def test_drawn_prefixes_are_a_few_of_the_scored_ones_and_leave_the_sequences_alone():
     whole = Counting(length=24, seed_length=8, symbols=24)
     few: Task = replace(whole, drawn=4)
     one, other = (task.batch(generator_for("cpu", 7), 500) for task in (whole, few))
-    assert torch.equal(one.inputs_BT, other.inputs_BT) and torch.equal(one.targets_BT, other.targets_BT)
+    assert torch.equal(one.inputs_BT, other.inputs_BT) and torch.equal(
+        one.targets_BT, other.targets_BT
+    )
     assert other.scored_BT.sum(1).eq(4).all() and not (other.scored_BT & ~one.scored_BT).any()
-    assert other.scored_BT[:, 8:].any(0).all() and len({tuple(row) for row in other.scored_BT.tolist()}) > 100
+    assert (
+        other.scored_BT[:, 8:].any(0).all()
+        and len({tuple(row) for row in other.scored_BT.tolist()}) > 100
+    )
     assert torch.equal(
         few.batch(generator_for("cpu", 7), 5, evaluating=True).scored_BT, one.scored_BT[:5]
     )  # evaluation scores all of them

@@ -1,4 +1,6 @@
-"""Downstream of a language model: what starts from what; pronouns are scored by the rest of their sentence."""
+"""Downstream of a language model: what starts from what; pronouns are scored by the rest of their
+sentence.
+"""
 
 from collections import Counter
 
@@ -26,15 +28,37 @@ VERSION = 3  # of the made-up text experiment
 
 @pytest.fixture
 def pretrainings(tmp_path, monkeypatch):
-    """A function that lists the configurations of tiny language models of bytes, at a tier."""
+    """Return a function that lists the configurations of tiny language models of bytes,
+    at a tier.
+    """
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
-    (tmp_path / "text.txt").write_text("Agnes read three chapters to her son Carl.\n\n" * 100, encoding="utf-8")
-    params = dict(corpus=str(tmp_path / "text.txt"), tokenizer="bytes", context=96, split="tail", held_out=0.2)
-    train = TrainConfig(steps=2, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=4, final_eval_sequences=4)
+    (tmp_path / "text.txt").write_text(
+        "Agnes read three chapters to her son Carl.\n\n" * 100, encoding="utf-8"
+    )
+    params = dict(
+        corpus=str(tmp_path / "text.txt"), tokenizer="bytes", context=96, split="tail", held_out=0.2
+    )
+    train = TrainConfig(
+        steps=2,
+        batch_size=4,
+        warmup_steps=1,
+        eval_every=2,
+        eval_sequences=4,
+        final_eval_sequences=4,
+    )
 
     def build(tier="smoke", seeds=1):
         return [
-            RunConfig("made_up", tier, "text", params, ModelConfig(name, 2, 2, 16, 256, 96), train, seed, seed)
+            RunConfig(
+                "made_up",
+                tier,
+                "text",
+                params,
+                ModelConfig(name, 2, 2, 16, 256, 96),
+                train,
+                seed,
+                seed,
+            )
             for seed in range(seeds)
             for name in TWINS
         ]
@@ -54,7 +78,9 @@ def few_stories(monkeypatch):
 
 @pytest.fixture
 def planned_anew():
-    """Plans start from the runs on text and are kept for the process: neither those of before nor those of now."""
+    """Plans start from the runs on text and are kept for the process: neither those of before nor
+    those of now.
+    """
     plans = downstream.DOWNSTREAM.plan, downstream.PRONOUNS.plan
     for plan in plans:
         plan.cache_clear()
@@ -72,7 +98,9 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     made_up = Experiment("made_up", VERSION, "", "", language_models, lambda records: [])
     monkeypatch.setattr(downstream, "OPENWEBTEXT", made_up)
     parameters, store = NotebookParameters(tier="smoke"), Store(paths.results() / "smoke")
-    weights = [store.weights_path(*downstream.record_name(run).split("/")) for run in pretrainings()]
+    weights = [
+        store.weights_path(*downstream.record_name(run).split("/")) for run in pretrainings()
+    ]
     downstream.train_missing(parameters)
     assert all(path.exists() for path in weights)
     scored = downstream.PRONOUNS.collect(parameters).records
@@ -80,8 +108,14 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     for path in weights:
         path.unlink()
     downstream.train_missing(parameters)
-    assert not any(path.exists() for path in weights)  # as in a fresh clone: all records, no weights
-    assert downstream.DOWNSTREAM.collect(parameters).computed == downstream.PRONOUNS.collect(parameters).computed == 0
+    assert not any(
+        path.exists() for path in weights
+    )  # as in a fresh clone: all records, no weights
+    assert (
+        downstream.DOWNSTREAM.collect(parameters).computed
+        == downstream.PRONOUNS.collect(parameters).computed
+        == 0
+    )
     store.path("pronouns", scored[0].id).unlink()
     downstream.train_missing(parameters)
     needed = f"{scored[0].config.params['weights'].split('/')[1]}.weights.safetensors"
@@ -101,11 +135,14 @@ def test_the_authors_logs_give_their_table():
         assert logged.std(ddof=0) == pytest.approx(printed["sd"], abs=5e-5)
     tests = downstream.authors_tests()
     assert set(tests["pairs"]) == {2, 3}
-    assert (tests["decoder − ENTP"] - (tests["decoder"] - tests["entp"])).abs().drop(index=7500).max() < 1e-9
+    assert (tests["decoder − ENTP"] - (tests["decoder"] - tests["entp"])).abs().drop(
+        index=7500
+    ).max() < 1e-9
     assert tests.loc[(1250, "best of evaluations"), "decoder − ENTP"] < 0
 
 
-# Pronouns: what is scored is the rest of the sentence, items are balanced, and the published difference is noise.
+# Pronouns: what is scored is the rest of the sentence, items are balanced, and the published
+# difference is noise.
 
 
 @pytest.fixture
@@ -132,14 +169,19 @@ def by_hand(model, start, rest):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_scores_are_the_likelihood_of_the_rest_given_each_option(model, architecture):
-    items = [Item("Ann met _ today.", "Bob", "a rather long option", 1), Item("The _ ran.", "dogs", "dog", 2)]
+    items = [
+        Item("Ann met _ today.", "Bob", "a rather long option", 1),
+        Item("The _ ran.", "dogs", "dog", 2),
+    ]
     subject = model(architecture)
     table = module.scores(subject, items, Bytes())
     for item, row in zip(items, table.itertuples(), strict=True):
         start, rest = item.sentence.split("_")
         for number, option in ((1, item.option1), (2, item.option2)):
             assert row[number] == pytest.approx(by_hand(subject, start + option, rest), rel=1e-5)
-        assert row.chosen == (1 if row.option1 >= row.option2 else 2) and row.right == (row.chosen == item.answer)
+        assert row.chosen == (1 if row.option1 >= row.option2 else 2) and row.right == (
+            row.chosen == item.answer
+        )
 
 
 def test_embedded_items_are_balanced_and_decided_by_their_last_words():
@@ -157,11 +199,20 @@ def test_embedded_items_are_balanced_and_decided_by_their_last_words():
 def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
     n, most = first + second, max(first, second)
     expected = min(1.0, 2 * sum(stats.binom.pmf(k, n, 0.5) for k in range(most, n + 1)))
-    assert mcnemar(first, second) == pytest.approx(expected) == pytest.approx(mcnemar(second, first))
+    assert (
+        mcnemar(first, second) == pytest.approx(expected) == pytest.approx(mcnemar(second, first))
+    )
 
 
 def test_every_overlap_of_two_error_counts_is_tested():
     """By brute force over the number of items that both have wrong."""
     table = module.compatible_tests(7, 5, 10)
-    assert set(zip(table["first_only"], table["second_only"], strict=True)) == {(5, 3), (4, 2), (3, 1), (2, 0)}
-    assert table["p_value"].tolist() == [mcnemar(*row) for row in zip(table.first_only, table.second_only, strict=True)]
+    assert set(zip(table["first_only"], table["second_only"], strict=True)) == {
+        (5, 3),
+        (4, 2),
+        (3, 1),
+        (2, 0),
+    }
+    assert table["p_value"].tolist() == [
+        mcnemar(*row) for row in zip(table.first_only, table.second_only, strict=True)
+    ]

@@ -1,4 +1,6 @@
-"""Addition: the arms spend what they say, frames pair what belongs together, the published table is the authors'."""
+"""Addition: the arms spend what they say, frames pair what belongs together, the published table is
+the authors'.
+"""
 
 import dataclasses
 
@@ -17,9 +19,18 @@ RULES = ("last", "lowest_loss", "highest_accuracy")
 
 @pytest.fixture(scope="module")
 def made_up():
-    """A function that makes the records of a tier with given test errors; nothing is trained."""
+    """Return a function that makes the records of a tier with given test errors; nothing is
+    trained.
+    """
 
-    def make(experiment, tier, error, seeds=5, groups=("2 digits, 0 carries", "2 digits, 1 carries"), known=0.9):
+    def make(
+        experiment,
+        tier,
+        error,
+        seeds=5,
+        groups=("2 digits, 0 carries", "2 digits, 1 carries"),
+        known=0.9,
+    ):
         found, known = [], {"sequence_accuracy": known}
         for run in experiment.plan(tier, seeds):
             config, arm = run.config, run.labels["arm"]
@@ -27,7 +38,11 @@ def made_up():
             for rule in RULES:
                 wrong = error(arm, rule, config.model_seed, config.task_params)
                 split = {g: {"sequences": 1000, "right": round(1000 * (1 - wrong))} for g in groups}
-                test[rule] = {"step": 10, "sequence_accuracy": 1 - wrong, "token_accuracy": 1 - wrong / 2}
+                test[rule] = {
+                    "step": 10,
+                    "sequence_accuracy": 1 - wrong,
+                    "token_accuracy": 1 - wrong / 2,
+                }
                 test[rule] |= {"loss": 1.0, "groups": split}
             curves = {"step": [5, 10], "token_forwards": [50, 100], "seconds": [1.0, 2.0]}
             curves["sequence_accuracy"] = [0.1, 0.2]
@@ -37,7 +52,11 @@ def made_up():
                     experiment.name,
                     experiment.version,
                     config,
-                    {"test": test, "seen": {"sequence_accuracy": 0.75 if arm == "entp" else 1.0}, **known},
+                    {
+                        "test": test,
+                        "seen": {"sequence_accuracy": 0.75 if arm == "entp" else 1.0},
+                        **known,
+                    },
                     curves,
                     cost,
                     labels=run.labels,
@@ -57,10 +76,14 @@ def test_the_ratio_of_answers_is_that_of_the_rows(largest):
         assert module.ratio_of(task) == pytest.approx(ratio, rel=0.06)
 
 
-@pytest.mark.parametrize("task", [Addition(view="windows"), LongAddition(view="windows", window=50)])
+@pytest.mark.parametrize(
+    "task", [Addition(view="windows"), LongAddition(view="windows", window=50)]
+)
 def test_the_ratio_of_windows_is_exact(task):
     scored = dataclasses.replace(task, part="text").batch(generator_for("cpu", 0), 2).scored_BT
-    assert module.ratio_of(task) == token_forwards("entp", scored) / token_forwards("decoder", scored)
+    assert module.ratio_of(task) == token_forwards("entp", scored) / token_forwards(
+        "decoder", scored
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +105,10 @@ def test_overnight_drops_sizes_at_which_both_are_at_an_end(made_up, errors, expe
 
     records = made_up(ADDITION, "overnight", error)
     found = {m.claim: m for m in module.measure(records)}
-    assert found["F5-best"].values == pytest.approx([expected] * 5) and found["F5-best"].excluded_because == barred
+    assert (
+        found["F5-best"].values == pytest.approx([expected] * 5)
+        and found["F5-best"].excluded_because == barred
+    )
     paper = module.scores(made_up(ADDITION, "paper", lambda *_: 0.95))
     assert len(module.comparable(paper)) == len(paper)
 
@@ -98,7 +124,11 @@ def test_a_comparison_rests_on_the_runs_of_its_two_arms(made_up):
 
 def test_the_claimed_values_are_those_of_the_tables():
     stated = claims.reference_claims().set_index("id")["paper_value"]
-    small = published("entp", "addition").query("model == 'small'").rename(columns={"architecture": "arm"})
+    small = (
+        published("entp", "addition")
+        .query("model == 'small'")
+        .rename(columns={"architecture": "arm"})
+    )
     for claim, form in (("F5-addition", "reversed"), ("F11-addition", "plain")):
         gap = module.pooled(module.gaps(small[small["format"] == form].assign(seed=0)))
         assert gap.to_numpy() == pytest.approx([stated[claim]], abs=1e-4)

@@ -1,4 +1,6 @@
-"""In-context experiments: arms and budgets, tables against the records by hand, claims, and what the figures draw."""
+"""In-context experiments: arms and budgets, tables against the records by hand, claims, and what
+the figures draw.
+"""
 
 import pytest
 
@@ -12,11 +14,22 @@ from entp_papers.entp.in_context.experiment import IN_CONTEXT, flatness, measure
 from entp_papers.entp.in_context.tables import least_squares
 
 FIVE = range(5)
-COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")
+COST = dict(
+    steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x"
+)
 
 
-def fake(arm="decoder", seed=0, function="linear", tier="overnight", errors=(0.5,) * 6, course=(1.0,) * 10, every=0):
-    """A record of a planned run with errors by point and a course of training errors, both over E[y²].
+def fake(
+    arm="decoder",
+    seed=0,
+    function="linear",
+    tier="overnight",
+    errors=(0.5,) * 6,
+    course=(1.0,) * 10,
+    every=0,
+):
+    """Make a record of a planned run with errors by point and a course of training errors, both
+    over E[y²].
 
     A point of the course every ``every`` steps, the last where the run ends; 0: at equal distances.
     """
@@ -29,7 +42,9 @@ def fake(arm="decoder", seed=0, function="linear", tier="overnight", errors=(0.5
     record.curves.update(step=step, train_loss=[e * scale for e in course])
     scores = [e * scale for e in errors]
     positions = list(range(1, 2 * len(errors), 2))
-    record.metrics.update(loss=sum(scores) / len(scores), loss_by_position=scores, position=positions, baseline={})
+    record.metrics.update(
+        loss=sum(scores) / len(scores), loss_by_position=scores, position=positions, baseline={}
+    )
     return record
 
 
@@ -40,7 +55,9 @@ def test_the_papers_token_forwards():
 
 
 def test_least_squares_knows_nothing_of_an_orthogonal_query():
-    """Its error is E[y²] with fewer examples than dimensions, and 0 on the second block, whose x's are in the span."""
+    """Its error is E[y²] with fewer examples than dimensions, and 0 on the second block, whose x's
+    are in the span.
+    """
     params = dict(function="linear", dims=4, points=8)
     _, curves = baselines_study(params, prompts=4000, costly_prompts=1, seed=0)
     errors = curves["orthogonal | least squares"]
@@ -65,15 +82,21 @@ def test_the_pilot_chose_the_rates():
             setting = task.function, r.labels["arm"]
             if setting not in chosen or error <= chosen[setting][0] + 0.01:
                 chosen[setting] = error, r.labels["rate"]
-    assert chosen and {s: rate for s, (_, rate) in chosen.items()}.items() <= experiment.CHOSEN.items()
+    assert (
+        chosen and {s: rate for s, (_, rate) in chosen.items()}.items() <= experiment.CHOSEN.items()
+    )
 
 
 def test_models_that_have_learned_nothing_are_not_equal():
-    """Where neither arm is below 0.9, nothing is said; one that is makes a difference worth judging."""
+    """Where neither arm is below 0.9, nothing is said; one that is makes a difference worth
+    judging.
+    """
 
     def verdict(decoder, entp):
         arms = (("decoder", decoder), ("entp", entp))
-        records = [fake(arm, s, "tree", "quick", errors=(error,) * 6) for arm, error in arms for s in FIVE]
+        records = [
+            fake(arm, s, "tree", "quick", errors=(error,) * 6) for arm, error in arms for s in FIVE
+        ]
         return judge(measure(records), only_measured=True)["verdict"].tolist()
 
     assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
@@ -81,7 +104,9 @@ def test_models_that_have_learned_nothing_are_not_equal():
 
 
 def falling(by: float) -> list[float]:
-    """A course whose last fifth is lower than the fourth by so much, after three fifths high up."""
+    """Make a course whose last fifth is lower than the fourth by so much, after three fifths high
+    up.
+    """
     return [0.9] * 6 + [0.4 + by] * 2 + [0.4] * 2
 
 
@@ -95,9 +120,13 @@ def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
     assert is_flat(0.0099) and not is_flat(0.0101) and is_flat(-0.3)  # a rise is no fall
 
 
-@pytest.mark.parametrize(("falls", "verdict"), [((0.0, 0.0), "same direction"), ((0.0, 0.02), "uninformative")])
+@pytest.mark.parametrize(
+    ("falls", "verdict"), [((0.0, 0.0), "same direction"), ((0.0, 0.02), "uninformative")]
+)
 def test_arms_on_the_way_are_not_shown_to_be_level(falls, verdict):
-    """Figure 10 calls ENTP competitive: of where two curves end, those that still fall tell nothing."""
+    """Figure 10 calls ENTP competitive: of where two curves end, those that still fall tell
+    nothing.
+    """
     arms = zip(("decoder", "entp"), falls, strict=True)
     records = [fake(arm, s, "tree", "quick", course=falling(by)) for arm, by in arms for s in FIVE]
     (row,) = judge(measure(records), only_measured=True).to_dict("records")

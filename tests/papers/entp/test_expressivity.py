@@ -41,7 +41,7 @@ def some_positions(width, same, seed=0, scale=1.0):
 
 
 def check(refutation, model, function):
-    """What is reported happens, and is at least what the proof promises."""
+    """Check that what is reported happens, and is at least what the proof promises."""
     theirs_D = causal_model(model, refutation.inputs_TD)[refutation.position - 1]
     ours_D = causal_model(function, refutation.inputs_TD)[refutation.position - 1]
     assert refutation.difference == pytest.approx((theirs_D - ours_D).abs().max().item())
@@ -75,9 +75,13 @@ def test_the_first_three_rational_rows():
     scale=st.sampled_from([0.1, 1, 5]),
 )
 def test_encoders_are_refuted(width, layers, mlp, kind, seed, scale):
-    """By a swap of two tokens where the first positions are none or the same, else by an output with two values."""
+    """By a swap of two tokens where the first positions are none or the same, else by an output
+    with two values.
+    """
     p_TD = None if kind == "none" else some_positions(width, kind == "same", seed, scale)
-    encoder = AttentionStack(width, layers, causal=False, positions_TD=p_TD, mlp_width=mlp, seed=seed)
+    encoder = AttentionStack(
+        width, layers, causal=False, positions_TD=p_TD, mlp_width=mlp, seed=seed
+    )
     refutation = refute_encoder(encoder)
     check(refutation, encoder, theorem_4_1_decoder(width))
     apart = kind == "apart"
@@ -91,17 +95,24 @@ def test_the_same_weights_without_the_mask_are_refuted():
     encoder.causal = False
     refutation = refute_encoder(encoder)
     check(refutation, encoder, theorem_4_1_decoder(4))
-    # theirs is x1 + x2 + 2 x3, ours (23 x1 + 17 x2 + 32 x3)/18, and x3 = -x2 = x1 or x3 = -x1 = x2, of size 1
-    assert refutation.difference == pytest.approx(5 / 9) and refutation.guaranteed == pytest.approx(1 / 3)
+    # theirs is x1 + x2 + 2 x3, ours (23 x1 + 17 x2 + 32 x3)/18, and x3 = -x2 = x1 or x3 = -x1 = x2,
+    # of size 1
+    assert refutation.difference == pytest.approx(5 / 9) and refutation.guaranteed == pytest.approx(
+        1 / 3
+    )
 
 
 @given(width=widths, layers=st.integers(1, 4), mlp=st.sampled_from([0, 7]), seed=seeds)
 def test_decoders_with_positions_are_refuted(width, layers, mlp, seed):
     p_TD = some_positions(width, same=False, seed=seed)
-    decoder = AttentionStack(width, layers, causal=True, positions_TD=p_TD, mlp_width=mlp, seed=seed)
+    decoder = AttentionStack(
+        width, layers, causal=True, positions_TD=p_TD, mlp_width=mlp, seed=seed
+    )
     refutation = refute_decoder(decoder)
     check(refutation, decoder, theorem_4_2_encoder(width))
-    assert refutation.guaranteed >= 0.75 * (p_TD[1] - p_TD[0]).abs().max().item()  # beta is at least 3/2
+    assert (
+        refutation.guaranteed >= 0.75 * (p_TD[1] - p_TD[0]).abs().max().item()
+    )  # beta is at least 3/2
 
 
 def test_models_that_a_proof_does_not_cover_are_refused():
@@ -110,7 +121,11 @@ def test_models_that_a_proof_does_not_cover_are_refused():
     for refute, model, named in (
         (refute_encoder, theorem_4_1_decoder(3), "p1 = p2"),
         (refute_decoder, theorem_4_2_encoder(3), "no positions"),
-        (refute_decoder, AttentionStack(3, 2, causal=True, positions_TD=some_positions(3, same=True)), "p1 = p2"),
+        (
+            refute_decoder,
+            AttentionStack(3, 2, causal=True, positions_TD=some_positions(3, same=True)),
+            "p1 = p2",
+        ),
         (refute_encoder, Spoiled(3, 2, causal=False, positions_TD=p_TD), "does not cover"),
         (refute_decoder, Spoiled(3, 2, causal=True, positions_TD=p_TD), "does not cover"),
         (refute_encoder, short, r"positions_TD .* \(2, 3\)"),
@@ -128,7 +143,9 @@ class Spoiled(AttentionStack):
 
 @given(seed=seeds)
 def test_appendices_a2_to_a5_hold_on_random_models(seed):
-    """Equal are a decoder and its causal model, one layer under either mask, formulas and matrices, and exact rows."""
+    """Equal are a decoder and its causal model, one layer under either mask, formulas and matrices,
+    and exact rows.
+    """
     errors = equality_errors(seed)
     assert errors.pop("a3_two_layers") > 1e-6 and max(errors.values()) < 1e-10 and len(errors) == 5
 
@@ -144,9 +161,11 @@ def records(tmp_path_factory):
 
 
 def changed(records, study_name="expressivity", metrics=None, curves=None):
-    """The records with other metrics or curves in those of one study."""
+    """Return the records with other metrics or curves in those of one study."""
     return [
-        dataclasses.replace(r, metrics={**r.metrics, **(metrics or {})}, curves={**r.curves, **(curves or {})})
+        dataclasses.replace(
+            r, metrics={**r.metrics, **(metrics or {})}, curves={**r.curves, **(curves or {})}
+        )
         if r.config.study == study_name
         else r
         for r in records
@@ -159,19 +178,27 @@ def verdicts(records):
 
 @pytest.mark.parametrize("distance", [1.0, 3.0])
 def test_training_imitates_off_the_line_and_the_line_holds_its_error(distance):
-    """Fixed positions by their distance: at 1 the line crosses the box of inputs, at 3 it misses it."""
+    """Fixed positions by their distance: at 1 the line crosses the box of inputs, at 3 it misses
+    it.
+    """
     metrics, curves = imitation.imitation_study("encoder", 2, 120, distance=distance)
     assert len(curves["line_error"]) == len(curves["line_forced"]) > 10
-    assert all(e >= f - 1e-9 for e, f in zip(curves["line_error"], curves["line_forced"], strict=True))
+    assert all(
+        e >= f - 1e-9 for e, f in zip(curves["line_error"], curves["line_forced"], strict=True)
+    )
     assert curves["line_forced"] == pytest.approx([9 / 8 * distance] * len(curves["line_forced"]))
     refuted = metrics["refutation"]
-    assert refuted["refuted"] and refuted["difference"] >= refuted["guaranteed"] == pytest.approx(9 / 8 * distance)
+    assert refuted["refuted"] and refuted["difference"] >= refuted["guaranteed"] == pytest.approx(
+        9 / 8 * distance
+    )
     if distance == 3.0:
         assert metrics["forced_in_box"] == 0 and metrics["box_error"] < metrics["box_before"] / 4
         assert curves["loss"][-1] < curves["loss"][0] / 20
     else:
         assert metrics["forced_in_box"] == pytest.approx(9 / 8)
-        assert metrics["box_error"] > 9 / 8 * 0.9  # points drawn from the box come near the line, not onto it
+        assert (
+            metrics["box_error"] > 9 / 8 * 0.9
+        )  # points drawn from the box come near the line, not onto it
 
 
 def test_batches_are_the_definition():
@@ -223,36 +250,55 @@ def test_verdicts_follow_what_was_found(records, claim, metrics, curves, expecte
 
 @pytest.mark.parametrize(
     "curves",
-    [{"dimensions_geometric": [1, 2, 3]}, {"geometric_score_error": [0.3]}, {"dimensions_dyadic": [16, 32, 64]}],
+    [
+        {"dimensions_geometric": [1, 2, 3]},
+        {"geometric_score_error": [0.3]},
+        {"dimensions_dyadic": [16, 32, 64]},
+    ],
 )
 def test_what_works_instead_of_random_vectors_is_said_only_where_it_does(records, curves):
     def remark(found):
-        return {check.claim: check.remark for check in EXPRESSIVITY.measure(found)}["F1-logarithmic"]
+        return {check.claim: check.remark for check in EXPRESSIVITY.measure(found)}[
+            "F1-logarithmic"
+        ]
 
-    assert "one dimension suffices" in remark(records) and remark(changed(records, metrics={}, curves=curves)) == ""
+    assert (
+        "one dimension suffices" in remark(records)
+        and remark(changed(records, metrics={}, curves=curves)) == ""
+    )
 
 
 @pytest.mark.parametrize(("direction", "claim"), [("encoder", "4.1"), ("decoder", "4.2")])
 def test_one_trained_model_that_escapes_refutes_a_theorem(records, direction, claim):
     escaped = {"refutation": {"refuted": False, "case": "made up"}}
     after = [
-        dataclasses.replace(r, metrics=r.metrics | escaped) if r is select(records, direction=direction)[-1] else r
+        dataclasses.replace(r, metrics=r.metrics | escaped)
+        if r is select(records, direction=direction)[-1]
+        else r
         for r in records
     ]
     assert verdicts(after) == verdicts(records) | {claim: "refuted"}
-    excused = changed(after, "imitation", {"distance": 0.0})  # theorem 4.2 says nothing of decoders with p1 = p2
+    excused = changed(
+        after, "imitation", {"distance": 0.0}
+    )  # theorem 4.2 says nothing of decoders with p1 = p2
     assert (verdicts(excused)[claim] == "verified") == (direction == "decoder")
 
 
 def test_a_whole_decoder_is_simulated_by_an_encoder():
-    decoder = AttentionStack(3, 4, causal=True, positions_TD=checks.normal(6, 3, seed=1), mlp_width=5, seed=2)
+    decoder = AttentionStack(
+        3, 4, causal=True, positions_TD=checks.normal(6, 3, seed=1), mlp_width=5, seed=2
+    )
     encoder = checks.simulating_encoder(decoder, 6)
     assert not encoder.causal and encoder.width == 9
     x_TD = checks.normal(6, 3, seed=4)
-    y_TD = causal_model(encoder, torch.cat([x_TD, torch.zeros(6, 6, dtype=torch.float64)], 1))[:, :3]
+    y_TD = causal_model(encoder, torch.cat([x_TD, torch.zeros(6, 6, dtype=torch.float64)], 1))[
+        :, :3
+    ]
     torch.testing.assert_close(y_TD, decoder.encode(x_TD))
     without = checks.simulating_encoder(decoder, 6, constant=1e-9)
-    assert not torch.allclose(without.encode(torch.cat([x_TD, torch.zeros(6, 6, dtype=torch.float64)], 1))[:, :3], y_TD)
+    assert not torch.allclose(
+        without.encode(torch.cat([x_TD, torch.zeros(6, 6, dtype=torch.float64)], 1))[:, :3], y_TD
+    )
 
 
 def test_no_trained_model_has_less_error_than_the_proof_forces():

@@ -1,4 +1,6 @@
-"""Causal masks made of longer queries and keys: what is exact, what random vectors cost, what does better."""
+"""Causal masks made of longer queries and keys: what is exact, what random vectors cost, what does
+better.
+"""
 
 import math
 
@@ -32,7 +34,9 @@ def added_scores(basis, constant=1.0):
 
 
 def test_the_papers_example():
-    """n = 4: queries get the identity, keys (0 0 0 0), (1 0 0 0), (1 1 0 0), (1 1 1 0) times the constant."""
+    """n = 4: queries get the identity, keys (0 0 0 0), (1 0 0 0), (1 1 0 0), (1 1 1 0) times the
+    constant.
+    """
     extra_q_nd, extra_k_nd = augmentation(exact_basis(4), 7.0)
     assert extra_q_nd.tolist() == torch.eye(4).tolist()
     assert extra_k_nd.tolist() == (-7 * torch.ones(4, 4).tril(-1)).tolist()
@@ -40,7 +44,9 @@ def test_the_papers_example():
 
 @given(n=st.integers(1, 40), constant=st.sampled_from([60.0, 1e3, 1e6]), seed=st.integers(0, 99))
 def test_exact_masks_reproduce_causal_attention(n, constant, seed):
-    rotated = torch.linalg.qr(torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64))[0]
+    rotated = torch.linalg.qr(
+        torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    )[0]
     for basis in (exact_basis(n), exact_basis(n)[:, : max(1, n - 1)]):
         assert torch.equal(added_scores(basis), normalised_mask(n))
         assert mask_error(basis, constant, seed) < 1e-10
@@ -49,7 +55,8 @@ def test_exact_masks_reproduce_causal_attention(n, constant, seed):
 
 
 def output_bound(error, constant, n, score_range):
-    """Bound on the output error for values in [-1, 1] and scores q·k within ``score_range`` of each other.
+    """Bound on the output error for values in [-1, 1] and scores q·k within ``score_range`` of each
+    other.
 
     Visible scores off by C e move at most tanh(C e / 2) of the weight; hidden keys keep at most
     n exp(score_range - C (1 - 2 e)) of it.
@@ -59,7 +66,10 @@ def output_bound(error, constant, n, score_range):
 
 
 @given(
-    n=st.integers(2, 30), d=st.integers(8, 400), constant=st.sampled_from([1.0, 10.0, 40.0]), seed=st.integers(0, 99)
+    n=st.integers(2, 30),
+    d=st.integers(8, 400),
+    constant=st.sampled_from([1.0, 10.0, 40.0]),
+    seed=st.integers(0, 99),
 )
 def test_the_output_error_is_bounded_by_the_score_error(n, d, constant, seed):
     for basis in (
@@ -73,7 +83,9 @@ def test_the_output_error_is_bounded_by_the_score_error(n, d, constant, seed):
 
 
 def test_compact_vectors_have_the_same_inner_products_in_distribution():
-    """Of 16 unit vectors in 40 dimensions: the mean of <a, b>² is 1/40, and their spread across draws agrees."""
+    """Of 16 unit vectors in 40 dimensions: the mean of <a, b>² is 1/40, and their spread across
+    draws agrees.
+    """
     spread = {}
     for compact in (False, True):
         plain = (
@@ -87,25 +99,35 @@ def test_compact_vectors_have_the_same_inner_products_in_distribution():
         )
         assert {b.shape[1] for b in bases} == {16 if compact else 40}
         grams = torch.stack([b @ b.T for b in bases])
-        torch.testing.assert_close(grams.diagonal(dim1=1, dim2=2), torch.ones(400, 16, dtype=torch.float64))
+        torch.testing.assert_close(
+            grams.diagonal(dim1=1, dim2=2), torch.ones(400, 16, dtype=torch.float64)
+        )
         off = grams[:, *torch.triu_indices(16, 16, 1)]
         assert abs(off.mean()) < 0.003
         assert off.square().mean().item() == pytest.approx(1 / 40, rel=0.03)
-        spread[compact] = torch.tensor([score_error(b) for b in bases]).quantile(torch.tensor([0.1, 0.5, 0.9]))
+        spread[compact] = torch.tensor([score_error(b) for b in bases]).quantile(
+            torch.tensor([0.1, 0.5, 0.9])
+        )
     torch.testing.assert_close(spread[True], spread[False], rtol=0.08, atol=0)
 
 
 def test_random_errors_grow_with_the_number_of_summed_vectors():
-    """From 64 to 512 tokens at d = 4096 the paper's sums lose more than the root of 8 in precision, dyadic ones 2."""
+    """From 64 to 512 tokens at d = 4096 the paper's sums lose more than the root of 8 in precision,
+    dyadic ones 2.
+    """
 
     def error(make, n):
-        return sum(score_error(make(n, 4096, torch.Generator().manual_seed(seed))) for seed in range(4))
+        return sum(
+            score_error(make(n, 4096, torch.Generator().manual_seed(seed))) for seed in range(4)
+        )
 
     assert error(random_basis, 512) / error(random_basis, 64) > math.sqrt(8)
     assert error(dyadic_basis, 512) / error(dyadic_basis, 64) < 2.3
 
 
-@pytest.mark.parametrize("n, d, error", [(1, 1, 0.1), (60, 1, 1e-4), (128, 1, 1e-4), (128, 5, 1e-9), (300, 7, 1e-6)])
+@pytest.mark.parametrize(
+    "n, d, error", [(1, 1, 0.1), (60, 1, 1e-4), (128, 1, 1e-4), (128, 5, 1e-9), (300, 7, 1e-6)]
+)
 def test_geometric_masks_reach_any_error_in_few_dimensions(n, d, error):
     basis = geometric_basis(n, d, error)
     assert basis.queries_nd.shape == (n, d) and all(t.isfinite().all() for t in basis)

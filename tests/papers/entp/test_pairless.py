@@ -1,4 +1,6 @@
-"""Pairless bounds: by brute force on small tasks, and stored for every task that a verdict rests on."""
+"""Pairless bounds: by brute force on small tasks, and stored for every task that a verdict rests
+on.
+"""
 
 import itertools
 from collections import Counter, defaultdict
@@ -27,14 +29,20 @@ def bound(task, params):
 
 
 def by_hand(prefixes, knows):
-    """Share right and nats, mean over lengths, of whoever gives the commonest answer among what looks alike to them."""
+    """Share right and nats, mean over lengths, of whoever gives the commonest answer among what
+    looks alike to them.
+    """
     accuracy, nats = [], []
     for found in prefixes.values():
         cells = defaultdict(Counter)
         for x, answer in found:
             cells[knows(x)][answer] += 1
         accuracy.append(sum(max(cell.values()) for cell in cells.values()) / len(found))
-        told = [(count, count / sum(cell.values())) for cell in cells.values() for count in cell.values()]
+        told = [
+            (count, count / sum(cell.values()))
+            for cell in cells.values()
+            for count in cell.values()
+        ]
         nats.append(-sum(count * np.log(p) for count, p in told) / len(found))
     return np.mean(accuracy), np.mean(nats)
 
@@ -58,14 +66,26 @@ def test_the_bounds_of_counting_are_those_of_brute_force(order, function):
         "pairless": lambda x: (diagonal(x) if order == 3 else 0, x[-1]),
         "single": lambda x: (diagonal(x), sum((x_i + 2 * x[-1]) % len(x) == 0 for x_i in x), x[-1]),
     }
-    metrics, curves = bounds_study("counting", dict(length=7, seed_length=3, symbols=7, order=order), 0)
-    assert set(metrics) == set(knows) - ({"single"} if order == 2 else set()) and curves["n"] == [4, 5, 6, 7]
+    metrics, curves = bounds_study(
+        "counting", dict(length=7, seed_length=3, symbols=7, order=order), 0
+    )
+    assert set(metrics) == set(knows) - ({"single"} if order == 2 else set()) and curves["n"] == [
+        4,
+        5,
+        6,
+        7,
+    ]
     for name, found in metrics.items():
-        assert (found["token_accuracy"], found["loss"]) == pytest.approx(by_hand(prefixes, knows[name]))
+        assert (found["token_accuracy"], found["loss"]) == pytest.approx(
+            by_hand(prefixes, knows[name])
+        )
         assert np.mean(curves[name]) == pytest.approx(found["token_accuracy"])
     if order == 3:  # what the bound rests on: pairs of two elements come in twos
         even = [(x, answer) for n in (4, 6) for x, answer in prefixes[n]]
-        assert all(answer % 2 == diagonal(x) % 2 for x, answer in even) and len({a for _, a in even}) > 3
+        assert (
+            all(answer % 2 == diagonal(x) % 2 for x, answer in even)
+            and len({a for _, a in even}) > 3
+        )
         assert metrics["mode"]["token_accuracy"] < metrics["pairless"]["token_accuracy"] < 1
 
 
@@ -77,12 +97,18 @@ def test_the_bound_of_match3_knows_what_one_element_decides(anchor):
             prefixes[t].append((x[:t], triplet_label(x[:t], 7, anchor, "exists")))
 
     def one(x):
-        return sum((2 * x_i + x[at]) % 7 == 0 for x_i in x), sum((x_i + 2 * x[at]) % 7 == 0 for x_i in x), x[at]
+        return (
+            sum((2 * x_i + x[at]) % 7 == 0 for x_i in x),
+            sum((x_i + 2 * x[at]) % 7 == 0 for x_i in x),
+            x[at],
+        )
 
     params = dict(length=5, symbols=7, modulus=7, anchor=anchor)
     metrics, _ = bounds_study("triplets", params, 0)
     found = metrics["pairless"]
-    assert (found["token_accuracy"], found["loss"]) == pytest.approx(by_hand(prefixes, one)) and found["loss"] > 0.01
+    assert (found["token_accuracy"], found["loss"]) == pytest.approx(
+        by_hand(prefixes, one)
+    ) and found["loss"] > 0.01
     drawn = bounds_study("triplets", params, 40_000)[0]["pairless"]
     assert drawn["held_out_token_accuracy"] <= drawn["token_accuracy"]
     assert drawn["token_accuracy"] == pytest.approx(found["token_accuracy"], abs=0.01)
@@ -90,7 +116,9 @@ def test_the_bound_of_match3_knows_what_one_element_decides(anchor):
 
 
 def test_a_chain_of_thought_asks_for_count3_of_drawn_prompts():
-    prefixes = {n: [(x, count3(x)) for x in itertools.product(range(4), repeat=n)] for n in (2, 3, 4)}
+    prefixes = {
+        n: [(x, count3(x)) for x in itertools.product(range(4), repeat=n)] for n in (2, 3, 4)
+    }
     scored = by_hand(prefixes, lambda x: (sum((2 * x_i + x[-1]) % len(x) == 0 for x_i in x), x[-1]))
     assert bound("chain", dict(longest=4, symbols=4))["token_accuracy"] == pytest.approx(scored[0])
 
@@ -98,7 +126,11 @@ def test_a_chain_of_thought_asks_for_count3_of_drawn_prompts():
 def test_a_bound_is_that_of_the_task_without_its_split_and_drawing():
     plain = dict(length=8, seed_length=3, symbols=6)
     split = plain | dict(held_out=0.3, held_out_by="multiset", drawn=2)
-    assert bound("counting", split) == bound("counting", plain) == bounds_study("counting", plain, 0)[0]["pairless"]
+    assert (
+        bound("counting", split)
+        == bound("counting", plain)
+        == bounds_study("counting", plain, 0)[0]["pairless"]
+    )
     curves = pairless.lookup("counting", plain)[1]
     assert np.mean(curves["pairless"]) == pytest.approx(bound("counting", plain)["token_accuracy"])
 
@@ -110,7 +142,11 @@ def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():
         measured = experiment.measure is not no_claims and experiment.stored(store, tier)
         for config in experiment.configs(tier) if measured else ():
             trained = isinstance(config, RunConfig)
-            task = (config.task, config.task_params) if trained else ("counting", config.params.get("task"))
+            task = (
+                (config.task, config.task_params)
+                if trained
+                else ("counting", config.params.get("task"))
+            )
             if task[0] in pairless.DECIDES and (trained or "seed_length" in (task[1] or {})):
                 asked.add(config_id(pairless.study_of(*task), COUNT3_BOUNDS.version))
     assert len(asked) >= 12
@@ -133,7 +169,8 @@ class Answering(nn.Module):
     def forward(self, inputs_BT, scored_BT, prompt_lengths_B=None):
         rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
         answers = [
-            self.answer(inputs_BT[b, : end + 1]) for b, end in zip(rows_N.tolist(), ends_N.tolist(), strict=True)
+            self.answer(inputs_BT[b, : end + 1])
+            for b, end in zip(rows_N.tolist(), ends_N.tolist(), strict=True)
         ]
         return F.one_hot(torch.tensor(answers), TASK.vocab_size).float()
 
@@ -146,7 +183,11 @@ def parity_of_the_diagonal(x_n):
     ("answer", "agreement", "accuracy"),
     [
         (lambda x: count3(x.tolist()), (1, 1), (1, 1)),
-        (parity_of_the_diagonal, (1, 1), (0.05, 0.5)),  # the shortcut alone: the parity always, the answer seldom
+        (
+            parity_of_the_diagonal,
+            (1, 1),
+            (0.05, 0.5),
+        ),  # the shortcut alone: the parity always, the answer seldom
         (lambda x: 0, (0.4, 0.6), (0.05, 0.5)),  # looks at nothing
         (lambda x: (count3(x.tolist()) + 1) % 10, (0, 0.2), (0, 0.1)),
     ],
@@ -159,7 +200,9 @@ def test_agreement_is_one_with_the_shortcut_and_chance_without(answer, agreement
 
 
 def test_whole_sequences_of_match3_by_hand():
-    """Every label of a sequence by the commonest answer among prefixes with its x_1, k and s, on all sequences."""
+    """Every label of a sequence by the commonest answer among prefixes with its x_1, k and s, on
+    all sequences.
+    """
     modulus, length = 5, 4
     everything = list(itertools.product(range(modulus), repeat=length))
     right = dict.fromkeys(everything, True)
@@ -168,7 +211,10 @@ def test_whole_sequences_of_match3_by_hand():
         for x in everything:
             k = sum((2 * a + x[0]) % modulus == 0 for a in x[:n])
             s = sum((a + 2 * x[0]) % modulus == 0 for a in x[:n])
-            knows[x] = (x[0], k, s), int(any((x[0] + a + b) % modulus == 0 for a in x[:n] for b in x[:n]))
+            knows[x] = (
+                (x[0], k, s),
+                int(any((x[0] + a + b) % modulus == 0 for a in x[:n] for b in x[:n])),
+            )
             cells[knows[x][0]][knows[x][1]] += 1
         for x, (cell, label) in knows.items():
             right[x] &= label == max(cells[cell], key=lambda a: (cells[cell][a], -a))

@@ -1,4 +1,6 @@
-"""Algorithms 2 to 6 against brute force, the interpreter's semantics, and what does not hold as printed."""
+"""Algorithms 2 to 6 against brute force, the interpreter's semantics, and what does not hold as
+printed.
+"""
 
 import numpy as np
 import pytest
@@ -14,11 +16,15 @@ FIGURE_2 = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49]  # its 
 element = st.one_of(st.integers(0, 9), st.integers(0, 63), st.integers(0, programs.LARGEST))
 sequences = st.lists(element, min_size=1, max_size=12)
 small_sequences = st.lists(element, min_size=1, max_size=6)
-below_n = st.integers(1, 12).flatmap(lambda n: st.lists(st.integers(0, n - 1), min_size=n, max_size=n))
+below_n = st.integers(1, 12).flatmap(
+    lambda n: st.lists(st.integers(0, n - 1), min_size=n, max_size=n)
+)
 
 
 def pairs(x):
-    """Ordered pairs, i = j included, whose sum with the last element is a multiple of the length: equation 6."""
+    """Ordered pairs, i = j included, whose sum with the last element is a multiple of the length:
+    equation 6.
+    """
     return sum((a + b + x[-1]) % len(x) == 0 for a in x for b in x)
 
 
@@ -83,7 +89,9 @@ def test_algorithm_6_takes_2n_and_2_steps(x):
 @settings(max_examples=50)
 @given(x=small_sequences)
 def test_algorithm_6_is_causal(x):
-    """One pass over the finished text gives every token, although one of its calls is printed without causal."""
+    """One pass over the finished text gives every token, although one of its calls is printed
+    without causal.
+    """
     generated, _ = programs.generate_chain_of_thought(x)
     text = [*x, programs.EOS, *generated]
     next_tokens = programs.count3_chain_of_thought(text)
@@ -125,7 +133,12 @@ def test_algorithm_5_as_printed_is_wrong_at_a_prefix():
     "count3_encoder match3_bruteforce match3_decoder count3_chain_of_thought generate_chain_of_thought".split(),
 )
 def test_bad_sequences(program):
-    bad = {"x is empty": [], r"x\[1\] = -2": [3, -2], r"x\[1\] = 2147483648": [3, 2**31], r"x\[0\] = 'a'": ["a"]}
+    bad = {
+        "x is empty": [],
+        r"x\[1\] = -2": [3, -2],
+        r"x\[1\] = 2147483648": [3, 2**31],
+        r"x\[0\] = 'a'": ["a"],
+    }
     for named, x in bad.items():
         with pytest.raises(ValueError, match=named):
             getattr(programs, program)(x)
@@ -162,7 +175,9 @@ def test_means_are_truncated_toward_zero(total, n):
 @given(data=st.data(), n=st.integers(1, 6), default=st.integers(-99, 99))
 def test_reductions_of_what_is_selected_or_the_default(data, n, default):
     v = data.draw(st.lists(st.integers(-50, 50), min_size=n, max_size=n))
-    attention = np.array(data.draw(st.lists(st.booleans(), min_size=n * n, max_size=n * n))).reshape(n, n)
+    attention = np.array(
+        data.draw(st.lists(st.booleans(), min_size=n * n, max_size=n * n))
+    ).reshape(n, n)
     chosen = [[a for a, taken in zip(v, row, strict=True) if taken] for row in attention]
     reductions = {"max": max, "min": min, "mean": lambda c: int(sum(c) / len(c))}
     for name, reduction in reductions.items():
@@ -180,7 +195,11 @@ def test_a_trace_holds_each_selection_in_order():
         result = rasp.kqv([0, 1], [1, 0], rasp.sel_width(attention), rasp.equals, name="what")
     result[:], attention[:] = 9, False  # the trace keeps what was computed
     where, what = steps
-    assert (where.name, where.result, where.attention.tolist()) == ("where", None, [[False, True]] * 2)
+    assert (where.name, where.result, where.attention.tolist()) == (
+        "where",
+        None,
+        [[False, True]] * 2,
+    )
     assert (what.name, what.result.tolist()) == ("what", [1, 1])
 
 

@@ -1,4 +1,6 @@
-"""The text experiment: arms differ in what they say, minima and paired differences are those of the curves."""
+"""The text experiment: arms differ in what they say, minima and paired differences are those of the
+curves.
+"""
 
 import numpy as np
 import pytest
@@ -16,12 +18,14 @@ OPENWEBTEXT = EXPERIMENTS["openwebtext"]
 
 
 def models(tier, seeds):
-    """The planned runs of models, without the tables."""
+    """Return the planned runs of models, without the tables."""
     return [run for run in OPENWEBTEXT.plan(tier, seeds) if isinstance(run.config, RunConfig)]
 
 
 def made_up(run, losses, train=(3.0, 2.0, 1.0)):
-    """A record with given validation losses, the last of them on more windows too; nothing is trained."""
+    """Make a record with given validation losses, the last of them on more windows too; nothing is
+    trained.
+    """
     entp = run.labels["arm"] == "entp"
     curves = {
         "step": [10, 20, 30],
@@ -32,7 +36,9 @@ def made_up(run, losses, train=(3.0, 2.0, 1.0)):
     }
     metrics = {"loss": losses[-1], "baseline": {"loss": 3.0}, "position": [1, 2]}
     metrics |= {"loss_by_position": [losses[-1] + 1, losses[-1] - 1 + entp]}
-    metrics |= {"samples": [{"prompt": p, "continuation": f"{p} {run_name(run.labels)}"} for p in "pq"]}
+    metrics |= {
+        "samples": [{"prompt": p, "continuation": f"{p} {run_name(run.labels)}"} for p in "pq"]
+    }
     return Record("openwebtext", 1, run.config, metrics, curves, {}, labels=run.labels)
 
 
@@ -42,7 +48,9 @@ def run_name(labels):
 
 @pytest.fixture
 def records():
-    """One seed of quick: ENTP 0.2 nats ahead at its lowest, behind at the end, 0.1 behind with the rates swapped."""
+    """One seed of quick: ENTP 0.2 nats ahead at its lowest, behind at the end, 0.1 behind with the
+    rates swapped.
+    """
     curves = {
         (tables.TABLE_8, "decoder"): (3.0, 2.0, 2.4),
         (tables.TABLE_8, "entp"): (3.2, 1.8, 2.5),
@@ -99,12 +107,17 @@ def test_counts_are_those_of_the_text():
     assert tables.counted(tokens, 2, 3).tolist() == [[0, 2, 0], [1, 1, 1], [0, 0, 0]]
     assert tables.counted(tokens, 3, 3).sum() == 4 and tables.counted(tokens, 3, 3)[0, 1, 0] == 1
     table = np.exp(tables.log_probabilities(tables.counted(tokens, 2, 3), 0.5))
-    assert table.sum(-1) == pytest.approx([1, 1, 1]) and table[0] == pytest.approx([0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5])
+    assert table.sum(-1) == pytest.approx([1, 1, 1]) and table[0] == pytest.approx(
+        [0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5]
+    )
 
 
 def test_a_count_model_takes_the_longest_context_that_a_prefix_has():
     tokens = np.random.default_rng(0).integers(0, 3, 200)
-    by_order = [torch.from_numpy(tables.log_probabilities(tables.counted(tokens, n, 3), 0.1)) for n in (1, 2, 3)]
+    by_order = [
+        torch.from_numpy(tables.log_probabilities(tables.counted(tokens, n, 3), 0.1))
+        for n in (1, 2, 3)
+    ]
     inputs, scored = torch.tensor([[2, 0, 1, 1]]), torch.tensor([[True, True, False, True]])
     expected = torch.stack([by_order[1][2], by_order[2][2, 0], by_order[2][1, 1]])
     assert torch.equal(tables.CountModel(by_order)(inputs, scored), expected)
@@ -125,16 +138,26 @@ def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path
 
 
 def test_table_3_informs_only_below_the_bigram(records):
-    """The last losses over all prefixes count; ENTP's with the swapped rates is the highest of the four."""
+    """The last losses over all prefixes count; ENTP's with the swapped rates is the highest of the
+    four.
+    """
     (run,) = (run for run in OPENWEBTEXT.plan("quick", 1) if run.labels["arm"] == tables.COUNTS)
-    last = {m["arm"] + m["schedule"]: m["last validation loss"] for m in tables.minima(records).to_dict("records")}
+    last = {
+        m["arm"] + m["schedule"]: m["last validation loss"]
+        for m in tables.minima(records).to_dict("records")
+    }
     worst = max(last.values())
     for bigram, barred in ((worst + 0.01, set()), (0.01, {"T3-loss", "T3-train", "T3-last"})):
         counted = {"loss": bigram, "position": [1, 2], "loss_by_position": [bigram, bigram]}
         metrics = {name: counted for name in tables.ORDERS}
-        with_counts = [*records, Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels)]
+        with_counts = [
+            *records,
+            Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels),
+        ]
         measured = OPENWEBTEXT.measure(with_counts)
-        assert {m.claim for m in measured if m.excluded_because and m.claim in tables.CLAIMS} == barred
+        assert {
+            m.claim for m in measured if m.excluded_because and m.claim in tables.CLAIMS
+        } == barred
     assert not any(
         m.excluded_because for m in OPENWEBTEXT.measure(records) if m.claim in tables.CLAIMS
     )  # nothing was counted

@@ -1,4 +1,6 @@
-"""Any transformers body as ENTP equals the loop over prefixes, and is what its architecture says."""
+"""Any transformers body as ENTP equals the loop over prefixes, and is what its
+architecture says.
+"""
 
 import copy
 
@@ -16,16 +18,26 @@ SYMBOLS, LENGTH = 7, 6
 
 
 def body_of(kind: str, seed: int = 0):
-    """A random body of two layers whose attention matters."""
-    common = dict(vocab_size=30, num_attention_heads=2, num_hidden_layers=2, hidden_size=16, intermediate_size=32)
+    """Build a random body of two layers whose attention matters."""
+    common = dict(
+        vocab_size=30,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        hidden_size=16,
+        intermediate_size=32,
+    )
     configs = {
         "bert": lambda: transformers.BertConfig(**common, max_position_embeddings=32),
         "roberta": lambda: transformers.RobertaConfig(**common, max_position_embeddings=34),
         "distilbert": lambda: transformers.DistilBertConfig(
             vocab_size=30, dim=16, n_heads=2, n_layers=2, hidden_dim=32, max_position_embeddings=32
         ),
-        "llama": lambda: transformers.LlamaConfig(**common, num_key_value_heads=1, max_position_embeddings=32),
-        "gpt2": lambda: transformers.GPT2Config(vocab_size=30, n_embd=16, n_head=2, n_layer=2, n_positions=32),
+        "llama": lambda: transformers.LlamaConfig(
+            **common, num_key_value_heads=1, max_position_embeddings=32
+        ),
+        "gpt2": lambda: transformers.GPT2Config(
+            vocab_size=30, n_embd=16, n_head=2, n_layer=2, n_positions=32
+        ),
         "mamba": lambda: transformers.MambaConfig(
             vocab_size=30, hidden_size=16, num_hidden_layers=2, state_size=4, use_mambapy=False
         ),
@@ -58,7 +70,9 @@ def values_and_gradients(model: Adapted, inputs_BT, scored):
     model.zero_grad()
     logits_NV = model(inputs_BT, scored)
     (logits_NV * torch.linspace(-1, 1, logits_NV.numel()).view_as(logits_NV)).sum().backward()
-    return logits_NV.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return logits_NV.detach(), {
+        n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None
+    }
 
 
 def assert_close(a: torch.Tensor, b: torch.Tensor, most: float = 1e-5):
@@ -115,7 +129,9 @@ def test_lifting_the_mask_changes_the_function(kind):
     inputs_BT, _ = some_data(2, 3)
     scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
     scored_BT[:, -1] = True
-    assert (adapted(kind)(inputs_BT, scored_BT) - adapted(kind, "decoder")(inputs_BT, scored_BT)).abs().max() > 1e-3
+    assert (
+        adapted(kind)(inputs_BT, scored_BT) - adapted(kind, "decoder")(inputs_BT, scored_BT)
+    ).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", DECODERS)

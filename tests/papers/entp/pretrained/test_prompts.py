@@ -34,7 +34,9 @@ SEED = [52, 14, 22, 48, 28, 37, 3, 28, 14, 1, 12, 20, 38, 48, 51, 41]
 MORE = [0, 13, 14, 17, 12, 20, 17, 2, 10, 0, 6, 25, 26, 1, 28, 29, 22, 20, 19, 3, 22, 8, 4, 21]
 MORE += [24, 4, 39, 41, 36, 38, 40, 44, 16, 34, 7, 0, 5, 10, 1, 46, 5, 51, 8, 1, 32, 15, 44, 54]
 SMALL = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
-SCHEDULE = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+SCHEDULE = dict(
+    steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8
+)
 
 
 @pytest.mark.parametrize("order, function", [(3, count3), (2, count2)])
@@ -58,10 +60,18 @@ def test_answers_are_read_as_lists_or_not_at_all():
 
 def test_answers_are_right_wrong_or_invalid():
     right = [4, 1, 0, 2]
-    answers = [judged(t, right, 2) for t in ("[4, 1, 0, 2]", "[4, 1, 0, 3]", "[4, 9, 0, 2]", "[4, 1, 0]", "no")]
+    answers = [
+        judged(t, right, 2)
+        for t in ("[4, 1, 0, 2]", "[4, 1, 0, 3]", "[4, 9, 0, 2]", "[4, 1, 0]", "no")
+    ]
     assert [a["verdict"] for a in answers] == ["right", "wrong", "wrong", "invalid", "invalid"]
     assert [a["numbers_right"] for a in answers] == [2, 1, 2, 0, 0]
-    assert tally(answers) == {"answers": 5, "exact_match": 0.2, "invalid": 0.4, "numbers_right": 0.5}
+    assert tally(answers) == {
+        "answers": 5,
+        "exact_match": 0.2,
+        "invalid": 0.4,
+        "numbers_right": 0.5,
+    }
     assert [len(x) for x in examples(answers, 3).values()] == [1, 3]
 
 
@@ -92,13 +102,17 @@ def test_what_a_batch_shares_is_run_once_with_the_same_values_and_gradients():
         if rows is not None:
             logits = model(batch.inputs_BT, batch.scored_BT)
         else:  # one row at a time shares nothing
-            logits = torch.cat([model(batch.inputs_BT[b : b + 1], batch.scored_BT[b : b + 1]) for b in range(4)])
+            logits = torch.cat(
+                [model(batch.inputs_BT[b : b + 1], batch.scored_BT[b : b + 1]) for b in range(4)]
+            )
         (logits * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum().backward()
         found.append((logits.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}))
     (ours, our_gradients), (theirs, their_gradients) = found
     assert (ours - theirs).abs().max() < 1e-6  # turns and norms are in fp32 even here
     for name, gradient in their_gradients.items():
-        assert (our_gradients[name] - gradient).abs().max() <= 1e-6 * max(1, float(gradient.abs().max())), name
+        assert (our_gradients[name] - gradient).abs().max() <= 1e-6 * max(
+            1, float(gradient.abs().max())
+        ), name
 
 
 def test_prompts_of_several_lengths_are_answered_as_each_alone():
@@ -119,7 +133,8 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
     assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
 
 
-# Request files in a provider's format, their price, and fine-tuning with a client whose replies are written down.
+# Request files in a provider's format, their price, and fine-tuning with a client whose replies are
+# written down.
 
 
 TASK = Counting(length=15, seed_length=8, symbols=16)
@@ -138,7 +153,10 @@ def test_files_hold_the_task_and_share_no_sequence(files, tmp_path):
         x = read_answer(answer, 16)
         assert all(count3(x[:n]) == x[n] for n in range(8, 16))
         assert f"x = {x[:8]}\nfor _ in range(8):" in asked
-    assert provider.write_files(tmp_path / "again", TASK, 12, 10)[0].read_bytes() == files[0].read_bytes()
+    assert (
+        provider.write_files(tmp_path / "again", TASK, 12, 10)[0].read_bytes()
+        == files[0].read_bytes()
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,14 +188,16 @@ def test_the_price_is_tokens_times_the_table(files, monkeypatch):
 
 
 def client_of(files, *statuses):
-    """A client whose job goes through ``statuses`` and whose model answers all right."""
+    """Make a client whose job goes through ``statuses`` and whose model answers all right."""
     client = mock.MagicMock()
     client.fine_tuning.jobs.create.return_value.id = "job-1"
     states = [mock.Mock(status=status, fine_tuned_model="it") for status in statuses]
     for state in states:
         state.error.message = "why"
     client.fine_tuning.jobs.retrieve.side_effect = states
-    answers = (mock.Mock(message=mock.Mock(content=answer)) for _, answer in provider.read_files(files)[1])
+    answers = (
+        mock.Mock(message=mock.Mock(content=answer)) for _, answer in provider.read_files(files)[1]
+    )
     client.chat.completions.create.side_effect = [mock.Mock(choices=[choice]) for choice in answers]
     return client
 
@@ -187,7 +207,10 @@ def test_a_model_is_tuned_and_asked_and_a_started_job_is_not_paid_for_twice(file
     scores = provider.fine_tune(client, files, MODEL, 8, wait=0)
     assert scores == {"answers": 10, "exact_match": 1.0, "invalid": 0.0, "numbers_right": 1.0}
     assert {call.kwargs["model"] for call in client.chat.completions.create.mock_calls} == {"it"}
-    assert client.files.create.call_args.kwargs["file"] == files[0] and "job-1" in capsys.readouterr().out
+    assert (
+        client.files.create.call_args.kwargs["file"] == files[0]
+        and "job-1" in capsys.readouterr().out
+    )
     client = client_of(files, "succeeded")
     assert provider.fine_tune(client, files, MODEL, 8, job="job-1") == scores
     assert not client.files.create.called and not client.fine_tuning.jobs.create.called

