@@ -42,7 +42,7 @@ PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "
 DRAWN = 6  # significant figures of what can be seen
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
-NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "always the most frequent answer"}
 SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a step at different places
 COMPUTE = "compute (multiply-adds)"
 SAVED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()  # PNG files of figures

@@ -71,7 +71,7 @@ def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Seque
         yticklabels=metrics["cells"],
         annot=memory_TC.T,
         fmt="d",
-        annot_kws={"fontsize": 6, "color": "black"},
+        annot_kws={"fontsize": 8, "color": "black"},
     )
     ax.tick_params(labelsize=6)
     ax.set(xlabel="pass, and below it the line that comes next")

@@ -41,12 +41,12 @@ def who_sees_whom(length: int = 5, prompt: int = 3) -> Figure:
             )
     axes[1, 0].set(xlabel="keys", ylabel="queries")
     labels = (
-        "to earlier tokens and itself",
-        "to the whole prompt or prefix",
-        "to the encoded prompt",
+        "earlier tokens and itself",
+        "the whole prompt or prefix",
+        "the encoded prompt",
     )
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours(i)) for i in (1, 2, 3)]
-    fig.legend(handles, labels, loc="outside lower center", ncols=3)
+    fig.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
     return fig
 
 

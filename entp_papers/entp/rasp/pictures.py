@@ -136,7 +136,7 @@ def depths(records: Sequence[Record]) -> Figure:
     by_depth, by_length = depth_tables(records)
     fig, axes = figures.panels(2, width=3.8, height=2.8, sharey=True)
     for ax, rows, by in ((axes[0], by_depth, "layers"), (axes[1], by_length, "length")):
-        label = "token accuracy above mode baseline"
+        label = "above the most frequent answer"
         figures.lines(ax, rows.assign(arm="decoder"), by, "above_baseline", ylabel=label)
         ax.set_xticks(sorted(rows[by].unique()))
     axes[0].set(ylim=(0, None), title=f"length {by_depth['length'].iloc[0]}")
