@@ -3,6 +3,7 @@
 Commands load what they need when they run, so that their help does not wait for torch.
 """
 
+import contextlib
 import importlib.metadata
 import logging
 import os
@@ -19,6 +20,7 @@ from entp_lab.configs import TierName
 from entp_lib.config import ARCHITECTURES
 from entp_lib.validation import ConfigError, one_of, printable, require
 
+LONGEST_MESSAGE = 2000  # signs
 MISTAKE = 2  # exit statuses
 INTERRUPTED = 128 + signal.SIGINT  # also typer's, for KeyboardInterrupt
 # Options of ``run`` that stand alone, and what each takes.
@@ -27,6 +29,8 @@ ALONE: dict[str, set[str]] = {
     "site": {"no_browser"},
     "list_": set(),
 }
+# Environment variables of few values, of which another one would count for none in silence.
+VARIABLES = {"ENTP_RECORDS": ("", "read-only"), "ENTP_LIVE": ("", "short")}
 OURS = ("entp_lib", "entp_lab", "entp_papers")
 log = logging.getLogger("entp_lab")
 
@@ -332,8 +336,15 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(make_printable)
+    return exit_status(lambda: command(arguments))
+
+
+def command(arguments: list[str] | None) -> int:
+    """Run one command in an environment whose variables are checked."""
+    for variable, values in VARIABLES.items():
+        one_of(variable, os.environ.get(variable, ""), values)
     paths.make_absolute()
-    return exit_status(lambda: app(arguments, prog_name="entp", standalone_mode=False) or 0)
+    return app(arguments, prog_name="entp", standalone_mode=False) or 0
 
 
 def make_printable(record: logging.LogRecord) -> bool:
@@ -380,6 +391,15 @@ def exit_status(command: Callable[[], int]) -> int:
 
 def mistake(message: str) -> int:
     """Say in a line on stderr what is wrong, with -v also where it was."""
-    print(printable(f"entp: {message}"), file=sys.stderr)
+    with contextlib.suppress(OSError):  # the exit status says so, too, where nothing can be written
+        print(printable(f"entp: {shortened(message)}"), file=sys.stderr)
     log.debug("where it was", exc_info=True)
     return MISTAKE
+
+
+def shortened(message: str) -> str:
+    """Return a message without the middle of what is too long to read, as a value of 100,000 signs is."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    half = LONGEST_MESSAGE // 2
+    return f"{message[:half]} … {message[-half:]}"

@@ -316,7 +316,8 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
     require(bool(stored), f"{experiment.name} has no records at tier {tier}; run_all.sh --list says which")
     found = []
     for record in verification.sample(stored, sample, seed):
-        print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
+        said = f"computing {record.experiment}/{record.id} again: {record.config.label}"
+        print(printable(said), file=sys.stderr)
         with tqdm(total=record.config.steps, leave=False) as bar:
             found.append(verification.verify(record, store, functools.partial(move_to, bar)))
     print(verification.report(found))

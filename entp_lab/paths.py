@@ -22,10 +22,16 @@ NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
 
 
 def make_absolute() -> None:
-    """Rewrite the variables above as absolute paths, for the processes of a command that start in another folder."""
+    """Rewrite the variables above as absolute paths, for the processes of a command that start in another folder.
+
+    ConfigError for one that names a file, or a folder below one.
+    """
     for variable in (RESULTS_VARIABLE, FIGURES_VARIABLE, NEW_FIGURES_VARIABLE):
         if os.environ.get(variable):
-            os.environ[variable] = os.path.abspath(os.environ[variable])
+            path = Path(os.path.abspath(os.environ[variable]))
+            there = next(place for place in (path, *path.parents) if place.exists())
+            require(there.is_dir(), f"{variable} = {str(path)!r}: must be a folder, and {there} is none")
+            os.environ[variable] = str(path)
 
 
 def root() -> Path:

@@ -84,7 +84,9 @@ def open_site(browser: bool = True) -> int:
     if lacking := ", ".join(missing()):
         print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
         packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
-        done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages])
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages]
+        here = ["bash", "-c", '. tools/venv.sh && read_settings && exec "$@"', "bash"]  # and not where pip.conf says
+        done = subprocess.run([*here, *install], cwd=paths.root())
         importlib.invalidate_caches()
         require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
     print("building the site: two to four minutes", flush=True)

@@ -267,7 +267,7 @@ class Store:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - STATUS_BYTES))
                 return b'"status": "partial"' not in file.read(STATUS_BYTES)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True

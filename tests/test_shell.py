@@ -178,7 +178,7 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
         f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
         f"file:///a mine /x,/y {common} -r requirements.txt",
     ]
-    calls = [call.split("--no-user ")[1].strip() for call in pretended.pip_calls] if fails else []
+    calls = [call.split("--disable-pip-version-check ")[1].strip() for call in pretended.pip_calls] if fails else []
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
@@ -206,7 +206,8 @@ def test_a_missing_library_of_pips_own_is_named(project):
 def test_pips_own_place_for_packages_is_not_ours(project, tmp_path, place):
     """``--user`` or another folder would end in an error, or in an environment without packages."""
     config = tmp_path / "pip.conf"
-    config.write_text("[install]\nuser = true\n" if place == "configuration" else "")
+    elsewhere = f"[install]\nuser = true\n[global]\ntarget = {tmp_path}/elsewhere\n"
+    config.write_text(elsewhere if place == "configuration" else "")
     variables = {"PIP_USER": "1", "PIP_TARGET": str(tmp_path)} if place == "variables" else {}
     project.require(f"# another, for {place}")
     done = project.run(PIP_CONFIG_FILE=config, **variables)

@@ -95,8 +95,7 @@ explain_failure() {
     grep . || tail -n 1 "$log"); see $PWD/$log"
 }
 
-# --no-user takes the place of what pip's own configuration may say; an empty --target would be the working directory.
-with_pip() { logged .venv/bin/python -m pip install --no-input --disable-pip-version-check --no-user "$@"; }
+with_pip() { logged .venv/bin/python -m pip install --no-input --disable-pip-version-check "$@"; }
 
 # uv takes a tenth of pip's time; where it cannot be had, or fails, pip does the work and says what is wrong.
 install() {
@@ -121,11 +120,26 @@ answers() {
 
 pinned() { sed -n "s/^\($1==[^ ;#]*\).*/\1/p" requirements.txt; }
 
+# Has pip's own configuration count as variables from here on, and its files no more: what they say of another place
+# for packages (target, prefix, root, user) is left out, and has no option that takes it back.
+read_settings() {
+  local settings section name value
+  settings=$(.venv/bin/python -m pip config list 2>/dev/null) || true
+  for section in install global; do
+    while IFS== read -r name value; do
+      case $name in target | prefix | root | user) continue ;; esac
+      name=PIP_$(tr 'a-z-' 'A-Z_' <<<"$name")
+      value=$(sed "s/^'\(.*\)'\$/\1/; s/\\\\n/ /g; s/^ *//; s/  */ /g" <<<"$value")
+      if [ -n "$value" ] && [ -z "${!name:-}" ]; then export "$name=$value"; fi
+    done < <(sed -n "s/^$section\.\([a-z0-9-]*=\)/\1/p" <<<"$settings")
+  done
+  export PIP_CONFIG_FILE=/dev/null
+}
+
 # uv reads none of pip's settings: passes one on as uv's variable, unless the user has set that.
 pass_on() {
-  local value
-  value=$(sed -n "s/^[^.]*\.$1='\(.*\)'\$/\1/p" <<<"$settings" | head -n 1 | sed "s/\\\\n/ /g; s/^ *//; s/  */$3/g")
-  if [ -n "$value" ] && [ -z "${!2:-}" ]; then export "$2=$value"; fi
+  local value=${!1:-}
+  if [ -n "$value" ] && [ -z "${!2:-}" ]; then export "$2=${value//' '/$3}"; fi
 }
 
 make_venv() {
@@ -144,10 +158,10 @@ make_venv() {
     echo "Updating .venv (requirements.txt or pyproject.toml changed, or an install was interrupted) ..."
   fi
   rm -f .venv/installed "$log"
+  read_settings
   if [ ! -x .venv/bin/uv ] && [ -n "$(pinned uv)" ]; then with_pip "$(pinned uv)" || true; fi
-  settings=$(.venv/bin/python -m pip config list 2>/dev/null) || true
-  pass_on index-url UV_DEFAULT_INDEX ' ' && pass_on extra-index-url UV_INDEX ' '
-  pass_on find-links UV_FIND_LINKS , && pass_on no-index UV_NO_INDEX ' '
+  pass_on PIP_INDEX_URL UV_DEFAULT_INDEX ' ' && pass_on PIP_EXTRA_INDEX_URL UV_INDEX ' '
+  pass_on PIP_FIND_LINKS UV_FIND_LINKS , && pass_on PIP_NO_INDEX UV_NO_INDEX ' ' && pass_on PIP_CERT SSL_CERT_FILE ' '
   if [ -n "${ENTP_TORCH_INDEX:-}" ]; then
     torch_from "$ENTP_TORCH_INDEX" || explain_failure
   elif wants_cpu_torch && ! { answers "$cpu_torch" && torch_from "$cpu_torch"; }; then

@@ -26,8 +26,9 @@ from entp_lib.data.tokenizers import Tokenizer, learn, restore, vocabulary_size
 from entp_lib.files import file_lock, remove_stale
 from entp_lib.validation import require
 
-FORMAT = 2  # raise it when the same corpus would now give other tokens
+FORMAT = 3  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")
+FILES = ("meta.json", *(f"{name}.bin" for name in PARTS))
 NANOGPT_SEED = 2357
 CHARACTERS_AT_ONCE = 2**20
 log = logging.getLogger(__name__)
@@ -104,7 +105,12 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
     if not os.path.lexists(folder):
         return None
     try:
+        for name in FILES:
+            if not (folder / name).is_file():  # a pipe would be read for ever
+                raise ValueError(f"{name} is no regular file")
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if meta.pop("checksum") != checksum_of(meta):
+            raise ValueError("meta.json does not match its checksum")
         for name in PARTS:
             if file_checksum(folder / f"{name}.bin") != meta["parts"][name]["checksum"]:
                 raise ValueError(f"{name}.bin does not match its checksum")
@@ -119,6 +125,11 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
     ) as error:
         log.warning("tokens in %s are damaged and made again: %s", folder, error)
         return None
+
+
+def checksum_of(meta: dict[str, Any]) -> str:
+    """Return the SHA-256 of the facts about tokens, what the tokenizer learned among them."""
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
@@ -151,6 +162,7 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
             "parts": parts,
             "tokenizer_state": tokenizer.state,
         }
+        meta["checksum"] = checksum_of(meta)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)  # damaged
         os.chmod(temporary, folder.parent.stat().st_mode)  # mkdtemp makes private folders

@@ -136,3 +136,25 @@ def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
     assert cli.main(["claims"]) == 143 and seen == ["put away"]
     assert "finished records are kept" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ENTP_RESULTS", __file__),
+        ("ENTP_FIGURES", f"{__file__}/below"),
+        ("ENTP_RECORDS", "readonly"),
+        ("ENTP_LIVE", "shrot"),
+    ],
+)
+def test_a_variable_that_cannot_be_right_is_named(monkeypatch, capsys, variable, value):
+    monkeypatch.setenv(variable, value)
+    assert cli.main(["records"]) == 2
+    (line,) = lines(capsys)
+    assert variable in line and value in line
+
+
+def test_a_value_of_many_signs_is_shown_in_part(capsys):
+    assert cli.main(["run", "--only", "03", "-p", f"seeds={'9' * 100_000}"]) == 2
+    (line,) = lines(capsys)
+    assert "seeds = " in line and line.endswith("must be a whole number") and len(line) < 3000

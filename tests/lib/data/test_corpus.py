@@ -1,6 +1,7 @@
 """Corpora on disk: nothing is lost between a text and its tokens, damage is found, and what is no text is named."""
 
 import hashlib
+import json
 import logging
 import os
 import sys
@@ -277,12 +278,22 @@ DAMAGE = {
     "no list": lambda f: (f / "meta.json").unlink(),
     "a list that is a list": lambda f: (f / "meta.json").write_text("[]"),
     "nested": lambda f: (f / "meta.json").write_text("[" * 100_000),
+    "a tokenizer of other symbols": lambda f: learned(f, "".join(sorted(set(SPEECHES)))[::-1]),
+    "a tokenizer that is a number": lambda f: learned(f, 7),
+    "a pipe": lambda f: ((f / "meta.json").unlink(), os.mkfifo(f / "meta.json")),
+    "a pipe of tokens": lambda f: ((f / "train.bin").unlink(), os.mkfifo(f / "train.bin")),
 }
+
+
+def learned(folder, state):
+    """Put another tokenizer into the list of what is there."""
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"tokenizer_state": state}))
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_tokens_are_made_again_with_a_line_in_the_log(file, damage, caplog):
-    scored = recipe(file(SPEECHES))
+    scored = recipe(file(SPEECHES), "characters", 200)
     before = bytes(reopened(scored).train)
     (meta,) = paths.corpora().glob("*/meta.json")
     damage(meta.parent)
