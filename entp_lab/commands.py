@@ -25,7 +25,7 @@ from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import Config, Sweep, SweepError, device_for, sweep
 from entp_lab.stopping import Cut
-from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
+from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store
 from entp_lab.weights import weights_of
 from entp_lib.data.sources import TextFile
 from entp_lib.validation import ConfigError, printable, require
@@ -155,7 +155,7 @@ def train(
     if team and team.rank > 0:
         train_along(team, configs, experiment.version, store, fresh)
         return 0
-    todo = [c for c in configs if fresh or not is_complete(store.find(c, experiment.version))]
+    todo = [c for c in configs if fresh or store.find(c, experiment.version) is None]
     at_a_time = jobs or (1 if team else experiment.jobs)
     label = f"{experiment.name} {tier}"
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
@@ -204,19 +204,18 @@ def chosen_runs(
 
 def say_partial(done: Sweep, fresh: bool) -> None:
     """Name the runs of a sweep that a time limit cut, and what continues them."""
-    partial = [record for record in done.records if record.status == "partial"]
-    for record in partial:
-        print(f"partial: {record.name} at step {record.provenance['steps']}")
-    if partial and fresh:
+    for name, step in done.cut.items():
+        print(f"partial: {name} at step {step}")
+    if done.cut and fresh:
         print("--fresh begins anew each time, and stored records stay until it comes to the end: give it the time")
-    elif partial:
+    elif done.cut:
         print("what is partial has a checkpoint: the same command continues it")
 
 
 def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool) -> None:
     """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
     torch.set_num_threads(1)
-    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or not is_complete(store.find(c, version)))]
+    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or store.find(c, version) is None)]
     for config in runs:
         device = device_for(config.tier)
         path = store.checkpoint_path(config.experiment, config_id(config, version))

@@ -14,7 +14,7 @@ from entp_lab.frames import spent
 from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import Config, device_for
-from entp_lab.store import Record, Store, is_complete
+from entp_lab.store import Record, Store
 from entp_lib.validation import ConfigError, require
 
 ASK_SECONDS = 3600.0  # what takes longer is asked about
@@ -35,7 +35,7 @@ def measured_rates(records: Iterable[Record]) -> list[Rate]:
     found = defaultdict(list)
     for record in records:
         config = record.config
-        if isinstance(config, RunConfig) and config.tier in ON_CPU and is_complete(record):
+        if isinstance(config, RunConfig) and config.tier in ON_CPU:
             seconds = spent(record)
             operations = training_operations(config)
             if seconds > 0:
@@ -72,7 +72,7 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
     alike = []
     for place in (store, Store()):
         records = [r for name in {c.experiment for c in configs} for r in place.all(name)]
-        records = [r for r in records if is_complete(r) and spent(r)]
+        records = [r for r in records if spent(r)]
         alike = [r for r in records if ("cuda" in r.provenance) == (device == "cuda")]
         if alike:
             break
@@ -110,7 +110,7 @@ def announce_runs(
     at_a_time = jobs or (available_cores() if device == "cpu" else 1)
     seconds, unlike = expected(configs, at_a_time, store or Store(), device)
     seconds = min(seconds, time_limit) if time_limit else seconds
-    if seconds < SAY_SECONDS:
+    if not seconds >= SAY_SECONDS:  # or not known, NaN
         return
     if unlike:
         what += f" ({unlike} of them unlike any that is stored, whose time nothing tells)"

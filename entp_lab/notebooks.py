@@ -31,7 +31,6 @@ from entp_lab.progress import EVENTS_VARIABLE, LOGGED_SECONDS, read_events
 from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import Config
-from entp_lab.store import is_complete
 from entp_lib.files import read_text, remove_stale, write_atomically
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
@@ -205,7 +204,7 @@ def missing_runs(notebook: str, parameters: dict[str, Any]) -> list[Config]:
         with contextlib.suppress(NoRuns):
             store, runs = experiment.runs_for(asked)
             configs = [run.config for run in runs]
-            missing += [c for c in configs if asked.fresh or not is_complete(store.find(c, experiment.version))]
+            missing += [c for c in configs if asked.fresh or store.find(c, experiment.version) is None]
     return missing
 
 

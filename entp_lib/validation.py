@@ -81,6 +81,8 @@ def check_types(config: Any) -> None:
     for field in dataclasses.fields(config):
         kind = hints[field.name]
         value = getattr(config, field.name)
+        if type(value) is kind or kind is Any:
+            continue
         if kind in (float, float | None) and type(value) is int:
             object.__setattr__(config, field.name, float(value))
         elif not matches(value, kind):

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lab import resume as resuming
+from entp_lab.budgets import token_forwards
 from entp_lab.studies import Study, descend
-from entp_lab.token_forwards import token_forwards
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Text
