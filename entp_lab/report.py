@@ -464,7 +464,7 @@ def findings_page(table: pd.DataFrame) -> str:
 
 {tally_sentence(table)}
 
-## What we asked beside
+## What else we asked
 
 {markdown_table(asked)}
 
