@@ -24,8 +24,11 @@ SCORES = ("loss", *ACCURACIES)
 
 def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
     """Return the records, or planned runs, that carry all of these labels; a tuple of values means any of them."""
-    scored = {name: value if isinstance(value, tuple) else (value,) for name, value in labels.items()}
-    return [run for run in runs if all(run.labels.get(name) in values for name, values in scored.items())]
+    found = list(runs)
+    for name, value in labels.items():
+        allowed = value if isinstance(value, tuple) else (value,)
+        found = [run for run in found if run.labels.get(name) in allowed]
+    return found
 
 
 def compared(records: Sequence[Record]) -> list[Record]:

@@ -168,9 +168,10 @@ def check_numbers(**parts: Any) -> None:
             for key, inner in value.items():
                 left.append((f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit())))  # or by length
         elif isinstance(value, list):
-            if value and {*map(type, value)} <= {int, float}:
-                value = (min(value), max(value))  # of so many numbers only the extremes are looked at
-            left += [(name, inner, score) for inner in value]
+            if value and {*map(type, value)} <= {int, float}:  # of which only the extremes are looked at
+                left += ((name, min(value), score), (name, max(value), score))
+            else:
+                left += [(name, inner, score) for inner in value]
         elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
             raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
         elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:

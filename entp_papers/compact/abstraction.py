@@ -7,7 +7,7 @@ import pandas as pd
 
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired, select
-from entp_lab.measurements import Check, Level, Measurement
+from entp_lab.measurements import Check, Level, Measurement, measured
 from entp_lab.plans import PlannedRun, by_seed, planned_study
 from entp_lab.store import Record
 from entp_lab.studies import names_of
@@ -146,13 +146,8 @@ def deeper(claim: str, records: Sequence[Record], shallow: int, deep: int) -> Me
     """Measure the accuracy at the last token of the deeper decoders less the shallower, by seed."""
     rows = table(records)
     sides = rows[rows["n_layers"].isin((shallow, deep))]
-    return Measurement(
-        claim,
-        values=paired(rows, "last_held_out", deep, shallow, by="n_layers").tolist(),
-        tier=records[0].config.tier,
-        records=names_of(records),
-        levels=levels(sides),
-    )
+    values = paired(rows, "last_held_out", deep, shallow, by="n_layers")
+    return measured(claim, values, records, levels=levels(sides))
 
 
 def abstraction_head(records: Sequence[Record]) -> Measurement:
@@ -160,22 +155,21 @@ def abstraction_head(records: Sequence[Record]) -> Measurement:
     rows = table(records)
     succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]
     pairs = rows[rows["seed"].isin(succeeded["seed"])]
-    values = paired(pairs, "strongest_head", 2, 1, by="n_layers").tolist()
-    return Measurement("CT-abstraction-head", values, records[0].config.tier, names_of(records))
+    return measured("CT-abstraction-head", paired(pairs, "strongest_head", 2, 1, by="n_layers"), records)
 
 
 def matching(records: Sequence[Record]) -> Measurement:
     """Measure how far one layer is from matching all variables."""
     rows = table(records)
     one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
-    return Measurement("CT-matching", (one - 1).tolist(), records[0].config.tier, names_of(records))
+    return measured("CT-matching", one - 1, records)
 
 
 def entp_or_decoder(records: Sequence[Record]) -> Measurement:
     """Measure ENTP less decoder with two layers, both trained on sampled positions, by seed."""
     two = table(select(records, n_layers=2))
-    values = paired(two, "last_held_out", "entp", "decoder", by="architecture").tolist()
-    return Measurement("CT-entp-depth", values, records[0].config.tier, names_of(records), levels=levels(two))
+    values = paired(two, "last_held_out", "entp", "decoder", by="architecture")
+    return measured("CT-entp-depth", values, records, levels=levels(two))
 
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check]:
@@ -208,4 +202,32 @@ LAST_TOKEN = Experiment(
     plan=plan_last_token,
     measure=no_claims,
     tiers=LAST_TOKEN_RUNS,
+)
+
+
+# --- Figures 24 and 28 -----------------------------------------------------------------------------------------------
+
+# The first runs of two and three layers of ``compact_abstraction``, (n_layers, n_heads), again.
+DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
+
+
+def plan_attention(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan a run of each shape, whatever ``seeds`` is."""
+    shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
+    found = []
+    for n_layers, n_heads in DRAWN[tier]:
+        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
+        params = dict(task=TIERS[tier]["task"], seed=0, **shape, **shared)
+        found.append(planned_study("compact_attention", tier, "compact_attention", params, **shape))
+    return found
+
+
+ATTENTION = Experiment(
+    name="compact_attention",
+    version=1,
+    title="Attention of the heads that abstract",
+    notebook="12b_compact_details",
+    plan=plan_attention,
+    measure=no_claims,
+    tiers=DRAWN,
 )

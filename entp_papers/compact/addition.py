@@ -13,7 +13,7 @@ Letters: B batch, T tokens.
 """
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ HINTS = string.ascii_lowercase
 SYMBOLS = "0123456789+=$ " + HINTS
 ID_OF_BYTE = np.zeros(128, dtype=np.int64)
 ID_OF_BYTE[list(SYMBOLS.encode())] = range(len(SYMBOLS))
+Texts = tuple[Tensor, Tensor, Tensor | None]  # tokens (B, T + 1), scored (B, T), position ids (B, T)
 SPACE_CHANCE = 0.2  # before each digit of an operand
 
 
@@ -122,14 +123,36 @@ def addition_study(
     longest = longest_text(format, max(*tested_digits, trained_digits))
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
     model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     generator = np.random.default_rng(seed_from("sums", seed))
+
+    def training_batch() -> Texts:
+        digits_B2 = generator.integers(1, trained_digits + 1, (batch_size, 2))
+        return draw(positions, format, digits_B2, longest, generator, True)
+
+    def tests(digits: int) -> Iterator[Texts]:
+        tested_generator = np.random.default_rng(seed_from("tested sums", seed, digits))
+        for begin in range(0, tested, 50):
+            digits_B2 = np.full((min(50, tested - begin), 2), digits)
+            yield draw(positions, format, digits_B2, longest, tested_generator, False)
+
+    curves = train_on_texts(model, training_batch, steps, rate, generator)
+    return scores_of_texts(model, {digits: tests(digits) for digits in tested_digits}), curves
+
+
+def train_on_texts(
+    model: PositionedTransformer,
+    batch: Callable[[], Texts],
+    steps: int,
+    rate: float,
+    generator: np.random.Generator,
+) -> dict[str, list]:
+    """Train on batches that ``generator`` draws; return the loss by step, a mean over a twentieth of the steps."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // 20)
     curves: dict[str, list] = {"step": [], "loss": []}
     since = {"loss": 0.0}
     for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer, generator):
-        digits_B2 = generator.integers(1, trained_digits + 1, (batch_size, 2))
-        tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, True)
+        tokens, scored, ids = batch()
         loss = F.cross_entropy(model(tokens[:, :-1], scored, ids), tokens[:, 1:][scored])
         # a short warm-up, then linearly down to a tenth
         since["loss"] += descend(model, optimizer, [loss], rate * min(step / 100, 1 - 0.9 * step / steps))
@@ -137,13 +160,25 @@ def addition_study(
             curves["step"].append(step)
             curves["loss"].append(since["loss"] / every)
             since["loss"] = 0.0
-    found = {str(n): score(model, positions, format, n, tested, longest, seed) for n in tested_digits}
-    metrics = {
-        "accuracy": {n: whole for n, (whole, _) in found.items()},
-        "token_accuracy": {n: single for n, (_, single) in found.items()},
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
-    return metrics, curves
+    return curves
+
+
+@torch.no_grad()
+def scores_of_texts(model: PositionedTransformer, tests: Mapping[int, Iterable[Texts]]) -> dict[str, Any]:
+    """Return by length the share of texts that are right, and of their scored tokens."""
+    metrics: dict[str, Any] = {"accuracy": {}, "token_accuracy": {}}
+    for length, batches in tests.items():
+        whole_B = []
+        single_N = []
+        for tokens, scored, ids in batches:
+            right_N = model(tokens[:, :-1], scored, ids).argmax(-1) == tokens[:, 1:][scored]
+            right_BT = torch.ones_like(scored)
+            right_BT[scored] = right_N
+            whole_B.append(right_BT.all(1))
+            single_N.append(right_N)
+        metrics["accuracy"][str(length)] = float(torch.cat(whole_B).double().mean())
+        metrics["token_accuracy"][str(length)] = float(torch.cat(single_N).double().mean())
+    return metrics | {"parameters": sum(p.numel() for p in model.parameters())}
 
 
 def draw(
@@ -153,8 +188,8 @@ def draw(
     longest: int,
     generator: np.random.Generator,
     training: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Draw sums with operands of these numbers of digits: tokens (B, T + 1), scored (B, T) and ids (B, T).
+) -> Texts:
+    """Draw sums with operands of these numbers of digits.
 
     Training draws spaces and the first id of a coupling at random; a test has no spaces and a fixed first id, 2.
     """
@@ -179,25 +214,6 @@ def draw(
             found = coupled_ids(text, start)
             ids[row, : min(len(found), length)] = torch.tensor(found[:length])
     return tokens, scored, ids
-
-
-@torch.no_grad()
-def score(model, positions: str, format: str, digits: int, count: int, longest: int, seed: int) -> tuple[float, float]:
-    """Return the share of sums that are right, and of their scored tokens, for operands of exactly so many digits."""
-    generator = np.random.default_rng(seed_from("tested sums", seed, digits))
-    right = 0
-    tokens_right = 0
-    tokens_all = 0
-    for begin in range(0, count, 50):
-        digits_B2 = np.full((min(50, count - begin), 2), digits)
-        tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, False)
-        right_N = model(tokens[:, :-1], scored, ids).argmax(-1) == tokens[:, 1:][scored]
-        right_BT = torch.ones_like(scored)
-        right_BT[scored] = right_N
-        right += int(right_BT.all(1).sum())
-        tokens_right = tokens_right + int(right_N.sum())
-        tokens_all = tokens_all + len(right_N)
-    return right / count, tokens_right / tokens_all
 
 
 def longest_text(format: str, digits: int) -> int:

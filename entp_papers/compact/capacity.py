@@ -10,7 +10,7 @@ import pandas as pd
 
 from entp_lab.experiment import Experiment
 from entp_lab.frames import select
-from entp_lab.measurements import Check, Measurement, Observation
+from entp_lab.measurements import Check, Measurement, Observation, measured
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import TOLERANCE, exceeds
 from entp_lab.store import Record, RecordError
@@ -276,15 +276,14 @@ def heads(sweep: Sequence[Record]) -> Measurement:
             of_two = np.interp(at, two["parameters"], two["best"])
             of_four = np.interp(at, four["parameters"], four["best"])
             values.append(float(np.log2(of_four / of_two).mean()))
-    return Measurement("CT-heads", values, sweep[0].config.tier, names_of(sweep))
+    return measured("CT-heads", values, sweep)
 
 
 def economy(sweep: Sequence[Record]) -> Measurement:
     """Measure log2 of sequences per trained weight, the widest model over the narrowest, by length and heads."""
     rows = table(sweep, "sweep")
     wide = rows.pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
-    values = np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
-    return Measurement("CT-economy", values, sweep[0].config.tier, names_of(sweep))
+    return measured("CT-economy", np.log2(wide.iloc[-1] / wide.iloc[0]), sweep)
 
 
 def negative_binomial(records: Sequence[Record]) -> Observation:
@@ -296,13 +295,13 @@ def negative_binomial(records: Sequence[Record]) -> Observation:
     tier = records[0].config.tier
     names = names_of(shattered)
     found = {record.labels["way"]: record for record in shattered if record.metrics["fit"]}
-    if "attention" not in found:
-        return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
-    alone = found["attention"].metrics
-    epochs = found["attention"].curves["epochs"]
-    of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
+    of_all = None
+    if "attention" in found:
+        alone = found["attention"].metrics
+        epochs = found["attention"].curves["epochs"]
+        of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
     if of_all is None:
-        return Observation("CT-negative-binomial", "uninformative", tier, "too few different epochs", records=names)
+        return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
     seen = (
         f"attention alone: p = {of_all['p_value']:.1g}, and {alone['fit']['p_value']:.2g} without the "
         f"{alone['unfinished']} of {alone['runs']} runs that did not get there in time"
@@ -457,10 +456,9 @@ def measure_trainings(records: Sequence[Record]) -> list[Measurement]:
     paper = select(records, scored="every", head_width=widest)
     slopes = slopes_by_length(capacities(paper, "length"))
     gains = gains_of_feed_forward(capacities(paper, "feed_forward")).mean(axis=1)
-    tier = records[0].config.tier
     return [
-        Measurement("CT-length", slopes.tolist(), tier, names_of(paper, part="length")),
-        Measurement("CT-feed-forward", gains.tolist(), tier, names_of(paper, part="feed_forward")),
+        measured("CT-length", slopes, select(paper, part="length")),
+        measured("CT-feed-forward", gains, select(paper, part="feed_forward")),
     ]
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import select
-from entp_lab.measurements import Check, Level, Measurement, Observation
+from entp_lab.measurements import Check, Level, Measurement, Observation, measured
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import exceeds, first_at, mean_interval
 from entp_lab.store import Record
@@ -197,35 +197,32 @@ def shape_of(setting: dict[str, Any], n_layers: int) -> dict[str, Any]:
 # --- Triplets and walks ----------------------------------------------------------------------------------------------
 
 
-def hidden_relation(triplets: pd.DataFrame, tier: str, names: Sequence[str]) -> Check:
+def hidden_relation(wired: Sequence[Record]) -> Check:
     """Check that in the published wiring no output has a gradient with respect to a relation."""
-    gradients = triplets.loc[triplets["wiring"] == "published", "relation_gradient"]
-    return Check("CT-wiring", bool(gradients.eq(0).all()), tier, records=names)
+    published = select(wired, wiring="published")
+    hidden = all(record.metrics["relation_gradient"] == 0 for record in published)
+    return Check("CT-wiring", hidden, wired[0].config.tier, records=names_of(wired))
 
 
-def above_the_ceiling(triplets: pd.DataFrame, tier: str, names: Sequence[str]) -> Measurement:
+def above_the_ceiling(wired: Sequence[Record]) -> Measurement:
     """Measure the published wiring's recall above what the concept alone determines, by seed, mean over sizes."""
-    published = triplets[triplets["wiring"] == "published"]
+    published = table(select(wired, wiring="published"), "wirings")
     above = published["accuracy"] - published["concept_ceiling"]
-    return Measurement("CT-ceiling", above.groupby(published["seed"]).mean().tolist(), tier, names)
+    return measured("CT-ceiling", above.groupby(published["seed"]).mean(), wired)
 
 
-def recall_by_size(triplets: pd.DataFrame, tier: str, names: Sequence[str]) -> Observation:
+def recall_by_size(wired: Sequence[Record]) -> Observation:
     """Ask whether the share recalled falls with every larger set; where each is recalled whole, none could fall."""
-    described = triplets[triplets["wiring"] == "described"]
+    described = table(select(wired, wiring="described"), "wirings")
     shares = described.groupby("size")["best"].mean()
     sizes = ", ".join(f"{size:,}" for size in shares.index)
     seen = f"{', '.join(f'{share:.3f}' for share in shares)} of {sizes} triplets"
-    if exceeds(shares.min(), 0.999):
-        verdict = "uninformative"
-        why = "every set is recalled whole"
-    elif exceeds(0, shares.diff().dropna()).all():
-        verdict = "same direction"
-        why = ""
-    else:
-        verdict = "not reproduced"
-        why = ""
-    return Observation("CT-table-3", verdict, tier, why, seen, described["seed"].nunique(), names)
+    whole = exceeds(shares.min(), 0.999)
+    falls = exceeds(0, shares.diff().dropna()).all()
+    verdict = "uninformative" if whole else "same direction" if falls else "not reproduced"
+    why = "every set is recalled whole" if whole else ""
+    tier = wired[0].config.tier
+    return Observation("CT-table-3", verdict, tier, why, seen, described["seed"].nunique(), names_of(wired))
 
 
 def width_or_depth(records: Sequence[Record]) -> Observation:
@@ -262,8 +259,8 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     """Measure every claim on triplets and walks, from records of all parts."""
     if not {"wirings", "shape", "walks"} <= {record.labels["part"] for record in records}:
         return []
-    about = (table(records, "wirings"), records[0].config.tier, names_of(records, part="wirings"))
-    by_wiring = [claim(*about) for claim in (hidden_relation, above_the_ceiling, recall_by_size)]
+    wired = select(records, part="wirings")
+    by_wiring = [claim(wired) for claim in (hidden_relation, above_the_ceiling, recall_by_size)]
     return [*by_wiring, width_or_depth(records), walks_or_triplets(records)]
 
 
@@ -332,45 +329,30 @@ def measure_activations(records: Sequence[Record]) -> list[Measurement]:
     published = select(records, wiring="published")
     if not published:
         return []
-    about = dict(tier=records[0].config.tier, records=names_of(published))
     rows = ends(published)
     deep = rows[rows["activation"].isin(("relu", "rrelu")) & rows["n_layers"].isin((min(DEPTHS), max(DEPTHS)))]
     others = ("gelu", "relu", "rrelu")
+    by_activation = recalled(rows, rows["activation"] == "softmax")
     final, low, high = mean_interval(deepest_less_one(published, "final"))
+    remark = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}"
+    unknown = late(select(published, activation=WALKED))
+    depths = deepest_less_one(published)
     return [
-        Measurement(
-            "CT-activation",
-            lead(published, "end", "softmax", *others),
-            levels=recalled(rows, rows["activation"] == "softmax"),
-            **about,
-        ),
-        Measurement("CT-activation-steady", lead(published, "spread", "softmax", *others), **about),
-        Measurement(
-            "CT-activation-speed",
-            lead(published, "epochs", *WALKED),
-            excluded_because=late(select(published, activation=WALKED)),
-            **about,
-        ),
-        Measurement(
-            "CT-activation-depth",
-            deepest_less_one(published),
-            levels=recalled(deep, "n_layers"),
-            remark=f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}",
-            **about,
-        ),
+        measured("CT-activation", lead(published, "end", "softmax", *others), published, levels=by_activation),
+        measured("CT-activation-steady", lead(published, "spread", "softmax", *others), published),
+        measured("CT-activation-speed", lead(published, "epochs", *WALKED), published, excluded_because=unknown),
+        measured("CT-activation-depth", depths, published, levels=recalled(deep, "n_layers"), remark=remark),
     ]
 
 
 def measure_walks(records: Sequence[Record]) -> list[Measurement]:
     """Measure the speed of RReLU and Softmax on walks, and their ends with one and two layers and with four."""
-    tier = records[0].config.tier
     speed = lead(records, "epochs", *WALKED)
-    found = [Measurement("CT-walks-speed", speed, tier, names_of(records), excluded_because=late(records))]
+    found = [measured("CT-walks-speed", speed, records, excluded_because=late(records))]
     for claim, layers in (("CT-walks-level", (1, 2)), ("CT-walks-depth", 4)):
         chosen = select(records, n_layers=layers)
         levels = recalled(ends(chosen), "activation")
-        values = lead(chosen, "end", *WALKED)
-        found.append(Measurement(claim, values, tier, names_of(chosen), levels=levels))
+        found.append(measured(claim, lead(chosen, "end", *WALKED), chosen, levels=levels))
     return found
 
 

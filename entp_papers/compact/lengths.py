@@ -16,14 +16,15 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import select
-from entp_lab.measurements import Level, Measurement
+from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.plans import TWINS, PlannedRun, by_seed, planned_study
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
+from entp_papers.compact.algorithms import ALGORITHMS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 
 NAME = "compact_lengths"
@@ -230,16 +231,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
-        found.append(
-            Measurement(
-                claim,
-                values,
-                records[0].config.tier,
-                names_of(chosen),
-                levels=levels,
-                excluded_because=barred,
-            )
-        )
+        tier = records[0].config.tier
+        found.append(Measurement(claim, values, tier, names_of(chosen), levels=levels, excluded_because=barred))
     return found
 
 
@@ -254,9 +247,36 @@ def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
     wide = trained_length(chosen).T.dropna()  # whole seeds
     decoder, entp = (wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in TWINS)
     values = (entp - decoder).tolist() if wide.shape[1] == 2 * len(RELATIVE) else []
-    return [Measurement("CT-relative-entp", values, chosen[0].config.tier, names_of(chosen), levels=levels)]
+    return [measured("CT-relative-entp", values, chosen, levels=levels)]
 
 
+# --- The other tasks of Table 1 --------------------------------------------------------------------------------------
+
+ALGORITHM_TIERS: dict[str, dict[str, Any]] = {
+    "smoke": dict(trained=2, tested=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, texts=10),
+    "quick": dict(trained=4, tested=[4, 5, 6, 8]),
+}
+
+
+def plan_algorithms(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan every task but addition, with T5's positions, as decoder and as ENTP."""
+    found = []
+    for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, ARCHITECTURES):
+        labels = dict(task=task, architecture=architecture)
+        params = dict(labels, positions="t5", seed=seed, **ALGORITHM_TIERS[tier])
+        found.append(planned_study("compact_algorithms", tier, "compact_algorithms", params, seed, **labels))
+    return found
+
+
+ALGORITHM_RUNS = Experiment(
+    name="compact_algorithms",
+    version=1,
+    title="Polynomials, sorting, sums, parity and LEGO beyond the trained size",
+    notebook="12b_compact_details",
+    plan=plan_algorithms,
+    measure=no_claims,
+    tiers=ALGORITHM_TIERS,
+)
 TITLE = "Addition beyond the trained length, by format and positions"
 LENGTHS = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "Addition of five digits, more seeds of the positional schemes"

@@ -198,6 +198,26 @@ def last_token_study(task: dict[str, Any], seed: int = 0, **training: Any) -> St
     return {part: curves[part][-1] for part in PARTS} | {"repeats": repeats, "rule": rule}, curves
 
 
+def attention_study(task: dict[str, Any], seed: int = 0, **training: Any) -> Study:
+    """Train as ``abstraction_study`` does, and keep the attention of the head that abstracts (figures 24 and 28).
+
+    It is the one with the most attention on an aligned place of an earlier instantiation. Metrics: its ``layer``,
+    ``head`` and ``target``, the ``text`` and the ``accuracy`` at the last token, of held-out templates. Curves:
+    ``looked``, by token the attention that it pays to each token so far.
+    """
+    source, model, _ = trained(task, ("loss",), lambda *point: {"loss": point[3]}, seed, **training)
+    heads = examine_heads(model, source, generator_for("cpu", "heads", seed))
+    mass_LH4 = torch.tensor(heads["mass"])
+    layer, head, target = (int(i) for i in torch.unravel_index(mass_LH4.argmax(), mass_LH4.shape))
+    batch = replace(source, scored="all").batch(generator_for("cpu", "picture", seed), 1, evaluating=True)
+    looked = [
+        traced(model, batch.inputs_BT[:, :end])[1][layer, 0, head].tolist() for end in range(1, source.length + 1)
+    ]
+    metrics = {"layer": layer, "head": head, "target": TARGETS[target], "mass": heads["strongest"]}
+    text = batch.inputs_BT[0].tolist()
+    return metrics | {"text": text, "accuracy": heads["accuracy"]}, {"looked": looked}
+
+
 def trained(
     task: dict[str, Any],
     names: tuple[str, ...],

@@ -151,3 +151,23 @@ def cached_generation_takes_linear_time(costs: Record) -> Outcome:
         correction="linear while linear maps outweigh attention, quadratic beyond",
         corrected=1.9 < power <= 2,
     )
+
+
+@claim("ED-heads", section="§2.2.2")
+def three_objectives_compute_what_libraries_do(heads: Record) -> Outcome:
+    """Equal the logits and losses of NSP in BERT, SOP in ALBERT and RTD in ELECTRA."""
+    difference = heads.metrics["largest_difference"]
+    return Outcome(difference < LIKE_A_LIBRARY, f"largest difference {difference:.1e}")
+
+
+@claim("ED-parameters", section="§2.3.1, §3.3.1")
+def models_have_the_printed_parameters(parameters: Record) -> Outcome:
+    """Count the parameters of BERT and GPT models, and round them to the printed digits."""
+    wrong = parameters.metrics["wrong"]
+    counted = dict(zip(parameters.curves["model"], parameters.curves["counted"], strict=True))
+    return Outcome(
+        not wrong,
+        f"{len(counted) - len(wrong)} of {len(counted)} models round to the printed number",
+        correction="the largest GPT-2 has 1.56 billion",
+        corrected=wrong == ["GPT-2, largest"] and round(counted["GPT-2, largest"] / 1e9, 2) == 1.56,
+    )

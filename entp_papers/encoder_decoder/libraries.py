@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab.frames import published
 from entp_lab.studies import Study, columns, largest
 from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer, build_model
@@ -25,9 +27,11 @@ from entp_papers.encoder_decoder.parts import (
     MASKED,
     MaskedBatch,
     Masking,
+    Stack,
     mask_tokens,
     random_stack,
 )
+from entp_papers.encoder_decoder.pretraining import pair_head, pair_loss, token_head, token_loss
 
 VOCABULARY = 29
 PLACES = 12
@@ -184,6 +188,78 @@ def parity_study(libraries: Sequence[str]) -> Study:
         "largest_difference": max(row["difference"] for row in rows),
         "properties": properties(),
     }, columns(rows)
+
+
+# --- Heads of three objectives, and whole models' parameters ---------------------------------------------------------
+
+
+@torch.no_grad()
+def heads_study() -> Study:
+    """Compare logits and losses of NSP, SOP and RTD with BERT's, ALBERT's and ELECTRA's, from their own states."""
+    import transformers
+
+    tokens_BT, _ = texts()
+    wrong_B = torch.tensor([0, 1, 1])
+    replaced_BT = tokens_BT % 2
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
+    tokens = dict(vocab_size=VOCABULARY, max_position_embeddings=PLACES)
+    factored = dict(embedding_size=8)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        bert = transformers.BertForNextSentencePrediction(transformers.BertConfig(**sizes, **tokens))
+        albert = transformers.AlbertForPreTraining(transformers.AlbertConfig(**sizes, **tokens, **factored))
+        electra = transformers.ElectraForPreTraining(transformers.ElectraConfig(**sizes, **tokens, **factored))
+    for model in (bert, albert, electra):
+        model.double().eval()
+    of_bert = bert(tokens_BT, labels=wrong_B)
+    of_albert = albert(tokens_BT, labels=tokens_BT, sentence_order_label=wrong_B)
+    of_electra = electra(tokens_BT, labels=replaced_BT)
+    # ALBERT adds the loss of its masked tokens
+    masked = F.cross_entropy(of_albert.prediction_logits.flatten(0, 1), tokens_BT.flatten())
+    albert_loss = of_albert.loss - masked
+    electra_head = electra.discriminator_predictions
+    # the library's states, both its linear maps, its logits and its loss
+    cases = {
+        "NSP": (bert.bert, bert.bert.pooler.dense, bert.cls.seq_relationship, of_bert.logits, of_bert.loss),
+        "SOP": (
+            albert.albert,
+            albert.albert.pooler,
+            albert.sop_classifier.classifier,
+            of_albert.sop_logits,
+            albert_loss,
+        ),
+        "RTD": (electra.electra, electra_head.dense, electra_head.dense_prediction, of_electra.logits, of_electra.loss),
+    }
+    rows = []
+    for objective, (encoder, dense, out, logits, loss) in cases.items():
+        states_BTD = encoder(tokens_BT).last_hidden_state
+        by_token = objective == "RTD"
+        head = (token_head if by_token else pair_head)(16).double()
+        head.dense.load_state_dict(dense.state_dict())
+        head.out.load_state_dict(out.state_dict())
+        found = head(states_BTD if by_token else states_BTD[:, 0])
+        own_loss = token_loss(found, replaced_BT) if by_token else pair_loss(found, wrong_B)
+        apart = {"logits": largest(found.squeeze(-1), logits), "loss": largest(own_loss, loss)}
+        rows.append({"objective": objective, "library": type(encoder).__name__, **apart})
+    return {"largest_difference": max(max(row["logits"], row["loss"]) for row in rows)}, columns(rows)
+
+
+def parameters_study() -> Study:
+    """Count the parameters of published models, built without weights; which round to the printed number."""
+    counted = []
+    for model in published("encoder_decoder", "parameters").itertuples():
+        with torch.device("meta"):
+            shape = (model.layers, model.heads, model.width, 4 * model.width, model.vocabulary, model.context)
+            whole = nn.ModuleList([Stack(*shape, input_norm=model.kind == "BERT")])
+            if model.kind == "BERT":  # two segments, and the map of the first token
+                whole += [nn.Embedding(2, model.width), nn.Linear(model.width, model.width)]
+            elif model.kind == "GPT-2":  # norms before the layers, and one behind the last
+                whole.append(nn.LayerNorm(model.width))
+        counted.append(sum(p.numel() for p in whole.parameters()))
+    table = published("encoder_decoder", "parameters").assign(counted=counted)
+    rounded = [float(f"{row.counted:.{row.digits}g}") for row in table.itertuples()]
+    wrong = table.loc[rounded != table["printed"], "model"].tolist()
+    return {"wrong": wrong}, table[["model", "printed", "counted"]].to_dict("list")
 
 
 # --- Masked batches --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ Letters: B batch, T tokens, W = T + 1 tokens of a window, C candidates, V vocabu
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -228,24 +228,33 @@ def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
 class Pointer(nn.Module):
     """Scores (B, W) of every place: a linear map of final states, causal where the model is a decoder.
 
-    A softmax over the places says where the misprint is. All weights are trained.
+    A softmax over the places says where the misprint is. ``prompt_PD``: vectors that stand before every text, if any.
     """
 
     def __init__(self, model: Transformer, seed: int):
         super().__init__()
         self.model = model
         self.score = nn.Linear(model.cfg.width, 1)
+        self.prompt_PD: nn.Parameter | None = None
         with torch.no_grad():
             self.score.weight.normal_(0, 0.02, generator=torch.Generator().manual_seed(seed))
             self.score.bias.zero_()
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        states_BTD = full_states(self.model, tokens_BT, causal=self.model.cfg.architecture == "decoder")
-        return self.score(states_BTD)[..., 0]
+        causal = self.model.cfg.architecture == "decoder"
+        states_BTD = full_states(self.model, tokens_BT, causal, self.prompt_PD)
+        return self.score(states_BTD[:, -tokens_BT.shape[1] :])[..., 0]
+
+
+def misprint_sets(setting: ObjectiveConfig, seed: int) -> tuple[Labelled, Labelled]:
+    """Return the texts with misprints that are learned, and those that are tested."""
+    learned_BW, _ = windows(setting.task, setting.labelled, "tune", seed)
+    tested_BW, _ = windows(setting.task, setting.tested, "test", seed, evaluating=True)
+    return misprinted(learned_BW, "tune", seed), misprinted(tested_BW, "test", seed)
 
 
 def fine_tuned(
-    model: Transformer,
+    pointer: Pointer,
     learned: Labelled,
     tested: Labelled,
     *,
@@ -253,19 +262,26 @@ def fine_tuned(
     lr: float,
     batch_size: int,
     seed: int,
+    groups: list[dict[str, Any]] | None = None,
+    before_epoch: Callable[[int], None] | None = None,
 ) -> float:
-    """Fine-tune all weights, the rate falling to 0; return the share of texts whose misprint scores highest."""
-    pointer = Pointer(model, seed_from("score", seed)).train()
-    optimizer = torch.optim.AdamW(pointer.parameters(), lr=lr, weight_decay=0.01)
+    """Fine-tune, all rates falling to 0; return the share of texts whose misprint scores highest.
+
+    ``groups``: of parameters, each with a rate of its own; ``before_epoch``: may freeze and thaw.
+    """
+    pointer.train()
+    optimizer = torch.optim.AdamW(groups or pointer.parameters(), lr=lr, weight_decay=0.01)
     windows_BT, places_B = learned
     steps = epochs * -(-len(windows_BT) // batch_size)
-    step = 0
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     for epoch in range(epochs):
+        if before_epoch:
+            before_epoch(epoch)
         order = torch.randperm(len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch))
         for pick in order.split(batch_size):
             loss = F.cross_entropy(pointer(windows_BT[pick]), places_B[pick])
-            descend(pointer, optimizer, [loss], lr * (1 - step / steps), 1.0)
-            step += 1
+            descend(pointer, optimizer, [loss], clip=1.0)
+            schedule.step()
     pointer.eval()
     with torch.no_grad():
         parts = zip(*(x.split(EVAL_BATCH) for x in tested), strict=True)
@@ -300,11 +316,11 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     starts = {"accuracy": model}
     if chosen.objective != "entp":  # its fresh weights and attention are those of a masked model
         starts["fresh_accuracy"] = build_model(chosen.model(), seed_from("model", model_seed))
-    learned = misprinted(windows(task, chosen.labelled, "tune", data_seed)[0], "tune", data_seed)
-    tested = misprinted(windows(task, chosen.tested, "test", data_seed, evaluating=True)[0], "test", data_seed)
+    learned, tested = misprint_sets(chosen, data_seed)
     options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed)
     for name, start in starts.items():
-        metrics[name] = fine_tuned(start, learned, tested, **options)
+        pointer = Pointer(start, seed_from("score", data_seed))
+        metrics[name] = fine_tuned(pointer, learned, tested, **options)
     curves |= {
         "prefix": list(range(1, len(by_position_T) + 1)),
         "loss_by_prefix": by_position_T.tolist(),

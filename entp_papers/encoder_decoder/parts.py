@@ -215,10 +215,15 @@ def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:
     return F.cross_entropy(model.head(states_BTD[selected_BT]), batch.labels_BT[selected_BT])
 
 
-def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> Tensor:
-    """Return final states (B, T, D) in one pass in which all tokens see each other, or all earlier ones."""
+def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False, prompt_PD: Tensor | None = None) -> Tensor:
+    """Return final states (B, T, D) in one pass in which all tokens see each other, or all earlier ones.
+
+    ``prompt_PD``: vectors before every text; their states come first, (B, P + T, D).
+    """
     x_BTD = model.embed(tokens_BT)
-    ids_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+    if prompt_PD is not None:
+        x_BTD = torch.cat([prompt_PD.expand(len(x_BTD), -1, -1), x_BTD], 1)
+    ids_BT = torch.arange(x_BTD.shape[1], device=tokens_BT.device)[None]
     bias = attention_bias(model.positions, ids_BT, None, x_BTD.dtype)
     if causal:
         x_BTD = causal_pass(model.layers, x_BTD, bias)
