@@ -248,7 +248,7 @@ def leads(table: pd.DataFrame) -> str:
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     kept = comparisons(table)
     kept = kept[kept["claim"].isin(stands)]
-    names = kept["task"].where(kept["answer"] != EQUAL, "(by less than we count) " + kept["task"])
+    names = kept["task"].where(kept["answer"] != EQUAL, kept["task"] + " (by less than we count)")
     sentences = []
     for budget, words in (("equal steps", "after equally many steps"), ("equal multiply-adds", "at equal compute")):
         at_budget = kept["budget"] == budget
