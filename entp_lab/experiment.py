@@ -12,7 +12,6 @@ from entp_lab.estimates import announce_runs
 from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun
-from entp_lab.progress import EVENTS_VARIABLE
 from entp_lab.runs import Sweep, sweep
 from entp_lab.store import Record, Store
 from entp_lib.validation import ConfigError
@@ -214,7 +213,7 @@ class Experiment:
         one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
         jobs = parameters.jobs or self.jobs or one
         limit = parameters.time_limit
-        if missing and not store.read_only and not os.environ.get(EVENTS_VARIABLE):
+        if missing and not store.read_only and paths.NEW_FIGURES_VARIABLE not in os.environ:
             announce_runs(f"{len(missing)} runs of {self.name}", missing, jobs, True, limit, store)
         label = f"{self.name} {tier}"
         done = sweep(configs, self.version, store=store, fresh=fresh, label=label, jobs=jobs, time_limit=limit)

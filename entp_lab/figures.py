@@ -31,7 +31,6 @@ from PIL import Image
 
 from entp_lab import budgets, paths
 from entp_lab.frames import check_costs, paired_within
-from entp_lab.progress import event
 from entp_lab.statistics import DISPLAY_DIGITS, mean_interval, to_figures
 from entp_lab.store import Record, RecordError, Store
 from entp_lib.architectures import ARCHITECTURES
@@ -279,7 +278,6 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     formatter = shell.display_formatter.formatters["image/png"] if shell else None
     if formatter is not None and Figure in formatter:  # else the notebook shows figures in another format
         formatter.for_type(Figure, shown)
-    event("figure", name=name)
     return [png, svg]
 
 

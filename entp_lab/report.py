@@ -1,13 +1,12 @@
 """Judge every claim by the records, and write the pages that follow: README's part, findings, costs, deviations.
 
 ``ledger`` is the table of verdicts. ``results/reference/answers.csv`` is the one file of what the papers say and what
-was seen here: README, notebook 00, ``docs/findings.md`` and the end of ``./run_all.sh`` show its sentences.
+was seen here: README, notebook 00 and ``docs/findings.md`` show its sentences.
 ``rests_on`` names the verdicts that a sentence supposes; that of the first is shown in plain words. A sentence whose
 verdict has moved is refused, or marked.
 """
 
 import re
-import textwrap
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from entp_lab import claims, coverage, paths
 from entp_lab.budgets import training_operations
 from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
-from entp_lab.estimates import all_records, measured_rates, seconds_of
 from entp_lab.experiment import Experiment, own
 from entp_lab.frames import select, spent
 from entp_lab.measurements import Check, Measurement, Observation, strongest
@@ -28,7 +26,7 @@ from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lab.settings import differing_settings, stated_settings
 from entp_lab.statistics import exceeds, holm, p_value
 from entp_lab.store import Record, Store
-from entp_lab.tables import read_table
+from entp_lab.tables import markdown_table, read_table
 from entp_lib.files import read_text, write_atomically
 from entp_lib.validation import ConfigError, require
 
@@ -45,33 +43,23 @@ UNDECIDED = {
     UNINFORMATIVE: UNINFORMATIVE,
 }
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
-GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed
-# Verdicts as README says them; those of questions are plain already.
+CORE_RATE = 2.1e11  # multiplications and additions a second: what a core with AMX reached in bf16
+GPU_RATE = 1e14  # likewise: a tenth of an H200's bf16 peak, assumed
+# Verdicts as README says them, in the order of the tally; those of questions are plain already.
 PLAIN = {
     "reproduced": "holds",
     "verified": "holds",
     "verified with correction": "holds, corrected",
     "same direction": "points the same way",
     "not reproduced": "not seen at our size",
+    "refuted": "false",
+    "unproved": "unproved",
     "inconclusive": "undecided",
     OPEN: "undecided",
     UNINFORMATIVE: "could not tell",
-    "refuted": "false",
-    "unproved": "unproved",
     "not attempted": "not run yet",
     EQUAL: "no difference",
 }
-TALLIED = (
-    "holds",
-    "holds, corrected",
-    "points the same way",
-    "not seen at our size",
-    "false",
-    "unproved",
-    "undecided",
-    "could not tell",
-    "not run yet",
-)
 # How the tally says a verdict of one statement, and of several.
 COUNTED = {
     "holds": ("holds", "hold"),
@@ -205,8 +193,8 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
         for column, budget in BUDGETS.items():
             claim = task[column]
             if claim:
-                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget}
-                found.append(about | compared(rows.loc[claim], margins[claim]) | {"claim": claim})
+                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget, "claim": claim}
+                found.append(about | compared(rows.loc[claim], margins[claim]))
     return pd.DataFrame(found)
 
 
@@ -214,14 +202,8 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     """Return one row of the ledger as ``comparisons`` has it."""
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
-    by_rule = claims.answer(
-        row["low"],
-        row["high"],
-        pairs=int(row["seeds"]),
-        margin=margin,
-        positive=AHEAD,
-        negative=BEHIND,
-    )
+    pairs = int(row["seeds"])
+    by_rule = claims.answer(row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND)
     return {
         "unit": "nats" if is_text else "share",
         "value": row["our_value"] / scale,
@@ -229,9 +211,7 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
         "high": row["high"] / scale,
         "margin": margin / scale,
         "answer": UNDECIDED.get(row["verdict"], by_rule),
-        "tier": row["tier"],
-        "seeds": row["seeds"],
-        "records": row["records"],
+        **row[["tier", "seeds", "records"]],
     }
 
 
@@ -341,7 +321,7 @@ def tally(table: pd.DataFrame) -> pd.DataFrame:
         }
     )
     counts = rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
-    counts = counts.reindex(columns=[word for word in TALLIED if word in counts])
+    counts = counts[[word for word in dict.fromkeys(PLAIN.values()) if word in counts]]
     order = [(paper, kind) for paper in PAPERS.values() for kind in KINDS.values()]
     return counts.loc[[row for row in order if row in counts.index]].rename_axis(columns=None).reset_index()
 
@@ -371,25 +351,12 @@ def tally_sentence(table: pd.DataFrame) -> str:
 
 def answer_of(row: Any) -> str:
     """Return an answer of the table of claims as Markdown, its verdict first."""
-    return f"**{sentence_case(row.verdict)}.** {row.here}"
-
-
-def sentence_case(text: str) -> str:
-    """Return the text with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
+    return f"**{row.verdict[:1].upper()}{row.verdict[1:]}.** {row.here}"
 
 
 def link_from_docs(claim: str) -> str:
     """Return where a claim is looked at, as a link from a page of docs/."""
     return claims.link(claim).replace("](<", "](<../")
-
-
-def markdown_table(frame: pd.DataFrame) -> str:
-    """Return a frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
-    plain = frame.astype(object).where(frame.notna(), "").astype(str)
-    cells = plain.map(lambda text: " ".join(text.replace("|", "\\|").splitlines()))
-    lines = [list(frame.columns), ["---"] * len(frame.columns), *cells.values.tolist()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
@@ -413,7 +380,7 @@ def front(table: pd.DataFrame) -> str:
 def answer_in_short() -> str:
     """Return the overview's answer, which its first cell gives and README repeats."""
     overview = next(path for path in notebook_paths() if path.name.startswith(OVERVIEW))
-    found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview)[0]["source"])
+    found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview).cells[0].source)
     require(found is not None, f"{paths.relative(overview)}: its first cell lacks **The answer:**")
     return f"**In short:** {found[1]}"
 
@@ -421,16 +388,6 @@ def answer_in_short() -> str:
 def claims_markdown(table: pd.DataFrame) -> Markdown:
     """Return README's table of claims for a notebook, links from ``notebooks/``."""
     return Markdown(claims_in_front(table, strict=False).replace("](<notebooks/", "](<"))
-
-
-def plain_table(table: pd.DataFrame, width: int = 100) -> str:
-    """Return the table of claims as plain text for a terminal, with the tally."""
-    lines = []
-    for row in table_of_claims(table, strict=False).query("front").itertuples():
-        lines.append(f"- {row.says}")
-        answer = f"{sentence_case(row.verdict)}. {row.here}"
-        lines.append(textwrap.fill(answer, width, initial_indent="    ", subsequent_indent="    "))
-    return "\n".join([*lines, "", textwrap.fill(tally_sentence(table), width)])
 
 
 def findings_page(table: pd.DataFrame) -> str:
@@ -533,9 +490,11 @@ lengthens both, so that times are upper bounds.
 
 ## Extrapolated
 
-Tiers without records: multiply-adds of all their training steps, counted; core-hours at the rate that the stored runs \
-of the same precision reached whose steps are nearest in size; GPU-hours at an assumed 1e14 operations a second, a \
-tenth of an H200's peak. Evaluation is left out, and nothing in this table was measured on a GPU.
+Tiers without records: multiply-adds of all their training steps, counted. Core-hours are at 0.21e12 operations a \
+second, which a core with AMX reached in bf16 at the paper's size; one without, or small shapes, take longer. \
+GPU-hours are at an assumed 1e14, a tenth of an H200's peak. Evaluation is left out, and nothing in this table was \
+measured on a GPU. Before long runs start, the time that is printed is that of steps of their own shape, tried on the \
+machine itself.
 
 {markdown_table(extrapolated_costs(store))}
 """
@@ -564,12 +523,8 @@ def measured_costs(store: Store) -> pd.DataFrame:
 
 
 def extrapolated_costs(store: Store) -> pd.DataFrame:
-    """Return a row a tier of training runs without records: what its first random seed needs, times their number.
-
-    Core-hours are at the rate of ``seconds_of``, measured; GPU-hours at ``GPU_RATE``.
-    """
+    """Return a row a tier of training runs without records: what its first random seed needs, times their number."""
     rows = []
-    rates = measured_rates(all_records(store))
     for experiment in EXPERIMENTS.values():
         for tier in PAPER_SCALE:
             once = experiment.configs(tier, 1)
@@ -577,17 +532,15 @@ def extrapolated_costs(store: Store) -> pd.DataFrame:
             runs = [config for config in once if isinstance(config, RunConfig)]
             if not runs or experiment.stored(store, tier):
                 continue
-            times = len(every) / len(once)
-            operations = times * sum(map(training_operations, runs))
-            seconds = times * sum(seconds_of(config, rates) for config in runs)
+            multiply_adds = len(every) / len(once) * sum(map(training_operations, runs))
             rows.append(
                 {
                     "experiment": experiment.name,
                     "tier": tier,
                     "runs": len(every),
-                    "multiply-adds": f"{operations:.1e}",
-                    "core-hours": f"{seconds / 3600:,.0f}",
-                    "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
+                    "multiply-adds": f"{multiply_adds:.1e}",
+                    "core-hours": f"{2 * multiply_adds / CORE_RATE / 3600:,.0f}",
+                    "GPU-hours": f"{2 * multiply_adds / GPU_RATE / 3600:.2g}",
                 }
             )
     return pd.DataFrame(rows)

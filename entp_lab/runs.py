@@ -307,7 +307,6 @@ def sweep(
                 "and the others go on from their last checkpoints"
             ) from None
     result.records = [found[i] for i in planned if i in found]
-    progress.event("records", reused=result.reused, computed=result.computed)
     if result.failures:
         raise SweepError(result)
     return result

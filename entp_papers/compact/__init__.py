@@ -1,4 +1,6 @@
-"""Memorisation, abstraction and extrapolation of compact Transformers (Härmä et al., Electronics 2026)."""
+"""Memorisation, abstraction and extrapolation of compact Transformers (Härmä et al., Electronics
+2026).
+"""
 
 # "module:attribute" of this folder, by the name that records carry.
 EXPERIMENTS = {
@@ -44,7 +46,8 @@ RESUMABLE = (
     "compact_attention",
 )
 
-# In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
+# In which order the runs of a long tier are made: the cheap ones first, so that most questions are
+# whole early.
 NIGHTLY_ORDER = (
     "compact_capacity_trainings",
     "compact_activations",

@@ -1,4 +1,5 @@
-"""The other tasks of Table 1 as texts, and a study of questions that are longer than the trained ones.
+"""The other tasks of Table 1 as texts, and a study of questions that are longer than the trained
+ones.
 
 polynomial   $3x311=5$          3 + 1 · 3 + 1 · 3² mod 10: the place, then the coefficients
 sorting      $31415=11345$

@@ -23,7 +23,7 @@ MOST = 0.5  # C of C N / log N, which is below it
 
 
 def as_template(pattern: str) -> tuple[int, ...]:
-    """Number the letters of a pattern by their first appearance."""
+    """Replace the letters of a pattern by numbers, in order of first appearance."""
     order = list(dict.fromkeys(pattern))
     return tuple(map(order.index, pattern))
 
@@ -38,8 +38,16 @@ def examples_study() -> Study:
     hints = ["".join(map("".join, zip(HINTS, n, strict=False))) for n in ("42", "39", "81")]
     ids = coupled_ids("$653+049=2070$", 6)
     rows = [
-        ("a text", "12312312|45645645|78978978|15915915|123|456|789|159", "|".join(filled + variables)),
-        ("one template, as often as written", [pattern] * 2, [as_template("ACBACBAC"), known[known.index(pattern)]]),
+        (
+            "a text",
+            "12312312|45645645|78978978|15915915|123|456|789|159",
+            "|".join(filled + variables),
+        ),
+        (
+            "one template, as often as written",
+            [pattern] * 2,
+            [as_template("ACBACBAC"), known[known.index(pattern)]],
+        ),
         ("no templates", [False, False], excluded),
         ("reversed", "653+49=207", write(Format(), 653, 49).strip("$")),
         ("hinted", "a4b2+a3b9=a8b1", "{}+{}={}".format(*hints)),
@@ -61,12 +69,12 @@ def examples_study() -> Study:
 
 
 def patterns(nodes: float) -> float:
-    """Return the most patterns, of a bit per node, that a Hopfield network of so many nodes stores."""
+    """Return the most patterns, a bit per node, that a Hopfield network of so many nodes stores."""
     return MOST * nodes / math.log(nodes)
 
 
 def hopfield_study() -> Study:
-    """Compute what the paper says of a Hopfield network of GPT-3's size, by nodes and by weights."""
+    """Compute the capacity of a Hopfield network of GPT-3's size, by nodes and by weights."""
     nodes = math.sqrt(2 * GPT_3)  # of a network with that many weights, one for each pair of nodes
     return {
         "patterns_of_nodes": patterns(GPT_3),
@@ -84,7 +92,8 @@ def printed_examples_follow_from_definitions(examples: Record) -> Outcome:
     return Outcome(
         wrong == 0,
         f"{wrong} of {len(examples.curves['example'])} differ",
-        remark="hints count from the first digit in print, from the last here, where sums may be longer",
+        remark="hints count from the first digit in print, from the last here, "
+        "where sums may be longer",
     )
 
 
@@ -101,7 +110,8 @@ def a_hopfield_network_of_gpt_3_stores_billions(hopfield: Record) -> Outcome:
     return Outcome(
         many,
         f"{found['patterns_of_weights']:,.0f} patterns in 175 billion weights",
-        correction="N counts nodes: 175 billion weights are 592 thousand nodes and store 22 thousand patterns",
+        correction="N counts nodes: 175 billion weights are 592 thousand nodes "
+        "and store 22 thousand patterns",
         corrected=consistent and round(found["patterns_of_weights"], -3) == 22_000,
     )
 

@@ -1,4 +1,6 @@
-"""Encoder-only and decoder-only models: a primer, its bugs, its parts rightly built, and three objectives compared."""
+"""Encoder-only and decoder-only models: a primer, its bugs, its parts rightly built, and three
+objectives compared.
+"""
 
 # Of this folder, as "module:attribute", by the name that records carry.
 EXPERIMENTS = {

@@ -1,4 +1,4 @@
-"""The primer's statements, a function each; parameters are the studies that a statement rests on."""
+"""The primer's statements, a function each; parameters are the studies that it rests on."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,9 @@ SIGMAS = 4.0  # standard deviations that a counted rate may be off
 
 
 def told_apart(bugs: Record, bug: str) -> pd.Series:
-    """Return, for each case of a bug, whether its check fails on the printed code and passes on the corrected."""
+    """Return, for each case of a bug, whether its check fails on the printed code and passes on the
+    corrected.
+    """
     rows = pd.DataFrame(bugs.curves)
     return rows.loc[rows["bug"] == bug, "told_apart"]
 

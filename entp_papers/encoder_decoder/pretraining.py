@@ -1,11 +1,13 @@
-"""NSP, SOP and RTD (§2.2.2) on the small model, and ways to fine-tune (§5.2) what was trained before.
+"""NSP, SOP and RTD (§2.2.2) on the small model, and ways to fine-tune (§5.2) what was trained
+before.
 
     NSP   does the second half of a window follow the first, or is it another window's?
     SOP   are the two halves in their order, or exchanged?
     RTD   which tokens were replaced by those that a small masked model drew?
 
-A pair is read at a token in front, a window for RTD at every token. Losses are the published sums: of masked tokens and
-of pairs in BERT and ALBERT, the generator's and 50 times the discriminator's in ELECTRA.
+A pair is read at a token in front, a window for RTD at every token. Losses are the published sums:
+of masked tokens and of pairs in BERT and ALBERT, the generator's and 50 times the discriminator's
+in ELECTRA.
 
 Letters: B batch, T tokens, W tokens of a window, D width.
 """
@@ -42,7 +44,7 @@ RANK = 4  # of low-rank changes; also the tokens of a prompt
 BOTTLENECK = 8  # of an adapter
 FEW_WEIGHTS_RATE = 10.0  # times the learning rate where the backbone is frozen
 
-# --- Objectives ------------------------------------------------------------------------------------------------------
+# --- Objectives -----------------------------------------------------------------------------------
 
 
 class Head(nn.Module):
@@ -78,14 +80,18 @@ def token_loss(logits_BT1: Tensor, replaced_BT: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits_BT1[..., 0], replaced_BT.to(logits_BT1))
 
 
-def draw_pairs(window_BW: Tensor, objective: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_pairs(
+    window_BW: Tensor, objective: str, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Return pairs of halves (B, W), half of them wrong, and which (B,): 1 for wrong."""
     half = window_BW.shape[1] // 2
     first = window_BW[:, :half]
     second = window_BW[:, half : 2 * half]
     wrong_B = torch.randint(2, (len(window_BW),), generator=generator)
     exchanged = [second, first] if objective == "sop" else [first, second.roll(1, 0)]
-    pairs = torch.where(wrong_B[:, None] == 1, torch.cat(exchanged, 1), torch.cat([first, second], 1))
+    pairs = torch.where(
+        wrong_B[:, None] == 1, torch.cat(exchanged, 1), torch.cat([first, second], 1)
+    )
     return pairs, wrong_B
 
 
@@ -133,8 +139,8 @@ class Pretraining(nn.Module):
 def pretraining_study(setting: dict[str, Any], train_config: dict[str, Any], seed: int) -> Study:
     """Train by NSP, SOP or RTD, test on new windows, and fine-tune to find misprints.
 
-    Metrics: ``told_apart``, the mean share right of what is as in the text and of what is not, half by guessing; the
-    ``loss``; ``accuracy`` of finding misprints. Curves: the loss by step.
+    Metrics: ``told_apart``, the mean share right of what is as in the text and of what is not, half
+    by guessing; the ``loss``; ``accuracy`` of finding misprints. Curves: the loss by step.
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")
@@ -148,11 +154,15 @@ def pretraining_study(setting: dict[str, Any], train_config: dict[str, Any], see
         curves["loss"].append(descend(learner, optimizer, [loss], rate, schedule.grad_clip))
     shown_BW, _ = windows(chosen.task, chosen.tested, "final", seed, evaluating=True)
     with torch.no_grad():
-        loss, answers, right = learner.eval()(shown_BW, generator_for("cpu", "pretraining test", seed))
+        loss, answers, right = learner.eval()(
+            shown_BW, generator_for("cpu", "pretraining test", seed)
+        )
     shares = [float((answers == right)[right == kind].double().mean()) for kind in (0, 1)]
     learned, tested = misprint_sets(chosen, seed)
     pointer = Pointer(learner.model, seed_from("score", seed))
-    options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=seed)
+    options = dict(
+        epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=seed
+    )
     metrics = {
         "told_apart": sum(shares) / 2,
         "loss": float(loss),
@@ -161,7 +171,7 @@ def pretraining_study(setting: dict[str, Any], train_config: dict[str, Any], see
     return metrics | chosen.task.facts(), curves
 
 
-# --- Fine-tuning -----------------------------------------------------------------------------------------------------
+# --- Fine-tuning ----------------------------------------------------------------------------------
 
 
 class LowRank(nn.Module):
@@ -204,7 +214,9 @@ def train_norms(pointer: Pointer, generator: torch.Generator) -> None:
 def add_low_rank(pointer: Pointer, generator: torch.Generator) -> None:
     for block in pointer.model.blocks:
         for linear in (block.attention.qkv, block.attention.out):
-            parametrize.register_parametrization(linear, "weight", LowRank(linear.weight, generator))
+            parametrize.register_parametrization(
+                linear, "weight", LowRank(linear.weight, generator)
+            )
 
 
 def add_adapters(pointer: Pointer, generator: torch.Generator) -> None:
@@ -244,7 +256,9 @@ def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> dict[str, Any]
         FROZEN[way](pointer, generator_for("cpu", "tuning", seed))
         return {"lr": FEW_WEIGHTS_RATE * lr}
     if way == "rates halved by layer":
-        groups = [{"params": part, "lr": lr * 0.5**depth} for depth, part in enumerate(from_top(pointer))]
+        groups = [
+            {"params": part, "lr": lr * 0.5**depth} for depth, part in enumerate(from_top(pointer))
+        ]
         return {"lr": lr, "groups": groups}
     if way == "layers thawed in turn":
 
@@ -260,7 +274,8 @@ def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> dict[str, Any]
 def tuning_study(setting: dict[str, Any], train_config: dict[str, Any], seed: int) -> Study:
     """Train one model before, and fine-tune it in every way to find misprints; a row per way.
 
-    ``trained``: the weights that are trained, ``share`` of all; ``accuracy``: of the misprints found.
+    ``trained``: the weights that are trained, ``share`` of all; ``accuracy``: of the misprints
+    found.
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")

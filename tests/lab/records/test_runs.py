@@ -15,7 +15,6 @@ from made_up import timeless, wait_for
 
 from entp_lab import progress, runs
 from entp_lab.configs import config_id
-from entp_lab.progress import event, read_events
 from entp_lab.runs import SweepError, device_for, run, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import RecordError, Store
@@ -189,28 +188,22 @@ def test_only_the_run_that_kills_its_worker_alone_fails(jobs, monkeypatch):
     assert started == [*range(jobs, 0, -1), 1]
 
 
-# Progress: steps of every run, wherever it is computed, as a bar and as events.
-
-
-def test_events_are_read_as_they_were_told_but_for_lines_that_a_full_disk_cut(tmp_path, monkeypatch):
-    monkeypatch.setenv(progress.EVENTS_VARIABLE, str(tmp_path / "events"))
-    event("records", reused=1)
-    event("figure", name="a")
-    with (tmp_path / "events").open("ab") as file:
-        file.write(b'{"eve\n5\nnull\n\xff\n{"event": "b"}\n{"event": "c"')
-    told = [{"event": "records", "reused": 1}, {"event": "figure", "name": "a"}, {"event": "b"}]
-    assert read_events(tmp_path / "events") == told and read_events(tmp_path / "none") == []
+# Progress: steps of every run, wherever it is computed, as a bar.
 
 
 def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, store, tmp_path, monkeypatch):
-    monkeypatch.setenv(progress.EVENTS_VARIABLE, str(tmp_path / "events"))
+    done = []
+    update = progress.Meter.update
+
+    def noted(meter, **options):
+        update(meter, **options)
+        done.append(meter.bar.n)
+
+    monkeypatch.setattr(progress.Meter, "update", noted)
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
     monkeypatch.setattr("entp_lab.runs.POLL_SECONDS", 0.01)
     configs = [small_run(seed=seed, steps=200, eval_every=200) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
-    told = [e for e in read_events(tmp_path / "events") if e["event"] == "progress"]
-    done = [e["done"] for e in told]
-    assert {(e["label"], e["total"]) for e in told} == {("x", 400)}
     assert any(0 < count < 400 and count % 200 for count in done) and done[-1] == 400 and done == sorted(done)
     here = sweep(configs, 1, store=Store(tmp_path / "here", read_only=False), jobs=1)
     assert not progress.ON_STEP and timeless(spawned.records) == timeless(here.records)

@@ -41,7 +41,11 @@ def tokens(batch=3, length=9):
 def ids_for(name, batch=3, length=9):
     if SCHEMES[name].ids == "random":
         return positions.random_ids(batch, length, 24, torch.Generator().manual_seed(1))
-    return torch.randint(24, (batch, length), generator=torch.Generator().manual_seed(2)) if name == "coupled" else None
+    return (
+        torch.randint(24, (batch, length), generator=torch.Generator().manual_seed(2))
+        if name == "coupled"
+        else None
+    )
 
 
 def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
@@ -69,7 +73,9 @@ def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
     assert (causal.triu() == 0).all() and (full.tril() < 16).all()
     assert (full[0, 1:] >= 16).all()
     assert causal.max() == full.max() == 31
-    assert causal[15].tolist()[:16] == list(range(15, -1, -1))  # near distances have buckets of their own
+    assert causal[15].tolist()[:16] == list(
+        range(15, -1, -1)
+    )  # near distances have buckets of their own
 
 
 def test_randomised_ids_keep_order_and_reach_far():
@@ -88,7 +94,9 @@ def test_outputs_never_see_later_tokens(name):
     scored[:, 2:6:2] = True
     changed = x.clone()
     changed[:, 5:] = (x[:, 5:] + 1) % 7
-    torch.testing.assert_close(built(x, scored, ids), built(changed, scored, ids), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        built(x, scored, ids), built(changed, scored, ids), rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -137,7 +145,7 @@ TINY = dict(
 
 
 def read(form, text):
-    """The three numbers of a text."""
+    """Read the three numbers of a text."""
     operands, answer = text.replace(" ", "").strip("$").split("=")
     numbers = ["".join(c for c in part if c.isdigit()) for part in (*operands.split("+"), answer)]
     return tuple(int(n[::-1] if i in form.reverse else n) for i, n in enumerate(numbers))
@@ -155,7 +163,10 @@ def test_round_trip_within_the_longest_text(name):
 
 def test_the_answer_and_its_end_are_scored():
     tokens, scored = addition.encode(["$1+2=3$", "$10+2=21$"])
-    targets = [[addition.SYMBOLS[i] for i in row[1:][s].tolist()] for row, s in zip(tokens, scored, strict=True)]
+    targets = [
+        [addition.SYMBOLS[i] for i in row[1:][s].tolist()]
+        for row, s in zip(tokens, scored, strict=True)
+    ]
     assert targets == [["3", "$"], ["2", "1", "$"]]
 
 

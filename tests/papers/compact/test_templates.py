@@ -1,4 +1,6 @@
-"""Templates by brute force, their floor by counting; both studies, and shares of a model with a known rule."""
+"""Templates by brute force, their floor by counting; both studies, and shares of a model with a
+known rule.
+"""
 
 import dataclasses
 import itertools
@@ -31,13 +33,17 @@ TINY = dict(
 
 def test_a_small_task_comes_near_its_floor_and_never_below_it():
     task = dict(template_length=3, variables=1, instances=2, digits=3, held_out=0.0, sample=1)
-    metrics, _ = abstraction_study(task, **{**TINY, "steps": 250, "width": 32, "n_layers": 1, "rate": 3e-3})
+    metrics, _ = abstraction_study(
+        task, **{**TINY, "steps": 250, "width": 32, "n_layers": 1, "rate": 3e-3}
+    )
     assert metrics["floor"] - 0.03 < metrics["seen"]["loss"] < metrics["floor"] + 0.1
     assert metrics["last"]["seen"] > 0.95
 
 
 class Rule(nn.Module):
-    """Copies the token before where the first instantiation does so, else names the ``other`` variables in turn."""
+    """Copies the token before where the first instantiation does so, else names the ``other``
+    variables in turn.
+    """
 
     def __init__(self, always: bool = False):
         super().__init__()
@@ -121,8 +127,14 @@ def test_sequences_are_instantiations_and_their_variables():
 def test_evaluation_has_templates_of_its_own():
     task = Templates(template_length=5, instances=2)
     apart = {tuple(t) for t in task.sides()[1].tolist()}
-    for evaluating, seen, expected in ((True, False, True), (True, True, False), (False, False, False)):
-        batch = dataclasses.replace(task, seen=seen).batch(torch.Generator().manual_seed(1), 40, evaluating)
+    for evaluating, seen, expected in (
+        (True, False, True),
+        (True, True, False),
+        (False, False, False),
+    ):
+        batch = dataclasses.replace(task, seen=seen).batch(
+            torch.Generator().manual_seed(1), 40, evaluating
+        )
         rows = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1)[:, :5].tolist()
         assert {canonical(r) in apart for r in rows} == {expected}
 
@@ -141,7 +153,9 @@ def test_scored_positions():
 def test_floor_of_the_paper():
     every = torch.tensor(all_templates(8, 3))
     expected = (math.log(903) + 4 * math.log(9 * 8 * 7) - math.log(9)) / 43
-    assert templates.bayes_floor(Templates(held_out=0.0), every) == pytest.approx(expected, abs=1e-12)
+    assert templates.bayes_floor(Templates(held_out=0.0), every) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_floor_by_position_by_counting_every_sequence():

@@ -6,17 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_lib.config import ModelConfig
-from entp_lib.costs import counted
 from entp_lib.decoding import sampling_probabilities
-from entp_lib.model import build_model
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.bugs import (
     finding,
     tokens_mix,
 )
 from entp_papers.encoder_decoder.computing import (
-    counted_total,
     permutations_study,
     sampling_study,
 )
@@ -79,30 +75,22 @@ def test_selected_and_masked_tokens_are_the_collators(seed, share):
     assert not (apart & ~ours.selected_BT).any()
 
 
-# Losses, sampling, caches, costs, order and coordinates as studies: all right, and each able to be wrong.
+# Losses, sampling, caches, costs, order and coordinates as studies: all right, and each able to be
+# wrong.
 
 
 def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch):
     plain = sampling_probabilities
-    monkeypatch.setattr(computing, "sampling_probabilities", lambda x, temperature=1.0, **_: plain(x, temperature))
+    monkeypatch.setattr(
+        computing, "sampling_probabilities", lambda x, temperature=1.0, **_: plain(x, temperature)
+    )
     _, rows = sampling_study(500, 2)
-    wrong = {check.partition(":")[0] for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
+    wrong = {
+        check.partition(":")[0]
+        for check, right in zip(rows["check"], rows["right"], strict=True)
+        if not right
+    }
     assert wrong == {"top-k", "top-p"}
-
-
-@pytest.mark.parametrize("way", ["decoder, no cache", "ENTP"])
-def test_counted_work_is_what_pytorch_counts(way):
-    """One token at a time, from nothing, by the definition: the whole stack and the last position's output."""
-    cfg = ModelConfig("decoder", 2, 2, 8, 11, 6)
-    model = build_model(cfg, device="meta").eval()
-
-    def token(n):
-        x = model.embed(torch.zeros(1, n, dtype=torch.long, device="meta"))
-        for block in model.blocks:
-            x = block(x)
-        return model.head(model.ln_f(x[:, -1]))
-
-    assert counted_total(cfg, way, 6) == sum(counted(lambda n=n: token(n)) for n in range(1, 7))
 
 
 def test_entp_without_positions_does_not_know_the_order_of_the_past():

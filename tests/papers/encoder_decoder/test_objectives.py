@@ -1,4 +1,6 @@
-"""Three objectives on one text: the same windows, each loss by its definition, questions and misprints."""
+"""Three objectives on one text: the same windows, each loss by its definition, questions and
+misprints.
+"""
 
 import pytest
 import torch
@@ -15,7 +17,6 @@ from entp_papers.encoder_decoder.objectives import (
     middle_losses,
     misprinted,
     next_token_losses,
-    objective_study,
     train,
 )
 from entp_papers.encoder_decoder.parts import (
@@ -38,7 +39,6 @@ SMALL = dict(
     curve_windows=4,
     candidates=2,
 )
-SCHEDULE = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=2)
 
 
 def setting(objective, **changes):
@@ -53,24 +53,10 @@ def spread(chosen, seed=0):
     return model
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_study_end_to_end_twice_the_same(objective):
-    params = dict(setting=dict(SMALL, objective=objective), train_config=SCHEDULE, model_seed=1, data_seed=2)
-    metrics, curves = objective_study(**params)
-    again, same = objective_study(**params)
-    times = {"cpu_seconds": 0}
-    assert metrics | times == again | times
-    assert curves == same
-    assert curves["step"] == [2, 3]
-    assert curves["prefix"] == list(range(1, 7))
-    assert metrics["next_token_loss"] == pytest.approx(sum(curves["loss_by_prefix"]) / 6)
-    assert (metrics["candidate_loss"] is not None) == (objective == "causal")
-    assert 0 < metrics["bigram"] < metrics["unigram"]
-    assert 0 <= metrics["accuracy"] <= 1
-
-
 def test_training_lowers_every_loss():
-    schedule = TrainConfig(steps=60, batch_size=16, max_lr=1e-2, min_lr=1e-3, warmup_steps=5, eval_every=20)
+    schedule = TrainConfig(
+        steps=60, batch_size=16, max_lr=1e-2, min_lr=1e-3, warmup_steps=5, eval_every=20
+    )
     for name in OBJECTIVES:
         _, curves, spent = train(setting(name), schedule, 0, 0)
         assert curves["train_loss"][-1] < curves["train_loss"][0] - 0.2, name
@@ -83,7 +69,9 @@ ROWS = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
 @torch.no_grad()
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_losses_by_their_definitions(objective):
-    """The next token after its prefix, and the token in the middle, which a masked model sees from both sides."""
+    """The next token after its prefix, and the token in the middle, which a masked model sees from
+    both sides.
+    """
     chosen = setting(objective)
     model = spread(chosen)
     other = ROWS.clone()
@@ -105,7 +93,9 @@ def test_candidates_are_weighed_by_whole_texts():
     model = spread(chosen).double()
     tried[:, 3] = torch.arange(256)
     expected = (-next_token_losses(chosen, model, tried).sum(1)).log_softmax(0)
-    assert float(candidate_losses(chosen, model, ROWS)) == pytest.approx(-float(expected[108]), rel=1e-6)
+    assert float(candidate_losses(chosen, model, ROWS)) == pytest.approx(
+        -float(expected[108]), rel=1e-6
+    )
 
 
 def test_a_misprint_is_one_token_that_differs():
@@ -164,4 +154,6 @@ def test_added_weights_change_nothing_at_first_and_frozen_ones_stay_frozen(way):
     frozen = [not p.requires_grad for p in backbone if p.dim() > 1]
     assert all(frozen) if way in FROZEN else not any(frozen)
     if "groups" in options:
-        assert {id(p) for group in options["groups"] for p in group["params"]} == {id(p) for p in pointer.parameters()}
+        assert {id(p) for group in options["groups"] for p in group["params"]} == {
+            id(p) for p in pointer.parameters()
+        }
