@@ -20,7 +20,7 @@ from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
 from entp_lab.experiment import Experiment, own
 from entp_lab.frames import select, spent
 from entp_lab.measurements import Check, Measurement, Observation, strongest
-from entp_lab.notebooks import Markdown, notebook_paths
+from entp_lab.notebooks import OVERVIEW, Markdown, notebook_paths, read_notebook
 from entp_lab.provenance import pairs_apart, processes
 from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lab.settings import differing_settings, stated_settings
@@ -66,7 +66,7 @@ COUNTED = {
     "points the same way": ("points the paper's way", "point the paper's way"),
     "not seen at our size": ("is not seen at our size", "are not seen at our size"),
     "undecided": ("is undecided", "are undecided"),
-    "could not tell": ("we could not tell", "we could not tell"),
+    "could not tell": ("our runs could not decide", "our runs could not decide"),
     "not run yet": ("has not been run", "have not been run"),
 }
 PAPERS = {
@@ -215,20 +215,27 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     }
 
 
-def leads(table: pd.DataFrame) -> str:
-    """Say which leads of ``comparisons`` stand after Holm's correction over all intervals that test a difference."""
+def standing(table: pd.DataFrame) -> tuple[set[str], pd.DataFrame]:
+    """Return the rows that stand after Holm's correction over all intervals that test a difference, and those rows."""
     measured = claims.tested(table)
     p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    return set(measured.loc[holm(p_values), "id"]), measured
+
+
+def leads(table: pd.DataFrame) -> str:
+    """Say which leads of ``comparisons`` stand after Holm's correction over all intervals that test a difference."""
+    stands, measured = standing(table)
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     kept = comparisons(table)
-    kept = kept[kept["claim"].isin(measured.loc[holm(p_values), "id"])]
+    kept = kept[kept["claim"].isin(stands)]
+    names = kept["task"].where(kept["answer"] != EQUAL, kept["task"] + " (by less than we count)")
     sentences = []
     for budget, words in (("equal steps", "after equally many steps"), ("equal multiply-adds", "at equal compute")):
-        at_budget = kept[kept["budget"] == budget]
+        at_budget = kept["budget"] == budget
         sides = []
-        for who, is_ahead in (("ENTP", at_budget["value"] > 0), ("the decoder", at_budget["value"] < 0)):
-            if is_ahead.any():
-                sides.append(f"{who} is ahead on {listed(at_budget.loc[is_ahead, 'task'].tolist())}")
+        for who, is_ahead in (("ENTP", kept["value"] > 0), ("the decoder", kept["value"] < 0)):
+            if (at_budget & is_ahead).any():
+                sides.append(f"{who} is ahead on {listed(names[at_budget & is_ahead].tolist())}")
         if sides:
             sentences.append(f"{words} {', and '.join(sides)}")
     return (
@@ -329,11 +336,11 @@ def tally_sentence(table: pd.DataFrame) -> str:
     stated = table[table["kind"] == "empirical"]
     verdicts = stated.loc[stated["id"].map(paper_of_claims()) == "entp", "verdict"].map(PLAIN)
     counts = verdicts.value_counts()
-    parts = []
-    for verdict, (one, several) in COUNTED.items():
-        if verdict in counts:
-            about = "about " if verdict == "could not tell" else ""
-            parts.append(f"{about}{counts[verdict]} {one if counts[verdict] == 1 else several}")
+    parts = [
+        f"{counts[verdict]} {one if counts[verdict] == 1 else several}"
+        for verdict, (one, several) in COUNTED.items()
+        if verdict in counts
+    ]
     large = stated.loc[stated["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum()
     size = f"{large} comparisons ran at the paper's size." if large else "Nothing has run at the paper's size yet."
     return f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
@@ -358,7 +365,6 @@ def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
         {
             "the paper says": row.says,
             "here": answer_of(row),
-            "how sure": row.sure,
             "": claims.link(row.claim),
         }
         for row in table_of_claims(table, strict).query("front").itertuples()
@@ -369,6 +375,14 @@ def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
 def front(table: pd.DataFrame) -> str:
     """Return README's part as Markdown: the table of claims, the tally, and the leads that stand after correction."""
     return f"{claims_in_front(table)}\n\n**The tally.** {tally_sentence(table)}\n\n**How sure.** {leads(table)}"
+
+
+def answer_in_short() -> str:
+    """Return the overview's answer, which its first cell gives and README repeats."""
+    overview = next(path for path in notebook_paths() if path.name.startswith(OVERVIEW))
+    found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview).cells[0].source)
+    require(found is not None, f"{paths.relative(overview)}: its first cell lacks **The answer:**")
+    return f"**In short:** {found[1]}"
 
 
 def claims_markdown(table: pd.DataFrame) -> Markdown:
@@ -407,7 +421,7 @@ def findings_page(table: pd.DataFrame) -> str:
 
 {tally_sentence(table)}
 
-## What we asked beside
+## What else we asked
 
 {markdown_table(asked)}
 
@@ -592,7 +606,8 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
     table = ledger(store) if table is None else table
     readme = read_text(paths.root() / "README.md")
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
-    for name, part in {"findings": front(table), "notebooks": " · ".join(links) + ".\n"}.items():
+    parts = {"answer": answer_in_short(), "findings": front(table), "notebooks": " · ".join(links) + ".\n"}
+    for name, part in parts.items():
         pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
         found = re.search(pattern, readme)
         if found is None:

@@ -105,7 +105,7 @@ def test_a_row_whose_experiment_has_no_reason_is_named(table):
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
-    parts = ("findings", "notebooks")
+    parts = ("answer", "findings", "notebooks")
     (tmp_path / "README.md").write_text("".join(f"<!-- {n}:begin -->\n\n<!-- {n}:end -->\n" for n in parts))
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
@@ -113,6 +113,7 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     for name in ("ledger", "front", "findings_page", "ledger_page", "costs_page", "deviations_page"):
         monkeypatch.setattr(f"entp_lab.report.{name}", lambda _: "made")
     monkeypatch.setattr("entp_lab.coverage.page", lambda _: "made")
+    monkeypatch.setattr("entp_lab.report.answer_in_short", lambda: "made")
     assert report.outdated() == [
         "README.md",
         "docs/findings.md",
