@@ -15,4 +15,12 @@ CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 . tools/venv.sh
 case " $* " in *' -h '* | *' --help '*) is_ready || { sed -n '2,/^set /s/^# \{0,1\}//p' run_all.sh && exit; } ;; esac
 ensure_venv
-exec .venv/bin/python -m entp_lab run "$@"
+command=run
+options=()
+for argument in "$@"; do
+  case $argument in
+    --lab | --site | --list) command=${argument#--} ;;
+    *) options+=("$argument") ;;
+  esac
+done
+exec .venv/bin/python -m entp_lab "$command" ${options[@]+"${options[@]}"}

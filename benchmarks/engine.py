@@ -28,8 +28,8 @@ import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
 from entp_lab import arithmetic
+from entp_lab.budgets import token_forwards
 from entp_lab.provenance import available_cores, device_name, prepare_memory
-from entp_lab.token_forwards import token_forwards
 from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate

@@ -4,7 +4,7 @@
 
     runs = lab.compare(task, steps=1000, seeds=3)  # a task of one's own: decoder and ENTP, trained now
     runs = lab.run(lab.pairs(task, model, train, experiment="count3"))  # stored records, or trained now
-    runs.plot(y="token_accuracy", x="multiply_adds")
+    sns.lineplot(runs.curves(), x="multiply_adds", y="token_accuracy", hue="model")
     runs.paired("token_accuracy", "entp", "decoder")
 
 Each name is loaded when it is first used.
@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from entp_lab.paired_runs import Runs, committed, compare, pairs, run
+    from entp_lab.paired_runs import Runs, compare, pairs, run
     from entp_lab.theory import Outcome, claim, show_claim
     from entp_lab.weights import load_model
 
@@ -22,7 +22,6 @@ PLACES = {
     "Outcome": "theory",
     "Runs": "paired_runs",
     "claim": "theory",
-    "committed": "paired_runs",
     "compare": "paired_runs",
     "load_model": "weights",
     "pairs": "paired_runs",
@@ -30,7 +29,7 @@ PLACES = {
     "show_claim": "theory",
 }
 
-__all__ = ["Outcome", "Runs", "claim", "committed", "compare", "load_model", "pairs", "run", "show_claim"]
+__all__ = ["Outcome", "Runs", "claim", "compare", "load_model", "pairs", "run", "show_claim"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Budgets at which a decoder is compared with ENTP: equal steps and equal compute, counted in multiply-adds.
+"""Compute of runs, and budgets at which a decoder is compared with ENTP: equal steps, and equal multiply-adds.
 
 A third arm, ``longer``, is planned and stored, and no figure or table shows it: a decoder that sends as many tokens
 through its layers as ENTP does by its definition. This library computes less than that, so that ``longer`` has more
@@ -11,12 +11,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from entp_lab.configs import RunConfig, StudyConfig, lengthened
+import torch
+from torch import Tensor
+
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json, lengthened
 from entp_lab.registry import build_task
-from entp_lab.token_forwards import token_forwards
 from entp_lib import costs
+from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
 from entp_lib.tasks import Task
+from entp_lib.validation import one_of
 
 # Arms of decoders, as records' labels call them.
 EQUAL_FORWARDS = "longer"  # with as many tokens through the layers as ENTP; stored and not shown
@@ -26,34 +30,61 @@ MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute
 
 # Of (ENTP's run, another): the factor by which the other's steps are multiplied until it has spent as much.
 Budget = Callable[[RunConfig, RunConfig], float]
+Lengths = tuple[int, Sequence[Sequence[int]]]  # tokens of a training sequence, lengths of a few's scored prefixes
+
+
+def token_forwards(model: ModelConfig | str, scored_BT: Tensor) -> int:
+    """Count the tokens that one pass sends through the stack: B·T, or the prefixes' total length.
+
+    ``model`` is a configuration, or an architecture's name. ENTP is counted as it is defined, one full pass per prefix,
+    and so is the authors' hybrid. Where a configuration says how many layers are full, each layer is counted by itself:
+    their mean, to the nearest token. Records have this in their curves.
+    """
+    name = model if isinstance(model, str) else model.architecture
+    one_of("architecture", name, ARCHITECTURES)
+    once = scored_BT.numel()
+    if ARCHITECTURES[name].causal_layers is None:
+        return once
+    lengths_T = torch.arange(1, scored_BT.shape[1] + 1, device=scored_BT.device)
+    anew = int((scored_BT * lengths_T).sum())
+    if isinstance(model, str) or model.full_layers is None:
+        return anew
+    causal = model.n_layers - model.full_layers
+    return round((causal * once + model.full_layers * anew) / model.n_layers)
+
+
+def prefixes_of(task: Task) -> Lengths:
+    """Return the tokens of a training sequence of ``task``, and the lengths of the scored prefixes of a few."""
+    scored_BT = task.scored_sample()
+    return scored_BT.shape[1], [(row_T.nonzero()[:, 0] + 1).tolist() for row_T in scored_BT]
 
 
 @functools.lru_cache(maxsize=64)
-def scored_lengths(task: str, params: str) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """Return the tokens of a training sequence, and the lengths of the scored prefixes of a few."""
+def scored_lengths(task: str, params: str) -> Lengths:
+    """Return ``prefixes_of`` a task by its name and the JSON of its parameters."""
     return prefixes_of(build_task(task, json.loads(params)))
 
 
-def prefixes_of(task: Task) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """Return the tokens of a training sequence of ``task``, and the lengths of the scored prefixes of a few."""
-    scored_BT = task.scored_sample()
-    return scored_BT.shape[1], tuple(tuple((row_T.nonzero()[:, 0] + 1).tolist()) for row_T in scored_BT)
+def sequence_operations(model: ModelConfig, lengths: Lengths) -> float:
+    """Return the multiply-adds of training on one sequence.
+
+    Those of the matrix products (``entp_lib.costs``), ENTP as this library computes it, and twice as many again for the
+    gradient; evaluation is left out.
+    """
+    tokens, rows = lengths
+    return 3.0 * sum(costs.training_pass(model, row, tokens) for row in rows) / len(rows)
+
+
+@functools.cache
+def operations_of(model: ModelConfig, task: str, params: str) -> float:
+    """Return ``sequence_operations`` of a model on a task by its name and the JSON of its parameters."""
+    return sequence_operations(model, scored_lengths(task, params))
 
 
 def training_operations(config: RunConfig) -> float:
-    """Count the multiply-adds of a whole run, forward and backward; ENTP as this library computes it.
-
-    Those of the matrix products (``entp_lib.costs``), twice as many again for the gradient; evaluation is left
-    out.
-    """
-    lengths = scored_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
-    return sequence_operations(config.model, lengths) * config.train.batch_size * config.train.steps
-
-
-def sequence_operations(model: ModelConfig, lengths: tuple[int, Sequence[Sequence[int]]]) -> float:
-    """Return the multiply-adds of training on one sequence; ``lengths`` as ``prefixes_of`` gives them."""
-    tokens, rows = lengths
-    return 3.0 * sum(costs.training_pass(model, row, tokens) for row in rows) / len(rows)
+    """Count the multiply-adds of a whole run, forward and backward."""
+    each = operations_of(config.model, config.task, canonical_json(config.task_params))
+    return each * config.train.batch_size * config.train.steps
 
 
 def step_operations(config: RunConfig | StudyConfig) -> float:
@@ -71,7 +102,7 @@ def compute_ratio(task: Task) -> float:
 
 def layer_tokens(config: RunConfig) -> float:
     """Count the tokens that the layers get for each token of a sequence: 1 if causal, else all its scored prefixes."""
-    tokens, rows = scored_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
+    tokens, rows = scored_lengths(config.task, canonical_json(config.task_params))
     full = config.model.recomputed_layers
     return (config.model.n_layers - full) + full * (sum(map(sum, rows)) / (tokens * len(rows)))
 

@@ -4,7 +4,6 @@ Commands load what they need when they run, so that their help does not wait for
 """
 
 import contextlib
-import importlib.metadata
 import logging
 import os
 import signal
@@ -23,16 +22,8 @@ from entp_lib.validation import ConfigError, one_of, printable, require
 LONGEST_MESSAGE = 2000  # signs
 MISTAKE = 2  # exit statuses
 INTERRUPTED = 128 + signal.SIGINT  # also typer's, for KeyboardInterrupt
-# Options of ``run`` that stand alone, and what each takes.
-ALONE: dict[str, set[str]] = {
-    "lab": {"port", "reset", "no_browser"},
-    "site": {"no_browser"},
-    "list_": set(),
-}
 # Environment variables of few values, of which another one would count for none in silence.
 VARIABLES = {"ENTP_RECORDS": ("", "read-only"), "ENTP_LIVE": ("", "short")}
-OURS = ("entp_lib", "entp_lab", "entp_papers")
-log = logging.getLogger("entp_lab")
 
 app = typer.Typer(
     name="entp",
@@ -46,25 +37,6 @@ app = typer.Typer(
 new = typer.Typer(help="Begin a task or a notebook of your own with a small example that works.")
 app.add_typer(new, name="new", no_args_is_help=True)
 
-
-def set_verbose(verbose: bool) -> bool:
-    """Have errors say where in the code they were, or not."""
-    for name in OURS:
-        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.NOTSET)
-    return verbose
-
-
-def show_version(asked: bool) -> None:
-    """Print the version and end."""
-    if asked:
-        print(f"entp {importlib.metadata.version('entp_lib')}")
-        raise typer.Exit
-
-
-Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", callback=set_verbose, help="show where in the code an error was"),
-]
 TimeLimit = Annotated[
     str, typer.Option(metavar="T", help="for all of it: 900, 900s, 15m or 2h; the same command continues")
 ]
@@ -77,18 +49,11 @@ Cluster = Annotated[
 ]
 Only = Annotated[str, typer.Option(metavar="03,06", help="these notebooks alone, by number or name")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")]
-
-
-@app.callback()
-def root(
-    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True)] = False,
-) -> None:
-    """Compute and show what this project's notebooks rest on."""
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="only print its address")]
 
 
 @app.command()
 def run(
-    context: typer.Context,
     tier: Annotated[TierName | None, typer.Option(help="show this tier and compute what is missing of it")] = None,
     only: Only = "",
     fresh: Fresh = False,
@@ -97,54 +62,26 @@ def run(
     yes: Yes = False,
     cluster: Cluster = "",
     parameter: Annotated[
-        list[str] | None, typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="set a notebook parameter")
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="set a parameter of the notebooks that have it"),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="list notebooks, experiments and their records")] = False,
     update: Annotated[bool, typer.Option("--update", help="re-execute the committed notebooks in place")] = False,
-    lab: Annotated[
-        bool, typer.Option("--lab", help="open JupyterLab on working copies of the notebooks, in lab/")
-    ] = False,
-    reset: Annotated[
-        str, typer.Option(metavar="03,06", help="with --lab: make these copies (or all) anew; edits are lost")
-    ] = "",
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, metavar="N", help="with --lab: the port it listens on")
-    ] = None,
-    site: Annotated[
-        bool, typer.Option("--site", help="build the site from the committed notebooks and open it")
-    ] = False,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="with --lab or --site: only print its address")
-    ] = False,
-    verbose: Verbose = False,
 ) -> int:
     """Execute the notebooks and regenerate every figure.
 
-    Without options: the best records there are, and the quick tier where there are none.
+    Without options: the best records there are, and the quick tier where there are none. ./run_all.sh takes three
+    options more, each with options of its own: --lab, --site and --list.
     """
     from entp_lab import cluster as clusters
     from entp_lab import commands, notebooks
     from entp_lab.parameters import seconds
 
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    check_together({name for name, source in sources.items() if source and source.name == "COMMANDLINE"} - {"verbose"})
-    if site:
-        from entp_lab.site import open_site
-
-        return open_site(browser=not no_browser)
-    if lab:
-        copies = notebooks.notebook_paths("" if reset == "all" else reset) if reset else []
-        notebooks.open_lab(port, not no_browser, copies)
-    limit = seconds(time_limit)
-    options = {"tier": tier, "jobs": jobs, "fresh": fresh, "time_limit": limit}
+    options = {"tier": tier, "jobs": jobs, "fresh": fresh, "time_limit": seconds(time_limit)}
     given = {name: value for name, value in options.items() if value}
     extra = dict(map(notebooks.parse_parameter, parameter or ()))
     twice = ", ".join(given.keys() & extra.keys())
     require(not twice, f"{twice}: given as an option and by -p; leave out one of them")
-    parameters = notebooks.checked_for_all(given, extra, notebooks.notebook_paths(only))
-    if list_:
-        print(commands.listing())
-        return 0
+    parameters = notebooks.parameters_for(notebooks.notebook_paths(only), given | extra)
     clusters.publish(cluster)
     return commands.run_notebooks(
         parameters,
@@ -153,25 +90,42 @@ def run(
         jobs=jobs,
         yes=yes,
         on_cluster=bool(cluster),
-        verbose=verbose,
     )
 
 
-def check_together(asked: set[str]) -> None:
-    """Raise ConfigError where options of ``run`` do not go together."""
-    for name, takes in ALONE.items():
-        others = sorted(asked - takes - {name}) if name in asked else []
-        flags = ", ".join("--" + other.strip("_").replace("_", "-") for other in others)
-        require(not others, f"--{name.strip('_')} does not take {flags}")
-    for name in ("port", "reset"):
-        require(name not in asked or "lab" in asked, f"--{name} goes with --lab")
-    with_browser = not asked.isdisjoint({"lab", "site"})
-    require("no_browser" not in asked or with_browser, "--no-browser goes with --lab or --site")
+@app.command()
+def lab(
+    reset: Annotated[str, typer.Option(metavar="03,06", help="make these copies (or all) anew; edits are lost")] = "",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, metavar="N", help="the port it listens on")] = None,
+    no_browser: NoBrowser = False,
+) -> int:
+    """Open JupyterLab on working copies of the notebooks, in lab/."""
+    from entp_lab.notebooks import notebook_paths, open_lab
+
+    open_lab(port, not no_browser, notebook_paths("" if reset == "all" else reset) if reset else ())
+    return 0
+
+
+@app.command()
+def site(no_browser: NoBrowser = False) -> int:
+    """Build the site from the committed notebooks and open it."""
+    from entp_lab.site import open_site
+
+    return open_site(browser=not no_browser)
+
+
+@app.command(name="list")
+def list_() -> int:
+    """List notebooks, experiments and their records."""
+    from entp_lab.commands import listing
+
+    print(listing())
+    return 0
 
 
 @app.command()
 def train(
-    experiment: Annotated[str, typer.Argument(help="its name, as run_all.sh --list has it")],
+    experiment: Annotated[str, typer.Argument(help="its name, as run_all.sh --list has it; none: of all")] = "",
     tier: Annotated[TierName, typer.Option(help="the scale of the runs")] = "quick",
     architecture: Annotated[list[str] | None, typer.Option(metavar="NAME", help="this one alone; repeatable")] = None,
     run: Annotated[
@@ -185,12 +139,11 @@ def train(
     jobs: Jobs = 0,
     yes: Yes = False,
     cluster: Cluster = "",
-    verbose: Verbose = False,
 ) -> int:
-    """Compute an experiment's missing records without a notebook (GPU machines).
+    """Compute missing records without a notebook (GPU machines): an experiment's, or a whole tier's.
 
     What is stopped is continued by the same command. The tiers smoke, quick and overnight compute on the CPU
-    everywhere, gpu on a CUDA GPU, paper on one if there is one.
+    everywhere, gpu on a CUDA GPU, paper on one if there is one. Overnight takes two cores about 40 hours in all.
     """
     from entp_lab import commands
     from entp_lab.parameters import seconds
@@ -198,7 +151,7 @@ def train(
     for name in architecture or ():
         one_of("architecture", name, ARCHITECTURES)
     return commands.train(
-        experiment_named(experiment),
+        [experiment_named(experiment)] if experiment else commands.experiments_of(tier),
         tier,
         architectures=architecture or (),
         ids=run or (),
@@ -213,28 +166,7 @@ def train(
 
 
 @app.command()
-def tier(
-    tier: Annotated[TierName, typer.Argument(help="overnight takes two cores about 40 hours in all")],
-    only: Only = "",
-    time_limit: TimeLimit = "0",
-    jobs: Jobs = 0,
-    yes: Yes = False,
-    verbose: Verbose = False,
-) -> int:
-    """Complete the records of every experiment that has a design for a tier, at lowest priority.
-
-    Ctrl-C stops it; the same command continues every run from its last checkpoint.
-    """
-    from entp_lab import commands
-    from entp_lab.notebooks import notebook_paths
-    from entp_lab.parameters import seconds
-
-    numbers = [paths.number_of(path.name) for path in notebook_paths(only)] if only else []
-    return commands.complete_tier(tier, numbers, seconds(time_limit), jobs, yes)
-
-
-@app.command()
-def claims(verbose: Verbose = False) -> int:
+def claims() -> int:
     """Recompute claims.csv and questions.csv and print them."""
     from entp_lab import report
     from entp_lab.claims import multiplicity, readable
@@ -251,7 +183,6 @@ def claims(verbose: Verbose = False) -> int:
 @app.command()
 def records(
     results: Annotated[str, typer.Argument(metavar="[DIR]", help="a folder of results, if not the project's")] = "",
-    verbose: Verbose = False,
 ) -> int:
     """Read every record and name the damaged: changed, renamed, or of another version.
 
@@ -268,7 +199,6 @@ def verify(
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="how many records, drawn by --seed")] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="draws the sample")] = 0,
     tier: TierName = "quick",
-    verbose: Verbose = False,
 ) -> int:
     """Compute some records of an experiment again, apart, and compare every number but times."""
     from entp_lab.commands import verify_records
@@ -277,20 +207,8 @@ def verify(
 
 
 @app.command()
-def corpus(
-    export: Annotated[str, typer.Option(metavar="FILE", help="write it to a file, to take elsewhere")] = "",
-    verbose: Verbose = False,
-) -> int:
-    """Name the embedded text corpus by its checksum."""
-    from entp_lab.commands import describe_corpus
-
-    return describe_corpus(export)
-
-
-@app.command()
 def readme(
     check: Annotated[bool, typer.Option("--check", help="only say whether they are up to date")] = False,
-    verbose: Verbose = False,
 ) -> int:
     """Rewrite README.md's findings and the generated pages of docs/; with --check, 1 where one is out of date."""
     from entp_lab import report
@@ -304,7 +222,7 @@ def readme(
 
 
 @new.command()
-def task(name: Name, verbose: Verbose = False) -> int:
+def task(name: Name) -> int:
     """Write a task (parity of every prefix), its line among the others, and its test."""
     from entp_lab.new import new_task
 
@@ -316,7 +234,6 @@ def notebook(
     name: Name,
     task: Annotated[str, typer.Option(help="the task it trains on")] = "counting",
     no_run: Annotated[bool, typer.Option("--no-run", help="write the files and execute nothing")] = False,
-    verbose: Verbose = False,
 ) -> int:
     """Write an experiment (decoder and ENTP), its test, records and a notebook."""
     from entp_lab.new import new_notebook
@@ -360,17 +277,16 @@ def exit_status(command: Callable[[], int]) -> int:
     from entp_lab.store import RecordError
 
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started this
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started this
             setattr(sys, name, open(os.devnull, "w"))
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
     try:
         with stopping.handled():
             status = command()
             sys.stdout.flush()
             if status == INTERRUPTED:
-                logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it would report the notebook's cell, too
                 print(
                     "stopped; finished records are kept, and the same command continues from the last checkpoint",
                     file=sys.stderr,
@@ -390,16 +306,10 @@ def exit_status(command: Callable[[], int]) -> int:
 
 
 def mistake(message: str) -> int:
-    """Say in a line on stderr what is wrong, with -v also where it was."""
+    """Say in a line on stderr what is wrong, without the middle of a message that is too long to read."""
+    if len(message) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
     with contextlib.suppress(OSError):  # the exit status says so, too, where nothing can be written
-        print(printable(f"entp: {shortened(message)}"), file=sys.stderr)
-    log.debug("where it was", exc_info=True)
+        print(printable(f"entp: {message}"), file=sys.stderr)
     return MISTAKE
-
-
-def shortened(message: str) -> str:
-    """Return a message without the middle of what is too long to read, as a value of 100,000 signs is."""
-    if len(message) <= LONGEST_MESSAGE:
-        return message
-    half = LONGEST_MESSAGE // 2
-    return f"{message[:half]} … {message[-half:]}"

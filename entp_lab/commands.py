@@ -1,33 +1,30 @@
-"""What the commands do: execute notebooks; compute, check and verify records; and name the embedded corpus."""
+"""What the commands do: execute notebooks; compute, check and verify records."""
 
 import contextlib
 import functools
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
 from entp_lab import live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
 from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, config_id
-from entp_lab.embedded_corpus import embedded_file
 from entp_lab.estimates import announce_runs
 from entp_lab.experiment import Experiment, own
 from entp_lab.frames import spent, summary
+from entp_lab.plans import PlannedRun
 from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
-from entp_lab.runs import Config, Sweep, SweepError, device_for, sweep
+from entp_lab.runs import Config, SweepError, device_for, sweep
 from entp_lab.stopping import Cut
-from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
+from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store
 from entp_lab.weights import weights_of
-from entp_lib.data.sources import TextFile
 from entp_lib.validation import ConfigError, printable, require
 
 SUMMARY = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
@@ -39,34 +36,20 @@ SUMMARY = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps"
 def listing() -> str:
     """List each notebook with its experiments, the tiers that have records, and the cost of a whole ``quick``."""
     store = Store()
-    rows = []
+    lines = []
     for path in notebooks.notebook_paths():
+        lines.append(path.stem)
         for experiment in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
             there = []
-            cost = "unknown" if experiment.configs("quick") else "no quick"
             for tier in reversed(BEST_FIRST):
                 configs = experiment.configs(tier)
                 found = sum(store.has(config, experiment.version) for config in configs)
                 if found:
                     there.append(tier if found == len(configs) else f"{tier} ({found} of {len(configs)})")
-                if tier == "quick" and 0 < found == len(configs):
-                    cost = duration(sum(map(spent, own(experiment, experiment.stored(store, tier)))))
-            rows.append(
-                {
-                    "notebook": path.stem,
-                    "experiment": experiment.name,
-                    "records at": ", ".join(there) or "none",
-                    "quick takes one core": cost,
-                }
-            )
-    frame = pd.DataFrame(rows)
-    others = [p.stem for p in notebooks.notebook_paths() if p.stem not in set(frame["notebook"])]
-    return f"{frame.to_string(index=False)}\nwithout runs of their own: {', '.join(others) or 'none'}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in seconds, or above 90 in minutes, as text."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+            quick = sum(map(spent, own(experiment, experiment.stored(store, "quick") or [])))
+            cost = f"; quick takes one core {quick / 60:.1f} min" if quick else ""
+            lines.append(f"    {experiment.name:26} records at {', '.join(there) or 'no tier'}{cost}")
+    return "\n".join(lines)
 
 
 def run_notebooks(
@@ -77,23 +60,20 @@ def run_notebooks(
     jobs: int = 0,
     yes: bool = False,
     on_cluster: bool = False,
-    verbose: bool = False,
 ) -> int:
     """Execute notebooks with checked parameters, judge the claims, and say what came out; 1 where a notebook failed.
 
     ``is_whole``: all notebooks were asked for. ``on_cluster``: on machines whose speed nothing here measures.
     """
-    given = next(iter(parameters.values()))
+    given = {name: value for values in parameters.values() for name, value in values.items()}
     tier = given.get("tier", "best")
     limit = given.get("time_limit", 0.0)
     failures = 0
     if tier == "gpu" and not on_cluster:
         device_for("gpu")
-    names = {name for values in parameters.values() for name in values}
-    if tier == "overnight" and not names & {"seeds", "fresh"}:
+    if tier == "overnight" and not given.keys() & {"seeds", "fresh"}:
         begun = time.monotonic()
-        numbers = [paths.number_of(path.name) for path in parameters]
-        failures = complete_tier("overnight", numbers, limit, jobs, yes, announce=not on_cluster)
+        failures = train(experiments_of(tier, list(parameters)), tier, time_limit=limit, jobs=jobs, yes=yes)
         for values in parameters.values() if limit else ():
             values["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
     if is_whole and not update:
@@ -102,33 +82,40 @@ def run_notebooks(
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]
         announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, limit * len(planned))
+    place = paths.figures() if in_place else paths.new_figures()
+    os.environ[paths.NEW_FIGURES_VARIABLE] = str(place)
     results = notebooks.run_all(planned)
-    judged = None
+    print(f"Executed notebooks: {paths.relative(paths.results() / 'executed')}")
     if tier != "smoke" and not Store().read_only:
-        judged = report.write_ledger(folder=None if in_place else paths.new_figures().parent)
-    if update:
-        report.write(judged)
-    if verbose:
-        frame = pd.DataFrame(map(vars, results)).drop(columns=["error", "traceback"]).round({"seconds": 1})
-        print(frame.rename(columns={"reused": "records reused", "copy": "executed copy"}).to_string(index=False))
-    if judged is not None and is_whole:
-        print(f"\n{report.plain_table(judged)}")
-    print(f"\nExecuted notebooks: {paths.relative(notebooks.write_index(results))}")
-    if not in_place and tier != "smoke":
-        new = paths.relative(paths.new_figures())
-        print(f"Figures and claims of this run: {new} and {paths.relative(paths.new_figures().parent)}/claims.csv")
-    print("To read and change them: ./run_all.sh --lab. What was found: docs/findings.md")
-    failed = [result for result in results if result.status != "ok"]
-    for result in failed:
-        print(f"{result.notebook}: {result.error}", file=sys.stderr)
-    return 1 if failed or failures else 0
+        folder = paths.results() if in_place else place.parent
+        judged = report.write_ledger(folder=folder)
+        if update:
+            report.write(judged)
+        print(f"Figures and claims: {paths.relative(place)} and {paths.relative(folder)}/claims.csv")
+        print(f"What was found: docs/findings.md. {report.tally_sentence(judged)}")
+    print("To read and change the notebooks: ./run_all.sh --lab")
+    return 1 if failures or any(result.error for result in results) else 0
 
 
 # Records: computed without notebooks.
 
 
+def experiments_of(tier: str, of_notebooks: Sequence[Path] | None = None) -> list[Experiment]:
+    """Return the experiments that have a design for a tier, those first that decide most.
+
+    ``of_notebooks``: of these alone. ConfigError where there is none.
+    """
+    found = [experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).plan(tier, 0)]
+    if of_notebooks is not None:
+        stems = {path.stem for path in of_notebooks}
+        known = ", ".join(sorted({paths.number_of(experiment.notebook) for experiment in found})) or "none"
+        found = [experiment for experiment in found if experiment.notebook in stems]
+        require(bool(found), f"notebooks with experiments for the tier {tier}: {known}")
+    return found
+
+
 def train(
-    experiment: Experiment,
+    experiments: Sequence[Experiment],
     tier: str,
     *,
     architectures: Sequence[str] = (),
@@ -141,49 +128,67 @@ def train(
     yes: bool = False,
     cluster: str = "",
 ) -> int:
-    """Complete an experiment's records at a tier; 1 where runs failed.
+    """Complete the records of experiments at a tier, one after the other; 1 where runs failed.
 
-    ``architectures`` and ``ids``, beginnings of records' names, choose among its runs; empty for all. ``results``:
-    where records go, the project's own place for "".
+    ``architectures`` and ``ids``, beginnings of records' names, choose among their runs; empty for all. ``results``:
+    where records go, the project's own place for "". ``time_limit``: seconds for all of it. Of several experiments
+    everything else on the machine comes first.
     """
     team = ranks.joined()
     require(not (team and cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
-    runs = chosen_runs(experiment, tier, seeds, architectures, ids)
-    configs = [run.config for run in runs]
-    place = results or (paths.results() / "smoke" if tier == "smoke" else None)
-    store = Store(place)
+    store = Store(results or (paths.results() / "smoke" if tier == "smoke" else None))
+    planned = [(experiment, chosen_runs(experiment, tier, seeds, architectures, ids)) for experiment in experiments]
     if team and team.rank > 0:
-        train_along(team, configs, experiment.version, store, fresh)
+        for experiment, runs in planned:
+            train_along(team, [run.config for run in runs], experiment.version, store, fresh)
         return 0
-    todo = [c for c in configs if fresh or not is_complete(store.find(c, experiment.version))]
-    at_a_time = jobs or (1 if team else experiment.jobs)
-    label = f"{experiment.name} {tier}"
+    todo = {experiment.name: unfinished(experiment, runs, store, fresh) for experiment, runs in planned}
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
-        announce_runs(label, todo, at_a_time, yes, time_limit, store)
-    try:
-        done = sweep(
-            configs,
-            experiment.version,
-            store=store,
-            fresh=fresh,
-            jobs=at_a_time,
-            time_limit=time_limit,
-            label=label,
-            cluster=cluster,
-        )
-    except SweepError as error:
-        done = error.sweep
-        print(error.report, file=sys.stderr)
-    say_partial(done, fresh)
-    trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
-    if trained:
-        print(summary(trained).reindex(columns=SUMMARY).dropna(axis=1, how="all").to_string(index=False))
-    return 1 if done.failures else 0
+        missing = [config for configs in todo.values() for config in configs]
+        announce_runs(f"{len(missing)} runs at tier {tier}", missing, 1 if team else jobs, yes, time_limit, store)
+    if len(experiments) > 1:
+        os.nice(19 - os.nice(0))
+    begun = time.monotonic()
+    failures = 0
+    for experiment, runs in planned:
+        label = f"{experiment.name} {tier}"
+        left = time_limit and max(0.1, time_limit - (time.monotonic() - begun))
+        print(f"{label}: {len(todo[experiment.name])} of {len(runs)} runs are left", file=sys.stderr, flush=True)
+        if not todo[experiment.name] and len(experiments) > 1:
+            continue
+        try:
+            done = sweep(
+                [run.config for run in runs],
+                experiment.version,
+                store=store,
+                fresh=fresh,
+                jobs=jobs or (1 if team else experiment.jobs),
+                time_limit=left,
+                label=label,
+                cluster=cluster,
+            )
+        except SweepError as error:
+            done = error.sweep
+            failures += len(done.failures)
+            print(error.report, file=sys.stderr, flush=True)
+        for name, step in done.cut.items():
+            again = "give it more time, since --fresh begins anew" if fresh else "the same command continues it"
+            print(f"partial: {name} at step {step}; {again}")
+        trained = [r for r in experiment.labelled(done.records, runs) if isinstance(r.config, RunConfig)]
+        if trained:
+            print(summary(trained).reindex(columns=SUMMARY).dropna(axis=1, how="all").to_string(index=False))
+    return 1 if failures else 0
+
+
+def unfinished(experiment: Experiment, runs: Sequence[PlannedRun], store: Store, fresh: bool) -> list[Config]:
+    """Return the configurations of ``runs`` that have no record; all of them with ``fresh``."""
+    configs = [run.config for run in runs]
+    return [c for c in configs if fresh or store.find(c, experiment.version) is None]
 
 
 def chosen_runs(
     experiment: Experiment, tier: str, seeds: int, architectures: Sequence[str], ids: Sequence[str]
-) -> list:
+) -> list[PlannedRun]:
     """Return the planned runs of these architectures whose records' names begin with one of ``ids``."""
     by_id = {}
     for run in experiment.plan(tier, seeds):
@@ -202,21 +207,10 @@ def chosen_runs(
     return [run for run_id, run in by_id.items() if run_id in chosen]
 
 
-def say_partial(done: Sweep, fresh: bool) -> None:
-    """Name the runs of a sweep that a time limit cut, and what continues them."""
-    partial = [record for record in done.records if record.status == "partial"]
-    for record in partial:
-        print(f"partial: {record.name} at step {record.provenance['steps']}")
-    if partial and fresh:
-        print("--fresh begins anew each time, and stored records stay until it comes to the end: give it the time")
-    elif partial:
-        print("what is partial has a checkpoint: the same command continues it")
-
-
 def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool) -> None:
     """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
     torch.set_num_threads(1)
-    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or not is_complete(store.find(c, version)))]
+    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or store.find(c, version) is None)]
     for config in runs:
         device = device_for(config.tier)
         path = store.checkpoint_path(config.experiment, config_id(config, version))
@@ -224,64 +218,6 @@ def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, stor
         start = functools.partial(weights_of, store, config.start_from, config.tier)
         with contextlib.suppress(Cut), checkpoint.deferred, team.together(device):
             train_run(config, device=device, checkpoint=checkpoint, start=start, ranks=team)
-
-
-def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
-    """Return the experiments that have a design for a tier, those first that decide most.
-
-    ``only``: of the notebooks with these numbers.
-    """
-    found = [EXPERIMENTS[name] for name in nightly_order()]
-    return [e for e in found if e.plan(tier, 0) and (not only or paths.number_of(e.notebook) in only)]
-
-
-def complete_tier(
-    tier: str,
-    only: Sequence[str] = (),
-    time_limit: float = 0.0,
-    jobs: int = 0,
-    yes: bool = False,
-    announce: bool = True,
-) -> int:
-    """Complete a tier's records within so many seconds (0: no limit), in the order of their plans; 1 where runs failed.
-
-    ``only``: of the experiments of these notebooks. Everything else on the machine comes first.
-    """
-    experiments = experiments_of(tier, only)
-    known = ", ".join(sorted({paths.number_of(e.notebook) for e in experiments_of(tier)})) or "none"
-    asked = ",".join(only)
-    require(bool(experiments or not only), f"--only {asked}: notebooks with experiments for the tier {tier}: {known}")
-    store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
-    missing = [config for e in experiments for config in e.missing(store, tier)]
-    if announce:
-        announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, time_limit, store)
-    os.nice(19 - os.nice(0))
-    begun = time.monotonic()
-    failures = 0
-    for experiment in experiments:
-        todo = experiment.missing(store, tier)
-        total = len(experiment.plan(tier, 0))
-        print(f"{experiment.name}: {total - len(todo)} of {total} runs are complete", file=sys.stderr, flush=True)
-        started = time.monotonic()
-        left = time_limit - (started - begun) if time_limit else 0.0
-        if not todo or (time_limit and left <= 0):
-            continue
-        try:
-            sweep(
-                todo,
-                experiment.version,
-                store=store,
-                jobs=jobs or experiment.jobs,
-                time_limit=left,
-                label=f"{experiment.name} {tier}",
-            )
-        except SweepError as error:
-            failures += len(error.sweep.failures)
-            print(error.report, file=sys.stderr, flush=True)
-        done = len(todo) - len(experiment.missing(store, tier))
-        took = duration(time.monotonic() - started)
-        print(f"{experiment.name}: {done} more in {took}", file=sys.stderr, flush=True)
-    return 1 if failures else 0
 
 
 # Records: checked.
@@ -327,16 +263,3 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
 def move_to(bar: tqdm, step: int) -> None:
     """Move a bar to a step."""
     bar.update(step - bar.n)
-
-
-def describe_corpus(export: str = "") -> int:
-    """Name the embedded text corpus by its checksum, and copy it to the file ``export``."""
-    if export:
-        require(Path(export).parent.is_dir(), f"--export {export}: no such folder")
-        require(not Path(export).is_dir(), f"--export {export}: is a folder; name a file in it")
-    source = TextFile(embedded_file())
-    if export:
-        shutil.copyfile(source.path, export)
-    size = source.path.stat().st_size
-    print(f"embedded corpus: {source.count()} documents, {size} bytes, checksum {source.checksum[:16]}")
-    return 0

@@ -8,8 +8,7 @@ import hashlib
 import json
 import math
 import re
-from copy import copy, deepcopy
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from entp_lab.registry import resumable
@@ -89,42 +88,24 @@ class StudyConfig:
         return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
 
 
-def config_from(values: dict[str, Any], expected: RunConfig | StudyConfig | None = None) -> RunConfig | StudyConfig:
-    """Return the configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names.
-
-    Where it says the same as ``expected`` it is a copy of that, which was checked when it was made.
-    """
-    if expected is None or canonical_json(values) != canonical_json(plain(expected)):
-        return from_dict(StudyConfig if "study" in values else RunConfig, values)
-    found = copy(expected)
-    own = parameters_of(expected)
-    object.__setattr__(found, own, values[own])  # in the order of ``values``
-    return found
-
-
-def parameters_of(config: RunConfig | StudyConfig) -> str:
-    """Return the field that holds the parameters of a configuration's task or study."""
-    return "task_params" if isinstance(config, RunConfig) else "params"
+def config_from(values: dict[str, Any]) -> RunConfig | StudyConfig:
+    """Return the configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names."""
+    return from_dict(StudyConfig if "study" in values else RunConfig, values)
 
 
 def config_id(config: RunConfig | StudyConfig, version: int) -> str:
     """Return the sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
-    known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
-    key = (version, repr(getattr(config, parameters_of(config))))  # a dictionary, which may have changed since
-    if key not in known:
-        text = canonical_json({"config": plain(config), "version": version})
-        known[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return known[key]
+    text = canonical_json({"config": to_dict(config), "version": version})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def family(config: RunConfig | StudyConfig) -> str:
     """Return a configuration without its random seeds, as text: runs of one family cost and measure the same."""
-    own = parameters_of(config)
-    params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
-    changes: dict[str, Any] = {own: params, "model_seed": 0, "data_seed": 0}
-    if isinstance(config, RunConfig):
-        changes["start_from"] = ""
-    return canonical_json(plain(replace(config, **changes)))
+    found = to_dict(config) | {"model_seed": 0, "data_seed": 0}
+    found.pop("start_from", None)
+    own = "task_params" if isinstance(config, RunConfig) else "params"
+    found[own] = {name: value for name, value in found[own].items() if not name.endswith("seed")}
+    return canonical_json(found)
 
 
 def lengthened(train: TrainConfig, ratio: float, eval_every: int | None = None) -> TrainConfig:
@@ -143,18 +124,21 @@ def lengthened(train: TrainConfig, ratio: float, eval_every: int | None = None) 
 
 def check_plain(name: str, value: Any) -> None:
     """Raise ``ConfigError`` unless JSON can hold ``value``, as a record must: NumPy's and torch's numbers it cannot."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            require(type(key) is str, f"{name}: the name {key!r} ({type(key).__name__}) must be a text")
-            check_plain(f"{name}[{key!r}]", inner)
-    elif isinstance(value, list | tuple):
-        for number, inner in enumerate(value):
-            check_plain(f"{name}[{number}]", inner)
-    else:
-        if not (value is None or type(value) in (str, int, float, bool)):
+    left = [(name, value)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if type(key) is not str:
+                    raise ConfigError(f"{name}: the name {key!r} ({type(key).__name__}) must be a text")
+                left.append((f"{name}[{key!r}]", inner))
+        elif isinstance(value, list | tuple):
+            left += [(f"{name}[{number}]", inner) for number, inner in enumerate(value)]
+        elif value is not None and type(value) not in (str, int, float, bool):
             kind = type(value).__name__
             raise ConfigError(f"{name} = {value!r} ({kind}): must be a plain number, text, list or dictionary")
-        require(type(value) is not float or math.isfinite(value), f"{name} = {value!r}: must be finite")
+        elif type(value) is float and not math.isfinite(value):
+            raise ConfigError(f"{name} = {value!r}: must be finite")
 
 
 def canonical_json(value: Any) -> str:
@@ -171,17 +155,12 @@ LATER_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """Return a configuration as dictionaries of plain types; lists and parameters are its own, not copies."""
-    found: dict[str, Any] = {k: dict(vars(v)) if is_dataclass(v) else v for k, v in vars(config).items() if k != "_ids"}
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return a configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
+    found = asdict(config)
     for part, defaults in LATER_FIELDS.items():
-        holder: dict[str, Any] = found.get(part, {}) if part else found
+        holder = found.get(part, {}) if part else found
         for name, default in defaults.items():
             if name in holder and holder[name] == default:
                 del holder[name]
     return found
-
-
-def to_dict(config) -> dict[str, Any]:
-    """Return a configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
-    return deepcopy(plain(config))

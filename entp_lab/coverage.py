@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lab import claims, paths
-from entp_lab.tables import read_table
+from entp_lab.tables import markdown_table, read_table
 from entp_lib.validation import one_of
 
 PAPERS = {
@@ -49,9 +49,7 @@ def other_items(paper: str) -> pd.DataFrame:
 def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
     """Return a row per item of a paper, in the order of its sections, lemmas, figures and tables."""
     known = claims.reference_claims().set_index("id")
-    of_paper = ledger["id"].map(known["paper"]) == paper
-    is_question = ledger["id"].map(known["kind"]) == "question"
-    judged = ledger[of_paper & ~is_question]
+    judged = ledger[(ledger["id"].map(known["paper"]) == paper) & (ledger["id"].map(known["kind"]) != "question")]
     with_verdict = pd.DataFrame(
         {
             "item": judged["source"],
@@ -72,25 +70,26 @@ def natural_order(name: str) -> list[tuple[int, Any]]:
     return [(0, int(part)) if part.isdecimal() else (1, part.strip()) for part in parts]
 
 
-def link(row: Any) -> str:
+def link(notebook: str, section: str) -> str:
     """Return where an item is looked at, as a link from a page of docs/; empty for what is nowhere."""
-    if not row.notebook:
-        return ""
-    section = row.section.replace(" ", "-")
-    return f"[{paths.number_of(row.notebook)}](<../notebooks/{row.notebook}.ipynb#{section}>)"
+    place = f"../notebooks/{notebook}.ipynb#{section.replace(' ', '-')}"
+    return f"[{paths.number_of(notebook)}](<{place}>)" if notebook else ""
 
 
 def page(ledger: pd.DataFrame) -> str:
     """Return the page as Markdown, for a ledger."""
-    lines = [HEAD]
+    parts = [HEAD]
     for paper, title in PAPERS.items():
         found = items(ledger, paper)
         counts = [f"{count} {state}" for state, count in found["state"].value_counts().items()]
-        lines += [f"## {title}", "", f"{len(found)} items: {', '.join(counts)}.", ""]
-        lines.append("| item | the paper says | where | size (the paper's) | state |")
-        lines.append("| --- | --- | --- | --- | --- |")
-        for row in found.itertuples():
-            cells = [row.item, row.says, link(row), row.size, row.state]
-            lines.append("| " + " | ".join(str(cell).replace("|", "\\|").strip() for cell in cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
+        shown = pd.DataFrame(
+            {
+                "item": found["item"],
+                "the paper says": found["says"],
+                "where": [link(row.notebook, row.section) for row in found.itertuples()],
+                "size (the paper's)": found["size"],
+                "state": found["state"],
+            }
+        )
+        parts.append(f"## {title}\n\n{len(found)} items: {', '.join(counts)}.\n\n{markdown_table(shown)}\n")
+    return "\n".join(parts)

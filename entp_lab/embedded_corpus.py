@@ -74,9 +74,9 @@ def embedded_file(checksum: str = "") -> Path:
     if checksum and path.exists():
         return path
     missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
-    export = f"export it where they are (entp_lab corpus --export FILE) and put it into {folder}"
+    copy = f"copy embedded-{checksum or '*'}.txt from results/corpora of a machine that has it to {folder}"
     wrong = f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is"
-    require(not missing, f"{wrong}; {export}")
+    require(not missing, f"{wrong}; {copy}")
     versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
     with file_lock(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # which versions gave which checksum
@@ -94,6 +94,5 @@ def embedded_file(checksum: str = "") -> Path:
             write_atomically(path, data)
             write_atomically(index, json.dumps(known, indent=1).encode())
     wrong = f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions})"
-    right = f"install the versions of requirements.txt, or put embedded-{checksum}.txt into {folder}"
-    require(checksum in ("", known[versions]), f"{wrong}; {right}")
+    require(checksum in ("", known[versions]), f"{wrong}; install those of requirements.txt, or {copy}")
     return path

@@ -1,91 +1,100 @@
-"""Estimate from the seconds of stored records how long runs will take, and ask before more than an hour."""
+"""Estimate how long runs will take, and ask before more than an hour.
+
+A run takes what stored runs took that differ from it in random seeds alone. Any other is tried: a step of its own
+shape, on this machine, now.
+"""
 
 import contextlib
+import dataclasses
+import functools
+import json
 import math
 import statistics
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from entp_lab.budgets import training_operations
-from entp_lab.configs import ON_CPU, RunConfig, family
+import torch
+
+from entp_lab.budgets import scored_lengths, sequence_operations, training_operations
+from entp_lab.configs import RunConfig, family
 from entp_lab.frames import spent
 from entp_lab.provenance import available_cores
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import build_task
 from entp_lab.runs import Config, device_for
-from entp_lab.store import Record, Store, is_complete
+from entp_lab.store import Store
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.model import build_model
+from entp_lib.tasks import generator_for
+from entp_lib.training import TrainingState, make_optimizer, update
 from entp_lib.validation import ConfigError, require
 
 ASK_SECONDS = 3600.0  # what takes longer is asked about
 SAY_SECONDS = 120.0  # what takes less is not worth a line
+TRIED_SECONDS = 1.0  # that a try lasts at least, if its batch is large enough
+TRIED_OPERATIONS = 1e11  # multiply-adds of a sequence, above which a try asks for fewer of its prefixes
 
 
-@dataclass(frozen=True)
-class Rate:
-    """The multiply-adds a second that stored CPU runs of one precision and size of step reached."""
+@functools.cache
+def rate_here(task_name: str, task_params: str, model: ModelConfig, train: TrainConfig, device: str) -> float:
+    """Return the multiply-adds a second that a core or the GPU of this machine reaches in a run's own step.
 
-    precision: str
-    step_operations: float
-    rate: float
-
-
-def measured_rates(records: Iterable[Record]) -> list[Rate]:
-    """Return the median rate of one core for each precision and size of a step among CPU training runs."""
-    found = defaultdict(list)
-    for record in records:
-        config = record.config
-        if isinstance(config, RunConfig) and config.tier in ON_CPU and is_complete(record):
-            seconds = spent(record)
-            operations = training_operations(config)
-            if seconds > 0:
-                kind = config.train.precision, operations / config.train.steps
-                found[kind].append(operations / seconds)
-    return [Rate(*kind, statistics.median(rates)) for kind, rates in found.items()]
-
-
-def all_records(store: Store) -> Iterable[Record]:
-    """Yield the records of every experiment."""
-    return (record for name in EXPERIMENTS for record in store.all(name))
-
-
-def seconds_of(config: RunConfig, rates: Sequence[Rate]) -> float:
-    """Return the seconds of a core for a run, at the rate of stored runs whose steps are nearest in size.
-
-    ``rates`` of another precision count where none has the run's; NaN where there are none.
+    It makes steps, forward, backward and update, of one sequence, two, four, up to the batch, until one lasts
+    ``TRIED_SECONDS``.
     """
-    operations = training_operations(config)
-    step = operations / config.train.steps
-    alike = [rate for rate in rates if rate.precision == config.train.precision] or rates
-    if not alike:
-        return math.nan
-    nearest = min(alike, key=lambda rate: abs(math.log(rate.step_operations / step)))
-    return operations / nearest.rate
+    task = build_task(task_name, json.loads(task_params))
+    network = build_model(model, device=device)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+    state = TrainingState(network, make_optimizer(network, train), train, loss_sum)
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    lengths = scored_lengths(task_name, task_params)
+    every = round(sequence_operations(model, lengths) / TRIED_OPERATIONS)
+    every = max(1, min(every, *map(len, lengths[1])))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as runs have
+    try:
+        size = 0  # the first step, which also loads what steps need, counts for nothing
+        while True:
+            batch = task.batch(generator_for(device, "estimate", size), max(1, size))
+            scored_BT = batch.scored_BT & (batch.scored_BT.cumsum(1) % every == 0)
+            rows = [(row_T.nonzero()[:, 0] + 1).tolist() for row_T in scored_BT.cpu()]
+            began = clock()
+            update(state, task, dataclasses.replace(batch, scored_BT=scored_BT))
+            float(state.loss_sum)  # waits for the device
+            seconds = clock() - began
+            if size == train.batch_size or (size and seconds > TRIED_SECONDS):
+                return sequence_operations(model, (scored_BT.shape[1], rows)) * size / seconds
+            size = min(max(1, 2 * size), train.batch_size)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def seconds_here(config: RunConfig, device: str) -> float:
+    """Return the seconds of a run's training steps on this machine; NaN where it cannot be tried here."""
+    with contextlib.suppress(ConfigError, torch.OutOfMemoryError):  # data that are not there: the run will say so
+        params = json.dumps(config.task_params, sort_keys=True)
+        return training_operations(config) / rate_here(config.task, params, config.model, config.train, device)
+    return math.nan
 
 
 def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu") -> tuple[float, int]:
-    """Return the wall seconds of runs of one tier, ``jobs`` at a time, and how many are like no stored run.
+    """Return the wall seconds of runs of one tier, ``jobs`` at a time, and how many have a time that nothing tells.
 
-    A run takes the median seconds of records that differ from it in seeds alone; another training run on a CPU those
-    of ``seconds_of``. Those on a GPU go by records of a GPU.
+    A run takes the median seconds of records that differ from it in seeds alone, another training run those of
+    ``seconds_here``. Those on a GPU go by records of a GPU.
     """
-    alike = []
-    for place in (store, Store()):
-        records = [r for name in {c.experiment for c in configs} for r in place.all(name)]
-        records = [r for r in records if is_complete(r) and spent(r)]
-        alike = [r for r in records if ("cuda" in r.provenance) == (device == "cuda")]
-        if alike:
-            break
-    seconds = defaultdict(list)
-    for record in alike:
-        seconds[family(record.config)].append(spent(record))
-    each = {key: statistics.median(found) for key, found in seconds.items()}
-    unlike = [c for c in configs if family(c) not in each and isinstance(c, RunConfig) and device == "cpu"]
-    rates = measured_rates(alike or all_records(Store())) if unlike else []
-    for config in unlike:
-        with contextlib.suppress(ConfigError):  # a run whose data are not there: it will say so
-            each[family(config)] = seconds_of(config, rates)
-    known = [each[family(config)] for config in configs if family(config) in each]
+    stored = defaultdict(list)
+    for name in {config.experiment for config in configs}:
+        for record in store.all(name):
+            if ("cuda" in record.provenance) == (device == "cuda"):
+                stored[family(record.config)].append(spent(record))
+    each: dict[str, float] = {key: statistics.median(seconds) for key, seconds in stored.items()}
+    for config in configs:
+        if family(config) not in each:
+            each[family(config)] = seconds_here(config, device) if isinstance(config, RunConfig) else math.nan
+    seconds = [each[family(config)] for config in configs]
+    known = [one for one in seconds if not math.isnan(one)]
     at_a_time = max(1, min(jobs, len(known)))
     return max(sum(known) / at_a_time, *known, 0.0), len(configs) - len(known)
 
@@ -97,25 +106,23 @@ def announce_runs(
     yes: bool,
     time_limit: float = 0.0,
     store: Store | None = None,
-    device: str | None = None,
 ) -> None:
-    """Say on stderr how long runs take by the records in ``store``, ``jobs`` at a time (0: one per core, on a GPU one).
+    """Say on stderr how long runs will take, ``jobs`` at a time (0: one per core, on a GPU one).
 
-    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no. ``device``: of all
-    runs; None: by their tier.
+    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no.
     """
     if not configs or configs[0].tier == "smoke":  # which takes seconds
         return
-    device = device or device_for(configs[0].tier)
+    device = device_for(configs[0].tier)
     at_a_time = jobs or (available_cores() if device == "cpu" else 1)
-    seconds, unlike = expected(configs, at_a_time, store or Store(), device)
+    seconds, unknown = expected(configs, at_a_time, store or Store(), device)
     seconds = min(seconds, time_limit) if time_limit else seconds
     if seconds < SAY_SECONDS:
         return
-    if unlike:
-        what += f" ({unlike} of them unlike any that is stored, whose time nothing tells)"
+    if unknown:
+        what += f" ({unknown} of them of a time that nothing tells)"
     spoken = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
-    print(f"{what}: about {spoken}, by the seconds of stored records", file=sys.stderr, flush=True)
+    print(f"{what}: about {spoken}, by stored runs like them and steps tried here", file=sys.stderr, flush=True)
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
         return
     try:

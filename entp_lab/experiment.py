@@ -1,7 +1,6 @@
 """Experiments: named sets of labelled runs by tier, and the records that a notebook asks for."""
 
 import functools
-import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +12,9 @@ from entp_lab.estimates import announce_runs
 from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun
-from entp_lab.progress import EVENTS_VARIABLE
 from entp_lab.runs import Sweep, sweep
-from entp_lab.store import Record, Store, is_complete
+from entp_lab.store import Record, Store
 from entp_lib.validation import ConfigError
-
-log = logging.getLogger(__name__)
 
 
 class NoRuns(ConfigError):
@@ -70,8 +66,20 @@ class Experiment:
         labels = {config_id(run.config, self.version): run.labels for run in runs}
         return [replace(record, labels=labels[record.id]) for record in records]
 
+    def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
+        """Return the records of ``runs``, labelled, or None if one is missing or there are no runs."""
+        if not runs or not all(store.has(run.config, self.version) for run in runs):
+            return None  # before any is read
+        records = []
+        for run in runs:
+            record = store.find(run.config, self.version)
+            if record is None:
+                return None
+            records.append(replace(record, labels=run.labels))
+        return records
+
     def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
-        """Return the complete records of a tier, labelled, or None if one is missing or the tier has none.
+        """Return the records of a tier, labelled, or None if one is missing or the tier has none.
 
         ``seeds=0``: the tier's own number of seeds, or ``MIN_PAIRS`` if the tier has fewer and those records exist.
         More never count, so that nobody adds seeds until a verdict pleases.
@@ -85,30 +93,17 @@ class Experiment:
         """Return the project's records of a whole tier; empty where one is missing."""
         return self.stored(Store(), tier) or []
 
-    def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
-        """Return the complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
-        if not runs or not all(store.has(run.config, self.version) for run in runs):
-            return None  # before any is read
-        records = [store.find(run.config, self.version) for run in runs]
-        complete = [record for record in records if record is not None and is_complete(record)]
-        if len(complete) < len(runs):
-            return None
-        return [replace(record, labels=run.labels) for record, run in zip(complete, runs, strict=True)]
-
     def whole_by(self, label: str, tier: str = "overnight", store: Store | None = None) -> dict[Any, list[Record]]:
         """Return the stored records of a tier by the values of a label, of those values whose runs are all complete."""
-        store, runs = store or Store(), self.plan(tier, 0)
-        names = dict.fromkeys(run.labels[label] for run in runs)
-        found = {name: self.found(store, [run for run in runs if run.labels[label] == name]) for name in names}
-        return {name: records for name, records in found.items() if records}
+        groups: dict[Any, list[PlannedRun]] = {}
+        for run in self.plan(tier, 0):
+            groups.setdefault(run.labels[label], []).append(run)
+        store = store or Store()
+        return {name: records for name, runs in groups.items() if (records := self.found(store, runs))}
 
     def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
-        """Return the configurations of a tier whose records are not complete, in the order of the plan."""
-        return [config for config in self.configs(tier) if not is_complete(store.find(config, self.version))]
-
-    def best_tier(self, store: Store, seeds: int = 0) -> str | None:
-        """Return the tier of ``best``; None if none is whole."""
-        return next((record.config.tier for record in self.best(store, seeds)), None)
+        """Return the configurations of a tier that have no records, in the order of the plan."""
+        return [config for config in self.configs(tier) if store.find(config, self.version) is None]
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """Return the records of the best tier there is; empty if none is whole.
@@ -136,69 +131,61 @@ class Experiment:
             store = Store(paths.results() / "smoke", read_only=False)
         store = store or Store()
         if tier == "best":
-            tier = (None if parameters.fresh else self.best_tier(store, seeds)) or "quick"
+            best = [] if parameters.fresh else self.best(store, seeds)
+            tier = best[0].config.tier if best else "quick"
         if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        stored = self.stored(store, tier) or []
-        counted = MIN_PAIRS if len(stored) > len(self.plan(tier, 0)) else 0  # more seeds than its own number
+        counted = MIN_PAIRS if len(self.stored(store, tier) or []) > len(self.plan(tier, 0)) else 0
         runs = self.plan(tier, seeds or counted)
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
             raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
-        planned = {config_id(config, self.version) for config in self.configs(tier, counted)}
-        scored = {config_id(run.config, self.version) for run in runs}
-        return (store if tier == "smoke" or scored <= planned else store.own()), runs
+        own = {config_id(config, self.version) for config in self.configs(tier, counted)}
+        is_own = {config_id(run.config, self.version) for run in runs} <= own
+        return (store if tier == "smoke" or is_own else store.own()), runs
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """Return the records that a notebook's parameters ask for, labelled, computed where they are missing.
 
-        A printed line says what is shown where that is not what the text tells of, or not all of it. Warns of whole
-        tiers above the best that has the seeds of a verdict.
+        A printed line says what is shown where that is not what the text tells of, or not all of it.
         """
         store, runs = self.runs_for(parameters, store)
-        shown = runs[0].config.tier
-        for tier in BEST_FIRST[: BEST_FIRST.index(shown)] if parameters.tier == "best" else ():
-            if few := seeds_of(self.stored(store, tier) or []):
-                text = "%s: shown is tier %s; tier %s has %d of the %d seeds that a verdict takes: tier = %r shows it"
-                log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
         done = self.compute(runs, parameters, store, parameters.fresh)
-        if not parameters.as_committed or len(done.complete) < len(runs):
-            print(self.what_is_shown(done.complete, len(runs)))
+        if not parameters.as_committed or len(done.records) < len(runs):
+            print(self.what_is_shown(done.records, len(runs)))
         return done
 
     def what_is_shown(self, records: Sequence[Record], asked: int) -> str:
         """Say of which tier, size and seeds some records are, of which the text tells, and what a time limit cut."""
         if not records:
             return f"Shown of {self.name}: nothing; none of {asked} runs is complete."
-        steps = {r.config.train.steps for r in records if isinstance(r.config, RunConfig)}
-        size = f", {' or '.join(f'{count:,}' for count in sorted(steps))} steps" if steps else ""
-        told = self.best(Store())
-        text = f"; the text tells of tier {told[0].config.tier}, {count_seeds(told)}" if told else ""
-        cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
-        return f"Shown of {self.name}: tier {records[0].config.tier}, {count_seeds(records)}{size}{text}{cut}."
+        steps = sorted({r.config.train.steps for r in records if isinstance(r.config, RunConfig)})
+        parts = [f"tier {records[0].config.tier}, {count_seeds(records)}"]
+        if steps:
+            parts[0] += f", {' or '.join(f'{count:,}' for count in steps)} steps"
+        if told := self.best(Store()):
+            parts.append(f"the text tells of tier {told[0].config.tier}, {count_seeds(told)}")
+        if len(records) < asked:
+            parts.append(f"{asked - len(records)} of {asked} runs are not complete")
+        return f"Shown of {self.name}: {'; '.join(parts)}."
 
     def collect_if_any(self, parameters: NotebookParameters) -> list[Record]:
         """Return what ``collect`` does, but under ``best`` stored records only, and never compute.
 
-        Empty where there are none, and for a tier that the experiment lacks; a printed line then says why.
+        Empty where there are none, and for a tier that the experiment lacks; a printed line then says so.
         """
         if parameters.tier != "best" and self.plan(parameters.tier, parameters.seeds):
-            return self.collect(parameters).complete
+            return self.collect(parameters).records
         store = Store()
         found = self.best(store, parameters.seeds) if parameters.tier == "best" else []
         if not found:
-            print(self.skip_reason(parameters, store))
-        return found
-
-    def skip_reason(self, parameters: NotebookParameters, store: Store) -> str:
-        """Say in a line why a notebook with these parameters shows nothing of the experiment."""
-        stored = self.best_tier(store)
-        if stored:
-            why = f"its runs are stored at tier {stored}; tier = 'best' and seeds = 0 show them"
-        else:
+            stored = self.best(store)
             tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
             why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {paths.number_of(self.notebook)}"
-        return f"left out: {self.title} ({why})"
+            if stored:
+                why = f"its runs are stored at tier {stored[0].config.tier}; tier = 'best' and seeds = 0 show them"
+            print(f"left out: {self.title} ({why})")
+        return found
 
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Finding]:
         """Measure ``records``; fill claims they do not cover from stored records of the same or a lower tier.
@@ -226,7 +213,7 @@ class Experiment:
         one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
         jobs = parameters.jobs or self.jobs or one
         limit = parameters.time_limit
-        if missing and not store.read_only and not os.environ.get(EVENTS_VARIABLE):
+        if missing and not store.read_only and paths.NEW_FIGURES_VARIABLE not in os.environ:
             announce_runs(f"{len(missing)} runs of {self.name}", missing, jobs, True, limit, store)
         label = f"{self.name} {tier}"
         done = sweep(configs, self.version, store=store, fresh=fresh, label=label, jobs=jobs, time_limit=limit)

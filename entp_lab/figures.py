@@ -31,7 +31,6 @@ from PIL import Image
 
 from entp_lab import budgets, paths
 from entp_lab.frames import check_costs, paired_within
-from entp_lab.progress import event
 from entp_lab.statistics import DISPLAY_DIGITS, mean_interval, to_figures
 from entp_lab.store import Record, RecordError, Store
 from entp_lib.architectures import ARCHITECTURES
@@ -42,18 +41,17 @@ PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "
 DRAWN = 6  # significant figures of what can be seen
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
-NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "always the most frequent answer"}
 SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a step at different places
 COMPUTE = "compute (multiply-adds)"
-WIDEST = 9.6  # inches that a legend may make of a figure
 SAVED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()  # PNG files of figures
 STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
     "figure.constrained_layout.use": True,
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same everywhere
-    "font.size": 9,
-    "axes.titlesize": 10,
+    "font.size": 10,
+    "axes.titlesize": 11,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -230,15 +228,19 @@ def title(figure: Figure, text: str) -> None:
 
 
 def legend(figure: Figure, **options):
-    """Draw one legend of all panels, to the right of them, where it covers nothing; each label once.
+    """Draw one legend of all panels, below them, where it covers nothing; each label once.
 
-    The figure grows by its width, so that panels keep theirs, but not beyond ``WIDEST``.
+    It has as many columns as the figure's width takes, and the figure grows by its height.
     """
     found = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    defaults: dict[str, Any] = {"loc": "outside right center", "fontsize": 8, "handlelength": 3, "borderpad": 1.2}
-    drawn = figure.legend(list(found.values()), list(found), **defaults | options)
-    width = drawn.get_window_extent().width / figure.dpi
-    figure.set_figwidth(max(figure.get_figwidth(), min(figure.get_figwidth() + round(width, 1), WIDEST)))
+    defaults: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "handlelength": 2.5}
+    for columns in range(len(found), 0, -1):
+        drawn = figure.legend(list(found.values()), list(found), ncols=columns, **defaults | options)
+        size = drawn.get_window_extent()
+        if size.width <= figure.bbox.width or columns == 1:
+            break
+        drawn.remove()
+    figure.set_figheight(figure.get_figheight() + size.height / figure.dpi)
     return drawn
 
 
@@ -276,7 +278,6 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     formatter = shell.display_formatter.formatters["image/png"] if shell else None
     if formatter is not None and Figure in formatter:  # else the notebook shows figures in another format
         formatter.for_type(Figure, shown)
-    event("figure", name=name)
     return [png, svg]
 
 

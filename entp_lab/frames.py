@@ -13,7 +13,7 @@ from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
 from entp_lab.configs import ON_CPU, RunConfig
 from entp_lab.plans import PlannedRun
-from entp_lab.statistics import exceeds, mean_interval, value_at
+from entp_lab.statistics import exceeds, mean_interval
 from entp_lab.store import Record
 from entp_lib.validation import ConfigError
 
@@ -24,8 +24,11 @@ SCORES = ("loss", *ACCURACIES)
 
 def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
     """Return the records, or planned runs, that carry all of these labels; a tuple of values means any of them."""
-    scored = {name: value if isinstance(value, tuple) else (value,) for name, value in labels.items()}
-    return [run for run in runs if all(run.labels.get(name) in values for name, values in scored.items())]
+    found = list(runs)
+    for name, value in labels.items():
+        allowed = value if isinstance(value, tuple) else (value,)
+        found = [run for run in found if run.labels.get(name) in allowed]
+    return found
 
 
 def compared(records: Sequence[Record]) -> list[Record]:
@@ -53,14 +56,16 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def curves(records: Sequence[Record]) -> pd.DataFrame:
-    """Return all curves, long: a row per run and evaluation; ``seconds`` of training as ``seconds_name`` says.
+    """Return all curves, long: a row per run and evaluation; ``seconds`` of training, of the processor if known.
 
     ``multiply_adds``: those of training up to an evaluation, NaN where the cost of a run is not known.
     """
-    parts = [pd.DataFrame({**r.labels, **r.curves}) for r in records]
-    for part, r in zip(parts, records, strict=True):
+    parts = []
+    for r in records:
+        part = pd.DataFrame({**r.labels, **r.curves})
         part["seconds"] *= processor_share(r)
         part["multiply_adds"] = step_operations(r.config) * part["step"]
+        parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -90,14 +95,6 @@ def spent(record: Record) -> float:
     """
     where = record.provenance
     return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]
-
-
-def seconds_name(records: Sequence[Record]) -> str:
-    """Name of the seconds of ``curves``: of the processor where all records have them, else of the clock."""
-    shared = any(r.config.tier in ON_CPU for r in records)
-    if all(r.config.tier in ON_CPU and r.provenance.get("cpu_seconds") for r in records):
-        return "seconds of the processor"
-    return f"seconds of the clock{', cores shared' * shared}"
 
 
 def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
@@ -164,32 +161,6 @@ def mean_table(table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = 
     out = pd.DataFrame.from_dict(rows, orient="index")
     out.index = pd.Index([" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index])
     return out
-
-
-def at_equal_compute(
-    course: pd.DataFrame, metrics: Sequence[str], budget: Mapping[str, str], by: Sequence[str] = ("arm",)
-) -> pd.DataFrame:
-    """Return scores of every run where it had spent what its seed's ``budget`` run spent in all, means over seeds.
-
-    ``course``: a frame of ``curves``. ``budget``: labels of the run that sets the budget, as {"arm": "decoder"}.
-    ``by``: labels that tell runs apart. Once by multiply-adds, once by seconds of training. A run that spent less
-    counts with its last evaluation; one that had not reached its first by then has none, nor has its seeds' mean.
-    ConfigError where the multiply-adds of a run are not known.
-    """
-    check_costs(course)
-    within = [name for name in by if name not in budget and name != "architecture"]
-    of_budget = (course[list(budget)] == pd.Series(budget)).all(axis=1)
-    rows = []
-    for axis, name in {"multiply_adds": "multiply-adds", "seconds": "seconds"}.items():
-        spent = course[of_budget].groupby([*within, "seed"], sort=False)[axis].max()
-        for key, run in course.groupby([*by, "seed"], sort=False):
-            about = dict(zip([*by, "seed"], key, strict=True))
-            place = tuple(about[name] for name in (*within, "seed"))
-            limit = spent.get(place if len(place) > 1 else place[0], 0.0)
-            found = {m: value_at({axis: run[axis], m: run[m]}, m, limit, axis) for m in metrics}
-            rows.append({"compute": name, **about, **found})
-    table = pd.DataFrame(rows).drop(columns="seed")
-    return table.groupby(["compute", *by], sort=False).agg(lambda scores: scores.astype(float).mean(skipna=False))
 
 
 def published(paper: str, table: str) -> pd.DataFrame:

@@ -19,8 +19,8 @@ class NotebookParameters:
 
     ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; one of ``TIERS`` asks
     for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes again what has a record. ``jobs`` = 0: one
-    run per core at a time. ``time_limit``: seconds for the notebook's runs, 0 for none; a run cut short is marked
-    partial and is continued by the next call.
+    run per core at a time. ``time_limit``: seconds for the notebook's runs, 0 for none; a run cut short is
+    continued by the next call.
     """
 
     tier: str = "best"

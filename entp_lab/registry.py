@@ -57,7 +57,7 @@ class Registry(Mapping[str, Any]):
         """Return the object of this name; ConfigError with at most five near names for an unknown one."""
         if name not in self.places:
             near = difflib.get_close_matches(name, self.places, 5, 0.65)
-            hint = f"did you mean {' or '.join(near)}?" if near else "run --list names them all"
+            hint = f"did you mean {' or '.join(near)}?" if near else "entp list names them all"
             raise ConfigError(f"there is no {self.kind} {name!r}; {hint}")
         return self[name]
 

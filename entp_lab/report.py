@@ -1,13 +1,12 @@
 """Judge every claim by the records, and write the pages that follow: README's part, findings, costs, deviations.
 
 ``ledger`` is the table of verdicts. ``results/reference/answers.csv`` is the one file of what the papers say and what
-was seen here: README, notebook 00, ``docs/findings.md`` and the end of ``./run_all.sh`` show its sentences.
+was seen here: README, notebook 00 and ``docs/findings.md`` show its sentences.
 ``rests_on`` names the verdicts that a sentence supposes; that of the first is shown in plain words. A sentence whose
 verdict has moved is refused, or marked.
 """
 
 import re
-import textwrap
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,16 @@ from entp_lab import claims, coverage, paths
 from entp_lab.budgets import training_operations
 from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
-from entp_lab.estimates import all_records, measured_rates, seconds_of
 from entp_lab.experiment import Experiment, own
 from entp_lab.frames import select, spent
 from entp_lab.measurements import Check, Measurement, Observation, strongest
-from entp_lab.notebooks import Markdown, notebook_paths
+from entp_lab.notebooks import OVERVIEW, Markdown, notebook_paths, read_notebook
 from entp_lab.provenance import pairs_apart, processes
 from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lab.settings import differing_settings, stated_settings
 from entp_lab.statistics import exceeds, holm, p_value
 from entp_lab.store import Record, Store
-from entp_lab.tables import read_table
+from entp_lab.tables import markdown_table, read_table
 from entp_lib.files import read_text, write_atomically
 from entp_lib.validation import ConfigError, require
 
@@ -45,40 +43,30 @@ UNDECIDED = {
     UNINFORMATIVE: UNINFORMATIVE,
 }
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
-GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed
-# Verdicts as README says them; those of questions are plain already.
+CORE_RATE = 2.1e11  # multiplications and additions a second: what a core with AMX reached in bf16
+GPU_RATE = 1e14  # likewise: a tenth of an H200's bf16 peak, assumed
+# Verdicts as README says them, in the order of the tally; those of questions are plain already.
 PLAIN = {
     "reproduced": "holds",
     "verified": "holds",
     "verified with correction": "holds, corrected",
     "same direction": "points the same way",
     "not reproduced": "not seen at our size",
+    "refuted": "false",
+    "unproved": "unproved",
     "inconclusive": "undecided",
     OPEN: "undecided",
     UNINFORMATIVE: "could not tell",
-    "refuted": "false",
-    "unproved": "unproved",
     "not attempted": "not run yet",
     EQUAL: "no difference",
 }
-TALLIED = (
-    "holds",
-    "holds, corrected",
-    "points the same way",
-    "not seen at our size",
-    "false",
-    "unproved",
-    "undecided",
-    "could not tell",
-    "not run yet",
-)
 # How the tally says a verdict of one statement, and of several.
 COUNTED = {
     "holds": ("holds", "hold"),
     "points the same way": ("points the paper's way", "point the paper's way"),
     "not seen at our size": ("is not seen at our size", "are not seen at our size"),
     "undecided": ("is undecided", "are undecided"),
-    "could not tell": ("we could not tell", "we could not tell"),
+    "could not tell": ("our runs could not decide", "our runs could not decide"),
     "not run yet": ("has not been run", "have not been run"),
 }
 PAPERS = {
@@ -205,8 +193,8 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
         for column, budget in BUDGETS.items():
             claim = task[column]
             if claim:
-                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget}
-                found.append(about | compared(rows.loc[claim], margins[claim]) | {"claim": claim})
+                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget, "claim": claim}
+                found.append(about | compared(rows.loc[claim], margins[claim]))
     return pd.DataFrame(found)
 
 
@@ -214,14 +202,8 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     """Return one row of the ledger as ``comparisons`` has it."""
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
-    by_rule = claims.answer(
-        row["low"],
-        row["high"],
-        pairs=int(row["seeds"]),
-        margin=margin,
-        positive=AHEAD,
-        negative=BEHIND,
-    )
+    pairs = int(row["seeds"])
+    by_rule = claims.answer(row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND)
     return {
         "unit": "nats" if is_text else "share",
         "value": row["our_value"] / scale,
@@ -229,26 +211,31 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
         "high": row["high"] / scale,
         "margin": margin / scale,
         "answer": UNDECIDED.get(row["verdict"], by_rule),
-        "tier": row["tier"],
-        "seeds": row["seeds"],
-        "records": row["records"],
+        **row[["tier", "seeds", "records"]],
     }
+
+
+def standing(table: pd.DataFrame) -> tuple[set[str], pd.DataFrame]:
+    """Return the rows that stand after Holm's correction over all intervals that test a difference, and those rows."""
+    measured = claims.tested(table)
+    p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    return set(measured.loc[holm(p_values), "id"]), measured
 
 
 def leads(table: pd.DataFrame) -> str:
     """Say which leads of ``comparisons`` stand after Holm's correction over all intervals that test a difference."""
-    measured = claims.tested(table)
-    p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    stands, measured = standing(table)
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     kept = comparisons(table)
-    kept = kept[kept["claim"].isin(measured.loc[holm(p_values), "id"])]
+    kept = kept[kept["claim"].isin(stands)]
+    names = kept["task"].where(kept["answer"] != EQUAL, kept["task"] + " (by less than we count)")
     sentences = []
     for budget, words in (("equal steps", "after equally many steps"), ("equal multiply-adds", "at equal compute")):
-        at_budget = kept[kept["budget"] == budget]
+        at_budget = kept["budget"] == budget
         sides = []
-        for who, is_ahead in (("ENTP", at_budget["value"] > 0), ("the decoder", at_budget["value"] < 0)):
-            if is_ahead.any():
-                sides.append(f"{who} is ahead on {listed(at_budget.loc[is_ahead, 'task'].tolist())}")
+        for who, is_ahead in (("ENTP", kept["value"] > 0), ("the decoder", kept["value"] < 0)):
+            if (at_budget & is_ahead).any():
+                sides.append(f"{who} is ahead on {listed(names[at_budget & is_ahead].tolist())}")
         if sides:
             sentences.append(f"{words} {', and '.join(sides)}")
     return (
@@ -334,7 +321,7 @@ def tally(table: pd.DataFrame) -> pd.DataFrame:
         }
     )
     counts = rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
-    counts = counts.reindex(columns=[word for word in TALLIED if word in counts])
+    counts = counts[[word for word in dict.fromkeys(PLAIN.values()) if word in counts]]
     order = [(paper, kind) for paper in PAPERS.values() for kind in KINDS.values()]
     return counts.loc[[row for row in order if row in counts.index]].rename_axis(columns=None).reset_index()
 
@@ -349,11 +336,11 @@ def tally_sentence(table: pd.DataFrame) -> str:
     stated = table[table["kind"] == "empirical"]
     verdicts = stated.loc[stated["id"].map(paper_of_claims()) == "entp", "verdict"].map(PLAIN)
     counts = verdicts.value_counts()
-    parts = []
-    for verdict, (one, several) in COUNTED.items():
-        if verdict in counts:
-            about = "about " if verdict == "could not tell" else ""
-            parts.append(f"{about}{counts[verdict]} {one if counts[verdict] == 1 else several}")
+    parts = [
+        f"{counts[verdict]} {one if counts[verdict] == 1 else several}"
+        for verdict, (one, several) in COUNTED.items()
+        if verdict in counts
+    ]
     large = stated.loc[stated["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum()
     size = f"{large} comparisons ran at the paper's size." if large else "Nothing has run at the paper's size yet."
     return f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
@@ -364,25 +351,12 @@ def tally_sentence(table: pd.DataFrame) -> str:
 
 def answer_of(row: Any) -> str:
     """Return an answer of the table of claims as Markdown, its verdict first."""
-    return f"**{sentence_case(row.verdict)}.** {row.here}"
-
-
-def sentence_case(text: str) -> str:
-    """Return the text with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
+    return f"**{row.verdict[:1].upper()}{row.verdict[1:]}.** {row.here}"
 
 
 def link_from_docs(claim: str) -> str:
     """Return where a claim is looked at, as a link from a page of docs/."""
     return claims.link(claim).replace("](<", "](<../")
-
-
-def markdown_table(frame: pd.DataFrame) -> str:
-    """Return a frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
-    plain = frame.astype(object).where(frame.notna(), "").astype(str)
-    cells = plain.map(lambda text: " ".join(text.replace("|", "\\|").splitlines()))
-    lines = [list(frame.columns), ["---"] * len(frame.columns), *cells.values.tolist()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
@@ -391,7 +365,6 @@ def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
         {
             "the paper says": row.says,
             "here": answer_of(row),
-            "how sure": row.sure,
             "": claims.link(row.claim),
         }
         for row in table_of_claims(table, strict).query("front").itertuples()
@@ -404,19 +377,17 @@ def front(table: pd.DataFrame) -> str:
     return f"{claims_in_front(table)}\n\n**The tally.** {tally_sentence(table)}\n\n**How sure.** {leads(table)}"
 
 
+def answer_in_short() -> str:
+    """Return the overview's answer, which its first cell gives and README repeats."""
+    overview = next(path for path in notebook_paths() if path.name.startswith(OVERVIEW))
+    found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview).cells[0].source)
+    require(found is not None, f"{paths.relative(overview)}: its first cell lacks **The answer:**")
+    return f"**In short:** {found[1]}"
+
+
 def claims_markdown(table: pd.DataFrame) -> Markdown:
     """Return README's table of claims for a notebook, links from ``notebooks/``."""
     return Markdown(claims_in_front(table, strict=False).replace("](<notebooks/", "](<"))
-
-
-def plain_table(table: pd.DataFrame, width: int = 100) -> str:
-    """Return the table of claims as plain text for a terminal, with the tally."""
-    lines = []
-    for row in table_of_claims(table, strict=False).query("front").itertuples():
-        lines.append(f"- {row.says}")
-        answer = f"{sentence_case(row.verdict)}. {row.here}"
-        lines.append(textwrap.fill(answer, width, initial_indent="    ", subsequent_indent="    "))
-    return "\n".join([*lines, "", textwrap.fill(tally_sentence(table), width)])
 
 
 def findings_page(table: pd.DataFrame) -> str:
@@ -450,7 +421,7 @@ def findings_page(table: pd.DataFrame) -> str:
 
 {tally_sentence(table)}
 
-## What we asked beside
+## What else we asked
 
 {markdown_table(asked)}
 
@@ -519,9 +490,11 @@ lengthens both, so that times are upper bounds.
 
 ## Extrapolated
 
-Tiers without records: multiply-adds of all their training steps, counted; core-hours at the rate that the stored runs \
-of the same precision reached whose steps are nearest in size; GPU-hours at an assumed 1e14 operations a second, a \
-tenth of an H200's peak. Evaluation is left out, and nothing in this table was measured on a GPU.
+Tiers without records: multiply-adds of all their training steps, counted. Core-hours are at 0.21e12 operations a \
+second, which a core with AMX reached in bf16 at the paper's size; one without, or small shapes, take longer. \
+GPU-hours are at an assumed 1e14, a tenth of an H200's peak. Evaluation is left out, and nothing in this table was \
+measured on a GPU. Before long runs start, the time that is printed is that of steps of their own shape, tried on the \
+machine itself.
 
 {markdown_table(extrapolated_costs(store))}
 """
@@ -550,12 +523,8 @@ def measured_costs(store: Store) -> pd.DataFrame:
 
 
 def extrapolated_costs(store: Store) -> pd.DataFrame:
-    """Return a row a tier of training runs without records: what its first random seed needs, times their number.
-
-    Core-hours are at the rate of ``seconds_of``, measured; GPU-hours at ``GPU_RATE``.
-    """
+    """Return a row a tier of training runs without records: what its first random seed needs, times their number."""
     rows = []
-    rates = measured_rates(all_records(store))
     for experiment in EXPERIMENTS.values():
         for tier in PAPER_SCALE:
             once = experiment.configs(tier, 1)
@@ -563,17 +532,15 @@ def extrapolated_costs(store: Store) -> pd.DataFrame:
             runs = [config for config in once if isinstance(config, RunConfig)]
             if not runs or experiment.stored(store, tier):
                 continue
-            times = len(every) / len(once)
-            operations = times * sum(map(training_operations, runs))
-            seconds = times * sum(seconds_of(config, rates) for config in runs)
+            multiply_adds = len(every) / len(once) * sum(map(training_operations, runs))
             rows.append(
                 {
                     "experiment": experiment.name,
                     "tier": tier,
                     "runs": len(every),
-                    "multiply-adds": f"{operations:.1e}",
-                    "core-hours": f"{seconds / 3600:,.0f}",
-                    "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
+                    "multiply-adds": f"{multiply_adds:.1e}",
+                    "core-hours": f"{2 * multiply_adds / CORE_RATE / 3600:,.0f}",
+                    "GPU-hours": f"{2 * multiply_adds / GPU_RATE / 3600:.2g}",
                 }
             )
     return pd.DataFrame(rows)
@@ -639,7 +606,8 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
     table = ledger(store) if table is None else table
     readme = read_text(paths.root() / "README.md")
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
-    for name, part in {"findings": front(table), "notebooks": " · ".join(links) + ".\n"}.items():
+    parts = {"answer": answer_in_short(), "findings": front(table), "notebooks": " · ".join(links) + ".\n"}
+    for name, part in parts.items():
         pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
         found = re.search(pattern, readme)
         if found is None:

@@ -13,30 +13,31 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from entp_lab import stopping
+from entp_lab.budgets import token_forwards
 from entp_lab.configs import RunConfig, canonical_json, to_dict
 from entp_lab.ranks import Ranks
 from entp_lab.registry import build_task
 from entp_lab.stopping import Cut
-from entp_lab.token_forwards import token_forwards
+from entp_lab.store import check_processes
 from entp_lab.weights import start_from
 from entp_lib import checkpoint as files
+from entp_lib import kernels
 from entp_lib.checkpoint import MOMENTS, DamagedFileError
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
 from entp_lib.training import Hook, TrainingState, check_fit, learned, train
-from entp_lib.validation import ConfigError
+from entp_lib.validation import ConfigError, check_intervals, check_types, from_dict, matches, require
 
 CHECKPOINT_SECONDS = 60.0
 CLOCKS = {"wall_seconds": time.monotonic, "cpu_seconds": time.process_time}
-EXTRA = ("processes", "token_forwards", *CLOCKS)  # of a training run, beside its state
 
 
 @dataclass
@@ -46,6 +47,44 @@ class Progress:
     curves: dict[str, list] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     step: int = 0
+
+
+State = TypeVar("State", Progress, TrainingState)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a checkpoint tells of the making of its record: all processes until now, and what they have spent."""
+
+    processes: list = field(default_factory=list)
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    token_forwards: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+        check_intervals(self, dict.fromkeys((*CLOCKS, "token_forwards"), "[0, inf)"))
+        check_processes("processes", self.processes)
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """What a checkpoint tells of a study's loop; ``spent`` has the clocks of ``Costs``."""
+
+    step: int
+    curves: dict[str, Any]
+    sums: dict[str, Any]
+    processes: list
+    spent: dict[str, Any]
+    generator: dict[str, Any] | None
+
+    def __post_init__(self):
+        check_types(self)
+        for name, curve in self.curves.items():
+            is_curve = isinstance(curve, list) and all(matches(value, float | None) for value in curve)
+            require(is_curve, f"curves.{name} = {curve!r:.40}: must be a list of numbers")
+        for name, value in self.sums.items():
+            require(matches(value, float), f"sums.{name} = {value!r:.40}: must be a number")
 
 
 @dataclass
@@ -62,55 +101,64 @@ class Checkpoint:
     process: dict[str, Any] = field(default_factory=dict)
     set_aside: Callable[[Path, str], None] | None = None
     deadline: float | None = None
-    stop: Callable[[], bool] | None = None
-    on_step: Callable[[int], None] | None = None
+    stop: Callable[[], bool] = lambda: False
+    on_step: Callable[[int], None] = lambda step: None
     read_only: bool = False
     state: Progress | TrainingState = field(default_factory=Progress)  # of the loop, once it has begun
-    counts: dict[str, Any] = field(default_factory=dict)  # tokens and seconds of a training run
-    processes: list[dict[str, Any]] = field(default_factory=list)  # that have worked on it; none before the loop begins
-    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLOCKS, 0.0))  # by earlier processes
+    before: Costs = field(default_factory=Costs)  # what earlier processes did and spent
+    processes: list[dict[str, Any]] = field(default_factory=list)  # with this one, once the loop has begun
     deferred: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # requests to end, while the loop runs
     begun: dict[str, float] = field(default_factory=lambda: {name: clock() for name, clock in CLOCKS.items()})
     saved_at: float = 0.0
 
     def times(self) -> dict[str, float]:
         """Return the wall and processor seconds that all processes have given the record until now."""
-        return {name: self.spent[name] + clock() - self.begun[name] for name, clock in CLOCKS.items()}
+        return {name: getattr(self.before, name) + clock() - self.begun[name] for name, clock in CLOCKS.items()}
 
-    def begin(self, state: Progress | TrainingState, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
-        """Begin a loop, with ``state`` filled by ``read`` from the file; return what else is in it, None without one.
+    def begin(self, state: State, read: Callable[[Path, State], Costs]) -> bool:
+        """Begin a loop, with ``state`` filled by ``read`` from the file; say whether there was one.
 
-        A damaged file is set aside. From now on a request to end waits for the end of a step.
+        A damaged file is set aside. From now on a request to end waits for the end of a step. ConfigError where the
+        steps so far were computed by kernels of bf16 that this process does not have.
         """
         if self.processes:
             raise RuntimeError("a study keeps one training loop, and this is its second")
         self.state = state
-        found = None
+        found = False
         if self.path is not None:
             self.deferred.enter_context(stopping.defer_signals())
             if self.path.exists():
                 try:
-                    found = read(self.path)
+                    self.before = read(self.path, state)
+                    found = True
                 except DamagedFileError as error:
                     if self.set_aside is None:
                         raise
                     self.set_aside(self.path, error.why)
-        if found is not None:
-            self.processes = found.get("processes", [])
-            self.spent = {name: found.get(name, 0.0) for name in CLOCKS}
-        self.processes.append({**self.process, "from_step": state.step})
+        if self.before.processes:
+            self.check_kernels(self.before.processes[-1], state.step)
+        self.processes = [*self.before.processes, {**self.process, "from_step": state.step}]
         self.saved_at = time.monotonic()
         return found
+
+    def check_kernels(self, last: dict[str, Any], step: int) -> None:
+        """Raise ConfigError unless this process computes bf16 as the ``last`` one did, up to ``step``."""
+        here = self.process.get("kernels")
+        before = last.get("kernels", kernels.UNNAMED)
+        require(
+            here in (None, before),
+            f"kernels = {here!r}: the first {step} steps of {self.path} were computed with {before!r}, and a run keeps "
+            "its kernels; continue it where they are the same, or begin it anew (fresh)",
+        )
 
     def asked_to_stop(self) -> bool:
         """Say whether the loop must end before its next step."""
         late = self.deadline is not None and time.time() >= self.deadline
-        return late or stopping.REQUEST.made or (self.stop is not None and self.stop())
+        return late or stopping.REQUEST.made or self.stop()
 
     def after_step(self, write: Callable[[Path], None]) -> None:
         """Report the step, and write the checkpoint where the last one is a minute old."""
-        if self.on_step is not None:
-            self.on_step(self.state.step)
+        self.on_step(self.state.step)
         if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
             self.save(write)
             self.saved_at = time.monotonic()
@@ -142,7 +190,7 @@ def steps(
     while progress.step < last:
         if checkpoint.asked_to_stop():
             checkpoint.save(loop.write)
-            raise Cut
+            raise Cut(progress.step)
         yield progress.step + 1
         progress.step += 1
         checkpoint.after_step(loop.write)
@@ -175,16 +223,15 @@ class Loop:
         }
         files.save_tensors(path, tensors, {"config": self.checkpoint.config, "state": json.dumps(state)})
 
-    def read(self, path: Path) -> dict[str, Any]:
-        """Fill the loop from the file of ``write``, and return its processes and times.
+    def read(self, path: Path, progress: Progress) -> Costs:
+        """Fill the loop from the file of ``write``, and return what it has cost.
 
         DamagedFileError, and nothing is filled, where no such loop can have left it.
         """
-        progress = self.progress
-        tensors, state = files.read_checkpoint(path, self.checkpoint.config)
+        tensors, values = files.read_checkpoint(path, self.checkpoint.config)
+        held = self.optimizer.state_dict()
         expected = {f"model.{name}": p for name, p in self.model.state_dict().items()}
         expected["torch_generator"] = torch.get_rng_state()
-        held = self.optimizer.state_dict()
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for number, p in enumerate(parameters):
             if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
@@ -192,23 +239,22 @@ class Loop:
                 expected |= {name: torch.tensor(0.0) if key == "step" else p for key, name in moments.items()}
                 held["state"][number] = {key: tensors.get(name) for key, name in moments.items()}
         files.check_tensors(path, tensors, expected)
-        try:
-            costs: dict[str, Any] = {name: float(state["spent"][name]) for name in CLOCKS}
-            costs["processes"] = [dict(process) for process in state["processes"]]
-            alike = all(state[name].keys() == getattr(progress, name).keys() for name in ("curves", "sums"))
-            if not (alike and type(state["step"]) is int and 0 <= state["step"] <= self.last):
-                raise ValueError(f"step {state['step']} of {self.last}, curves of {sorted(state['curves'])}")
+        with files.damaged_unless_fitting(path):
+            state = from_dict(LoopState, values)
+            costs = Costs(state.processes, **state.spent)
+            require(0 <= state.step <= self.last, f"step = {state.step}: must be from 0 to {self.last}")
+            for name in ("curves", "sums"):
+                names = sorted(getattr(state, name))
+                require(names == sorted(getattr(progress, name)), f"{name} of {names}")
             if self.generator is not None:
-                self.generator.bit_generator.state = state["generator"]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DamagedFileError(path, f"has a state that no run can be in ({error})") from error
+                self.generator.bit_generator.state = state.generator
         self.model.load_state_dict({name: tensors[f"model.{name}"] for name in self.model.state_dict()})
         self.optimizer.load_state_dict(held)
         torch.set_rng_state(tensors["torch_generator"])
         for name, curve in progress.curves.items():
-            curve[:] = state["curves"][name]
-        progress.sums.update(state["sums"])
-        progress.step = state["step"]
+            curve[:] = state.curves[name]
+        progress.sums.update(state.sums)
+        progress.step = state.step
         return costs
 
 
@@ -229,11 +275,9 @@ class Bookkeeping(Hook):
     def begin(self, state: TrainingState) -> None:
         """Fill the state from the checkpoint where there is one, else from the weights that the run starts from."""
         self.state = state
-        found = self.checkpoint.begin(state, lambda path: files.load_checkpoint(path, state, self.text, EXTRA))
-        if found is None:
+        if not self.checkpoint.begin(state, lambda path, state: files.load_checkpoint(path, state, self.text, Costs)):
             self.initialise(state.model)
-        else:
-            self.token_forwards = found.get("token_forwards", 0)
+        self.token_forwards = self.checkpoint.before.token_forwards
 
     def should_stop(self, state: TrainingState) -> bool:
         """Say whether this process, or any rank, is asked to stop."""
@@ -311,9 +355,8 @@ def train_run(
         hooks.append(ranks)
     state = train(model, task, config.train, seed=config.data_seed, device=device, hooks=hooks)
     checkpoint.save(book.write)
-    checkpoint.counts = {"token_forwards": book.token_forwards, "train_seconds": state.seconds}
     if not state.has_ended:
-        raise Cut
+        raise Cut(state.step)
     checkpoint.deferred.close()
     metrics = final_metrics(model, task, config, device)
     if (test := task.test()) is not None:

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ from entp_lab.provenance import available_cores, peak_memory, prepare_memory, pr
 from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, train_run
 from entp_lab.stopping import Cut
-from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store, is_complete
+from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store
 from entp_lab.weights import save_weights, weights_of
 from entp_lib import kernels
 from entp_lib.files import remove_stale
@@ -36,7 +37,6 @@ from entp_lib.validation import OneLine, require
 Config = RunConfig | StudyConfig
 POLL_SECONDS = 0.5
 PLACE = 2  # of a run in its sweep, among the arguments of ``execute``
-KILLED = "a worker process was killed, perhaps for lack of memory"
 log = logging.getLogger(__name__)
 
 
@@ -49,27 +49,26 @@ def run(
     device: str | None = None,
     threads: int = 1,
     deadline: float | None = None,
-    on_step: Callable[[int], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    on_step: Callable[[int], None] = lambda step: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Record:
-    """Return the record of ``config``: the stored one if it is complete, else computed now.
+    """Return the record of ``config``: the stored one, else the one that is computed now.
 
     ``fresh``: computed all the same, from the beginning; the stored one stays until its successor is complete. One
-    thread, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.time``), by
-    ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where no
-    complete one is; the next call continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the
-    ranks compute it together.
+    thread, so that results do not depend on the number of cores. A run that is cut by ``deadline`` (on ``time.time``),
+    by ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint and raises Cut; the next call
+    continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks compute it together.
     """
     store = store or Store()
     record_id = config_id(config, version)
     with store.lock(config.experiment, record_id):
         found = store.find(config, version)
-        if is_complete(found) and not fresh:
+        if found is None or fresh:
+            check_can_compute([config], version, store)
+        if found is not None or fresh:  # a crash behind the record leaves the checkpoint
             store.remove_checkpoint(config.experiment, record_id)
+        if found is not None and not fresh:
             return found  # stored before, or by another process while this one waited for the lock
-        check_can_compute([config], version, store)
-        if fresh:
-            store.remove_checkpoint(config.experiment, record_id)
         if isinstance(config, StudyConfig):
             device = config.params.get("device", "cpu")
         device = device or device_for(config.tier)
@@ -84,18 +83,25 @@ def run(
         )
         prepare_memory(device)
         token = CURRENT.set(checkpoint)
-        threads_before = torch.get_num_threads()
-        torch.set_num_threads(threads)
         try:
-            with checkpoint.deferred:  # a loop that is asked to end leaves its record, too
+            with computing_threads(threads), checkpoint.deferred:
                 record = compute(config, version, store, checkpoint, device)
                 store.save(record)
         finally:
-            torch.set_num_threads(threads_before)
             CURRENT.reset(token)
-        if is_complete(record):
-            store.remove_checkpoint(config.experiment, record_id)
+        store.remove_checkpoint(config.experiment, record_id)
     return record
+
+
+@contextlib.contextmanager
+def computing_threads(count: int) -> Iterator[None]:
+    """Let torch compute on so many threads within the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str) -> Record:
@@ -103,30 +109,25 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
 
     A run is trained with the other ranks, if there are any.
     """
-    metrics: dict[str, Any] = {}
-    status = "complete"
-    model = None
     where = checkpoint.process
-    try:
-        if isinstance(config, StudyConfig):
-            metrics, curves = study(config, store, checkpoint)
-        else:
-            if config.train.precision == "bf16" and device == "cpu":
-                where["kernels"] = kernels.kernel_names()
-            team = ranks.joined()
-            if team is not None:
-                where["ranks"] = team.size
-            start = functools.partial(weights_of, store, config.start_from, config.tier)
-            with team.together(device) if team else contextlib.nullcontext():
-                outcome = train_run(config, start=start, device=device, ranks=team)
-            metrics, curves, model = outcome.metrics, outcome.state.curves, outcome.state.model
-    except Cut:
-        curves = checkpoint.state.curves
-        status = "partial"
+    model = None
+    if isinstance(config, StudyConfig):
+        metrics, curves = study(config, store, checkpoint)
+        costs = checkpoint.times()
+    else:
+        if config.train.precision == "bf16" and device == "cpu":
+            where["kernels"] = kernels.kernel_names()
+        team = ranks.joined()
+        if team is not None:
+            where["ranks"] = team.size
+        start = functools.partial(weights_of, store, config.start_from, config.tier)
+        with team.together(device) if team else contextlib.nullcontext():
+            outcome = train_run(config, start=start, device=device, ranks=team)
+        metrics, curves, model = outcome.metrics, outcome.state.curves, outcome.model
+        costs = {**outcome.costs, **checkpoint.times(), "train_seconds": outcome.state.seconds}
     where = {
         **where,
-        **checkpoint.times(),
-        **(checkpoint.counts if isinstance(config, RunConfig) else {}),
+        **costs,
         "peak_memory_bytes": peak_memory(device),
         "load_at_end": round(os.getloadavg()[0], 2),
     }
@@ -137,9 +138,8 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
         where["from_step"] = checkpoint.processes[-1]["from_step"]
     if device.startswith("cuda"):
         del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
-    record = Record(config.experiment, version, config, metrics, curves, where, status)
-    if isinstance(config, RunConfig) and model is not None:
-        # before the record, so that a complete one never lacks its weights
+    record = Record(config.experiment, version, config, metrics, curves, where)
+    if isinstance(config, RunConfig) and model is not None:  # before the record, which never lacks its weights
         save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
     return Record.from_json(record.to_json())  # as it is stored, so that new and reused ones are equal
 
@@ -186,18 +186,23 @@ def device_for(tier: str) -> str:
 
 @dataclass
 class Sweep:
-    """Records of a sweep in the order of the configurations, and what failed."""
+    """Records of a sweep in the order of the configurations; which runs were cut, at what step; and what failed."""
 
     records: list[Record] = field(default_factory=list)
+    cut: dict[str, int] = field(default_factory=dict)  # by the name of the record
     failures: list[tuple[Config, str]] = field(default_factory=list)
     reused: int = 0
-    computed: int = 0
     tracebacks: dict[str, str] = field(default_factory=dict)  # of failures that are mistakes of code, by reason
 
     @property
     def complete(self) -> list[Record]:
-        """The records that ran to their end: the only ones a verdict may use."""
-        return list(filter(is_complete, self.records))
+        """The records, each of a run that came to its end."""
+        return self.records
+
+    @property
+    def computed(self) -> int:
+        """How many records were computed now."""
+        return len(self.records) - self.reused
 
     def add_failure(self, config: Config, error: BaseException) -> None:
         """Note why a run failed: in a line, and with the traceback of a mistake of code."""
@@ -220,7 +225,7 @@ class SweepError(OneLine, RuntimeError):
         names: dict[str, list[str]] = {}  # a missing corpus fails all runs in the same words
         for config, reason in sweep.failures:
             names.setdefault(reason, []).append(f"{config.experiment} {config.label}")
-        total = sweep.reused + sweep.computed + len(sweep.failures)
+        total = len(sweep.records) + len(sweep.cut) + len(sweep.failures)
         lines = [f"{len(sweep.failures)} of {total} runs failed:"]
         for reason, (first, *others) in names.items():
             more = f" and {len(others)} more" if others else ""
@@ -262,32 +267,38 @@ def sweep(
     planned = {config_id(config, version): config for config in configs}
     found: dict[str, Record] = {}
     calls: dict[str, tuple] = {}
-    todo: list[Config] = []
     options = {"store": store, "device": device, "deadline": time.time() + time_limit if time_limit else None}
     for i, config in planned.items():
         again = fresh and config.experiment == configs[0].experiment
         record = None if again else store.find(config, version)
-        if is_complete(record):
+        if record is None:
+            calls[i] = (config, version, len(calls), options | {"fresh": again})
+        else:
             store.remove_checkpoint(config.experiment, i)  # which a crash right after it was saved has left
             found[i] = record
-        else:
-            calls[i] = (config, version, len(todo), options | {"fresh": again})
-            todo.append(config)
     result = Sweep(reused=len(found))
-    if todo:
+    if calls:
+        todo = [planned[i] for i in calls]
         check_can_compute(todo, version, store)
         for pattern in ("records/*/.*.json.*", "checkpoints/*/.*.safetensors.*", ".*.csv.*"):
             remove_stale(store.root, pattern)  # what killed processes left half written
         try:
-            with (
-                contextlib.closing(progress.Meter([config.steps for config in todo], label)) as meter,
-                workers(todo, jobs, device, cluster, executor, meter.steps_made) as (at_a_time, start),
-            ):
-                for i, future in ended(calls, at_a_time, start, meter):
-                    if error := future.exception():
+            with contextlib.ExitStack() as stack:
+                meter = stack.enter_context(contextlib.closing(progress.Meter([c.steps for c in todo], label)))
+                cluster = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
+                if cluster and executor is None:
+                    from entp_lab.cluster import connected
+
+                    executor = stack.enter_context(connected(cluster))
+                jobs = len(todo) if executor else processes_for(todo, jobs, device)
+                for i, outcome in outcomes(calls, jobs, executor, meter):
+                    try:
+                        found[i] = outcome()
+                    except Cut as cut:
+                        result.cut[f"{planned[i].experiment}/{i}"] = cut.step
+                    except Exception as error:
                         result.add_failure(planned[i], error)
-                    else:
-                        found[i] = future.result()
+                    meter.update(ended=calls[i][PLACE])
         except stopping.Terminated:
             raise
         except KeyboardInterrupt:
@@ -296,86 +307,61 @@ def sweep(
                 "and the others go on from their last checkpoints"
             ) from None
     result.records = [found[i] for i in planned if i in found]
-    result.computed = len(found) - result.reused
-    progress.event("records", reused=result.reused, computed=result.computed)
     if result.failures:
         raise SweepError(result)
     return result
 
 
-@contextlib.contextmanager
-def workers(
-    todo: Sequence[Config],
-    jobs: int,
-    device: str | None,
-    cluster: str,
-    executor: cf.Executor | None,
-    steps_made: MutableSequence[float],
-) -> Iterator[tuple[int, Callable[[], cf.Executor]]]:
-    """Say how many runs are computed at a time, and give a function that starts an executor for one at a time.
-
-    It is ``executor`` itself, a cluster, this process, or a worker process of it.
-    """
-    cluster = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
-    if executor or cluster:
-        from entp_lab.cluster import connected
-
-        with contextlib.nullcontext(executor) if executor else connected(cluster) as shared:
-            yield len(todo), lambda: shared
-        return
+def processes_for(todo: Sequence[Config], jobs: int, device: str | None) -> int:
+    """Return how many runs are computed here at a time; ConfigError where their device is not here."""
     devices = {device or device_for(config.tier) for config in todo}  # one error, not one a run
     for name in devices:
         check_device(name)
-    jobs = min(jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
-    if jobs == 1:
-        yield 1, Here
-    else:
-        with worker_processes(steps_made) as start:
-            yield jobs, start
+    return min(jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
 
 
-def ended(
-    calls: Mapping[str, tuple], at_a_time: int, start: Callable[[], cf.Executor], meter: progress.Meter
-) -> Iterator[tuple[str, cf.Future]]:
-    """Have executors make the ``calls`` of ``execute``, and yield each with its future when it has ended.
+def outcomes(
+    calls: Mapping[str, tuple], jobs: int, executor: cf.Executor | None, meter: progress.Meter
+) -> Iterator[tuple[str, Callable[[], Record]]]:
+    """Make the ``calls`` of ``execute``, and yield with each what returns its record, or raises why there is none.
 
-    A run whose worker process was killed goes to another, and there are as many fewer, as memory may be short; if it
-    was killed with no other at work it has failed.
+    ``executor`` computes them, or else ``jobs`` processes, or for one job this process. A process that is killed ends
+    the others after their step. What is left goes on with one process fewer, as memory may be short; a run that was
+    killed with no other at work has failed.
     """
-    waiting = list(calls)
-    idle = [start() for _ in range(at_a_time)]
-    running: dict[cf.Future, tuple[str, cf.Executor]] = {}
-    try:
-        while waiting or running:
-            while waiting and idle:
-                worker = idle.pop()
-                i = waiting.pop(0)
-                try:
-                    running[worker.submit(execute, *calls[i])] = (i, worker)
-                except cf.BrokenExecutor:  # killed between two runs
-                    waiting.append(i)
-                    idle = idle or ([] if running else [start()])
-            done, _ = cf.wait(running, POLL_SECONDS, cf.FIRST_COMPLETED)
-            while done:
-                future = done.pop()
-                i, worker = running.pop(future)
-                killed = isinstance(future.exception(), cf.BrokenExecutor)
-                if killed and (idle or running):
-                    log.warning("%s; going on with %d at a time", KILLED, len(idle) + len(running))
-                    waiting.append(i)
-                    continue
-                idle.append(start() if killed else worker)
-                meter.update(ended=calls[i][PLACE])
-                yield i, future
-                del future  # which holds a result
-            meter.update()
-    finally:
-        for future in running:
-            future.cancel()
+    if executor is None and jobs == 1:
+        yield from ((i, functools.partial(execute, *call)) for i, call in calls.items())
+        return
+    left = dict(calls)
+    while left:
+        broken = None
+        with contextlib.nullcontext(executor) if executor else worker_processes(jobs, meter.steps_made) as workers:
+            running = {workers.submit(execute, *call): i for i, call in left.items()}
+            try:
+                while running:
+                    done, _ = cf.wait(running, POLL_SECONDS, cf.FIRST_COMPLETED)
+                    for future in done:
+                        i = running.pop(future)
+                        if executor is None and isinstance(future.exception(), BrokenProcessPool):
+                            broken = future
+                        else:
+                            del left[i]
+                            yield i, future.result
+                    meter.update()
+            finally:
+                for future in running:
+                    future.cancel()
+        if broken is not None and jobs == 1:
+            i = next(iter(left))  # one process takes them in their order
+            del left[i]
+            yield i, broken.result
+        elif broken is not None:
+            jobs -= 1
+            log.warning("a worker process was killed, perhaps for lack of memory; going on with %d at a time", jobs)
 
 
 def execute(
-    config: Config, version: int, place: int, options: dict[str, Any], stop: Callable[[], bool] | None = None
+    config: Config, version: int, place: int, options: dict[str, Any], stop: Callable[[], bool] = lambda: False
 ) -> Record:
     """Compute one run of a sweep, the one at ``place``, in whatever process or thread an executor chose.
 
@@ -384,7 +370,7 @@ def execute(
     """
     root = options["store"].root
     require(root.is_dir(), f"this worker does not see {root}: all need the results on one disk")
-    on_step = functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else None
+    on_step = functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
     in_main = threading.current_thread() is threading.main_thread()
     in_worker = multiprocessing.parent_process() is not None and in_main
     try:
@@ -396,32 +382,15 @@ def execute(
         raise
 
 
-class Here(cf.Executor):
-    """Compute in this process, where Ctrl-C and a debugger reach it."""
+class WorkerProcesses(cf.ProcessPoolExecutor):
+    """Processes that are spawned, since a forked copy of one that has used threads or CUDA may hang.
 
-    def submit(self, function: Callable, /, *args, **options) -> cf.Future:
-        """Call ``function`` now."""
-        future: cf.Future = cf.Future()
-        try:
-            future.set_result(function(*args, **options))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-class WorkerProcess(cf.ProcessPoolExecutor):
-    """A pool of one process, so that another one which is killed does not take it along.
-
-    It is spawned: a forked copy of a process that has used threads or CUDA may hang. An interrupt reaches all processes
-    of a terminal, but not this one, which inherits what is blocked: the SIGTERM that follows ends it with a checkpoint.
+    An interrupt reaches all processes of a terminal, but not these, which inherit what is blocked where they start: the
+    SIGTERM that follows ends them with a checkpoint.
     """
 
-    def __init__(self, steps_made: MutableSequence[float]):
-        context = multiprocessing.get_context("spawn")
-        super().__init__(1, context, initializer=begin_worker, initargs=(steps_made,))
-
     def submit(self, function: Callable, /, *args, **options) -> cf.Future:
-        """Have the process, which the first call starts, call ``function``."""
+        """Have a process, which may start now, call ``function``."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return super().submit(function, *args, **options)
@@ -430,15 +399,16 @@ class WorkerProcess(cf.ProcessPoolExecutor):
 
 
 @contextlib.contextmanager
-def worker_processes(steps_made: MutableSequence[float]) -> Iterator[Callable[[], WorkerProcess]]:
-    """Give a function that starts a worker; an error or interrupt within ends all of them.
+def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator[WorkerProcesses]:
+    """Give so many worker processes; an error or interrupt within ends all of them.
 
     Workers write the steps of their runs to ``steps_made``.
     """
     others = multiprocessing.active_children()
-    with contextlib.ExitStack() as stack:
+    context = multiprocessing.get_context("spawn")
+    with WorkerProcesses(count, context, initializer=begin_worker, initargs=(steps_made,)) as workers:
         try:
-            yield lambda: stack.enter_context(WorkerProcess(steps_made))
+            yield workers
         except BaseException:
             for process in multiprocessing.active_children():
                 if process not in others:  # records and checkpoints are written atomically
@@ -448,7 +418,6 @@ def worker_processes(steps_made: MutableSequence[float]) -> Iterator[Callable[[]
 
 def begin_worker(steps_made: MutableSequence[float]) -> None:
     """Have this process write its runs' steps to ``steps_made``, and end with the one that started it."""
-
     parent = multiprocessing.parent_process()
 
     def leave() -> None:

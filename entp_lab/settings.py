@@ -9,7 +9,7 @@ names alternatives. What no record holds, because code fixes it, has ours beside
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, NamedTuple, cast
 
 from entp_lab import paths
@@ -68,37 +68,35 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
     setting that no record holds and that has no value of ours.
     """
     differences: dict[str, tuple[Iterable[str], Iterable[str]]] = {}
-    ours, compared = held(records), bool(stated)
-    trained = [record for record in records if isinstance(record.config, RunConfig)]
-    planned = [run for run in of_paper if isinstance(run.config, RunConfig)]
-    for record in trained if planned else ():
-        likeness = [len(record.labels.items() & run.labels.items()) for run in planned]
-        alike = [settings_of(run.config) for run, n in zip(planned, likeness, strict=True) if n == max(likeness)]
+    settings = [settings_of(record.config) for record in records]
+    planned = [(run.labels, settings_of(run.config)) for run in of_paper if isinstance(run.config, RunConfig)]
+    compared = bool(stated)
+    for record, own in zip(records, settings, strict=True):
+        if not planned or not isinstance(record.config, RunConfig):
+            continue
+        likeness = [len(record.labels.items() & labels.items()) for labels, _ in planned]
+        alike = [found for (_, found), n in zip(planned, likeness, strict=True) if n == max(likeness)]
         compared = True
-        for name, values in settings_of(record.config).items():
-            papers = dict.fromkeys(value for settings in alike for value in settings.get(name, ()))
+        for name, values in own.items():
+            papers = dict.fromkeys(value for found in alike for value in found.get(name, ()))
             if papers and not set(values) <= set(papers):
                 mine, theirs = differences.get(name, ((), ()))
                 differences[name] = dict.fromkeys([*mine, *values]), dict.fromkeys([*theirs, *papers])
+    seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
+    ours: dict[str, dict[str, None]] = {}
+    for own in settings:
+        for name, values in own.items():
+            ours.setdefault(name, {}).update(dict.fromkeys(values))
+    ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
     for name, setting in stated.items():
         if not (setting.ours or name in ours):
             raise ConfigError(f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'")
-        mine = [setting.ours] if setting.ours else ours[name]
+        mine = [setting.ours] if setting.ours else list(ours[name])
         differences.pop(name, None)
         if not set(mine) <= set(setting.paper.split("/")):
             differences[name] = mine, [setting.paper]
     said = ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(theirs)})" for name, (mine, theirs) in differences.items())
     return said or (NO_DIFFERENCE if compared else "")
-
-
-def held(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return all values of each setting of some records; ``runs`` counts random seeds where no study sets them."""
-    found: dict[str, dict[str, None]] = {}
-    for record in records:
-        for name, values in settings_of(record.config).items():
-            found.setdefault(name, {}).update(dict.fromkeys(values))
-    seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
-    return {"runs": [str(len(seeds))]} | {name: list(values) for name, values in found.items()}
 
 
 def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
@@ -111,11 +109,11 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
     else:
         found = dict(settings_of_task(config.task, json.dumps(config.task_params)))
         found |= {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
-        train = asdict(config.train)
-        found |= {name: train[name] for name in TRAINING}
-        if train["max_lr"] != train["min_lr"]:  # else the rate does not decay
-            found["decay_steps"] = train["decay_steps"] or train["steps"]
-        found["betas"] = " and ".join(map(str, train["betas"]))
+        train = config.train
+        found |= {name: getattr(train, name) for name in TRAINING}
+        if train.max_lr != train.min_lr:  # else the rate does not decay
+            found["decay_steps"] = train.decay_steps or train.steps
+        found["betas"] = " and ".join(map(str, train.betas))
     if "n_heads" in found and "width" in found:
         found.setdefault("head_width", found["width"] // found["n_heads"])
     return {name: texts(value) for name, value in found.items()}

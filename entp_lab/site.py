@@ -1,7 +1,7 @@
 """The site: committed notebooks, generated pages and the API as HTML that reads without a network.
 
-Sphinx does the work (``site_source/conf.py``): myst-nb renders the notebooks, autodoc the docstrings, itables the
-ledger. Nothing is executed. The packages of the extra ``site`` are needed by ``build`` alone.
+Sphinx does the work (``site_source/conf.py``): myst-nb renders the notebooks, autodoc the docstrings. Nothing is
+executed. The packages of the extra ``site`` are needed by ``build`` alone.
 """
 
 import base64
@@ -15,22 +15,19 @@ import sys
 import time
 import tomllib
 import webbrowser
-from html import escape
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from torch import Tensor
 
-from entp_lab import claims, paths
+from entp_lab import paths
 from entp_lab.notebooks import notebook_paths, read_notebook
-from entp_lab.report import findings_page, ledger
 from entp_lab.store import Store
 from entp_lab.weights import load_run
 from entp_lib.files import read_text
 from entp_lib.validation import ConfigError, require
 
-NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml", "itables")
+NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml")
 INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
 SOURCE = Path(__file__).parent / "site_source"
 COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
@@ -104,7 +101,6 @@ def open_site(browser: bool = True) -> int:
 def lay_out(folder: Path) -> None:
     """Write everything that Sphinx reads below ``folder``, which is emptied first."""
     root = paths.root()
-    table = ledger(Store(read_only=True))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(SOURCE, folder)
     shutil.copytree(root / "docs", folder / "docs")
@@ -121,7 +117,6 @@ def lay_out(folder: Path) -> None:
         script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
     (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
-    (folder / "docs" / "findings.md").write_text(findings_page(table) + annex(table), encoding="utf-8")
     (folder / "gallery.md").write_text(gallery_page(pictures), encoding="utf-8")
     (folder / "index.md").write_text(read_text(folder / "README.md") + contents(folder), encoding="utf-8")
     (folder / "README.md").unlink()
@@ -140,7 +135,7 @@ def gallery() -> list[tuple[Path, str]]:
 
 def saved_figures(notebook: Path) -> list[str]:
     """Return the names of the figures that a notebook's code saves."""
-    return [name for cell in read_notebook(notebook) for name in re.findall(SAVES, cell["source"])]
+    return [name for cell in read_notebook(notebook).cells for name in re.findall(SAVES, cell.source)]
 
 
 def gallery_page(pictures: list[tuple[Path, str]]) -> str:
@@ -215,34 +210,3 @@ def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
             cell = cell | {"metadata": {"tags": tags, "mystnb": {"image": {"alt": shown.replace("\n", " ")}}}}
         cells += [cell] if text.strip() else []
     return notebook | {"cells": cells}
-
-
-def annex(table: pd.DataFrame) -> str:
-    """Return every row of a ledger as a table to filter and search, in Markdown with HTML, for the page on findings."""
-    import itables
-    from itables.javascript import generate_init_offline_itables_html
-
-    of = claims.reference_claims().set_index("id")["paper"]
-    table = table.iloc[(table["id"].map(of) != "entp").argsort(kind="stable")]  # this project's own paper first
-    shown = claims.readable(table, ["statement", "ours", "95 % interval", "paper", "margin", "tier", "seeds", "source"])
-    notes, verdicts = shown.pop("verdict"), table["verdict"].tolist()
-    shown = shown.rename(columns={"paper": "paper's value"}).reset_index().astype(str).map(escape)
-    shown.insert(2, "verdict", verdicts)
-    shown["of"] = table["id"].map(of).tolist()
-    shown["remark"] = [escape(n.removeprefix(v).strip(" ()")) for n, v in zip(notes, verdicts, strict=True)]
-    link = re.compile(r"\[(.+?)\]\(<(.+?)\.ipynb(.*?)>\)")
-    shown["where"] = [link.sub(r'<a href="../\2.html\3">\1</a>', claims.link(claim)) for claim in table["id"]]
-    filters = [shown.columns.get_loc(name) for name in ("of", "verdict", "tier")]
-    look = dict(connected=False, showIndex=False, allow_html=True, maxBytes=0, pageLength=25, table_id="ledger")
-    panes = {"columns": filters, "initCollapsed": True, "layout": "columns-3"}
-    look |= dict(classes="display compact", layout={"top1": "searchPanes"}, searchPanes=panes, scrollX=True)
-    html = itables.to_html_datatable(shown, **look)
-    script = generate_init_offline_itables_html(Path(itables.__file__).parent / "html" / "dt_bundle.js")
-    judged = table[table["kind"] != "question"]
-    counts = judged["verdict"].value_counts()
-    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
-    return (
-        f"\n## Annex: every claim and question\n\n{len(judged)} rows on the claims of all papers: {tally}.\n"
-        f"All tables: {claims.multiplicity(table)}.\n\n"
-        f"```{{raw}} html\n{script}\n{html}\n```\n"
-    )

@@ -157,9 +157,3 @@ def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str =
         if y is not None and y >= threshold:
             return x
     return None
-
-
-def value_at(curves: dict[str, list], metric: str, x: float, axis: str) -> float | None:
-    """Return the last value of a curve at or before ``x`` on ``axis``; None if the curve starts later."""
-    before = [y for at, y in zip(curves[axis], curves[metric], strict=True) if at <= x]
-    return before[-1] if before else None

@@ -1,7 +1,7 @@
 """Requests to end: SIGTERM, which a scheduler sends some seconds before it kills.
 
-A training loop ends its step, leaves its checkpoint and a partial record, and only then does the process end; whatever
-else a process is at ends at once.
+A training loop ends its step and leaves its checkpoint, and only then does the process end; whatever else a process is
+at ends at once.
 """
 
 import contextlib
@@ -14,7 +14,11 @@ from entp_lib.validation import OneLine
 
 
 class Cut(Exception):
-    """A run was asked to end before its last step. Its checkpoint is written and has the curves so far."""
+    """A run was asked to end before its last step; its checkpoint is written. ``step``: the last that was made."""
+
+    def __init__(self, step: int):
+        super().__init__(step)
+        self.step = step
 
 
 class Terminated(KeyboardInterrupt):
@@ -29,13 +33,13 @@ class Stopped(OneLine, KeyboardInterrupt):
 REQUEST = SimpleNamespace(made=False, deferred=0)
 
 
-def end_if_asked(*_) -> None:
+def end_if_asked() -> None:
     """Raise Terminated where a request was made and nothing defers it."""
     if REQUEST.made and not REQUEST.deferred:
         raise Terminated
 
 
-def on_sigterm(*_) -> None:
+def on_sigterm(*_: object) -> None:
     """Note the request, and end at once where nothing defers it."""
     REQUEST.made = True
     end_if_asked()
@@ -64,5 +68,5 @@ def defer_signals() -> Iterator[None]:
         yield
     finally:
         REQUEST.deferred -= 1
-    if threading.current_thread() is threading.main_thread():
-        end_if_asked()
+        if threading.current_thread() is threading.main_thread():
+            end_if_asked()

@@ -17,17 +17,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 from entp_lab import paths
 from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import file_lock, write_atomically
-from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
+from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, require
 
-STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
-STATUS_BYTES = 160  # at the end of a record, which hold its status
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
 log = logging.getLogger(__name__)
@@ -85,28 +83,23 @@ class Record:
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
-    def from_json(cls, text: str, expected: RunConfig | StudyConfig | None = None) -> "Record":
-        """Read the record in ``text``; RecordError where it is truncated, edited, malformed or not what a run writes.
-
-        ``expected``: the configuration that is looked for, so that it is not checked again (``config_from``).
-        """
+    def from_json(cls, text: str) -> "Record":
+        """Read the record in ``text``; RecordError where it is cut short, edited or not what a run writes."""
         try:
             body = json.loads(text)
             claimed = body.pop("checksum")
             if claimed != checksum(body):
                 raise RecordError("its checksum does not match its content (edited by hand?)")
-            body["config"] = config_from(body["config"], expected)
-            record = cls(**body)
+            record = cls(**body | {"config": config_from(body["config"])})
             check_types(record)
             check_content(record)
-            for kind in ("metrics", "curves", "provenance"):
-                where = f"{record.name} has no {{}} in its {kind}"
-                object.__setattr__(record, kind, Entries(body[kind], where))
-            return record
         except ConfigError as error:
             raise RecordError(str(error)) from error
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
+        for kind in ("metrics", "curves", "provenance"):
+            object.__setattr__(record, kind, Entries(body[kind], f"{record.name} has no {{}} in its {kind}"))
+        return record
 
 
 # Types of what a record says of its making, where it says it; and of what a training run finds at its end.
@@ -124,39 +117,45 @@ CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
 LARGEST = 1e30  # of all numbers
 
 
-def check_content(record: "Record") -> None:
-    """Raise ConfigError unless metrics, curves and provenance are of the types and sizes that its run writes."""
-    one_of("status", record.status, STATUSES)
-    complete = is_complete(record)
-    trained = isinstance(record.config, RunConfig)
-    where = record.provenance
-    check_entries("provenance", where, PROVENANCE, ALWAYS if complete and not trained else (*ALWAYS, "steps"))
-    earlier = where.get("earlier_processes", [])
-    require(isinstance(earlier, list), f"provenance.earlier_processes = {earlier!r:.40}: must be a list")
-    for process in earlier:
-        check_entries("provenance.earlier_processes", process, PROVENANCE)
+def check_content(record: Record) -> None:
+    """Raise ConfigError unless metrics, curves and provenance are of the types and sizes that a whole run writes."""
+    metrics = record.metrics
     curves = record.curves
-    check_entries("curves", curves, dict.fromkeys(curves, list), CURVES if trained and complete else ())
-    if trained and complete:
-        check_entries("metrics", record.metrics, TRAINED, TRAINED)
+    where = record.provenance
+    require(record.status == "complete", f"status = {record.status!r}: must be 'complete'")
+    require(bool(metrics or curves), "metrics and curves are both empty")
+    check_entries("provenance", where, PROVENANCE, ALWAYS)
+    check_processes("provenance.earlier_processes", where.get("earlier_processes", []))
+    check_entries("curves", curves, dict.fromkeys(curves, list))
+    if isinstance(record.config, RunConfig):
+        check_entries("provenance", where, {}, ("steps",))
+        check_entries("curves", curves, {}, CURVES)
+        check_entries("metrics", metrics, TRAINED, TRAINED)
         lengths = {name: len(curve) for name, curve in curves.items()}
         require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
-        positions = len(record.metrics["position"])
-        for name, value in record.metrics.items():
+        positions = len(metrics["position"])
+        for name, value in metrics.items():
             if name.endswith("_by_position") and not (isinstance(value, list) and len(value) == positions):
                 message = f"metrics.{name} = {value!r:.40}: must have a value for each of {positions} positions"
                 raise ConfigError(message)
-    require(bool(record.metrics or curves or not complete), "metrics and curves are both empty")
-    check_numbers(metrics=record.metrics, curves=curves, provenance=where)
+    check_numbers(metrics=metrics, curves=curves, provenance=where)
+
+
+def check_processes(name: str, processes: Any) -> None:
+    """Raise ConfigError unless a list has what processes say of themselves, a dictionary each."""
+    require(isinstance(processes, list), f"{name} = {processes!r:.40}: must be a list")
+    for process in processes:
+        check_entries(name, process, PROVENANCE)
 
 
 def check_entries(kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
     """Raise ConfigError unless ``values`` has what is ``needed``, each of its type where ``types`` says it."""
     require(isinstance(values, dict), f"{kind} = {values!r:.40}: must be dictionaries")
     for name in needed:
-        require(name in values, f"{kind}.{name} is missing")
+        if name not in values:
+            raise ConfigError(f"{kind}.{name} is missing")
     for name, value in values.items():
-        if name in types and not matches(value, types[name]):
+        if name in types and type(value) is not types[name] and not matches(value, types[name]):
             raise ConfigError(f"{kind}.{name} = {value!r:.40}: must be {describe(types[name])}")
 
 
@@ -169,29 +168,25 @@ def check_numbers(**parts: Any) -> None:
             for key, inner in value.items():
                 left.append((f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit())))  # or by length
         elif isinstance(value, list):
-            if value and {*map(type, value)} <= {int, float}:
-                value = (min(value), max(value))  # of so many numbers only the extremes are looked at
-            left += [(name, inner, score) for inner in value]
+            if value and {*map(type, value)} <= {int, float}:  # of which only the extremes are looked at
+                left += ((name, min(value), score), (name, max(value), score))
+            else:
+                left += [(name, inner, score) for inner in value]
         elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
             raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
         elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:
             raise ConfigError(f"{name} = {value!r:.40}: must be within {LARGEST:g}")
 
 
-def is_complete(record: Record | None) -> TypeGuard[Record]:
-    """Say whether there is a record, of a run that came to its end."""
-    return record is not None and record.status == "complete"
-
-
 class Store:
     """Records below ``root`` (default: the project's ``results``). Safe for several processes at once.
 
     ``read_only`` (default: as ``ENTP_RECORDS`` says): a missing or damaged record is a RecordError. Looking changes
-    nothing, and an unchanged record is read once by a process; callers must not change it. ``committed``: a store whose
-    complete records are found here, too; nothing is written to it.
+    nothing, and an unchanged record is read and checked once by a process; callers must not change it. ``committed``:
+    a store whose records are found here, too; nothing is written to it.
     """
 
-    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str]]] = {}  # or what is wrong with it
+    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str | None]]] = {}  # or what is wrong with it
 
     def __init__(self, root: Path | str | None = None, read_only: bool | None = None, committed: "Store | None" = None):
         self.root = Path(root).absolute() if root is not None else paths.results()  # workers start elsewhere
@@ -221,25 +216,23 @@ class Store:
         if not self.read_only and path.exists():
             path.unlink(missing_ok=True)
 
-    def load(
-        self, experiment: str, record_id: str, strict: bool = False, expected: RunConfig | StudyConfig | None = None
-    ) -> Record | None:
+    def load(self, experiment: str, record_id: str, strict: bool = False) -> Record | None:
         """Read a record; None if there is none, or after a warning if it is damaged: a RecordError if ``strict``.
 
-        So it is in a store that is only read. ``expected``: the configuration that has this id, if the caller knows it.
+        So it is in a store that is only read.
         """
         path = self.path(experiment, record_id)
         try:
             state = path.stat()
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
             if path not in self.seen or self.seen[path][0] != signature:
-                self.seen[path] = (signature, read_record(path, state, expected))
+                self.seen[path] = (signature, read_record(path, state))
             found = self.seen[path][1]
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
-        if isinstance(found, Record):
+        if not isinstance(found, str):
             return found
         message = f"record {paths.relative(path)}: {found}"
         if strict or self.read_only:
@@ -250,27 +243,14 @@ class Store:
         return None
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
-        """Return the record of a configuration, complete or partial, or None."""
+        """Return the record of a configuration, or None."""
         found = self.committed.find(config, version) if self.committed else None
-        if is_complete(found):
-            return found
-        return self.load(config.experiment, config_id(config, version), expected=config)
+        return found or self.load(config.experiment, config_id(config, version))
 
     def has(self, config: RunConfig | StudyConfig, version: int) -> bool:
-        """Say whether a configuration has a record that is not marked partial; ``find`` says whether it is sound."""
-        if self.committed and self.committed.has(config, version):
-            return True
+        """Say whether there is a file where a configuration's record lies; ``find`` says whether it is sound."""
         path = self.path(config.experiment, config_id(config, version))
-        try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                return True  # what is no file is damaged, and would block a reader
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - STATUS_BYTES))
-                return b'"status": "partial"' not in file.read(STATUS_BYTES)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True
+        return os.path.lexists(path) or bool(self.committed and self.committed.has(config, version))
 
     def all(self, experiment: str, version: int | None = None) -> list[Record]:
         """Return every readable record of an experiment, in the order of their ids."""
@@ -279,17 +259,15 @@ class Store:
         return [r for r in found if r is not None and version in (None, r.version)]
 
     def save(self, record: Record) -> Path:
-        """Write a record in place of an older one of its id, all or nothing; a partial one replaces no complete one.
+        """Write a record in place of an older one of its id, all or nothing.
 
         A damaged one in its place is set aside with a warning. Raises OSError where nothing can be written.
         """
         if self.read_only:
-            raise RecordError(f"the store is read-only: {record.experiment}/{record.id} was not written")
+            raise RecordError(f"the store is read-only: {record.name} was not written")
         path = self.path(record.experiment, record.id)
         try:
-            before = self.load(record.experiment, record.id, strict=True)
-            if record.status == "partial" and is_complete(before):
-                return path
+            self.load(record.experiment, record.id, strict=True)
         except RecordError as error:
             self.set_aside(path, str(error))
         write_atomically(path, record.to_json().encode())
@@ -326,14 +304,17 @@ class Store:
             raise RecordError(f"results cannot be written to {folder}: {error.strerror or error}") from error
 
 
-def read_record(path: Path, state: os.stat_result, expected: RunConfig | StudyConfig | None) -> Record | str:
-    """Read a file's record, or what is wrong with it. Raises OSError."""
+def read_record(path: Path, state: os.stat_result) -> Record | str | None:
+    """Read a file's record, or what is wrong with it; None for an older program's of a run that was cut. OSError."""
     if not stat.S_ISREG(state.st_mode):
         return "it cannot be read (no regular file)"
     if state.st_size > LARGEST_FILE:
         return "it cannot be read (larger than any record)"
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    if '\n"status": "partial",\n' in text:
+        return None
     try:
-        found = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"), expected)
+        found = Record.from_json(text)
     except RecordError as error:
         return str(error)
     if (found.experiment, found.id) != (path.parent.name, path.stem):

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from entp_lab.configs import StudyConfig, TierName
 from entp_lab.frames import select
-from entp_lab.measurements import Check
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
 from entp_lib.training import TrainingError
@@ -115,21 +114,6 @@ def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
     """Return curves of equal length under their labels, a row per record and point."""
     parts = [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records]
     return pd.concat(parts, ignore_index=True)
-
-
-def checker(records: Sequence[Record]) -> Callable[..., Check]:
-    """Return a maker of checks from studies of one tier: claim, names of its studies, whether it holds as printed.
-
-    Where it does not: whether it is ``corrected``, in other ``words``. ``remark`` as in ``Check``.
-    """
-    found, tier = by_study(records), records[0].config.tier
-
-    def check(claim: str, studies: str, holds: Any, corrected: Any = None, words: str = "", remark: str = "") -> Check:
-        holds, corrected = (None if x is None else bool(x) for x in (holds, corrected))
-        ids = tuple(found[study].name for study in studies.split())
-        return Check(claim, holds, tier, corrected, words, ids, remark)
-
-    return check
 
 
 def names_of(records: Iterable[Record], **labels: Any) -> tuple[str, ...]:

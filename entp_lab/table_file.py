@@ -25,6 +25,7 @@ from entp_lib.files import decode_text
 from entp_lib.tasks import Batch, FixedData, Table
 from entp_lib.validation import ConfigError, check_intervals, check_types, require
 
+MORE = "cells beyond the columns"
 COLUMNS = ("sequence", "scored", "targets", "part")
 FORMAT = (
     "write tokens with spaces between them and say which to predict, as in a first line 'sequence,scored' above "
@@ -101,34 +102,28 @@ def read_version(file: str, held_out: float, seed: int, changed_ns: int, size: i
 
 def read_csv(text: str, file: str, held_out: float, seed: int) -> Table:
     """Return the table of a CSV text; blank lines are left out. ConfigError names the line."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    names = next_row(reader, file) or []
+    reader = csv.DictReader(io.StringIO(text, newline=""), restkey=MORE, restval="", strict=True)
+    try:
+        names = list(reader.fieldnames or ())
+        rows = [(reader.line_num, row) for row in reader if MORE in row or any(map(str.strip, row.values()))]
+    except csv.Error as error:
+        where = f"{file}, line {reader.reader.line_num}"
+        raise ConfigError(f"{where}: no comma-separated values ({error})") from None
     shown = ", ".join(names)[:60]
     require("sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}")
     for name in names:
         if name not in COLUMNS or names.count(name) > 1:
             raise ConfigError(f"{file}: column {name!r}: its columns may be {', '.join(COLUMNS)}, each once")
-    rows: list[dict[str, list]] = []
-    parts = []
-    line = reader.line_num + 1
-    while (cells := next_row(reader, file)) is not None:
-        where = f"{file}, line {line}"
-        line = reader.line_num + 1  # a cell may hold ends of lines
-        if not any(cell.strip() for cell in cells):
-            continue
-        require(len(cells) <= len(names), f"{where}: more cells than columns; put a cell with commas in quotes")
-        row = dict(zip(names, [*cells, *[""] * (len(names) - len(cells))], strict=True))
-        rows.append(read_row(row, where))
-        parts.append(row.get("part", ""))
     require(len(rows) > 0, f"{file}: has no sequences below its first line")
+    read = [read_row(row, f"{file}, line {line}") for line, row in rows]
     has_targets = "targets" in names
-    tokens = as_numbers([row["sequence"] for row in rows] + [row["targets"] for row in rows if has_targets])
+    tokens = as_numbers([row["sequence"] for row in read] + [row["targets"] for row in read if has_targets])
     try:
         return Table.from_arrays(
             tokens[: len(rows)],
-            [row["scored"] for row in rows],
+            [row["scored"] for row in read],
             tokens[len(rows) :] if has_targets else None,
-            parts if "part" in names else None,
+            [row["part"] for _, row in rows] if "part" in names else None,
             held_out=held_out,
             seed=seed,
         )
@@ -136,48 +131,41 @@ def read_csv(text: str, file: str, held_out: float, seed: int) -> Table:
         raise ConfigError(f"{file}: {error}") from None
 
 
-def next_row(reader: Any, file: str) -> list[str] | None:
-    """Return the cells of the next row, None at the end; ConfigError for what is no CSV."""
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        line = f"line {reader.line_num}"
-        raise ConfigError(f"{file}, {line}: no comma-separated values ({error})") from None
-
-
 def read_row(row: dict[str, str], where: str) -> dict[str, list]:
     """Return a row's tokens, a truth value for each, and, where there are any, its targets."""
+    require(MORE not in row, f"{where}: more cells than columns; put a cell with commas in quotes")
     tokens = row["sequence"].split()
     require(len(tokens) > 0, f"{where}: the sequence is empty")
-    text = row.get("scored", "")
-    positions = read_positions(text, len(tokens), 1 if "targets" in row else 2, where)
-    scored = [position in positions for position in range(1, len(tokens) + 1)]
-    if "targets" not in row:
-        return {"sequence": tokens, "scored": scored}
-    answers = row["targets"].split()
-    if len(answers) != len(positions):
+    positions = read_positions(row.get("scored", ""), len(tokens), 1 if "targets" in row else 2, where)
+    answers = row.get("targets", "").split()
+    if "targets" in row and len(answers) != len(positions):
         raise ConfigError(f"{where}: {len(answers)} targets for {len(positions)} scored positions")
-    answer = dict(zip(positions, answers, strict=True))
-    targets = [answer.get(position, answers[0]) for position in range(1, len(tokens) + 1)]
-    return {"sequence": tokens, "scored": scored, "targets": targets}
+    answer = dict(zip(positions, answers, strict=False))
+    everywhere = range(1, len(tokens) + 1)
+    return {
+        "sequence": tokens,
+        "scored": [position in positions for position in everywhere],
+        "targets": [answer.get(position, answers[0]) for position in everywhere] if answers else [],
+    }
 
 
-def read_positions(text: str, length: int, first: int, where: str) -> dict[int, None]:
+def read_positions(text: str, length: int, first: int, where: str) -> list[int]:
     """Return ascending positions written as "5", "5 7" or "5-8"; all from ``first`` on for ""."""
-    positions: dict[int, None] = {}
-    for piece in text.replace(",", " ").split() or [f"{first}-{length}"] * (first <= length):
+    positions: list[int] = []
+    for piece in text.replace(",", " ").split():
         written = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", piece)
         if written is None:
             raise ConfigError(f"{where}: scored {piece[:40]!r}: write 5, or 5-8")
         low = int(written[1])
         high = int(written[2] or low)
-        require(low <= high, f"{where}: scored {piece[:40]!r}: write the lower position first")
-        for wrong in (low, high):
+        wrong = low if low < first else high
+        if low < first or high > length:
             right = f"{first} to {length}, and nothing stands before the first to predict it from"
-            require(first <= wrong <= length, f"{where}: scored position {wrong} of a sequence of {length}: {right}")
-        require(not positions or low > max(positions), f"{where}: scored {text!r} must ascend")
-        positions |= dict.fromkeys(range(low, high + 1))
-    return positions
+            raise ConfigError(f"{where}: scored position {wrong} of a sequence of {length}: {right}")
+        ascends = low <= high and low > max(positions, default=0)
+        require(ascends, f"{where}: scored {text!r} must ascend")
+        positions += range(low, high + 1)
+    return positions or list(range(first, length + 1))
 
 
 def as_numbers(rows: list[list[str]]) -> list[list]:

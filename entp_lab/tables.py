@@ -50,3 +50,11 @@ def read_table(path: Path, columns: Sequence[str], needed: Sequence[str] = (), *
         empty = table.index[table[name].isna()]
         require(empty.empty, f"{path}: row {empty.min() + 1} of the table has no {name}")
     return table
+
+
+def markdown_table(frame: "pd.DataFrame") -> str:
+    """Return a frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
+    plain = frame.astype(object).where(frame.notna(), "").astype(str)
+    cells = plain.map(lambda text: " ".join(text.replace("|", "\\|").splitlines()).strip())
+    lines = [list(frame.columns), ["---"] * len(frame.columns), *cells.values.tolist()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -22,7 +22,7 @@ from entp_lab import arithmetic
 from entp_lab.configs import ON_CPU, StudyConfig, family
 from entp_lab.provenance import arithmetic_of, kernels_of
 from entp_lab.runs import run, worker_processes
-from entp_lab.store import Record, RecordError, Store, is_complete
+from entp_lab.store import Record, RecordError, Store
 from entp_lab.weights import weights_of
 from entp_lib.validation import printable, require
 
@@ -45,14 +45,12 @@ class Comparison:
 
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
-    """Draw ``count`` of the complete ``records``. ConfigError where there are not so many."""
-    complete = sorted(filter(is_complete, records), key=lambda record: record.id)
-    message = f"sample = {count}: must be at least 1, and there are {len(complete)} complete records"
-    require(1 <= count <= len(complete), message)
-    return random.Random(seed).sample(complete, count)
+    """Draw ``count`` of the ``records``. ConfigError where there are not so many."""
+    require(1 <= count <= len(records), f"sample = {count}: must be at least 1, and there are {len(records)} records")
+    return random.Random(seed).sample(sorted(records, key=lambda record: record.id), count)
 
 
-def verify(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Comparison:
+def verify(record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None) -> Comparison:
     """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; ``store`` stays as it is.
 
     Weights that it starts from, and its siblings of other random seeds, are those of ``store``. ``on_step`` is called
@@ -65,13 +63,13 @@ def verify(record: Record, store: Store, on_step: Callable[[int], None] | None =
         if here:
             computed = compute_again(record, store, on_step)
         else:
-            with arithmetic.for_new_processes(asked), worker_processes([]) as start:
-                computed = start().submit(compute_again, record, store).result()
+            with arithmetic.for_new_processes(asked), worker_processes(1, []) as workers:
+                computed = workers.submit(compute_again, record, store).result()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise RecordError(f"record {record.name} cannot be computed again: {reason}") from error
     mine = family(record.config)
-    siblings = [r for r in store.all(record.experiment, record.version) if is_complete(r) and family(r.config) == mine]
+    siblings = [r for r in store.all(record.experiment, record.version) if family(r.config) == mine]
     return compare(record, computed, siblings)
 
 
@@ -92,7 +90,7 @@ def weights_named(record: Record) -> str:
     return record.config.start_from
 
 
-def compute_again(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Record:
+def compute_again(record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None) -> Record:
     """Compute the record of the same configuration in this process, in a store of its own."""
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
@@ -107,12 +105,13 @@ def compute_again(record: Record, store: Store, on_step: Callable[[int], None] |
 
 
 def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -> Comparison:
-    """Compare two records of one configuration; ``siblings`` differ from them in their random seeds at most.
-
-    Two numbers are as far apart as they are up to 1, as a share of the larger one above; None, or a text where a number
-    is, as far as can be.
-    """
-    differences = dict(all_differences(stored, computed))
+    """Compare two records of one configuration; ``siblings`` differ from them in their random seeds at most."""
+    mine, theirs = (dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
+    differences = {}
+    for name in sorted(mine.keys() | theirs.keys()):
+        pair = mine.get(name, math.inf), theirs.get(name, math.inf)
+        if pair[0] != pair[1]:
+            differences[name] = distance(*pair)
     where = max(differences, key=lambda name: differences[name], default="")
     outcome = OUTCOMES[2] if differences else OUTCOMES[0]
     if differences and machine(stored) != machine(computed) and is_close(stored, differences, siblings):
@@ -135,18 +134,13 @@ def is_close(stored: Record, differences: Mapping[str, float], siblings: Sequenc
     return True
 
 
-def all_differences(stored: Record, computed: Record) -> Iterator[tuple[str, float]]:
-    """Yield where two records differ, and by how much; 0 for texts, which no bound judges."""
-    mine, theirs = (dict(leaves({"metrics": record.metrics, "curves": record.curves})) for record in (stored, computed))
-    for name in sorted(mine.keys() | theirs.keys()):
-        a = mine.get(name, math.inf)
-        b = theirs.get(name, math.inf)
-        if a != b:
-            yield name, 0.0 if isinstance(a, str) and isinstance(b, str) else distance(a, b)
-
-
 def distance(a: Any, b: Any) -> float:
-    """Return how far apart two values of a record are."""
+    """Return how far apart two values of a record are: up to 1 as they are, above as a share of the larger one.
+
+    It is 0 for two texts, which no bound judges; None, or a text where a number is, is as far off as can be.
+    """
+    if isinstance(a, str) and isinstance(b, str):
+        return 0.0
     if not (isinstance(a, int | float) and isinstance(b, int | float)) or math.inf in (a, b):
         return math.inf
     return abs(a - b) / max(1.0, abs(a), abs(b))

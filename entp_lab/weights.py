@@ -11,20 +11,57 @@ from torch import nn
 from entp_lab import paths
 from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lab.store import OWN, Store
+from entp_lab.tables import read_json_lines
 from entp_lib.checkpoint import SUFFIX, DamagedFileError, check_tensors, read_tensors, save_tensors
+from entp_lib.data.tokenizers import Tokenizer, restore
+from entp_lib.files import write_atomically
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Task
-from entp_lib.validation import ConfigError, require
+from entp_lib.tasks.text import Text
+from entp_lib.validation import ConfigError, from_dict, require
 
 SHAPE = ("n_layers", "n_heads", "width", "positions", "input_dim", "output_dim")  # what two runs must share
 VERSIONS = range(1, 100)  # of experiments, one of which names the run
+LEARNED = ("characters", "bpe")  # tokenizers that are learned from a corpus
 TABLES = ("embedding.weight", "positions.weight")  # that may have further rows
 
 
 def save_weights(path: Path, config: RunConfig, model: nn.Module, name: str) -> None:
-    """Write the weights alone, with the configuration and the run's ``name`` ("experiment/id"). Atomic."""
+    """Write the weights alone, with the configuration and the run's ``name`` ("experiment/id"). Atomic.
+
+    Those of a text's characters or byte pairs have what the tokenizer learned beside them.
+    """
+    if config.task == "text" and config.task_params.get("tokenizer") in LEARNED:
+        state = from_dict(Text, config.task_params).tokens().tokenizer().state
+        write_atomically(beside(path), json.dumps({"state": state}).encode())
     header = {"config": canonical_json(to_dict(config)), "run": name}
     save_tensors(path, dict(model.named_parameters()), header)
+
+
+def beside(path: Path) -> Path:
+    """Return where the tokenizer of a file of weights lies."""
+    return path.with_name(f"{path.name.removesuffix(SUFFIX)}.tokenizer.json")
+
+
+def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
+    """Return the tokenizer that the weights at ``path`` of a run on text were trained with.
+
+    The corpus that they name, who knows by whom, is neither opened nor downloaded. ConfigError where what was learned
+    of it is not beside them.
+    """
+    task = from_dict(Text, config.task_params)
+    state = ""
+    if task.tokenizer in LEARNED:
+        file = beside(path)
+        missing = f"{path}: their tokenizer {file.name} is missing; it lies beside weights where they were trained"
+        require(file.is_file(), missing)
+        found = [held for _, held in read_json_lines(file)]
+        require(len(found) == 1 and type(found[0].get("state")) is str, f"{file}: holds no tokenizer")
+        state = found[0]["state"]
+    try:
+        return restore(task.tokenizer, task.vocab_size, state)
+    except Exception as error:  # of the library that reads byte pairs
+        raise ConfigError(f"{beside(path)}: holds no tokenizer ({error})") from error
 
 
 def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:

@@ -5,15 +5,16 @@ than it has itself. A checkpoint has weights and moments as tensors, and everyth
 in progress in the header.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -34,6 +35,7 @@ from entp_lib.validation import (
 SUFFIX = ".weights.safetensors"
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of a parameter
 Weights = dict[str, Tensor]
+Extra = TypeVar("Extra")
 
 
 @dataclass(frozen=True)
@@ -149,37 +151,40 @@ def save_checkpoint(
     save_tensors(path, tensors, {"config": config, "state": json.dumps(values)})
 
 
+@contextlib.contextmanager
+def damaged_unless_fitting(path: Path) -> Iterator[None]:
+    """Turn errors of what reads a checkpoint's values into one DamagedFileError."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise DamagedFileError(
+            path, f"has a state that no run can be in ({error})"
+        ) from error
+
+
 def read_checkpoint(path: Path, config: str) -> tuple[Weights, dict[str, Any]]:
     """Return a checkpoint's tensors and values; DamagedFileError if it is not of ``config``."""
     tensors, header = read_tensors(path, {"config", "state"})
     if header["config"] != config:
         raise DamagedFileError(path, "belongs to another configuration")
-    return tensors, json.loads(header["state"])
+    with damaged_unless_fitting(path):
+        return tensors, dict(json.loads(header["state"]))
 
 
 def load_checkpoint(
-    path: Path, state: TrainingState, config: str, extra: Collection[str] = ()
-) -> dict[str, Any]:
-    """Fill ``state`` from a checkpoint and return the values of the names ``extra`` that it has.
+    path: Path, state: TrainingState, config: str, extra: type[Extra]
+) -> Extra:
+    """Fill ``state`` from a checkpoint; return its further values as the dataclass ``extra``.
 
     DamagedFileError, and nothing is filled, where no run of this configuration can have left it.
     """
     tensors, header = read_checkpoint(path, config)
-    extras = {name: header.pop(name) for name in extra if name in header}
-    try:
+    names = extra.__annotations__.keys() & header.keys()
+    extras = {name: header.pop(name) for name in names}
+    with damaged_unless_fitting(path):
         values = from_dict(Values, header)
         check_curves(values, state.config)
-        for name, value in extras.items():
-            is_count = matches(value, float) and 0 <= value < math.inf
-            is_list = isinstance(value, list) and all(
-                isinstance(entry, dict) for entry in value
-            )
-            if not (is_count or is_list):
-                raise ValueError(f"{name} = {value!r:.40}")
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise DamagedFileError(
-            path, f"has a state that no run can be in ({error})"
-        ) from error
+        found = from_dict(extra, extras)
     parameters = learned(state.model)
     check_tensors(path, tensors, expected_tensors(parameters, values))
     for name in parameters if values.step else ():
@@ -204,7 +209,7 @@ def load_checkpoint(
         state.kept_weights[rule] = {
             name: x.to(state.loss_sum.device) for name, x in weights.items()
         }
-    return extras
+    return found
 
 
 def expected_tensors(parameters: Mapping[str, Tensor], values: Values) -> Weights:

@@ -67,7 +67,8 @@ def from_dict(cls: Any, values: dict[str, Any], where: str = "") -> Any:
         built[name] = value
     for name, field in fields.items():
         is_needed = field.default is field.default_factory is dataclasses.MISSING
-        require(name in built or not is_needed, f"parameter {where}{name!r} is missing")
+        if is_needed and name not in built:
+            raise ConfigError(f"parameter {where}{name!r} is missing")
     return cls(**built)
 
 
@@ -81,6 +82,9 @@ def check_types(config: Any) -> None:
     for field in dataclasses.fields(config):
         kind = hints[field.name]
         value = getattr(config, field.name)
+        of_union = kind.__args__ if isinstance(kind, types.UnionType) else ()
+        if type(value) is kind or kind is Any or type(value) in of_union:
+            continue
         if kind in (float, float | None) and type(value) is int:
             object.__setattr__(config, field.name, float(value))
         elif not matches(value, kind):
@@ -120,9 +124,9 @@ def matches(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind)
     args = typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return any(matches(value, arg) for arg in args)
+        return type(value) in args or any(matches(value, arg) for arg in args)
     if origin is Literal:
-        return any(value == arg and type(value) is type(arg) for arg in args)
+        return value in args and type(args[args.index(value)]) is type(value)
     if origin is tuple:
         if args[-1] is Ellipsis:
             return isinstance(value, tuple) and all(

@@ -4,11 +4,14 @@ import json
 import time
 from dataclasses import replace
 
-from entp_lab.configs import RunConfig
+import pytest
+
+from entp_lab.configs import RunConfig, config_id
 from entp_lab.resume import Checkpoint, train_run
+from entp_lab.runs import run
 from entp_lab.stopping import Cut
 from entp_lab.store import CURVES, Record
-from entp_lib.checkpoint import read_tensors
+from entp_lib.checkpoint import read_tensors, save_tensors
 
 PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={}, wall_seconds=1.0)
 
@@ -46,12 +49,44 @@ def train_until(config, step, path=None, **options):
     return outcome, outcome.state
 
 
+def stop_behind(step):
+    """Options of ``run`` by which it is asked to end behind a step."""
+    reached = []
+    return {"on_step": reached.append, "stop": lambda: bool(reached) and reached[-1] >= step}
+
+
+def cut_at(config, step, store):
+    """Run ``config`` until it is cut behind a step; the path of its checkpoint."""
+    with pytest.raises(Cut) as cut:
+        run(config, 1, store=store, **stop_behind(step))
+    assert cut.value.step == step and store.find(config, 1) is None
+    return store.checkpoint_path(config.experiment, config_id(config, 1))
+
+
+def turn_bit(path):
+    """Change one bit of a file, not far from its end."""
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+
+
+def rewritten(path, change):
+    """Change header and state of a checkpoint, with a checksum that fits, as a faulty program might write them."""
+    tensors, header = read_tensors(path, {"config", "state"})
+    state = json.loads(header["state"])
+    before = dict(header)
+    change(header, state)
+    if header["state"] == before["state"]:
+        header["state"] = json.dumps(state)
+    save_tensors(path, tensors, header)
+
+
 def timeless(records):
     """What two computations of the same runs must have in common: all but times."""
     parts = [
         [{k: v for k, v in x.items() if not k.endswith("seconds")} for x in (r.metrics, r.curves)] for r in records
     ]
-    return [(r.id, r.status, *part) for r, part in zip(records, parts, strict=True)]
+    return [(r.id, *part) for r, part in zip(records, parts, strict=True)]
 
 
 def wait_for(condition, seconds=240):

@@ -4,6 +4,10 @@ A cell of a notebook whose id begins with ``plain-`` is the part of this file be
 imported there: a reader is to see it, and may change it.
 """
 
+from tqdm.auto import trange
+
+# isort: split
+
 # %% plain-model
 import math
 import time
@@ -74,7 +78,7 @@ def learn(predict, task, steps, seed=0, rate=3e-3, every=50, **shape):
         return F.cross_entropy(logits, batch.targets_N), right.item()
 
     curve, started, warm_up = [], time.perf_counter(), steps / 10
-    for step in range(1, steps + 1):
+    for step in trange(1, steps + 1, desc=predict.__name__, leave=False, disable=None):
         done = max(0, step - warm_up) / (steps - warm_up)
         slope = min(step / warm_up, 0.5 + 0.5 * math.cos(math.pi * done))
         optimizer.param_groups[0]["lr"] = rate * slope

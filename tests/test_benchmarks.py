@@ -36,7 +36,7 @@ def test_opponents_compute_the_same_gradients(tiny, other):
         torch.testing.assert_close(found, grad, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["record, looked at", "stories", "events"])
+@pytest.mark.parametrize("kind", ["record, looked at", "stories"])
 def test_the_hammer_finds_nothing_malformed_that_is_used(kind, tmp_path):
     """Its quick kinds of file with all damage; the hammer itself takes minutes."""
     spoiled = inputs.KINDS[kind]

@@ -135,7 +135,7 @@ def pretended(bare, tmp_path) -> Project:
 
 def test_first_use_makes_the_environment_and_passes_arguments_and_status_on(made):
     project, first, _ = made
-    assert "__main__.py|run|a b|--lab\n" in first.stdout
+    assert "__main__.py|lab|a b\n" in first.stdout
     assert first.returncode == 7
     assert first.stderr == ""
     assert first.stdout.startswith("Creating .venv")

@@ -218,7 +218,6 @@ ENVIRONMENTS = {
     "a TMPDIR that is not there": dict(TMPDIR="/nowhere/at/all"),
     "LANG=C": dict(LANG="C", LC_ALL="C", PYTHONIOENCODING="ascii"),
     "TERM=dumb": dict(TERM="dumb"),
-    "an events file nobody can write": dict(ENTP_EVENTS="/dev/full"),
     "python -O": {},
 }
 

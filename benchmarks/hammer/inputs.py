@@ -16,7 +16,6 @@ from entp_lab import paths
 from entp_lab.claims import judge
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.notebooks import defaults
-from entp_lab.progress import read_events
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run
 from entp_lab.stopping import Cut
@@ -198,7 +197,6 @@ KINDS = {
         lambda at: Path(shutil.copyfile(sorted(paths.notebooks().glob("03_*"))[0], at / "03_x.ipynb")),
         lambda at: defaults(at / "03_x.ipynb"),
     ),
-    "events": Kind(lambda at: written(at, "events", '{"event": "a"}\n'), lambda at: read_events(at / "events")),
 }
 
 

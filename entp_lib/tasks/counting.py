@@ -92,8 +92,12 @@ class Counting(Task):
 
     def __post_init__(self):
         check_types(self)
-        intervals = {"seed_length": "[1, inf)", "length": f"[{self.seed_length}, inf)"}
-        check_intervals(self, intervals | {"symbols": "[2, inf)", "held_out": "[0, 0.9]"})
+        intervals = {"seed_length": "[1, inf)", "symbols": "[2, inf)", "held_out": "[0, 0.9]"}
+        check_intervals(self, intervals)
+        require(
+            self.length >= self.seed_length,
+            f"length = {self.length}: must be at least seed_length = {self.seed_length}",
+        )
         if self.first_scored == 0:
             first = min(self.seed_length + 1, self.length)
             object.__setattr__(self, "first_scored", first)

@@ -1,4 +1,6 @@
-"""Memorisation, abstraction and extrapolation of compact Transformers (Härmä et al., Electronics 2026)."""
+"""Memorisation, abstraction and extrapolation of compact Transformers (Härmä et al., Electronics
+2026).
+"""
 
 # "module:attribute" of this folder, by the name that records carry.
 EXPERIMENTS = {
@@ -12,6 +14,9 @@ EXPERIMENTS = {
     "compact_last_token": "abstraction:LAST_TOKEN",
     "compact_lengths": "lengths:LENGTHS",
     "compact_length_seeds": "lengths:LENGTH_SEEDS",
+    "compact_algorithms": "lengths:ALGORITHM_RUNS",
+    "compact_attention": "abstraction:ATTENTION",
+    "compact_statements": "statements:STATEMENTS",
 }
 
 # Functions of JSON arguments that return (metrics, curves).
@@ -24,6 +29,10 @@ STUDIES = {
     "compact_abstraction": "templates:abstraction_study",
     "compact_last_token": "templates:last_token_study",
     "compact_addition": "addition:addition_study",
+    "compact_algorithms": "algorithms:algorithm_study",
+    "compact_attention": "templates:attention_study",
+    "compact_statements_examples": "statements:examples_study",
+    "compact_statements_hopfield": "statements:hopfield_study",
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
@@ -33,9 +42,12 @@ RESUMABLE = (
     "compact_abstraction",
     "compact_last_token",
     "compact_addition",
+    "compact_algorithms",
+    "compact_attention",
 )
 
-# In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
+# In which order the runs of a long tier are made: the cheap ones first, so that most questions are
+# whole early.
 NIGHTLY_ORDER = (
     "compact_capacity_trainings",
     "compact_activations",

@@ -1,4 +1,6 @@
-"""Abstraction from templates (§3.3, §4.3): the runs of every tier, tables of them, and their part in the claims."""
+"""Abstraction from templates (§3.3, §4.3): the runs of every tier, tables of them, and their part
+in the claims.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +9,7 @@ import pandas as pd
 
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import paired, select
-from entp_lab.measurements import Check, Level, Measurement
+from entp_lab.measurements import Check, Level, Measurement, measured
 from entp_lab.plans import PlannedRun, by_seed, planned_study
 from entp_lab.store import Record
 from entp_lab.studies import names_of
@@ -19,8 +21,9 @@ NOTEBOOK = "12_compact_transformers"
 GUESS = 1 / 3  # accuracy among three variables
 NEAR = 0.05  # closer to a guess, or to 1, counts as being there
 
-# By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all share. ENTP
-# runs a prefix for each scored position, so that it trains on some of them, drawn at random, and has a twin that does.
+# By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all
+# share. ENTP runs a prefix for each scored position, so that it trains on some of them, drawn at
+# random, and has a twin that does.
 ALL_SHAPES = [
     (architecture, n_layers, n_heads, scored)
     for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
@@ -44,7 +47,8 @@ TIERS: dict[str, dict[str, Any]] = {
         seeds=5,
         shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
     ),
-    # The paper's width and a fifth of its steps, for the question that five pairs can answer in a night.
+    # The paper's width and a fifth of its steps, for the question that five pairs can answer in a
+    # night.
     "overnight": dict(
         task=dict(),
         shapes=ALL_SHAPES[:2],
@@ -54,12 +58,28 @@ TIERS: dict[str, dict[str, Any]] = {
     "gpu": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=20_000)),
     "paper": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=100_000)),
 }
-# Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just after two thirds of
-# the last tokens are right, as far as the runs of ``compact_abstraction`` had shown it.
+# Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just
+# after two thirds of the last tokens are right, as far as the runs of ``compact_abstraction`` had
+# shown it.
 LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
     "smoke": ((1, 2, 0, 4),),
     "overnight": ((1, 8, 0, 8000), (1, 8, 2, 8000), (2, 4, 4, 3000)),
 }
+
+
+def planned(
+    name: str,
+    tier: str,
+    n_layers: int,
+    n_heads: int,
+    seed: int = 0,
+    architecture: str = "decoder",
+    **more: Any,
+) -> PlannedRun:
+    """Plan a study of one shape on the tier's task; ``more``: its other parameters."""
+    shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
+    params = dict(task=TIERS[tier]["task"], seed=seed, **shape) | more
+    return planned_study(name, tier, name, params, seed, **shape)
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -67,11 +87,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     setting = TIERS[tier]
     found = []
     for architecture, n_layers, n_heads, scored in setting["shapes"]:
-        shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
         task = setting["task"] | dict(scored=scored)
         for seed in range(seeds or setting["seeds"]):
-            params = dict(task=task, seed=seed, **shape, **setting["shared"])
-            found.append(planned_study(NAME, tier, NAME, params, seed, scored=scored, **shape))
+            run = planned(
+                NAME, tier, n_layers, n_heads, seed, architecture, **setting["shared"], task=task
+            )
+            found.append(PlannedRun(run.config, run.labels | dict(scored=scored)))
     return by_seed(found)
 
 
@@ -79,15 +100,15 @@ def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan the runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
     found = []
     for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS[tier]:
-        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
         shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
-        params = dict(task=TIERS[tier]["task"], seed=seed, **shape, **shared)
-        found.append(planned_study(LAST_TOKEN_NAME, tier, LAST_TOKEN_NAME, params, seed, **shape))
+        found.append(planned(LAST_TOKEN_NAME, tier, n_layers, n_heads, seed, **shared))
     return found
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per run: loss and floor, both accuracies on held-out templates, and the strongest head."""
+    """Return a row per run: loss and floor, both accuracies on held-out templates, and the
+    strongest head.
+    """
     return pd.DataFrame(
         {
             **{k: r.labels[k] for k in ("architecture", "n_layers", "n_heads", "scored", "seed")},
@@ -102,7 +123,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def stretches(records: Sequence[Record]) -> pd.DataFrame:
-    """Average ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to 0.75."""
+    """Average ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to
+    0.75.
+    """
     parts = []
     for record in records:
         labels = {name: record.labels[name] for name in ("n_layers", "seed")}
@@ -114,7 +137,9 @@ def stretches(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
-    """Return a ``Level`` for each arm of ``table``: accuracy at the last held-out token, between a guess and 1."""
+    """Return a ``Level`` for each arm of ``table``: accuracy at the last held-out token, between a
+    guess and 1.
+    """
     means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
     return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 
@@ -146,42 +171,45 @@ def deeper(claim: str, records: Sequence[Record], shallow: int, deep: int) -> Me
     """Measure the accuracy at the last token of the deeper decoders less the shallower, by seed."""
     rows = table(records)
     sides = rows[rows["n_layers"].isin((shallow, deep))]
-    return Measurement(
-        claim,
-        values=paired(rows, "last_held_out", deep, shallow, by="n_layers").tolist(),
-        tier=records[0].config.tier,
-        records=names_of(records),
-        levels=levels(sides),
-    )
+    values = paired(rows, "last_held_out", deep, shallow, by="n_layers")
+    return measured(claim, values, records, levels=levels(sides))
 
 
 def abstraction_head(records: Sequence[Record]) -> Measurement:
-    """Measure how much more the strongest head of two layers looks at the aligned place, where two succeeded."""
+    """Measure how much more the strongest head of two layers looks at the aligned place, where two
+    succeeded.
+    """
     rows = table(records)
     succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]
     pairs = rows[rows["seed"].isin(succeeded["seed"])]
-    values = paired(pairs, "strongest_head", 2, 1, by="n_layers").tolist()
-    return Measurement("CT-abstraction-head", values, records[0].config.tier, names_of(records))
+    return measured(
+        "CT-abstraction-head", paired(pairs, "strongest_head", 2, 1, by="n_layers"), records
+    )
 
 
 def matching(records: Sequence[Record]) -> Measurement:
     """Measure how far one layer is from matching all variables."""
     rows = table(records)
     one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
-    return Measurement("CT-matching", (one - 1).tolist(), records[0].config.tier, names_of(records))
+    return measured("CT-matching", one - 1, records)
 
 
 def entp_or_decoder(records: Sequence[Record]) -> Measurement:
     """Measure ENTP less decoder with two layers, both trained on sampled positions, by seed."""
     two = table(select(records, n_layers=2))
-    values = paired(two, "last_held_out", "entp", "decoder", by="architecture").tolist()
-    return Measurement("CT-entp-depth", values, records[0].config.tier, names_of(records), levels=levels(two))
+    values = paired(two, "last_held_out", "entp", "decoder", by="architecture")
+    return measured("CT-entp-depth", values, records, levels=levels(two))
 
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check]:
-    """Measure every claim on templates, of decoders trained on all positions and of both on sampled ones."""
+    """Measure every claim on templates, of decoders trained on all positions and of both on sampled
+    ones.
+    """
     decoders = select(records, architecture="decoder", scored="all")
-    found = [claim(decoders) for claim in (templates_counted, loss_is_the_floor, matching, abstraction_head)]
+    found = [
+        claim(decoders)
+        for claim in (templates_counted, loss_is_the_floor, matching, abstraction_head)
+    ]
     found.append(deeper("CT-depth-2", decoders, 1, 2))
     if select(decoders, n_layers=3):
         found.append(deeper("CT-depth-3", decoders, 2, 3))
@@ -208,4 +236,27 @@ LAST_TOKEN = Experiment(
     plan=plan_last_token,
     measure=no_claims,
     tiers=LAST_TOKEN_RUNS,
+)
+
+
+# --- Figures 24 and 28 ----------------------------------------------------------------------------
+
+# The first runs of two and three layers of ``compact_abstraction``, (n_layers, n_heads), again.
+DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
+
+
+def plan_attention(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan a run of each shape, whatever ``seeds`` is."""
+    shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
+    return [planned("compact_attention", tier, *shape, **shared) for shape in DRAWN[tier]]
+
+
+ATTENTION = Experiment(
+    name="compact_attention",
+    version=1,
+    title="Attention of the heads that abstract",
+    notebook="12b_compact_details",
+    plan=plan_attention,
+    measure=no_claims,
+    tiers=DRAWN,
 )

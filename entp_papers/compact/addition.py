@@ -3,17 +3,17 @@
     plain      $653+49=702$           most significant digit first
     reversed   $653+49=207$           the answer from its least significant digit on
     hinted     $a3b5c6+a9b4=a2b0c7$   all reversed, a letter for the significance before every digit
-    spaced     $6 53+ 49=207$         as reversed, with spaces in the operands at random; in training only
-    padded     $653+049=2070$         as reversed, operands of one length, an answer of one digit more
+    spaced     $6 53+ 49=207$         as reversed, random spaces in the operands; in training only
+    padded     $653+049=2070$         as reversed, operands of one length, one more in the answer
 
-``$`` begins a text, ends it, and fills up rows. Position ids can couple digits of equal significance where the text is
-padded and its answer reversed.
+``$`` begins a text, ends it, and fills up rows. Position ids can couple digits of equal
+significance where the text is padded and its answer reversed.
 
 Letters: B batch, T tokens.
 """
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,16 @@ HINTS = string.ascii_lowercase
 SYMBOLS = "0123456789+=$ " + HINTS
 ID_OF_BYTE = np.zeros(128, dtype=np.int64)
 ID_OF_BYTE[list(SYMBOLS.encode())] = range(len(SYMBOLS))
+# Tokens (B, T + 1), scored (B, T), position ids (B, T).
+Texts = tuple[Tensor, Tensor, Tensor | None]
 SPACE_CHANCE = 0.2  # before each digit of an operand
 
 
 @dataclass(frozen=True)
 class Format:
-    """Notation of a sum. ``reverse``: which of its three numbers have their least significant digit first."""
+    """Notation of a sum. ``reverse``: which of its three numbers have their least significant digit
+    first.
+    """
 
     reverse: tuple[int, ...] = (2,)
     hints: bool = False
@@ -55,7 +59,7 @@ FORMATS = {
 
 
 def write(form: Format, a: int, b: int, generator: np.random.Generator | None = None) -> str:
-    """Write the sum of two natural numbers, ``$`` included; spaces only where a generator is given."""
+    """Write the sum of two natural numbers, ``$`` included; spaces where a generator is given."""
     numbers: list[Any] = [str(a), str(b), str(a + b)]
     if form.padded:
         width = max(len(numbers[0]), len(numbers[1]))
@@ -64,13 +68,16 @@ def write(form: Format, a: int, b: int, generator: np.random.Generator | None = 
         numbers = [[HINTS[len(n) - 1 - i] + digit for i, digit in enumerate(n)] for n in numbers]
     pieces = [number[::-1] if i in form.reverse else number for i, number in enumerate(numbers)]
     if form.spaces and generator is not None:
-        pieces[:2] = [[" " + d if generator.random() < SPACE_CHANCE else d for d in p] for p in pieces[:2]]
+        pieces[:2] = [
+            [" " + d if generator.random() < SPACE_CHANCE else d for d in p] for p in pieces[:2]
+        ]
     first, second, answer = map("".join, pieces)
     return f"${first}+{second}={answer}$"
 
 
 def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Return tokens (B, T + 1), filled up with ``$``, and which of the first T come before a scored token, (B, T).
+    """Return tokens (B, T + 1), filled up with ``$``, and which of the first T come before a scored
+    token, (B, T).
 
     Scored are the answer and the ``$`` that ends it.
     """
@@ -112,38 +119,82 @@ def addition_study(
     tested: int = 200,
     seed: int = 0,
 ) -> Study:
-    """Train on sums of operands with 1 to ``trained_digits`` digits, test on operands of exactly so many (§3.4).
+    """Train on sums of operands with 1 to ``trained_digits`` digits, test on operands of exactly so
+    many (§3.4).
 
-    A sum is right where every token of its answer and the end is. Runs of a seed draw the same sums as long as their
-    format and scheme draw nothing else: spaces, and ids that are random or begin anywhere, come from the same
-    generator. Metrics: ``accuracy`` and ``token_accuracy`` by tested length, ``parameters``. Curves: training loss, a
-    mean over a twentieth of the steps. Ids couple digits in padded text alone.
+    A sum is right where every token of its answer and the end is. Runs of a seed draw the same sums
+    as long as their format and scheme draw nothing else: spaces, and ids that are random or begin
+    anywhere, come from the same generator. Metrics: ``accuracy`` and ``token_accuracy`` by tested
+    length, ``parameters``. Curves: training loss, a mean over a twentieth of the steps. Ids couple
+    digits in padded text alone.
     """
     longest = longest_text(format, max(*tested_digits, trained_digits))
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
     model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     generator = np.random.default_rng(seed_from("sums", seed))
+
+    def training_batch() -> Texts:
+        digits_B2 = generator.integers(1, trained_digits + 1, (batch_size, 2))
+        return draw(positions, format, digits_B2, longest, generator, True)
+
+    def tests(digits: int) -> Iterator[Texts]:
+        tested_generator = np.random.default_rng(seed_from("tested sums", seed, digits))
+        for begin in range(0, tested, 50):
+            digits_B2 = np.full((min(50, tested - begin), 2), digits)
+            yield draw(positions, format, digits_B2, longest, tested_generator, False)
+
+    curves = train_on_texts(model, training_batch, steps, rate, generator)
+    return scores_of_texts(model, {digits: tests(digits) for digits in tested_digits}), curves
+
+
+def train_on_texts(
+    model: PositionedTransformer,
+    batch: Callable[[], Texts],
+    steps: int,
+    rate: float,
+    generator: np.random.Generator,
+) -> dict[str, list]:
+    """Train on batches that ``generator`` draws; return the loss by step, a mean over a twentieth
+    of the steps.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // 20)
     curves: dict[str, list] = {"step": [], "loss": []}
     since = {"loss": 0.0}
-    for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer, generator):
-        digits_B2 = generator.integers(1, trained_digits + 1, (batch_size, 2))
-        tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, True)
+    for step in resuming.steps(
+        resuming.Progress(curves, since), steps, model, optimizer, generator
+    ):
+        tokens, scored, ids = batch()
         loss = F.cross_entropy(model(tokens[:, :-1], scored, ids), tokens[:, 1:][scored])
         # a short warm-up, then linearly down to a tenth
-        since["loss"] += descend(model, optimizer, [loss], rate * min(step / 100, 1 - 0.9 * step / steps))
+        since["loss"] += descend(
+            model, optimizer, [loss], rate * min(step / 100, 1 - 0.9 * step / steps)
+        )
         if step % every == 0:
             curves["step"].append(step)
             curves["loss"].append(since["loss"] / every)
             since["loss"] = 0.0
-    found = {str(n): score(model, positions, format, n, tested, longest, seed) for n in tested_digits}
-    metrics = {
-        "accuracy": {n: whole for n, (whole, _) in found.items()},
-        "token_accuracy": {n: single for n, (_, single) in found.items()},
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
-    return metrics, curves
+    return curves
+
+
+@torch.no_grad()
+def scores_of_texts(
+    model: PositionedTransformer, tests: Mapping[int, Iterable[Texts]]
+) -> dict[str, Any]:
+    """Return by length the share of texts that are right, and of their scored tokens."""
+    metrics: dict[str, Any] = {"accuracy": {}, "token_accuracy": {}}
+    for length, batches in tests.items():
+        whole_B = []
+        single_N = []
+        for tokens, scored, ids in batches:
+            right_N = model(tokens[:, :-1], scored, ids).argmax(-1) == tokens[:, 1:][scored]
+            right_BT = torch.ones_like(scored)
+            right_BT[scored] = right_N
+            whole_B.append(right_BT.all(1))
+            single_N.append(right_N)
+        metrics["accuracy"][str(length)] = float(torch.cat(whole_B).double().mean())
+        metrics["token_accuracy"][str(length)] = float(torch.cat(single_N).double().mean())
+    return metrics | {"parameters": sum(p.numel() for p in model.parameters())}
 
 
 def draw(
@@ -153,10 +204,11 @@ def draw(
     longest: int,
     generator: np.random.Generator,
     training: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Draw sums with operands of these numbers of digits: tokens (B, T + 1), scored (B, T) and ids (B, T).
+) -> Texts:
+    """Draw sums with operands of these numbers of digits.
 
-    Training draws spaces and the first id of a coupling at random; a test has no spaces and a fixed first id, 2.
+    Training draws spaces and the first id of a coupling at random; a test has no spaces and a fixed
+    first id, 2.
     """
     form = FORMATS[format]
     kind = SCHEMES[positions].ids
@@ -164,7 +216,10 @@ def draw(
     highs = 10**digits_B2
     first = generator.integers(lows[:, 0], highs[:, 0]).tolist()
     second = generator.integers(lows[:, 1], highs[:, 1]).tolist()
-    texts = [write(form, a, b, generator if training else None) for a, b in zip(first, second, strict=True)]
+    texts = [
+        write(form, a, b, generator if training else None)
+        for a, b in zip(first, second, strict=True)
+    ]
     tokens, scored = encode(texts)
     batch, length = scored.shape
     ids = None
@@ -181,26 +236,9 @@ def draw(
     return tokens, scored, ids
 
 
-@torch.no_grad()
-def score(model, positions: str, format: str, digits: int, count: int, longest: int, seed: int) -> tuple[float, float]:
-    """Return the share of sums that are right, and of their scored tokens, for operands of exactly so many digits."""
-    generator = np.random.default_rng(seed_from("tested sums", seed, digits))
-    right = 0
-    tokens_right = 0
-    tokens_all = 0
-    for begin in range(0, count, 50):
-        digits_B2 = np.full((min(50, count - begin), 2), digits)
-        tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, False)
-        right_N = model(tokens[:, :-1], scored, ids).argmax(-1) == tokens[:, 1:][scored]
-        right_BT = torch.ones_like(scored)
-        right_BT[scored] = right_N
-        right += int(right_BT.all(1).sum())
-        tokens_right = tokens_right + int(right_N.sum())
-        tokens_all = tokens_all + len(right_N)
-    return right / count, tokens_right / tokens_all
-
-
 def longest_text(format: str, digits: int) -> int:
-    """Return the most tokens that a text with operands of so many digits has, first and last ``$`` included."""
+    """Return the most tokens that a text with operands of so many digits has, first and last ``$``
+    included.
+    """
     each = 2 if FORMATS[format].hints or FORMATS[format].spaces else 1
     return each * 2 * digits + (2 if FORMATS[format].hints else 1) * (digits + 1) + 4

@@ -1,4 +1,6 @@
-"""Capacity for random sequences (§3.1): the runs of every tier, tables of them, and their part in the claims."""
+"""Capacity for random sequences (§3.1): the runs of every tier, tables of them, and their part in
+the claims.
+"""
 
 import itertools
 import math
@@ -10,7 +12,7 @@ import pandas as pd
 
 from entp_lab.experiment import Experiment
 from entp_lab.frames import select
-from entp_lab.measurements import Check, Measurement, Observation
+from entp_lab.measurements import Check, Measurement, Observation, measured
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import TOLERANCE, exceeds
 from entp_lab.store import Record, RecordError
@@ -28,7 +30,10 @@ SHAPES_TO_FIT = 24  # a cubic polynomial in three variables has 20 terms
 
 def growing_sizes(starts: dict[int, int], count: int) -> dict[int, list[int]]:
     """Return, by width, library sizes that grow by a quarter each."""
-    return {width: [int(start * 1.25**power) for power in range(count)] for width, start in starts.items()}
+    return {
+        width: [int(start * 1.25**power) for power in range(count)]
+        for width, start in starts.items()
+    }
 
 
 # By tier: the library, its symbols and runs; what is swept; the schedule of the sweep.
@@ -95,7 +100,9 @@ SHATTERED = {
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """List all studies of a tier; ``seeds`` sets the runs that each trains side by side, except figure 8's."""
+    """List all studies of a tier; ``seeds`` sets the runs that each trains side by side, except
+    figure 8's.
+    """
     setting = TIERS[tier]
     runs = seeds or setting["runs"]
     short = setting["lengths"][0]
@@ -114,13 +121,17 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     def add(part: str, params: dict[str, Any], study: str = NAME, **labels: Any) -> None:
         found.append(planned_study(NAME, tier, study, params, part=part, **labels))
 
-    def add_capacity(part: str, shape: dict, divisor: int, budget: dict | None = None, **labels: Any) -> None:
+    def add_capacity(
+        part: str, shape: dict, divisor: int, budget: dict | None = None, **labels: Any
+    ) -> None:
         schedule = setting["schedule"] | (budget or {})
         library = setting["library"] // divisor
         params = dict(model=shape, schedule=schedule, library=library, runs=runs)
         add(part, params, **labels)
 
-    for width, n_heads, length in itertools.product(setting["widths"], setting["heads"], setting["lengths"]):
+    for width, n_heads, length in itertools.product(
+        setting["widths"], setting["heads"], setting["lengths"]
+    ):
         shape = dict(width=width, n_heads=n_heads, length=length)
         add_capacity("sweep", model(**shape), 1, **shape)
     for architecture in ("decoder", "entp"):
@@ -153,16 +164,22 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def table(records: Sequence[Record], part: str) -> pd.DataFrame:
-    """Return a row per study of a part: its labels and plain metrics. RecordError where a time limit left none."""
+    """Return a row per study of a part: its labels and plain metrics. RecordError where a time
+    limit left none.
+    """
     chosen = select(records, part=part)
     if not chosen:
-        message = f"no record of the part {part!r} is complete: a longer time limit, or none, leaves some"
+        message = (
+            f"no record of the part {part!r} is complete: a longer time limit, or none, leaves some"
+        )
         raise RecordError(message)
     return flat(chosen, "study", "part", "tier")
 
 
 def points(records: Sequence[Record]) -> np.ndarray:
-    """Return the sweep for the capacity model: width, heads, length, and the capacity of the best run."""
+    """Return the sweep for the capacity model: width, heads, length, and the capacity of the best
+    run.
+    """
     return table(records, "sweep")[["width", "n_heads", "length", "best"]].to_numpy(float)
 
 
@@ -178,7 +195,9 @@ def forms(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def two_measures(records: Sequence[Record]) -> pd.DataFrame:
-    """Return capacity, capacity less chance, and the largest library recalled whole, by width (two heads)."""
+    """Return capacity, capacity less chance, and the largest library recalled whole, by width (two
+    heads).
+    """
     rows = table(records, "sweep")
     rows = rows[(rows["n_heads"] == 2) & (rows["length"] == rows["length"].min())]
     largest = table(records, "largest").set_index("width")["best"].rename("largest library")
@@ -196,7 +215,7 @@ def same_with_one_layer(records: Sequence[Record]) -> bool | None:
     return all(np.allclose(first[name], second[name], rtol=0, atol=TOLERANCE) for name in first)
 
 
-# --- What the records say of each claim ------------------------------------------------------------------------------
+# --- What the records say of each claim -----------------------------------------------------------
 
 
 def chance(sweep: Sequence[Record]) -> Check:
@@ -229,7 +248,9 @@ def one_layer(records: Sequence[Record]) -> Check:
 
 
 def printed_law(sweep: Sequence[Record]) -> Check:
-    """Check the printed maximum of two branches: no capacity may lie below the saturation, as figure 13 does."""
+    """Check the printed maximum of two branches: no capacity may lie below the saturation, as
+    figure 13 does.
+    """
     law = laws.of_table_2(1)
     above = [laws.saturation(law, n_heads) <= read for n_heads, read in laws.READ_OFF.items()]
     r2 = forms(sweep)["r2"]
@@ -263,7 +284,9 @@ def law_or_cubic(sweep: Sequence[Record]) -> Observation:
 
 
 def heads(sweep: Sequence[Record]) -> Measurement:
-    """Measure log2 of capacity with four heads over that with two at equal parameters, interpolated, by length."""
+    """Measure log2 of capacity with four heads over that with two at equal parameters,
+    interpolated, by length.
+    """
     values = []
     for _, part in table(sweep, "sweep").groupby("length"):
         two, four = (part[part["n_heads"] == count].sort_values("parameters") for count in (2, 4))
@@ -276,40 +299,47 @@ def heads(sweep: Sequence[Record]) -> Measurement:
             of_two = np.interp(at, two["parameters"], two["best"])
             of_four = np.interp(at, four["parameters"], four["best"])
             values.append(float(np.log2(of_four / of_two).mean()))
-    return Measurement("CT-heads", values, sweep[0].config.tier, names_of(sweep))
+    return measured("CT-heads", values, sweep)
 
 
 def economy(sweep: Sequence[Record]) -> Measurement:
-    """Measure log2 of sequences per trained weight, the widest model over the narrowest, by length and heads."""
+    """Measure log2 of sequences per trained weight, the widest model over the narrowest, by length
+    and heads.
+    """
     rows = table(sweep, "sweep")
     wide = rows.pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
-    values = np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
-    return Measurement("CT-economy", values, sweep[0].config.tier, names_of(sweep))
+    return measured("CT-economy", np.log2(wide.iloc[-1] / wide.iloc[0]), sweep)
 
 
 def negative_binomial(records: Sequence[Record]) -> Observation:
-    """Test whether a negative binomial describes the epochs of attention alone, the 512 weights of the figure.
+    """Test whether a negative binomial describes the epochs of attention alone, the 512 weights of
+    the figure.
 
-    All runs count, those that did not get there in time as later than the last epoch. Below a p of 0.01 it does not.
+    All runs count, those that did not get there in time as later than the last epoch. Below a p of
+    0.01 it does not.
     """
     shattered = select(records, part="shatter")
     tier = records[0].config.tier
     names = names_of(shattered)
     found = {record.labels["way"]: record for record in shattered if record.metrics["fit"]}
-    if "attention" not in found:
-        return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
-    alone = found["attention"].metrics
-    epochs = found["attention"].curves["epochs"]
-    of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
+    of_all = None
+    if "attention" in found:
+        alone = found["attention"].metrics
+        epochs = found["attention"].curves["epochs"]
+        of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
     if of_all is None:
-        return Observation("CT-negative-binomial", "uninformative", tier, "too few different epochs", records=names)
+        return Observation(
+            "CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names
+        )
     seen = (
-        f"attention alone: p = {of_all['p_value']:.1g}, and {alone['fit']['p_value']:.2g} without the "
-        f"{alone['unfinished']} of {alone['runs']} runs that did not get there in time"
+        f"attention alone: p = {of_all['p_value']:.1g}, and {alone['fit']['p_value']:.2g} without "
+        f"the {alone['unfinished']} of {alone['runs']} runs that did not get there in time"
     )
     if "whole" in found:
         whole = found["whole"].metrics
-        seen += f"; the whole layer: {whole['fit']['p_value']:.1g} without its {whole['unfinished']}"
+        seen += (
+            f"; the whole layer: {whole['fit']['p_value']:.1g} without its {whole['unfinished']}"
+        )
     verdict = "not reproduced" if exceeds(0.01, of_all["p_value"]) else "same direction"
     return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
 
@@ -319,7 +349,8 @@ def largest_library(records: Sequence[Record]) -> Observation:
     widest = two_measures(records).iloc[-1]
     largest = select(records, part="largest")
     runs = largest[0].config.params["runs"]
-    seen = f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} at width {widest.name}, {runs} runs each"
+    counts = f"{widest['above_chance']:.0f} and {widest['largest library']:.0f}"
+    seen = f"{counts} at width {widest.name}, {runs} runs each"
     return observe("CT-mls", largest, "no wide model", seen)
 
 
@@ -335,7 +366,9 @@ def batches(records: Sequence[Record]) -> Observation:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
-    """Measure every claim of the section from records of a whole tier; nothing from fewer shapes or parts alone."""
+    """Measure every claim of the section from records of a whole tier; nothing from fewer shapes or
+    parts alone.
+    """
     sweep = select(records, part="sweep")
     if len(sweep) < SHAPES_TO_FIT or not PARTS <= {record.labels["part"] for record in records}:
         return []
@@ -355,10 +388,10 @@ CAPACITY = Experiment(
 )
 
 
-# --- How much the training decides -----------------------------------------------------------------------------------
+# --- How much the training decides ----------------------------------------------------------------
 
-# The loss at every position, as in the paper's autoregressive task, or at the last token alone; heads of width 128, as
-# in the paper, or 16. Its design stands in docs/journal/compact.md.
+# The loss at every position, as in the paper's autoregressive task, or at the last token alone;
+# heads of width 128, as in the paper, or 16. Its design stands in docs/journal/compact.md.
 SCORED = ("every", "last")
 TRAININGS: dict[str, dict[str, Any]] = {
     "smoke": dict(
@@ -389,11 +422,15 @@ TRAININGS: dict[str, dict[str, Any]] = {
 
 
 def plan_trainings(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan recall by length, and with a trained feed-forward layer and an identity, for each training."""
+    """Plan recall by length, and with a trained feed-forward layer and an identity, for each
+    training.
+    """
     setting = TRAININGS[tier]
     found = []
 
-    def add(part: str, library: int, schedule: dict[str, Any], shape: dict[str, Any], **labels: Any) -> None:
+    def add(
+        part: str, library: int, schedule: dict[str, Any], shape: dict[str, Any], **labels: Any
+    ) -> None:
         params = dict(
             model=dict(symbols=setting["symbols"], **shape),
             schedule=schedule,
@@ -426,7 +463,9 @@ def plan_trainings(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def capacities(records: Sequence[Record], part: str) -> pd.DataFrame:
-    """Return a row for each study of a part and run: the study's labels, ``run``, and the sequences that it recalls."""
+    """Return a row for each study of a part and run: the study's labels, ``run``, and the sequences
+    that it recalls.
+    """
     rows = [
         {**record.labels, "run": run, "capacity": capacity}
         for record in select(records, part=part)
@@ -446,7 +485,9 @@ def slopes_by_length(table: pd.DataFrame) -> pd.Series:
 
 
 def gains_of_feed_forward(table: pd.DataFrame) -> pd.DataFrame:
-    """Return log2 of capacity with a trained feed-forward layer over that with an identity: runs by widths."""
+    """Return log2 of capacity with a trained feed-forward layer over that with an identity: runs by
+    widths.
+    """
     wide = table.pivot(index=["run", "width"], columns="way", values="capacity")
     return np.log2(wide["trained"] / wide["identity"]).unstack("width")
 
@@ -457,10 +498,9 @@ def measure_trainings(records: Sequence[Record]) -> list[Measurement]:
     paper = select(records, scored="every", head_width=widest)
     slopes = slopes_by_length(capacities(paper, "length"))
     gains = gains_of_feed_forward(capacities(paper, "feed_forward")).mean(axis=1)
-    tier = records[0].config.tier
     return [
-        Measurement("CT-length", slopes.tolist(), tier, names_of(paper, part="length")),
-        Measurement("CT-feed-forward", gains.tolist(), tier, names_of(paper, part="feed_forward")),
+        measured("CT-length", slopes, select(paper, part="length")),
+        measured("CT-feed-forward", gains, select(paper, part="feed_forward")),
     ]
 
 

@@ -1,13 +1,15 @@
-"""A knowledge graph as triplets and as walks (§2.2), synthetic or a real one, and ceilings of recall on it.
+"""A knowledge graph as triplets and as walks (§2.2), synthetic or a real one, and ceilings of
+recall on it.
 
-The paper's graph is SNOMED, which needs a licence. Here are a synthetic graph with the traits that matter for
-memorising (few relations for most concepts and many for some, about thirty relation types, several targets for some
-pairs), and three small real ones that the ``pykeen`` package holds as plain files. These are read from its folder
-without importing it.
+The paper's graph is SNOMED, which needs a licence. Here are a synthetic graph with the traits that
+matter for memorising (few relations for most concepts and many for some, about thirty relation
+types, several targets for some pairs), and three small real ones that the ``pykeen`` package holds
+as plain files. These are read from its folder without importing it.
 
-A ceiling is the largest share that any model of restricted sight can recall: one that sees only a key, the same for
-several items with different answers, is right at most on the commonest answer of each key. Attention among the shuffled
-rows of a batch adds nothing to that: which other rows there are says nothing about the relation of one's own.
+A ceiling is the largest share that any model of restricted sight can recall: one that sees only a
+key, the same for several items with different answers, is right at most on the commonest answer of
+each key. Attention among the shuffled rows of a batch adds nothing to that: which other rows there
+are says nothing about the relation of one's own.
 
 Letters: M triplets, P pairs (concept, relation), W walks, T tokens.
 """
@@ -31,7 +33,9 @@ ONE_LAYER = {100_000: 88_240}  # §3.2.3, width 16: the most that the paper reca
 
 @dataclass(frozen=True)
 class Graph:
-    """Different triplets (M, 3) of concept, relation and target; concepts and targets share their ids."""
+    """Different triplets (M, 3) of concept, relation and target; concepts and targets share their
+    ids.
+    """
 
     triplets: np.ndarray
     n_concepts: int
@@ -45,12 +49,16 @@ class Graph:
             "relations": self.n_relations,
             "triplets": len(self.triplets),
             "pairs": len(np.unique(self.triplets[:, :2], axis=0)),
-            "checksum": hashlib.sha256(np.ascontiguousarray(self.triplets, dtype="<i8").tobytes()).hexdigest()[:16],
+            "checksum": hashlib.sha256(
+                np.ascontiguousarray(self.triplets, dtype="<i8").tobytes()
+            ).hexdigest()[:16],
         }
 
 
 def load(source: str, traits: dict[str, Any] | None, seed: int) -> Graph:
-    """Return the graph called ``source``: ``synthetic`` with its traits, or a real one, which has none."""
+    """Return the graph called ``source``: ``synthetic`` with its traits, or a real one, which has
+    none.
+    """
     return synthetic(seed, **(traits or {})) if source == "synthetic" else real(source)
 
 
@@ -69,20 +77,24 @@ def synthetic(
 ) -> Graph:
     """Draw a graph from its traits; relations, targets and relations per concept follow Zipf's law.
 
-    ``relations_per_concept`` is a mean; ``several`` the chance of one more target for a pair, again and again.
+    ``relations_per_concept`` is a mean; ``several`` the chance of one more target for a pair, again
+    and again.
     """
     generator = np.random.default_rng(seed)
     popularity = zipf(concepts)[generator.permutation(concepts)]
     numbers = np.arange(1, relations + 1)
     frequent = zipf(relations)
-    # chances of having 1, 2, … relations: Zipf's times x^number, with the x, by bisection, that gives the mean
+    # chances of having 1, 2, … relations: Zipf's times x^number, with the x, by bisection, that
+    # gives the mean
     low = -20.0
     high = 20.0
     for _ in range(80):
         middle = (low + high) / 2
         chances = frequent * np.exp(middle * (numbers - numbers.mean()))
         chances /= chances.sum()
-        low, high = (middle, high) if (chances * numbers).sum() < relations_per_concept else (low, middle)
+        low, high = (
+            (middle, high) if (chances * numbers).sum() < relations_per_concept else (low, middle)
+        )
     found = set()
     for concept in range(concepts):
         count = generator.choice(numbers, p=chances)
@@ -94,7 +106,8 @@ def synthetic(
 
 
 def real(name: str) -> Graph:
-    """Read Kinships, Nations or UMLS, all parts together: text files of three columns, separated by tabs.
+    """Read Kinships, Nations or UMLS, all parts together: text files of three columns, separated by
+    tabs.
 
     Raises ConfigError where the package ``pykeen`` is not installed, which has them.
     """
@@ -116,7 +129,8 @@ def real(name: str) -> Graph:
 
 
 def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
-    """Draw ``size`` triplets (P, 3) of different (concept, relation), one target where there are several (§2.2.2).
+    """Draw ``size`` triplets (P, 3) of different (concept, relation), one target where there are
+    several (§2.2.2).
 
     A smaller set is the first part of a larger one.
     """
@@ -129,10 +143,11 @@ def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
 def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
     """Draw walks, (W, 11) tokens node, edge, node, …, filled up with 0 (§2.2.3).
 
-    Every edge may be walked backwards, under a label of its own. A walk visits no node twice, and ends after a number
-    of edges drawn from 3 to 5 or where no new neighbour is left. The paper first cuts out what lies
-    within five edges of the start: a walk of at most five edges never leaves that, so it is not done here.
-    Tokens: 0 fills up, then concepts, then relations, then relations backwards.
+    Every edge may be walked backwards, under a label of its own. A walk visits no node twice, and
+    ends after a number of edges drawn from 3 to 5 or where no new neighbour is left. The paper
+    first cuts out what lies within five edges of the start: a walk of at most five edges never
+    leaves that, so it is not done here. Tokens: 0 fills up, then concepts, then relations, then
+    relations backwards.
     """
     generator = np.random.default_rng(seed)
     neighbours: list[list[tuple[int, int]]] = [[] for _ in range(graph.n_concepts)]
@@ -156,7 +171,9 @@ def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
 
 
 def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
-    """Return the most that a function of the key can get right: each key's most frequent answer, summed, over n."""
+    """Return the most that a function of the key can get right: each key's most frequent answer,
+    summed, over n.
+    """
     counts: dict[Hashable, Counter] = defaultdict(Counter)
     for key, answer in zip(keys, answers, strict=True):
         counts[key][answer] += 1
@@ -165,7 +182,9 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
 
 
 def walk_ceiling(tokens_WT: np.ndarray) -> float:
-    """Return the most nodes of walks that all before them tells: equal beginnings may go on differently."""
+    """Return the most nodes of walks that all before them tells: equal beginnings may go on
+    differently.
+    """
     items = [
         (tuple(row[:place]), row[place])
         for row in tokens_WT.tolist()
@@ -176,16 +195,19 @@ def walk_ceiling(tokens_WT: np.ndarray) -> float:
 
 
 def expected_ceiling(concepts: float, size):
-    """Return the expected share of different concepts among ``size`` triplets over equally likely concepts.
+    """Return the expected share of different concepts among ``size`` triplets over equally likely
+    concepts.
 
-    C (1 - exp(-n / C)) / n: the ceiling of a model that sees the concept alone, where a concept's targets differ.
+    C (1 - exp(-n / C)) / n: the ceiling of a model that sees the concept alone, where a concept's
+    targets differ.
     """
     size = np.asarray(size, float)
     return concepts * -np.expm1(-size / concepts) / size
 
 
 def fitted_concepts() -> float:
-    """Return the fewest concepts under which no published number of recalled triplets is above the ceiling.
+    """Return the fewest concepts under which no published number of recalled triplets is above the
+    ceiling.
 
     A ceiling through the middle of them would lie below some.
     """

@@ -1,15 +1,17 @@
 """Models that memorise a knowledge graph, and the two studies of them: triplets and walks.
 
-Three ways to feed a triplet (concept, relation) → target to the same layers. The authors' public scripts stack
-``torch.nn.TransformerDecoderLayer`` with its default order of dimensions, pass a batch of shape (batch, 2, width), and
-read the first place. The layers take the first dimension for the sequence: the rows of a batch attend to one another,
-and the two tokens of a row never meet. So the relation cannot reach the output.
+Three ways to feed a triplet (concept, relation) → target to the same layers. The authors' public
+scripts stack ``torch.nn.TransformerDecoderLayer`` with its default order of dimensions, pass a
+batch of shape (batch, 2, width), and read the first place. The layers take the first dimension for
+the sequence: the rows of a batch attend to one another, and the two tokens of a row never meet. So
+the relation cannot reach the output.
 
 - ``published``: that.
 - ``described``: attention within each row, read at its last token, as the paper's text has it.
 - ``concept``: the concept alone, by itself: equivalent to the published wiring, without the noise.
 
-Letters: B batch, T tokens (2 of a triplet), D width, V vocabulary, P triplets, W walks, N scored nodes.
+Letters: B batch, T tokens (2 of a triplet), D width, V vocabulary, P triplets, W walks, N scored
+nodes.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +30,8 @@ from entp_lib.model import Block, Transformer, build_model
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_papers.compact import graph
 
-# Between the two maps of a feed-forward layer; softmax runs over the features, RReLU draws its slopes in training.
+# Between the two maps of a feed-forward layer; softmax runs over the features, RReLU draws its
+# slopes in training.
 ACTIVATIONS = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
@@ -39,7 +42,8 @@ RATE = 1e-3  # of Adam, §2.2.4
 
 
 class TripletModel(nn.Module):
-    """Logits of the target, (B, V), from concept and relation ids; every ``wiring`` has the same parameters.
+    """Logits of the target, (B, V), from concept and relation ids; every ``wiring`` has the same
+    parameters.
 
     Initial weights come from torch's global generator, as those of its layers do: seed it before.
     """
@@ -61,7 +65,9 @@ class TripletModel(nn.Module):
         self.positions = nn.Embedding(2, width)
         shape = dict(dim_feedforward=4 * width, dropout=0.0, batch_first=wiring != "published")
         self.layers = nn.ModuleList(
-            nn.TransformerDecoderLayer(width, n_heads, activation=ACTIVATIONS[activation](), **shape)
+            nn.TransformerDecoderLayer(
+                width, n_heads, activation=ACTIVATIONS[activation](), **shape
+            )
             for _ in range(n_layers)
         )
         self.output = nn.Linear(width, n_concepts)
@@ -114,7 +120,9 @@ class ActivatedBlock(Block):
 
 
 def walk_model(cfg: ModelConfig, activation: str, seed: int) -> Transformer:
-    """Build the library's model, or with another activation than GELU one of the same initial weights."""
+    """Build the library's model, or with another activation than GELU one of the same initial
+    weights.
+    """
     network = build_model(cfg, seed)
     if activation != "gelu":
         network.blocks = nn.ModuleList(ActivatedBlock(cfg, activation) for _ in range(cfg.n_layers))
@@ -132,10 +140,11 @@ def fit(
     batch_size: int,
     seed: int,
 ) -> dict[str, list]:
-    """Train by Adam over shuffled batches of items; return curves by epoch, the share recalled every two.
+    """Train by Adam over shuffled batches of items; return curves by epoch, the share recalled
+    every two.
 
-    ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch, that recall is counted
-    in; ``name`` and ``seed`` give the order.
+    ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch,
+    that recall is counted in; ``name`` and ``seed`` give the order.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
@@ -144,7 +153,9 @@ def fit(
         total = 0.0
         scored = 0
         right = 0
-        for pick in torch.randperm(items, generator=generator_for("cpu", name, seed, epoch)).split(batch_size):
+        for pick in torch.randperm(items, generator=generator_for("cpu", name, seed, epoch)).split(
+            batch_size
+        ):
             logits_NV, targets_N = predict(pick)
             loss = descend(network, optimizer, [F.cross_entropy(logits_NV, targets_N)])
             total = total + loss * len(targets_N)
@@ -171,10 +182,12 @@ def triplets_study(
     traits: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> Study:
-    """Train on ``size`` triplets (0: all) and count those recalled, in shuffled batches, every two epochs (§2.2.5).
+    """Train on ``size`` triplets (0: all) and count those recalled, in shuffled batches, every two
+    epochs (§2.2.5).
 
-    Metrics: ``accuracy`` at the end and ``best``, ``recalled``, the ``concept_ceiling``, ``relation_gradient`` and
-    ``change_by_batch_mates`` of the trained model, ``epochs_to_99`` % of all triplets (None: never). Curves by epoch.
+    Metrics: ``accuracy`` at the end and ``best``, ``recalled``, the ``concept_ceiling``,
+    ``relation_gradient`` and ``change_by_batch_mates`` of the trained model, ``epochs_to_99`` % of
+    all triplets (None: never). Curves by epoch.
     """
     found = graph.load(source, traits, seed)
     facts = found.facts
@@ -191,7 +204,9 @@ def triplets_study(
         def predict(pick: Tensor) -> tuple[Tensor, Tensor]:
             return network(items_P3[pick, :2]), items_P3[pick, 2]
 
-        curves = fit(network, "triplets", len(items_P3), predict, shuffled, epochs, batch_size, seed)
+        curves = fit(
+            network, "triplets", len(items_P3), predict, shuffled, epochs, batch_size, seed
+        )
     sample = items_P3[:64, :2]
     best = max(curves["accuracy"])
     metrics = {
@@ -222,17 +237,20 @@ def walks_study(
     seed: int = 0,
     activation: str = "gelu",
 ) -> Study:
-    """Train on walks, every node but the first predicted from all tokens before it, and count those recalled (§2.2.3).
+    """Train on walks, every node but the first predicted from all tokens before it, and count those
+    recalled (§2.2.3).
 
-    ``activation``: one of ``ACTIVATIONS``, between the two maps of the feed-forward layer.
-    Metrics: ``predictions`` and as many ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling`` that walks
-    with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
+    ``activation``: one of ``ACTIVATIONS``, between the two maps of the feed-forward layer. Metrics:
+    ``predictions`` and as many ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling``
+    that walks with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
     """
     found = graph.load(source, traits, seed)
     tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
     ceiling = graph.walk_ceiling(tokens_WT.numpy())
     length = tokens_WT.shape[1] - 1
-    vocabulary = 1 + found.n_concepts + 2 * found.n_relations  # filling, concepts, relations forwards and backwards
+    vocabulary = (
+        1 + found.n_concepts + 2 * found.n_relations
+    )  # filling, concepts, relations forwards and backwards
     cfg = ModelConfig(architecture, n_layers, n_heads, width, vocabulary, length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
     scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)

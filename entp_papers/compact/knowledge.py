@@ -1,11 +1,13 @@
-"""Memorising knowledge graphs (§3.2): the runs of every tier, tables of them, and their part in the claims.
+"""Memorising knowledge graphs (§3.2): the runs of every tier, tables of them, and their part in the
+claims.
 
-``compact_graph``: triplets by wiring and size, by width and depth, and walks; ``compact_real_graph``: real graphs.
-``compact_activations``: triplets with four activations of the feed-forward layer by depth (§3.2.2), and walks with two
-(``compact_walk_activations``, §3.2.4). In both of the paper's setups the width is divided among the layers, so that
-deeper models are narrower. Its figures of triplets come from the published wiring, in which no model sees the relation;
-here the described one is measured, too. Its script for walks feeds every prefix through unmasked attention, as ENTP
-does. RReLU draws its slopes in training.
+``compact_graph``: triplets by wiring and size, by width and depth, and walks;
+``compact_real_graph``: real graphs. ``compact_activations``: triplets with four activations of the
+feed-forward layer by depth (§3.2.2), and walks with two (``compact_walk_activations``, §3.2.4). In
+both of the paper's setups the width is divided among the layers, so that deeper models are
+narrower. Its figures of triplets come from the published wiring, in which no model sees the
+relation; here the described one is measured, too. Its script for walks feeds every prefix through
+unmasked attention, as ENTP does. RReLU draws its slopes in training.
 """
 
 import itertools
@@ -18,7 +20,7 @@ import pandas as pd
 
 from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import select
-from entp_lab.measurements import Check, Level, Measurement, Observation
+from entp_lab.measurements import Check, Level, Measurement, Observation, measured
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import exceeds, first_at, mean_interval
 from entp_lab.store import Record
@@ -74,7 +76,8 @@ TIERS: dict[str, dict[str, Any]] = {
         walk_epochs=400,
     ),
 }
-# Of runs by activation and depth: the width of one layer is divided by their number; ``sizes`` of triplets or walks.
+# Of runs by activation and depth: the width of one layer is divided by their number; ``sizes`` of
+# triplets or walks.
 ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(TIERS["smoke"], sizes=(40,), width=32, epochs=4),
     "overnight": dict(
@@ -90,26 +93,26 @@ ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
 }
 WALK_TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
-    "overnight": dict(ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64),
-    "paper": dict(ACTIVATION_TIERS["paper"], sizes=(20_000, 50_000, 100_000), width=64, epochs=400, seeds=3),
+    "overnight": dict(
+        ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64
+    ),
+    "paper": dict(
+        ACTIVATION_TIERS["paper"], sizes=(20_000, 50_000, 100_000), width=64, epochs=400, seeds=3
+    ),
 }
 REAL_EPOCHS = {"smoke": 1, "quick": 80}  # by tier, of the real graphs
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan triplets by wiring and size, triplets by width and depth, and walks by architecture and depth."""
+    """Plan triplets by wiring and size, triplets by width and depth, and walks by architecture and
+    depth.
+    """
     setting = TIERS[tier]
     found = []
 
     def add(study: str, part: str, seed: int, params: dict[str, Any], **labels: Any) -> None:
-        graph = dict(
-            source="synthetic",
-            traits=setting["traits"],
-            seed=seed,
-            epochs=setting["epochs"],
-            batch_size=setting["batch_size"],
-        )
-        found.append(planned_study(NAME, tier, study, graph | params, seed, part=part, **labels))
+        whole = graph_of(setting, seed) | params
+        found.append(planned_study(NAME, tier, study, whole, seed, part=part, **labels))
 
     every_seed = range(seeds or setting["seeds"])
     for seed, size, wiring in itertools.product(every_seed, setting["sizes"], WIRINGS):
@@ -135,7 +138,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan all pairs of three real graphs in each wiring; needs the package that holds their files."""
+    """Plan all pairs of three real graphs in each wiring; needs the package with their files."""
     found = []
     for source, wiring in itertools.product(("nations", "umls", "kinships"), WIRINGS):
         params = dict(
@@ -146,7 +149,9 @@ def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
             batch_size=64,
         )
         labels = dict(part="real", source=source, wiring=wiring)
-        found.append(planned_study("compact_real_graph", tier, "compact_triplets", params, **labels))
+        found.append(
+            planned_study("compact_real_graph", tier, "compact_triplets", params, **labels)
+        )
     return found
 
 
@@ -163,8 +168,14 @@ def plan_activations(tier: str, seeds: int = 0) -> list[PlannedRun]:
     found = []
     for seed, size, wiring, n_layers, activation in cells:
         labels = dict(wiring=wiring, n_layers=n_layers, activation=activation)
-        params = graph_of(setting, seed) | dict(size=size, model=labels | shape_of(setting, n_layers))
-        found.append(planned_study("compact_activations", tier, "compact_triplets", params, seed, size=size, **labels))
+        params = graph_of(setting, seed) | dict(
+            size=size, model=labels | shape_of(setting, n_layers)
+        )
+        found.append(
+            planned_study(
+                "compact_activations", tier, "compact_triplets", params, seed, size=size, **labels
+            )
+        )
     return found
 
 
@@ -178,7 +189,9 @@ def plan_walks(tier: str, seeds: int = 0) -> list[PlannedRun]:
         shape = labels | shape_of(setting, n_layers)
         params = graph_of(setting, seed) | dict(walks=size, architecture="entp", **shape)
         found.append(
-            planned_study("compact_walk_activations", tier, "compact_walks", params, seed, size=size, **labels)
+            planned_study(
+                "compact_walk_activations", tier, "compact_walks", params, seed, size=size, **labels
+            )
         )
     return found
 
@@ -194,42 +207,47 @@ def shape_of(setting: dict[str, Any], n_layers: int) -> dict[str, Any]:
     return dict(width=setting["width"] // n_layers, n_heads=setting["n_heads"])
 
 
-# --- Triplets and walks ----------------------------------------------------------------------------------------------
+# --- Triplets and walks ---------------------------------------------------------------------------
 
 
-def hidden_relation(triplets: pd.DataFrame, tier: str, names: Sequence[str]) -> Check:
+def hidden_relation(wired: Sequence[Record]) -> Check:
     """Check that in the published wiring no output has a gradient with respect to a relation."""
-    gradients = triplets.loc[triplets["wiring"] == "published", "relation_gradient"]
-    return Check("CT-wiring", bool(gradients.eq(0).all()), tier, records=names)
+    published = select(wired, wiring="published")
+    hidden = all(record.metrics["relation_gradient"] == 0 for record in published)
+    return Check("CT-wiring", hidden, wired[0].config.tier, records=names_of(wired))
 
 
-def above_the_ceiling(triplets: pd.DataFrame, tier: str, names: Sequence[str]) -> Measurement:
-    """Measure the published wiring's recall above what the concept alone determines, by seed, mean over sizes."""
-    published = triplets[triplets["wiring"] == "published"]
+def above_the_ceiling(wired: Sequence[Record]) -> Measurement:
+    """Measure the published wiring's recall above what the concept alone determines, by seed, mean
+    over sizes.
+    """
+    published = table(select(wired, wiring="published"), "wirings")
     above = published["accuracy"] - published["concept_ceiling"]
-    return Measurement("CT-ceiling", above.groupby(published["seed"]).mean().tolist(), tier, names)
+    return measured("CT-ceiling", above.groupby(published["seed"]).mean(), wired)
 
 
-def recall_by_size(triplets: pd.DataFrame, tier: str, names: Sequence[str]) -> Observation:
-    """Ask whether the share recalled falls with every larger set; where each is recalled whole, none could fall."""
-    described = triplets[triplets["wiring"] == "described"]
+def recall_by_size(wired: Sequence[Record]) -> Observation:
+    """Ask whether the share recalled falls with every larger set; where each is recalled whole,
+    none could fall.
+    """
+    described = table(select(wired, wiring="described"), "wirings")
     shares = described.groupby("size")["best"].mean()
     sizes = ", ".join(f"{size:,}" for size in shares.index)
     seen = f"{', '.join(f'{share:.3f}' for share in shares)} of {sizes} triplets"
-    if exceeds(shares.min(), 0.999):
-        verdict = "uninformative"
-        why = "every set is recalled whole"
-    elif exceeds(0, shares.diff().dropna()).all():
-        verdict = "same direction"
-        why = ""
-    else:
-        verdict = "not reproduced"
-        why = ""
-    return Observation("CT-table-3", verdict, tier, why, seen, described["seed"].nunique(), names)
+    whole = exceeds(shares.min(), 0.999)
+    falls = exceeds(0, shares.diff().dropna()).all()
+    verdict = "uninformative" if whole else "same direction" if falls else "not reproduced"
+    why = "every set is recalled whole" if whole else ""
+    tier = wired[0].config.tier
+    return Observation(
+        "CT-table-3", verdict, tier, why, seen, described["seed"].nunique(), names_of(wired)
+    )
 
 
 def width_or_depth(records: Sequence[Record]) -> Observation:
-    """Compare how far epochs to 99 % of all triplets spread with width and with depth; never counts all epochs."""
+    """Compare how far epochs to 99 % of all triplets spread with width and with depth; never counts
+    all epochs.
+    """
     shape = select(records, part="shape")
     rows = table(shape, "shape").astype({"epochs_to_99": float})
     late = rows["epochs_to_99"].isna()
@@ -243,39 +261,49 @@ def width_or_depth(records: Sequence[Record]) -> Observation:
         f"{late.sum()} of {len(rows)} runs had not got there and count the last epoch"
     )
     tier = shape[0].config.tier
-    return Observation("CT-width", "inconclusive", tier, "one run each", seen, records=names_of(shape))
+    return Observation(
+        "CT-width", "inconclusive", tier, "one run each", seen, records=names_of(shape)
+    )
 
 
 def walks_or_triplets(records: Sequence[Record]) -> Observation:
-    """Compare epochs to 99 % of what can be recalled: as many walks as triplets, in the largest size, one layer."""
+    """Compare epochs to 99 % of what can be recalled: as many walks as triplets, in the largest
+    size, one layer.
+    """
     triplets = table(records, "wirings")
     triplets = triplets[triplets["wiring"] == "described"]
     largest = triplets[triplets["size"] == triplets["size"].max()]
     walks = select(records, part="walks")
-    needed = [float(runs["epochs_to_99"].astype(float).iloc[0]) for runs in (table(walks, "walks"), largest)]
+    needed = [
+        float(runs["epochs_to_99"].astype(float).iloc[0])
+        for runs in (table(walks, "walks"), largest)
+    ]
     seen = "{:.0f} epochs against {:.0f} of triplets".format(*needed)
     tier = walks[0].config.tier
-    return Observation("CT-walks", "inconclusive", tier, "one run each", seen, records=names_of(walks))
+    return Observation(
+        "CT-walks", "inconclusive", tier, "one run each", seen, records=names_of(walks)
+    )
 
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
     """Measure every claim on triplets and walks, from records of all parts."""
     if not {"wirings", "shape", "walks"} <= {record.labels["part"] for record in records}:
         return []
-    about = (table(records, "wirings"), records[0].config.tier, names_of(records, part="wirings"))
-    by_wiring = [claim(*about) for claim in (hidden_relation, above_the_ceiling, recall_by_size)]
+    wired = select(records, part="wirings")
+    by_wiring = [claim(wired) for claim in (hidden_relation, above_the_ceiling, recall_by_size)]
     return [*by_wiring, width_or_depth(records), walks_or_triplets(records)]
 
 
-# --- Activations -----------------------------------------------------------------------------------------------------
+# --- Activations ----------------------------------------------------------------------------------
 
 
 def ends(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per run: its labels and how its curve of the share recalled ends.
 
-    ``reachable``, the share that can be recalled: of walks their ceiling, of triplets all or, as published, the
-    concept's; ``end`` and ``spread``, mean and standard deviation over the last fifth of the counts; ``final``, the
-    last of them; ``epochs`` to nine tenths of ``reachable``, NaN if never.
+    ``reachable``, the share that can be recalled: of walks their ceiling, of triplets all or, as
+    published, the concept's; ``end`` and ``spread``, mean and standard deviation over the last
+    fifth of the counts; ``final``, the last of them; ``epochs`` to nine tenths of ``reachable``,
+    NaN if never.
     """
     rows = []
     for record in records:
@@ -295,7 +323,8 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def lead(records: Sequence[Record], measure: str, first: str, *others: str) -> list[float]:
-    """Return a measure of ``ends`` with the ``first`` activation less its mean with the others, by seed.
+    """Return a measure of ``ends`` with the ``first`` activation less its mean with the others, by
+    seed.
 
     Of epochs the natural logarithm; a mean over sizes and depths.
     """
@@ -307,20 +336,24 @@ def lead(records: Sequence[Record], measure: str, first: str, *others: str) -> l
 
 
 def deepest_less_one(records: Sequence[Record], measure: str = "end") -> list[float]:
-    """Return the share recalled with four layers less with one, mean over ReLU and RReLU, by seed."""
+    """Return the share with four layers less that with one, mean over ReLU and RReLU, by seed."""
     rows = ends(select(records, activation=("relu", "rrelu")))
     wide = rows.pivot_table(index="seed", columns="n_layers", values=measure)
     return (wide[max(DEPTHS)] - wide[min(DEPTHS)]).tolist()
 
 
 def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
-    """Return a ``Level`` for each side of a comparison: mean share recalled, of what can be recalled."""
+    """Return a ``Level`` for each side of a comparison: mean share recalled, of what can be
+    recalled.
+    """
     means = rows.groupby(sides)[["end", "reachable"]].mean()
     return tuple(Level(end, 0.0, most, 0.0) for end, most in means.itertuples(index=False))
 
 
 def late(records: Sequence[Record]) -> str:
-    """Say how many runs never recall nine tenths of what they can, whose epochs are unknown; empty if none."""
+    """Say how many runs never recall nine tenths of what they can, whose epochs are unknown; empty
+    if none.
+    """
     missing = ends(records)["epochs"].isna()
     if not missing.any():
         return ""
@@ -332,45 +365,51 @@ def measure_activations(records: Sequence[Record]) -> list[Measurement]:
     published = select(records, wiring="published")
     if not published:
         return []
-    about = dict(tier=records[0].config.tier, records=names_of(published))
     rows = ends(published)
-    deep = rows[rows["activation"].isin(("relu", "rrelu")) & rows["n_layers"].isin((min(DEPTHS), max(DEPTHS)))]
+    deep = rows[
+        rows["activation"].isin(("relu", "rrelu"))
+        & rows["n_layers"].isin((min(DEPTHS), max(DEPTHS)))
+    ]
     others = ("gelu", "relu", "rrelu")
+    by_activation = recalled(rows, rows["activation"] == "softmax")
     final, low, high = mean_interval(deepest_less_one(published, "final"))
+    remark = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}"
+    unknown = late(select(published, activation=WALKED))
+    depths = deepest_less_one(published)
     return [
-        Measurement(
+        measured(
             "CT-activation",
             lead(published, "end", "softmax", *others),
-            levels=recalled(rows, rows["activation"] == "softmax"),
-            **about,
+            published,
+            levels=by_activation,
         ),
-        Measurement("CT-activation-steady", lead(published, "spread", "softmax", *others), **about),
-        Measurement(
+        measured("CT-activation-steady", lead(published, "spread", "softmax", *others), published),
+        measured(
             "CT-activation-speed",
             lead(published, "epochs", *WALKED),
-            excluded_because=late(select(published, activation=WALKED)),
-            **about,
+            published,
+            excluded_because=unknown,
         ),
-        Measurement(
+        measured(
             "CT-activation-depth",
-            deepest_less_one(published),
+            depths,
+            published,
             levels=recalled(deep, "n_layers"),
-            remark=f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}",
-            **about,
+            remark=remark,
         ),
     ]
 
 
 def measure_walks(records: Sequence[Record]) -> list[Measurement]:
-    """Measure the speed of RReLU and Softmax on walks, and their ends with one and two layers and with four."""
-    tier = records[0].config.tier
+    """Measure the speed of RReLU and Softmax on walks, and their ends with one and two layers and
+    with four.
+    """
     speed = lead(records, "epochs", *WALKED)
-    found = [Measurement("CT-walks-speed", speed, tier, names_of(records), excluded_because=late(records))]
+    found = [measured("CT-walks-speed", speed, records, excluded_because=late(records))]
     for claim, layers in (("CT-walks-level", (1, 2)), ("CT-walks-depth", 4)):
         chosen = select(records, n_layers=layers)
         levels = recalled(ends(chosen), "activation")
-        values = lead(chosen, "end", *WALKED)
-        found.append(Measurement(claim, values, tier, names_of(chosen), levels=levels))
+        found.append(measured(claim, lead(chosen, "end", *WALKED), chosen, levels=levels))
     return found
 
 

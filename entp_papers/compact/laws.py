@@ -4,8 +4,9 @@ Capacity C from width B, heads H and length N (equation 10):
 
     C = min(f(H, N) B, α H + β),    f(H, N) = a / (N^(b H + c) + d) + e
 
-The paper prints max in place of min. With max and the printed numbers no capacity would lie below the saturation value,
-12,504 for one head, while its figure 13 reads 1600 and 3300 for models of 2 M parameters; both forms are here.
+The paper prints max in place of min. With max and the printed numbers no capacity would lie below
+the saturation value, 12,504 for one head, while its figure 13 reads 1600 and 3300 for models of 2 M
+parameters; both forms are here.
 
 Epochs until a whole library is recalled (figure 8): a negative binomial,
 
@@ -41,7 +42,9 @@ READ_OFF = {2: 1600.0, 4: 3300.0}
 
 
 def of_table_2(layers: int) -> Parameters:
-    """Return the published numbers for 1 or 2 layers; for 2 they are rounded too far: f(1, 64) is negative."""
+    """Return the published numbers for 1 or 2 layers; for 2 they are rounded too far: f(1, 64) is
+    negative.
+    """
     row = published("compact", "capacity_model").set_index("layers").loc[layers]
     return Parameters(*row[list(Parameters._fields)].tolist())
 
@@ -63,7 +66,7 @@ def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):
 
 
 def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Return R², root mean square error, and mean absolute error relative to the measured capacity."""
+    """Return R², root mean square error, and mean absolute error over the measured capacity."""
     error = predicted - measured
     spread = ((measured - measured.mean()) ** 2).sum()
     return {
@@ -73,11 +76,13 @@ def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     }
 
 
-def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None) -> Parameters:
+def fit(
+    points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None
+) -> Parameters:
     """Fit the capacity model by least squares from random starting points, and from ``near``.
 
-    Columns of ``points_P4``: width, heads, length, measured capacity. Saturation and slope are fitted together, so that
-    a point belongs to whichever branch it lies on.
+    Columns of ``points_P4``: width, heads, length, measured capacity. Saturation and slope are
+    fitted together, so that a point belongs to whichever branch it lies on.
     """
     from scipy import optimize
 
@@ -98,18 +103,23 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     for _ in range(starts):
         first = 10 ** generator.uniform(-0.5, 1.0)
         drawn.append(units * [first, *(generator.uniform(low, high) for low, high in ranges)])
-    tried = [optimize.least_squares(residuals, start, x_scale=scale, max_nfev=150) for start in drawn]
+    tried = [
+        optimize.least_squares(residuals, start, x_scale=scale, max_nfev=150) for start in drawn
+    ]
     return Parameters(*map(float, min(tried, key=lambda found: found.cost).x))
 
 
 def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
-    """Predict each point by the capacity model and by a cubic polynomial fitted to the other seven of eight folds.
+    """Predict each point by the capacity model and by a cubic polynomial fitted to the other seven
+    of eight folds.
 
     The polynomial has 20 terms: it takes 24 points.
     """
     count = len(points_P4)
     *shapes, measured = points_P4.T
-    x = [values / values.max() for values in shapes]  # products of these up to degree 3: (points, 20)
+    x = [
+        values / values.max() for values in shapes
+    ]  # products of these up to degree 3: (points, 20)
     powers = [power for power in itertools.product(range(4), repeat=3) if sum(power) <= 3]
     terms = np.stack([x[0] ** i * x[1] ** j * x[2] ** k for i, j, k in powers], 1)
     predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
@@ -124,7 +134,9 @@ def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
-    """Return (r, p) with the sample's mean and variance; None where the variance is not above the mean."""
+    """Return (r, p) with the sample's mean and variance; None where the variance is not above the
+    mean.
+    """
     mean = float(np.mean(epochs))
     variance = float(np.var(epochs, ddof=1))
     if variance <= mean:
@@ -132,8 +144,11 @@ def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
     return mean**2 / (variance - mean), mean / variance
 
 
-def most_likely(values: np.ndarray, unfinished: int, limit: int | None) -> tuple[float, float, float] | None:
-    """Return (r, p) of maximum likelihood and the logarithm of that; None where no negative binomial has the variance.
+def most_likely(
+    values: np.ndarray, unfinished: int, limit: int | None
+) -> tuple[float, float, float] | None:
+    """Return (r, p) of maximum likelihood and the logarithm of that; None where no negative
+    binomial has the variance.
 
     ``unfinished`` runs took more than ``limit`` epochs, and enter the likelihood as that.
     """
@@ -162,11 +177,13 @@ def fit_epochs(
     unfinished: int = 0,
     limit: int | None = None,
 ) -> dict[str, float] | None:
-    """Fit a negative binomial (``r``, ``p``) by maximum likelihood to the epochs that runs took, and test the fit.
+    """Fit a negative binomial (``r``, ``p``) by maximum likelihood to the epochs that runs took,
+    and test the fit.
 
-    The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
-    ``unfinished`` runs, which took more than ``limit`` epochs, are an interval of their own. None where the variance
-    of ``epochs`` is not above their mean, or where there are too few different numbers to test a fit.
+    The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r
+    and p. ``unfinished`` runs, which took more than ``limit`` epochs, are an interval of their own.
+    None where the variance of ``epochs`` is not above their mean, or where there are too few
+    different numbers to test a fit.
     """
     from scipy import stats
 

@@ -1,13 +1,15 @@
-"""Addition beyond the trained length (§3.4): the runs of every tier, the tables of schemes, their part in the claims.
+"""Addition beyond the trained length (§3.4): the runs of every tier, the tables of schemes, their
+part in the claims.
 
-``compact_lengths``: the quick tier trains on sums of up to two digits, the most that nearly every scheme learns in its
-time: in padded text five seeds of the schemes that a claim compares, three of the others; in the other formats three of
-learned positions.
+``compact_lengths``: the quick tier trains on sums of up to two digits, the most that nearly every
+scheme learns in its time: in padded text five seeds of the schemes that a claim compares, three of
+the others; in the other formats three of learned positions.
 
-``compact_length_seeds``: more seeds of the schemes that ``compact_lengths`` has a single one of at five digits. With
-T5, ALiBi and FIRE that seed had ENTP learn the sums and the decoder not: whether that holds is asked of five others,
-which had no part in forming the question. With T5 and ALiBi, where most of these had ENTP learn them, decoders with 5.8
-times the steps are planned and stored, and not shown: they have 1.6 times ENTP's multiply-adds.
+``compact_length_seeds``: more seeds of the schemes that ``compact_lengths`` has a single one of at
+five digits. With T5, ALiBi and FIRE that seed had ENTP learn the sums and the decoder not: whether
+that holds is asked of five others, which had no part in forming the question. With T5 and ALiBi,
+where most of these had ENTP learn them, decoders with 5.8 times the steps are planned and stored,
+and not shown: they have 1.6 times ENTP's multiply-adds.
 """
 
 import itertools
@@ -16,24 +18,27 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, no_claims
 from entp_lab.frames import select
-from entp_lab.measurements import Level, Measurement
+from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.plans import TWINS, PlannedRun, by_seed, planned_study
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
+from entp_papers.compact.algorithms import ALGORITHMS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 
 NAME = "compact_lengths"
 SEEDS_NAME = "compact_length_seeds"
 NOTEBOOK = "12_compact_transformers"
 LABELS = ("positions", "format", "architecture", "arm", "seed")
-LEARNED = 0.05  # share of right sums at the trained length; below it, how far a scheme reaches is not measured
+# Share of right sums at the trained length; below it, how far a scheme reaches is not measured.
+LEARNED = 0.05
 BEYOND = 1.3  # times the trained length and more is beyond it
 
-# Claims, the labels that both sides of each share, and the label by which they differ, with both of its values.
+# Claims, the labels that both sides of each share, and the label by which they differ, with both of
+# its values.
 DECODERS = dict(format="padded", architecture="decoder")
 COMPARED = (
     ("CT-coupling", DECODERS, "positions", "coupled", "learned"),
@@ -49,11 +54,12 @@ COMPARED = (
     ),
 )
 
-# By tier: the parameters that all runs share, seeds of every scheme in padded text (of ``more`` apart, where there is
-# not the time for five of all), and seeds of the other formats with ``others``. At ``quick`` those have five that a
-# claim compares. At ``overnight`` those that learned sums of five or three digits in a pilot; one of each other shows
-# that it does not in this time. ``decoders``: formats and schemes of which decoders alone are trained, with seeds and
-# steps of their own.
+# By tier: the parameters that all runs share, seeds of every scheme in padded text (of ``more``
+# apart, where there is not the time for five of all), and seeds of the other formats with
+# ``others``. At ``quick`` those have five that a claim compares. At ``overnight`` those that
+# learned sums of five or three digits in a pilot; one of each other shows that it does not in this
+# time. ``decoders``: formats and schemes of which decoders alone are trained, with seeds and steps
+# of their own.
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         shared=dict(
@@ -119,7 +125,8 @@ TIERS: dict[str, dict[str, Any]] = {
 RELATIVE = ("t5", "alibi", "fire")
 SEEDS = {
     "smoke": dict.fromkeys(RELATIVE, 1),
-    "overnight": dict.fromkeys(RELATIVE, 5) | dict.fromkeys(("sinusoidal", "kerple", "none", "randomised"), 2),
+    "overnight": dict.fromkeys(RELATIVE, 5)
+    | dict.fromkeys(("sinusoidal", "kerple", "none", "randomised"), 2),
 }
 # Decoders with 5.8 times the steps at ``overnight``, one for each prefix that ENTP is scored on.
 EQUAL_FORWARDS = {
@@ -137,18 +144,24 @@ def planned(
     arms=ARCHITECTURES,
     steps: int = 0,
 ) -> list[PlannedRun]:
-    """Plan runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others than the tier's."""
+    """Plan runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others
+    than the tier's.
+    """
     own = {"steps": steps} if steps else {}
     runs = []
     for arm, seed in itertools.product(arms, seeds):
-        cell = dict(format=form, positions=positions, architecture="decoder" if arm == "longer" else arm)
+        cell = dict(
+            format=form, positions=positions, architecture="decoder" if arm == "longer" else arm
+        )
         params = {**cell, "seed": seed, **TIERS[tier]["shared"], **own}
         runs.append(planned_study(name, tier, "compact_addition", params, seed, **cell, arm=arm))
     return runs
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
+    """Plan every scheme in padded text, and the other formats under some schemes, each as decoder
+    and as ENTP.
+    """
     setting = TIERS[tier]
     more = setting.get("more", {})
     runs = []
@@ -178,7 +191,9 @@ def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per run and tested length, with both accuracies and the factor over the trained length."""
+    """Return a row per run and tested length, with both accuracies and the factor over the trained
+    length.
+    """
     rows = [
         {
             **{k: r.labels[k] for k in LABELS},
@@ -194,26 +209,35 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
-    """Return whole padded sums right at the trained length: a row per scheme and arm, a column per seed."""
+    """Return whole padded sums right at the trained length: a row per scheme and arm, a column per
+    seed.
+    """
     rows = table(select(records, format="padded", positions=tuple(schemes)))
     rows = rows[rows["factor"] == 1]
-    wide = rows.pivot_table(index=["positions", "arm"], columns="seed", values="accuracy", sort=False)
+    wide = rows.pivot_table(
+        index=["positions", "arm"], columns="seed", values="accuracy", sort=False
+    )
     return wide.sort_index(axis=1)
 
 
 def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> str:
-    """Name the ``sides`` (positions, architecture) that have not learned their training sums; empty if none.
+    """Name the ``sides`` (positions, architecture) that have not learned their training sums; empty
+    if none.
 
     The reach of such a side is not measured; a side with all of them right is compared.
     """
     rows = table(records)
     means = rows[rows["factor"] == 1].groupby(["positions", "architecture"])["accuracy"].mean()
-    missing = [f"{p} ({a})" for p, a in sides if not reaches(means.get((p, a), float("nan")), LEARNED)]
+    missing = [
+        f"{p} ({a})" for p, a in sides if not reaches(means.get((p, a), float("nan")), LEARNED)
+    ]
     return f"trained length not learned: {', '.join(missing)}" if missing else ""
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Measure token accuracy beyond the trained length, one side less the other, for each claim of ``COMPARED``."""
+    """Measure token accuracy beyond the trained length, one side less the other, for each claim of
+    ``COMPARED``.
+    """
     found = []
     for claim, shared, by, first, second in COMPARED:
         pool = select(records, **shared)
@@ -230,14 +254,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
+        tier = records[0].config.tier
         found.append(
             Measurement(
-                claim,
-                values,
-                records[0].config.tier,
-                names_of(chosen),
-                levels=levels,
-                excluded_because=barred,
+                claim, values, tier, names_of(chosen), levels=levels, excluded_because=barred
             )
         )
     return found
@@ -254,9 +274,40 @@ def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
     wide = trained_length(chosen).T.dropna()  # whole seeds
     decoder, entp = (wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in TWINS)
     values = (entp - decoder).tolist() if wide.shape[1] == 2 * len(RELATIVE) else []
-    return [Measurement("CT-relative-entp", values, chosen[0].config.tier, names_of(chosen), levels=levels)]
+    return [measured("CT-relative-entp", values, chosen, levels=levels)]
 
 
+# --- The other tasks of Table 1 -------------------------------------------------------------------
+
+ALGORITHM_TIERS: dict[str, dict[str, Any]] = {
+    "smoke": dict(
+        trained=2, tested=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, texts=10
+    ),
+    "quick": dict(trained=4, tested=[4, 5, 6, 8]),
+}
+
+
+def plan_algorithms(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan every task but addition, with T5's positions, as decoder and as ENTP."""
+    found = []
+    for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, ARCHITECTURES):
+        labels = dict(task=task, architecture=architecture)
+        params = dict(labels, positions="t5", seed=seed, **ALGORITHM_TIERS[tier])
+        found.append(
+            planned_study("compact_algorithms", tier, "compact_algorithms", params, seed, **labels)
+        )
+    return found
+
+
+ALGORITHM_RUNS = Experiment(
+    name="compact_algorithms",
+    version=1,
+    title="Polynomials, sorting, sums, parity and LEGO beyond the trained size",
+    notebook="12b_compact_details",
+    plan=plan_algorithms,
+    measure=no_claims,
+    tiers=ALGORITHM_TIERS,
+)
 TITLE = "Addition beyond the trained length, by format and positions"
 LENGTHS = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "Addition of five digits, more seeds of the positional schemes"

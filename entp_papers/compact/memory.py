@@ -1,15 +1,19 @@
-"""Small Transformers that memorise random sequences (§2.1.2), trained side by side, and the three studies of them.
+"""Small Transformers that memorise random sequences (§2.1.2), trained side by side, and the three
+studies of them.
 
-Embedding, positions and output layer are frozen; attention and feed-forward weights are trained. The width of a head is
-a parameter of its own, not the width divided by the heads. Where only the token after the last position is scored,
-the last layer is computed there alone, and its keys and values are never formed: a query meets the inputs themselves
-through W_Kᵀ q, and W_V is applied after the weighted sum. With one layer that makes the decoder and ENTP one function.
+Embedding, positions and output layer are frozen; attention and feed-forward weights are trained.
+The width of a head is a parameter of its own, not the width divided by the heads. Where only the
+token after the last position is scored, the last layer is computed there alone, and its keys and
+values are never formed: a query meets the inputs themselves through W_Kᵀ q, and W_V is applied
+after the weighted sum. With one layer that makes the decoder and ENTP one function.
 
-Weights are plain dictionaries of tensors, so that ``torch.func.vmap`` runs many models of one shape, each on a library
-of its own: one batched product does what R small ones would, and Adam works entry by entry, so every run takes the
-steps that it takes alone, up to the order in which a matrix product adds.
+Weights are plain dictionaries of tensors, so that ``torch.func.vmap`` runs many models of one
+shape, each on a library of its own: one batched product does what R small ones would, and Adam
+works entry by entry, so every run takes the steps that it takes alone, up to the order in which a
+matrix product adds.
 
-Letters: R runs, K sequences of a library, S sequences of a batch, T tokens, D width, H heads, K head width, V symbols.
+Letters: R runs, K sequences of a library, S sequences of a batch, T tokens, D width, H heads, K
+head width, V symbols.
 """
 
 import math
@@ -28,17 +32,19 @@ from entp_lib.validation import require
 from entp_papers.compact import laws
 
 Weights = dict[str, Tensor]
-FAILED_SIZES = 2  # sizes in a row that no run recalls whole before the search for the largest library ends
+# Sizes in a row that no run recalls whole before the search for the largest library ends.
+FAILED_SIZES = 2
 
 
 @dataclass(frozen=True)
 class MemoryConfig:
     """Shape of a model that predicts the last of ``length`` tokens from the others.
 
-    ``feed_forward``: ``trained``; ``identity`` adds its input unchanged to the residual path; ``none`` drops it.
-    ``attention_weights``: ``all`` four matrices, or ``query_key`` alone, where a head's output is the mixed inputs
-    themselves (equation 4), which needs one head. ``scored``: whether the loss is that of the ``last`` token alone or
-    of ``every`` token but the first, which only a decoder predicts in one pass; recall is of the last token either way.
+    ``feed_forward``: ``trained``; ``identity`` adds its input unchanged to the residual path;
+    ``none`` drops it. ``attention_weights``: ``all`` four matrices, or ``query_key`` alone, where a
+    head's output is the mixed inputs themselves (equation 4), which needs one head. ``scored``:
+    whether the loss is that of the ``last`` token alone or of ``every`` token but the first, which
+    only a decoder predicts in one pass; recall is of the last token either way.
     """
 
     symbols: int = 32
@@ -62,10 +68,11 @@ class MemoryConfig:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Adam over a library: ``epochs`` passes at most, recalled sequences counted every ``count_every`` epochs.
+    """Adam over a library: ``epochs`` passes at most, recalled sequences counted every
+    ``count_every`` epochs.
 
-    ``steps`` > 0 sets the epochs by optimiser steps instead. ``patience`` > 0 ends a run after so many counts without
-    a better one; ``until_all`` ends it as soon as every sequence is right.
+    ``steps`` > 0 sets the epochs by optimiser steps instead. ``patience`` > 0 ends a run after so
+    many counts without a better one; ``until_all`` ends it as soon as every sequence is right.
     """
 
     epochs: int = 100
@@ -85,8 +92,8 @@ class Schedule:
 def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weights, Weights]:
     """Draw attention and feed-forward weights, which are trained, and the frozen others.
 
-    The former are uniform within ±1/√(inputs), as PyTorch's linear layers begin, with biases 0; embedding and positions
-    N(0, 1), the output layer N(0, 1/D).
+    The former are uniform within ±1/√(inputs), as PyTorch's linear layers begin, with biases 0;
+    embedding and positions N(0, 1), the output layer N(0, 1/D).
     """
     D = cfg.width
     H = cfg.n_heads
@@ -119,26 +126,38 @@ def parameter_count(cfg: MemoryConfig) -> int:
     return sum(weight.numel() for weight in initial_weights(cfg, torch.Generator())[0].values())
 
 
-def scored_logits(cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor) -> Tensor:
-    """Return logits (S, P, V) after the P scored of T = length - 1 tokens: the last alone, or all of them."""
+def scored_logits(
+    cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor
+) -> Tensor:
+    """Return logits (S, P, V) after the P scored of T = length - 1 tokens: the last alone, or all
+    of them.
+    """
     x_STD = frozen["embedding"][tokens_ST] + frozen["positions"]
     whole_layers = cfg.n_layers - (cfg.scored == "last")
     for layer in range(whole_layers):
-        x_STD = feed_forward(cfg, trained, layer, x_STD + attend_all(cfg, trained, layer, normed(x_STD)))
+        x_STD = feed_forward(
+            cfg, trained, layer, x_STD + attend_all(cfg, trained, layer, normed(x_STD))
+        )
     if cfg.scored == "every":
         return normed(x_STD) @ frozen["output"]
     layer = cfg.n_layers - 1
-    x_SD = feed_forward(cfg, trained, layer, x_STD[:, -1] + attend_last(cfg, trained, layer, normed(x_STD)))
+    x_SD = feed_forward(
+        cfg, trained, layer, x_STD[:, -1] + attend_last(cfg, trained, layer, normed(x_STD))
+    )
     return (normed(x_SD) @ frozen["output"])[:, None]
 
 
 def normed(x: Tensor) -> Tensor:
-    """Apply layer norm without weights: with frozen inputs and outputs, those of the linear maps are enough."""
+    """Apply layer norm without weights: with frozen inputs and outputs, those of the linear maps
+    are enough.
+    """
     return F.layer_norm(x, x.shape[-1:])
 
 
 def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
-    """Return the attention output (S, D) of the last position, which sees all others whatever the mask."""
+    """Return the attention output (S, D) of the last position, which sees all others whatever the
+    mask.
+    """
     query = trained[f"{layer}.query"]
     key = trained[f"{layer}.key"]
     q_HSK = z_STD[:, -1] @ query
@@ -151,7 +170,9 @@ def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) 
 
 
 def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
-    """Return the attention output (S, T, D) of every position: causal in a decoder, unmasked in ENTP."""
+    """Return the attention output (S, T, D) of every position: causal in a decoder, unmasked in
+    ENTP.
+    """
 
     def project(name: str) -> Tensor:  # every head's projection, (S, H, T, K), in one product
         matrix_HDK = trained[f"{layer}.{name}"]
@@ -181,7 +202,9 @@ def feed_forward(cfg: MemoryConfig, trained: Weights, layer: int, x: Tensor) -> 
 
 
 class Outcome(NamedTuple):
-    """Right sequences of each run at each count, the counts' epochs, each run's best count, when it ended (0: not)."""
+    """Right sequences of each run at each count, the counts' epochs, each run's best count, when it
+    ended (0: not).
+    """
 
     right_RC: Tensor
     epochs_C: list[int]
@@ -191,14 +214,18 @@ class Outcome(NamedTuple):
 
 
 def draw_libraries(cfg: MemoryConfig, library: int, seeds: Sequence[int]) -> Tensor:
-    """Draw independent uniform tokens (R, K, T) (§2.1.3); a smaller library is the first part of a larger one."""
+    """Draw independent uniform tokens (R, K, T) (§2.1.3); a smaller library is the first part of a
+    larger one.
+    """
     shape = (library, cfg.length)
     generators = (generator_for("cpu", "library", seed) for seed in seeds)
     return torch.stack([torch.randint(cfg.symbols, shape, generator=g) for g in generators])
 
 
 def draw_models(cfg: MemoryConfig, seeds: Sequence[int]) -> tuple[Weights, Weights]:
-    """Draw the weights of a model per seed, each stacked over runs: the trained and the frozen ones."""
+    """Draw the weights of a model per seed, each stacked over runs: the trained and the frozen
+    ones.
+    """
     drawn = [initial_weights(cfg, generator_for("cpu", "memory", seed)) for seed in seeds]
     trained = {name: torch.stack([model[0][name] for model in drawn]) for name in drawn[0][0]}
     frozen = {name: torch.stack([model[1][name] for model in drawn]) for name in drawn[0][1]}
@@ -208,10 +235,11 @@ def draw_models(cfg: MemoryConfig, seeds: Sequence[int]) -> tuple[Weights, Weigh
 
 
 def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[int]) -> Outcome:
-    """Train one model per seed on a library of so many sequences, and count those whose last token it recalls.
+    """Train one model per seed on a library of so many sequences, and count those whose last token
+    it recalls.
 
-    The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its
-    result while the others go on.
+    The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped
+    improving keeps its result while the others go on.
     """
     libraries_RKT = draw_libraries(cfg, library, seeds)
     trained, frozen = draw_models(cfg, seeds)
@@ -245,7 +273,9 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
     losses = []
     last_epoch = schedule.passes(library)
     for epoch in range(1, last_epoch + 1):
-        orders = [torch.randperm(library, generator=generator_for("cpu", seed, epoch)) for seed in seeds]
+        orders = [
+            torch.randperm(library, generator=generator_for("cpu", seed, epoch)) for seed in seeds
+        ]
         total_R = torch.zeros(runs)
         for pick_RS in torch.stack(orders).split(schedule.batch_size, dim=1):
             index_RST = pick_RS[..., None].expand(-1, -1, cfg.length)
@@ -275,16 +305,20 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
     return Outcome(torch.stack(right, 1), epochs, best_R, ended_R, torch.stack(losses, 1))
 
 
-# The studies. ``model`` and ``schedule`` hold the fields of ``MemoryConfig`` and ``Schedule``. Runs differ in weights,
-# library and order, all from the run's number; a run has the same library whatever the model.
+# The studies. ``model`` and ``schedule`` hold the fields of ``MemoryConfig`` and ``Schedule``. Runs
+# differ in weights, library and order, all from the run's number; a run has the same library
+# whatever the model.
 
 
-def capacity_study(model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int) -> Study:
-    """Count the most sequences of a large library that are recalled at any time: its capacity (§3.1).
+def capacity_study(
+    model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int
+) -> Study:
+    """Count the most sequences of a large library that are recalled at any time: its capacity
+    (§3.1).
 
-    Metrics: ``capacity`` by run, the ``best`` of them (as the paper reports), ``offset`` of guessing (equation 8),
-    ``above_chance`` (best less offset), ``parameters``, ``memories_per_parameter`` (equation 12). Curves: mean count
-    and loss by epoch.
+    Metrics: ``capacity`` by run, the ``best`` of them (as the paper reports), ``offset`` of
+    guessing (equation 8), ``above_chance`` (best less offset), ``parameters``,
+    ``memories_per_parameter`` (equation 12). Curves: mean count and loss by epoch.
     """
     cfg = MemoryConfig(**model)
     plan = Schedule(**schedule)
@@ -311,11 +345,13 @@ def capacity_study(model: dict[str, Any], schedule: dict[str, Any], library: int
     return metrics, curves
 
 
-def largest_library_study(model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int) -> Study:
+def largest_library_study(
+    model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int
+) -> Study:
     """Find the largest of ``sizes`` that is recalled whole, each trained from new weights (§3.1).
 
-    Sizes, which ascend, are tried until no run recalls two in a row. Metrics: ``largest`` by run (0 for none) and the
-    ``best``; curves: sequences recalled by size, best run.
+    Sizes, which ascend, are tried until no run recalls two in a row. Metrics: ``largest`` by run (0
+    for none) and the ``best``; curves: sequences recalled by size, best run.
     """
     cfg = MemoryConfig(**model)
     plan = Schedule(until_all=True, **schedule)
@@ -339,12 +375,15 @@ def largest_library_study(model: dict[str, Any], schedule: dict[str, Any], sizes
     return metrics | {"bounded": failed == FAILED_SIZES}, {"size": tried, "right": right}
 
 
-def shatter_study(model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int) -> Study:
-    """Count epochs until a small library is recalled whole, and fit a negative binomial to them (figure 8).
+def shatter_study(
+    model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int
+) -> Study:
+    """Count epochs until a small library is recalled whole, and fit a negative binomial to them
+    (figure 8).
 
-    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or where
-    ``laws.fit_epochs`` has none), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled
-    at best. Curves: their epochs, sorted.
+    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did,
+    or where ``laws.fit_epochs`` has none), (r, p) by ``moments``, ``unfinished`` runs, and
+    ``mean_best``, the sequences recalled at best. Curves: their epochs, sorted.
     """
     cfg = MemoryConfig(**model)
     plan = Schedule(until_all=True, count_every=1, **schedule)

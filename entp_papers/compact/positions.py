@@ -1,12 +1,15 @@
-"""Ten positional schemes (§2.4.3), each an entry of ``SCHEMES``, and a Transformer with any of them.
+"""Ten positional schemes (§2.4.3), each an entry of ``SCHEMES``, and a Transformer with any of
+them.
 
-A scheme may add to the token embeddings, turn queries and keys, or add a bias to the attention scores before the
-softmax. Causal attention only looks back; in ENTP every token but a prefix's last also looks ahead, so distance needs
-a sign or none: T5 has separate buckets for tokens ahead, RoPE turns by the signed difference, ALiBi, Kerple and FIRE
-take the absolute distance. Position ids are counted from 0.
+A scheme may add to the token embeddings, turn queries and keys, or add a bias to the attention
+scores before the softmax. Causal attention only looks back; in ENTP every token but a prefix's last
+also looks ahead, so distance needs a sign or none: T5 has separate buckets for tokens ahead, RoPE
+turns by the signed difference, ALiBi, Kerple and FIRE take the absolute distance. Position ids are
+counted from 0.
 
-All weights but a scheme's are those of the shared model. ENTP runs every scored prefix in a row of its own, padding
-masked out, and reads the last layer at the prefix's end only: plain enough for sequences as short as sums are.
+All weights but a scheme's are those of the shared model. ENTP runs every scored prefix in a row of
+its own, padding masked out, and reads the last layer at the prefix's end only: plain enough for
+sequences as short as sums are.
 
 Letters: B batch, T tokens, N scored prefixes, D width, H heads, K head width, V vocabulary.
 """
@@ -54,12 +57,16 @@ class Scheme(nn.Module):
         return x_BHTK
 
     def bias(self, distance_TT: Tensor) -> Tensor | None:
-        """Return what is added to the scores, (H, T, T) by query and key, from i - j; None for nothing."""
+        """Return what is added to the scores, (H, T, T) by query and key, from i - j; None for
+        nothing.
+        """
         return None
 
 
 class Learned(Scheme):
-    """A learned vector per place, added to the embedding; places beyond those of training keep their first values."""
+    """A learned vector per place, added to the embedding; places beyond those of training keep
+    their first values.
+    """
 
     ranges = 1  # ids go up to so many times the longest sequence
 
@@ -71,7 +78,9 @@ class Learned(Scheme):
 
 
 class Randomised(Learned):
-    """A learned vector per id, ids being a sorted random choice from a range four times the longest sequence."""
+    """A learned vector per id, ids being a sorted random choice from a range four times the longest
+    sequence.
+    """
 
     ids = "random"
     ranges = RANDOM_RANGE
@@ -84,17 +93,22 @@ class Coupled(Learned):
 
 
 class Sinusoidal(Scheme):
-    """Sines and cosines of wavelengths from 2π to 10,000 · 2π, at the scale of the learned embeddings."""
+    """Sines and cosines of wavelengths from 2π to 10,000 · 2π, at the scale of the learned
+    embeddings.
+    """
 
     def embed(self, x_BTD, ids_BT):
-        rates = torch.exp(torch.arange(0, self.width, 2, device=x_BTD.device) * (-math.log(10_000) / self.width))
+        rates = torch.exp(
+            torch.arange(0, self.width, 2, device=x_BTD.device) * (-math.log(10_000) / self.width)
+        )
         angles = ids_BT[..., None] * rates
         waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., : self.width]
         return x_BTD + 0.02 * math.sqrt(2) * waves.to(x_BTD)
 
 
 class T5(Scheme):
-    """A learned bias per bucket of distance: single distances first, then logarithmic ones up to 128.
+    """A learned bias per bucket of distance: single distances first, then logarithmic ones up to
+    128.
 
     Where attention is not causal, half of the buckets are for tokens ahead.
     """
@@ -116,8 +130,14 @@ class T5(Scheme):
             offset = (back_TT < 0) * count
             back_TT = back_TT.abs()
         exact = count // 2
-        far = torch.log(back_TT.clamp_min(1) / exact) / math.log(T5_FARTHEST / exact) * (count - exact)
-        return offset + torch.where(back_TT < exact, back_TT, (exact + far.long()).clamp_max(count - 1))
+        far = (
+            torch.log(back_TT.clamp_min(1) / exact)
+            / math.log(T5_FARTHEST / exact)
+            * (count - exact)
+        )
+        return offset + torch.where(
+            back_TT < exact, back_TT, (exact + far.long()).clamp_max(count - 1)
+        )
 
 
 class Alibi(Scheme):
@@ -142,10 +162,11 @@ class Kerple(Scheme):
 
 
 class Fire(Scheme):
-    """MLP(log(c |i - j| + 1) / log(c max(i, L) + 1)) with learned c, L > 0: distance relative to the query's place.
+    """MLP(log(c |i - j| + 1) / log(c max(i, L) + 1)) with learned c, L > 0: distance relative to
+    the query's place.
 
-    ReLU MLP of 32 hidden units, a bias per head. Here i counts from 1 and L itself is learned; the official code
-    counts from 0 and learns a multiplier of a fixed L.
+    ReLU MLP of 32 hidden units, a bias per head. Here i counts from 1 and L itself is learned; the
+    official code counts from 0 and learns a multiplier of a fixed L.
     """
 
     def build(self):
@@ -164,11 +185,15 @@ class Fire(Scheme):
 
 
 class Rope(Scheme):
-    """Queries and keys turned in pairs of dimensions by their place, so that scores depend on the difference."""
+    """Queries and keys turned in pairs of dimensions by their place, so that scores depend on the
+    difference.
+    """
 
     def turn(self, x_BHTK):
         length, size = x_BHTK.shape[2:]
-        rates = torch.exp(torch.arange(0, size, 2, device=x_BHTK.device) * (-math.log(10_000) / size))
+        rates = torch.exp(
+            torch.arange(0, size, 2, device=x_BHTK.device) * (-math.log(10_000) / size)
+        )
         angles_TK = (torch.arange(length, device=x_BHTK.device)[:, None] * rates).to(x_BHTK)
         cos = angles_TK.cos()
         sin = angles_TK.sin()
@@ -198,10 +223,11 @@ def random_ids(batch: int, length: int, longest: int, generator: torch.Generator
 
 
 class PositionedTransformer(Transformer):
-    """``model(tokens_BT, scored_BT, ids_BT) -> logits_NV`` after each scored position, in row-major order.
+    """``model(tokens_BT, scored_BT, ids_BT) -> logits_NV`` after each scored position, in row-major
+    order.
 
-    ``ids_BT``: position ids of schemes that take any; None for 0, 1, 2, … Weights depend on ``seed`` alone, those of
-    the blocks not on the scheme.
+    ``ids_BT``: position ids of schemes that take any; None for 0, 1, 2, … Weights depend on
+    ``seed`` alone, those of the blocks not on the scheme.
     """
 
     def __init__(self, cfg: ModelConfig, positions: str, seed: int):
@@ -211,7 +237,9 @@ class PositionedTransformer(Transformer):
             torch.manual_seed(seed)
             self.scheme = SCHEMES[positions](cfg.width, cfg.n_heads, cfg.max_length, self.causal)
             if hasattr(self.scheme, "table"):
-                self.scheme.table.weight.normal_(0.0, 0.02, generator=torch.Generator().manual_seed(seed + 1))
+                self.scheme.table.weight.normal_(
+                    0.0, 0.02, generator=torch.Generator().manual_seed(seed + 1)
+                )
 
     def forward(self, tokens_BT: Tensor, scored_BT: Tensor, ids_BT: Tensor | None = None) -> Tensor:
         length = tokens_BT.shape[1]
@@ -227,7 +255,9 @@ class PositionedTransformer(Transformer):
         else:  # (N, 1, 1, T)
             x = x[rows_N]
             hidden = (place_T > ends_N[:, None])[:, None, None]
-        mask = torch.zeros(hidden.shape, dtype=x.dtype, device=device).masked_fill(hidden, -math.inf)
+        mask = torch.zeros(hidden.shape, dtype=x.dtype, device=device).masked_fill(
+            hidden, -math.inf
+        )
         bias_HTT = self.scheme.bias(distance_TT.to(x.dtype))
         mask = mask if bias_HTT is None else mask + bias_HTT
         for block in self.blocks if self.causal else self.blocks[:-1]:

@@ -1,19 +1,23 @@
-"""Abstract templates (§2.3): the task, its exact Bayes floor by position, and the two studies of models trained on it.
+"""Abstract templates (§2.3): the task, its exact Bayes floor by position, and the two studies of
+models trained on it.
 
-A template such as ABCABCAB is a sequence of variables in order of first appearance, all of them present, the last one
-not new. One sequence holds several instantiations of one template, each with digits of its own for the variables, and
-then, for each of them, its digits in order of first appearance; there are no separators:
+A template such as ABCABCAB is a sequence of variables in order of first appearance, all of them
+present, the last one not new. One sequence holds several instantiations of one template, each with
+digits of its own for the variables, and then, for each of them, its digits in order of first
+appearance; there are no separators:
 
     12312312 45645645 78978978 15915915 123 456 789 159
 
-The first token has nothing before it and is not predicted. Of 43 predictions of the paper's 44 tokens most are certain
-once the template is known: the entropy of the rest, 0.686 nats a prediction, is the 0.68 at which its losses end.
+The first token has nothing before it and is not predicted. Of 43 predictions of the paper's 44
+tokens most are certain once the template is known: the entropy of the rest, 0.686 nats a
+prediction, is the 0.68 at which its losses end.
 
-Some heads look back to the same place of an earlier instantiation (§4.3.4); what is lost without each is measured. A
-model is run on one prefix at a time and read at its end, which for a decoder gives the same as one pass and for ENTP is
-its definition. Between guessing and knowing, the last token of a held-out template is right in two thirds of the
-sequences for long stretches. A model need not know the template for that: whether the last place repeats the one before
-it can be read off an earlier instantiation, without any of the later digits.
+Some heads look back to the same place of an earlier instantiation (§4.3.4); what is lost without
+each is measured. A model is run on one prefix at a time and read at its end, which for a decoder
+gives the same as one pass and for ENTP is its definition. Between guessing and knowing, the last
+token of a held-out template is right in two thirds of the sequences for long stretches. A model
+need not know the template for that: whether the last place repeats the one before it can be read
+off an earlier instantiation, without any of the later digits.
 
 Letters: M templates, B sequences, T tokens, L layers, H heads, K head width, D width, V symbols.
 """
@@ -44,7 +48,7 @@ PARTS = ("last", "repeating", "others", "copied")
 
 @functools.lru_cache(maxsize=16)
 def all_templates(length: int, variables: int) -> tuple[tuple[int, ...], ...]:
-    """List every template in ascending order: of length 8 over 3 variables S(8, 3) - S(7, 2) = 903."""
+    """List all templates in ascending order: S(8, 3) - S(7, 2) = 903 of length 8, 3 variables."""
     found = [(0,)]
     for _ in range(length - 1):
         found = [(*t, v) for t in found for v in range(min(max(t) + 2, variables))]
@@ -53,12 +57,13 @@ def all_templates(length: int, variables: int) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True)
 class Templates(Task):
-    """Sequences of ``instances`` instantiations of a template and their variables; evaluation has templates of its own.
+    """Sequences of ``instances`` instantiations of a template and their variables; evaluation has
+    templates of its own.
 
-    ``held_out``: share of the templates that training never sees. ``scored``: ``all`` positions; ``sampled`` trains on
-    ``sample`` positions drawn for each sequence (ENTP runs a prefix for each) and is evaluated on all; ``last`` scores
-    the last token of the last instantiation, ``matching`` the variables at the end. ``seen`` evaluates on the
-    templates of training.
+    ``held_out``: share of the templates that training never sees. ``scored``: ``all`` positions;
+    ``sampled`` trains on ``sample`` positions drawn for each sequence (ENTP runs a prefix for each)
+    and is evaluated on all; ``last`` scores the last token of the last instantiation, ``matching``
+    the variables at the end. ``seen`` evaluates on the templates of training.
     """
 
     template_length: int = 8
@@ -84,7 +89,7 @@ class Templates(Task):
         return self.instances * self.template_length - 1
 
     def sides(self) -> tuple[Tensor, Tensor]:
-        """Split the templates (M, length) into those of training and of evaluation: a fixed choice."""
+        """Split the templates (M, length) into those of training and evaluation, always alike."""
         found = torch.tensor(all_templates(self.template_length, self.variables))
         if self.held_out == 0:
             return found, found
@@ -97,16 +102,23 @@ class Templates(Task):
         options = dict(generator=generator, device=device)
         templates = self.sides()[int(evaluating and not self.seen)].to(device)
         chosen_Bl = templates[torch.randint(len(templates), (size,), **options)]
-        # the first of a random order of the digits: different ones for each instantiation's variables
-        order = torch.rand(size, self.instances, self.digits, **options).argsort(-1)[..., : self.variables]
+        # the first of a random order of the digits: different ones for each instantiation's
+        # variables
+        order = torch.rand(size, self.instances, self.digits, **options).argsort(-1)[
+            ..., : self.variables
+        ]
         index = chosen_Bl[:, None].expand(-1, self.instances, -1)
         text_BT = torch.cat([order.gather(2, index).flatten(1), order.flatten(1)], 1)
         if self.scored == "sampled" and not evaluating:
-            scored_BT = torch.rand(size, self.length, **options).argsort(-1).argsort(-1) < self.sample
+            scored_BT = (
+                torch.rand(size, self.length, **options).argsort(-1).argsort(-1) < self.sample
+            )
         else:
             where_T = torch.arange(self.length, device=device)
             last = self.last_prefix
-            scored = {"last": where_T == last - 1, "matching": where_T >= last}.get(self.scored, where_T >= 0)
+            scored = {"last": where_T == last - 1, "matching": where_T >= last}.get(
+                self.scored, where_T >= 0
+            )
             scored_BT = scored.expand(size, -1).clone()
         return Batch.of_text(text_BT, scored_BT)
 
@@ -114,8 +126,9 @@ class Templates(Task):
 def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
     """Return the entropy in nats of each prediction, for one who knows the templates and the task.
 
-    Within the first instantiation the next symbol is that of a template that fits so far; a new variable's digit is
-    any that is not used yet. After the first, the template is known. Returns ``task.length`` numbers.
+    Within the first instantiation the next symbol is that of a template that fits so far; a new
+    variable's digit is any that is not used yet. After the first, the template is known. Returns
+    ``task.length`` numbers.
     """
     rows = [tuple(t) for t in templates.tolist()]
     first = []
@@ -141,17 +154,23 @@ def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
 
 
 def bayes_floor(task: Templates, templates: Tensor) -> float:
-    """Average ``floor_by_position``: [ln M + instances · ln(9 · 8 · 7) - ln 9] / 43 with the paper's numbers."""
+    """Average ``floor_by_position``: [ln M + instances · ln(9 · 8 · 7) - ln 9] / 43 with the
+    paper's numbers.
+    """
     return sum(floor_by_position(task, templates)) / task.length
 
 
-def abstraction_study(task: dict[str, Any], sequences: int = 256, seed: int = 0, **training: Any) -> Study:
-    """Train on the templates of one side, and evaluate on both (§2.3); ``training``: as in ``trained``.
+def abstraction_study(
+    task: dict[str, Any], sequences: int = 256, seed: int = 0, **training: Any
+) -> Study:
+    """Train on the templates of one side, and evaluate on both (§2.3); ``training``: as in
+    ``trained``.
 
-    Metrics: ``held_out`` and ``seen``, the scores of all positions on either side, loss and accuracy by position among
-    them; ``last`` and ``matching``, the two accuracies of §2.3.2, by side; the Bayes ``floor`` over the templates of
-    training and ``floor_by_position``; ``heads``. Curves: training loss, the two accuracies on held-out templates.
-    Twins of a seed start from the same weights and see the same sequences and scored positions.
+    Metrics: ``held_out`` and ``seen``, the scores of all positions on either side, loss and
+    accuracy by position among them; ``last`` and ``matching``, the two accuracies of §2.3.2, by
+    side; the Bayes ``floor`` over the templates of training and ``floor_by_position``; ``heads``.
+    Curves: training loss, the two accuracies on held-out templates. Twins of a seed start from the
+    same weights and see the same sequences and scored positions.
     """
 
     def look(source: Templates, model: nn.Module, step: int, loss: float) -> dict[str, float]:
@@ -165,10 +184,14 @@ def abstraction_study(task: dict[str, Any], sequences: int = 256, seed: int = 0,
     learned, apart = source.sides()
     metrics: dict[str, Any] = {"last": {}, "matching": {}}
     for side, seen in (("held_out", False), ("seen", True)):
-        whole = evaluate(model, replace(source, scored="all", seen=seen), FINAL, seed, side, detailed=True)
+        whole = evaluate(
+            model, replace(source, scored="all", seen=seen), FINAL, seed, side, detailed=True
+        )
         by_position = whole["token_accuracy_by_position"]
         matching = by_position[source.last_prefix :]
-        metrics[side] = {name: value for name, value in whole.items() if not name.startswith("margin")}
+        metrics[side] = {
+            name: value for name, value in whole.items() if not name.startswith("margin")
+        }
         metrics["last"][side] = by_position[source.last_prefix - 1]
         metrics["matching"][side] = sum(matching) / len(matching)
     return metrics | {
@@ -180,12 +203,14 @@ def abstraction_study(task: dict[str, Any], sequences: int = 256, seed: int = 0,
 
 
 def last_token_study(task: dict[str, Any], seed: int = 0, **training: Any) -> Study:
-    """Train as ``abstraction_study`` does, and split the accuracy at the last token of held-out templates.
+    """Train as ``abstraction_study`` does, and split the accuracy at the last token of held-out
+    templates.
 
-    Curves by step, each a share of the sequences that it concerns: ``last``, right of all; ``repeating``, right where
-    the token repeats the one before it; ``others``, right of all others; ``copied``, of those others, where the token
-    before is predicted all the same. Metrics: the same at the end, ``repeats``, the share of held-out templates whose
-    last place repeats the one before, and ``rule``, the accuracy of telling these and guessing among the others.
+    Curves by step, each a share of the sequences that it concerns: ``last``, right of all;
+    ``repeating``, right where the token repeats the one before it; ``others``, right of all others;
+    ``copied``, of those others, where the token before is predicted all the same. Metrics: the same
+    at the end, ``repeats``, the share of held-out templates whose last place repeats the one
+    before, and ``rule``, the accuracy of telling these and guessing among the others.
     """
 
     def look(source: Templates, model: nn.Module, step: int, loss: float) -> dict[str, float]:
@@ -196,6 +221,31 @@ def last_token_study(task: dict[str, Any], seed: int = 0, **training: Any) -> St
     repeats = float((apart[:, -1] == apart[:, -2]).double().mean())
     rule = repeats + (1 - repeats) / max(1, source.variables - 1)
     return {part: curves[part][-1] for part in PARTS} | {"repeats": repeats, "rule": rule}, curves
+
+
+def attention_study(task: dict[str, Any], seed: int = 0, **training: Any) -> Study:
+    """Train as ``abstraction_study`` does, and keep the attention of the head that abstracts
+    (figures 24 and 28).
+
+    It is the one with the most attention on an aligned place of an earlier instantiation. Metrics:
+    its ``layer``, ``head`` and ``target``, the ``text`` and the ``accuracy`` at the last token, of
+    held-out templates. Curves: ``looked``, by token the attention that it pays to each token so
+    far.
+    """
+    source, model, _ = trained(task, ("loss",), lambda *point: {"loss": point[3]}, seed, **training)
+    heads = examine_heads(model, source, generator_for("cpu", "heads", seed))
+    mass_LH4 = torch.tensor(heads["mass"])
+    layer, head, target = (int(i) for i in torch.unravel_index(mass_LH4.argmax(), mass_LH4.shape))
+    batch = replace(source, scored="all").batch(
+        generator_for("cpu", "picture", seed), 1, evaluating=True
+    )
+    looked = [
+        traced(model, batch.inputs_BT[:, :end])[1][layer, 0, head].tolist()
+        for end in range(1, source.length + 1)
+    ]
+    metrics = {"layer": layer, "head": head, "target": TARGETS[target], "mass": heads["strongest"]}
+    text = batch.inputs_BT[0].tolist()
+    return metrics | {"text": text, "accuracy": heads["accuracy"]}, {"looked": looked}
 
 
 def trained(
@@ -214,8 +264,8 @@ def trained(
 ) -> tuple[Templates, nn.Module, dict[str, list]]:
     """Train a model with the seed's weights on the seed's sequences; return task, model and curves.
 
-    Adam with a short warm-up. ``look`` is given the task, the model, the step and the mean training loss since the last
-    evaluation, and finds ``names``.
+    Adam with a short warm-up. ``look`` is given the task, the model, the step and the mean training
+    loss since the last evaluation, and finds ``names``.
     """
     source = Templates(**task)
     cfg = ModelConfig(architecture, n_layers, n_heads, width, source.vocab_size, source.length)
@@ -241,8 +291,12 @@ def trained(
 
 
 @torch.no_grad()
-def split(model: nn.Module, source: Templates, count: int, generator: torch.Generator) -> dict[str, float]:
-    """Return the shares of ``PARTS`` over so many sequences of held-out templates; 0 where none is concerned."""
+def split(
+    model: nn.Module, source: Templates, count: int, generator: torch.Generator
+) -> dict[str, float]:
+    """Return the shares of ``PARTS`` over so many sequences of held-out templates; 0 where none is
+    concerned.
+    """
     batch = replace(source, scored="last").batch(generator, count, evaluating=True)
     predicted_B = model(batch.inputs_BT, batch.scored_BT, None).argmax(-1)
     before_B = batch.inputs_BT[:, source.last_prefix - 1]
@@ -261,7 +315,9 @@ def split(model: nn.Module, source: Templates, count: int, generator: torch.Gene
 
 
 @torch.no_grad()
-def traced(model: nn.Module, inputs_BT: Tensor, without: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
+def traced(
+    model: nn.Module, inputs_BT: Tensor, without: tuple[int, int] | None = None
+) -> tuple[Tensor, Tensor]:
     """Return logits (B, V) after the prefixes, and the attention of their last token, (L, B, H, T).
 
     ``without``: the layer and head whose output is set to zero at every token.
@@ -285,12 +341,14 @@ def traced(model: nn.Module, inputs_BT: Tensor, without: tuple[int, int] | None 
 
 
 def examine_heads(model: nn.Module, task: Templates, generator: torch.Generator) -> dict[str, Any]:
-    """Measure every head's attention on the aligned places, and the accuracy at the last token without it.
+    """Measure every head's attention on the aligned places, and the accuracy at the last token
+    without it.
 
-    ``mass``: by layer and head, mean attention from place j of an instantiation, from the second on, to ``TARGETS``:
-    places j and j + 1 of the first instantiation and the same of the previous one, over all places but the last, whose
-    next token starts anew; ``strongest``: the largest of them all; ``accuracy`` of the whole model at the last token,
-    ``without`` each head by layer. On held-out templates.
+    ``mass``: by layer and head, mean attention from place j of an instantiation, from the second
+    on, to ``TARGETS``: places j and j + 1 of the first instantiation and the same of the previous
+    one, over all places but the last, whose next token starts anew; ``strongest``: the largest of
+    them all; ``accuracy`` of the whole model at the last token, ``without`` each head by layer. On
+    held-out templates.
     """
     batch = replace(task, scored="all").batch(generator, HEAD_SEQUENCES, evaluating=True)
     inputs_BT = batch.inputs_BT

@@ -1,9 +1,12 @@
-"""Encoder-only and decoder-only models: a primer, its bugs, its parts rightly built, and three objectives compared."""
+"""Encoder-only and decoder-only models: a primer, its bugs, its parts rightly built, and three
+objectives compared.
+"""
 
 # Of this folder, as "module:attribute", by the name that records carry.
 EXPERIMENTS = {
     "encoder_decoder": "experiment:ENCODER_DECODER",
     "objectives": "experiment:OBJECTIVES",
+    "encoder_decoder_pretraining": "experiment:PRETRAINING",
 }
 
 # Functions of JSON arguments that return (metrics, curves).
@@ -18,7 +21,11 @@ STUDIES = {
     "encoder_decoder_permutations": "computing:permutations_study",
     "encoder_decoder_coordinates": "computing:coordinates_study",
     "encoder_decoder_objective": "objectives:objective_study",
+    "encoder_decoder_heads": "libraries:heads_study",
+    "encoder_decoder_parameters": "libraries:parameters_study",
+    "encoder_decoder_pretraining": "pretraining:pretraining_study",
+    "encoder_decoder_tuning": "pretraining:tuning_study",
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
-RESUMABLE = ("encoder_decoder_objective",)
+RESUMABLE = ("encoder_decoder_objective", "encoder_decoder_pretraining", "encoder_decoder_tuning")

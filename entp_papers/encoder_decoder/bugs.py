@@ -1,6 +1,8 @@
-"""The primer's bugs: the least that has each printed fault, written anew, and the right one, told apart by a check.
+"""The primer's bugs: the least that has each printed fault, written anew, and the right one, told
+apart by a check.
 
-A check takes a computation and returns whether it passes and what it saw in a few words; one that raises does not pass.
+A check takes a computation and returns whether it passes and what it saw in a few words; one that
+raises does not pass.
 
 Letters: B batch, T tokens, H heads, K head width, D width, V vocabulary.
 """
@@ -50,7 +52,9 @@ def drawn_attention() -> Attention:
 
 def states(length: int = LENGTH) -> Tensor:
     """Draw states (2, T, D)."""
-    return torch.randn(2, length, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.randn(
+        2, length, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
 
 
 @torch.no_grad()
@@ -63,11 +67,13 @@ def torch_attention(attention: Attention) -> nn.MultiheadAttention:
     return theirs
 
 
-# --- B1 to B3: attention ---------------------------------------------------------------------------------------------
+# --- B1 to B3: attention --------------------------------------------------------------------------
 
 
 def across_heads(attention: Attention, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Attend as printed: heads stay behind tokens, (B, T, H, K), so that scores are (B, T, H, H), one token's heads."""
+    """Attend as printed: heads stay behind tokens, (B, T, H, K), so that scores are (B, T, H, H),
+    one token's heads.
+    """
     q, k, v = (part.unflatten(-1, (HEADS, -1)) for part in attention.qkv(x_BTD).chunk(3, -1))
     scores_BTHH = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
@@ -91,7 +97,9 @@ def causally(compute: Callable[..., Tensor]) -> Callable[[Attention, Tensor], Te
 
 
 def merged_as_printed(attention: Attention, x_BTD: Tensor) -> Tensor:
-    """Merge heads as printed: (B, H, T, K) is read as if it were (B, T, H K); the axes before are right."""
+    """Merge heads as printed: (B, H, T, K) is read as if it were (B, T, H K); the axes before are
+    right.
+    """
     q, k, v = attention.project(x_BTD)
     return attention.out(F.scaled_dot_product_attention(q, k, v).reshape(x_BTD.shape))
 
@@ -139,7 +147,9 @@ def apart_from_torch(compute: Callable[..., Tensor], causal: bool = False) -> fl
     attention = drawn_attention()
     x_BTD = states()
     hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1) if causal else None
-    expected = torch_attention(attention)(x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False)[0]
+    expected = torch_attention(attention)(
+        x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False
+    )[0]
     return largest(compute(attention, x_BTD), expected)
 
 
@@ -148,7 +158,7 @@ def equals_torch(compute: Callable[..., Tensor]) -> Finding:
     return apart < 1e-6, f"differs from torch.nn.MultiheadAttention by {apart:.1g}"
 
 
-# --- B4 and B7: masks, padding, positions ----------------------------------------------------------------------------
+# --- B4 and B7: masks, padding, positions ---------------------------------------------------------
 
 
 def filled_with_a_number(scores: Tensor, mask: Tensor) -> Tensor:
@@ -165,17 +175,27 @@ def filled_with_infinity(scores: Tensor, mask: Tensor) -> Tensor:
 
 def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
     """Hide padding by a mask (B, 1, T, T), a row for every row of the batch."""
-    return filled_with_infinity(scores_BHTT, attention_mask(scores_BHTT.shape[-1], False, visible_BT))
+    return filled_with_infinity(
+        scores_BHTT, attention_mask(scores_BHTT.shape[-1], False, visible_BT)
+    )
 
 
-def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Callable[[Tensor], Tensor]:
-    """Return an encoder of states (B, T, D), as printed without positions (``places`` 0) or mask of padding."""
+def encoder(
+    vocab_size: int = 8, places: int = 8, visible: bool = False
+) -> Callable[[Tensor], Tensor]:
+    """Return an encoder of states (B, T, D), as printed without positions (``places`` 0) or mask of
+    padding.
+    """
     stack = random_stack(0, 2, 2, WIDTH, 32, vocab_size, places)
-    return torch.no_grad()(lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None))
+    return torch.no_grad()(
+        lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None)
+    )
 
 
 def half_precision_runs(weigh: Callable[..., Tensor]) -> Finding:
-    weights = weigh(torch.zeros(3, 3, dtype=torch.float16), torch.ones(3, 3, dtype=torch.bool).tril())
+    weights = weigh(
+        torch.zeros(3, 3, dtype=torch.float16), torch.ones(3, 3, dtype=torch.bool).tril()
+    )
     hidden = float(weights.triu(1).max())
     return hidden == 0, f"largest weight of a hidden token {hidden:g}"
 
@@ -195,7 +215,8 @@ def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
     onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
     return (
         onto == 0,
-        f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)",
+        f"largest weight of padding {onto:.2g} "
+        "(3 rows of 3 tokens, where the shapes happen to fit)",
     )
 
 
@@ -213,11 +234,13 @@ def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
     return apart > CHANGED, f"two tokens changed places: the others' states move by {apart:.1g}"
 
 
-# --- B5: masked batches ----------------------------------------------------------------------------------------------
+# --- B5: masked batches ---------------------------------------------------------------------------
 
 
 def no_special_token_is_drawn(from_all: bool) -> Finding:
-    """Look for special tokens among replacements from the whole vocabulary, as printed, or ordinary ones."""
+    """Look for special tokens among replacements from the whole vocabulary, as printed, or ordinary
+    ones.
+    """
     tokens_BT = torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     batch = mask_tokens(tokens_BT, MASKING, generator)
@@ -226,7 +249,9 @@ def no_special_token_is_drawn(from_all: bool) -> Finding:
     any_BT = torch.randint(MASKING.vocab_size, tokens_BT.shape, generator=generator)
     found = (any_BT if from_all else inputs_BT)[replaced_BT]
     special = int(torch.isin(found, torch.tensor(MASKING.special)).sum())
-    return special == 0 and len(found) > 0, f"{special} special tokens among {len(found)} drawn ones"
+    return special == 0 and len(
+        found
+    ) > 0, f"{special} special tokens among {len(found)} drawn ones"
 
 
 def loss_of_something(logits_NV: Tensor, labels_N: Tensor) -> Tensor:
@@ -243,11 +268,11 @@ def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
     return value == value, f"loss {value}"
 
 
-# --- B6: caches ------------------------------------------------------------------------------------------------------
+# --- B6: caches -----------------------------------------------------------------------------------
 
 
 def one_token_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
-    """Make the printed cache: one counter, fp32 buffers (values left out), one new token at a time."""
+    """Make the printed cache: one counter, fp32 buffers (without values), a new token at a time."""
     kept = torch.zeros(2, HEADS, 8, WIDTH // HEADS)
     filled = itertools.count()
 
@@ -260,7 +285,9 @@ def one_token_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
 
 
 def layered_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
-    """Make the library's cache, of the model's own type, with a place for each layer and many new tokens."""
+    """Make the library's cache, of the model's own type, with a place for each layer and many new
+    tokens.
+    """
     cache = Cache(build_model(ModelConfig("decoder", 2, HEADS, WIDTH, 8, 8)).double(), 2)
     return lambda layer, k_BHTK, v_BHTK: cache.extend(layer, k_BHTK, v_BHTK)[0]
 
@@ -274,7 +301,9 @@ def keys(length: int, seed: int = 0) -> Tensor:
 def prompt_is_kept(cache: Callable[[], Any]) -> Finding:
     k = keys(3)
     found = cache()(0, k, k)
-    return found.shape == k.shape and torch.equal(found.double(), k), f"{found.shape[2]} of 3 tokens kept"
+    return found.shape == k.shape and torch.equal(
+        found.double(), k
+    ), f"{found.shape[2]} of 3 tokens kept"
 
 
 def precision_is_kept(cache: Callable[[], Any]) -> Finding:
@@ -292,21 +321,26 @@ def layers_are_apart(cache: Callable[[], Any]) -> Finding:
 
 @torch.no_grad()
 def cache_equals_no_cache(in_place: bool) -> Finding:
-    """Compare with no cache; ``in_place`` gives new tokens their place, which as printed is always 0."""
+    """Compare with no cache; ``in_place`` gives new tokens their place, which as printed is always
+    0.
+    """
     model = build_model(ModelConfig("decoder", 2, 2, WIDTH, 8, 8)).double().eval()
     for p in model.parameters():
         p.mul_(8 if p.dim() > 1 else 1)
     tokens_BT = torch.tensor([[3, 1, 4, 1, 5]])
     cache = Cache(model, 1)
     for token_B1 in tokens_BT.split(1, 1):
-        logits_BV = cached_logits(model, token_B1, cache, positions_BT=None if in_place else torch.zeros_like(token_B1))
+        logits_BV = cached_logits(
+            model, token_B1, cache, positions_BT=None if in_place else torch.zeros_like(token_B1)
+        )
     apart = largest(logits_BV, model(tokens_BT)[-1:])
     return apart < 1e-10, f"logits differ from a pass without a cache by {apart:.1g}"
 
 
-# --- All of them -----------------------------------------------------------------------------------------------------
+# --- All of them ----------------------------------------------------------------------------------
 
-# The bug, the printed fault, a check in words; then the computation as printed, as corrected, and the check of both.
+# The bug, the printed fault, a check in words; then the computation as printed, as corrected, and
+# the check of both.
 BUGS = (
     (
         "B1",

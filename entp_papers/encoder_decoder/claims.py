@@ -1,4 +1,4 @@
-"""The primer's statements, a function each; parameters are the studies that a statement rests on."""
+"""The primer's statements, a function each; parameters are the studies that it rests on."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,9 @@ SIGMAS = 4.0  # standard deviations that a counted rate may be off
 
 
 def told_apart(bugs: Record, bug: str) -> pd.Series:
-    """Return, for each case of a bug, whether its check fails on the printed code and passes on the corrected."""
+    """Return, for each case of a bug, whether its check fails on the printed code and passes on the
+    corrected.
+    """
     rows = pd.DataFrame(bugs.curves)
     return rows.loc[rows["bug"] == bug, "told_apart"]
 
@@ -150,4 +152,24 @@ def cached_generation_takes_linear_time(costs: Record) -> Outcome:
         f"power {power:.2f}",
         correction="linear while linear maps outweigh attention, quadratic beyond",
         corrected=1.9 < power <= 2,
+    )
+
+
+@claim("ED-heads", section="§2.2.2")
+def three_objectives_compute_what_libraries_do(heads: Record) -> Outcome:
+    """Equal the logits and losses of NSP in BERT, SOP in ALBERT and RTD in ELECTRA."""
+    difference = heads.metrics["largest_difference"]
+    return Outcome(difference < LIKE_A_LIBRARY, f"largest difference {difference:.1e}")
+
+
+@claim("ED-parameters", section="§2.3.1, §3.3.1")
+def models_have_the_printed_parameters(parameters: Record) -> Outcome:
+    """Count the parameters of BERT and GPT models, and round them to the printed digits."""
+    wrong = parameters.metrics["wrong"]
+    counted = dict(zip(parameters.curves["model"], parameters.curves["counted"], strict=True))
+    return Outcome(
+        not wrong,
+        f"{len(counted) - len(wrong)} of {len(counted)} models round to the printed number",
+        correction="the largest GPT-2 has 1.56 billion",
+        corrected=wrong == ["GPT-2, largest"] and round(counted["GPT-2, largest"] / 1e9, 2) == 1.56,
     )

@@ -19,7 +19,13 @@ from torch import Tensor
 from entp_lab.studies import Study, largest, scale_up
 from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.decoding import Cache, IncrementalDecoder, cached_logits, generate, sampling_probabilities
+from entp_lib.decoding import (
+    Cache,
+    IncrementalDecoder,
+    cached_logits,
+    generate,
+    sampling_probabilities,
+)
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.beams import beam_search
@@ -33,10 +39,16 @@ from entp_papers.encoder_decoder.parts import (
 )
 
 
-def model_of(architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any) -> Transformer:
-    """Build a model in double precision whose weights are large enough for attention and order to matter."""
+def model_of(
+    architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any
+) -> Transformer:
+    """Build a model in double precision whose weights are large enough for attention and order to
+    matter.
+    """
     shape = dict(n_heads=2, width=16, max_length=16) | shape
-    return scale_up(build_model(ModelConfig(architecture, n_layers, vocab_size=vocab, **shape), seed), seed)
+    return scale_up(
+        build_model(ModelConfig(architecture, n_layers, vocab_size=vocab, **shape), seed), seed
+    )
 
 
 def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Tensor:
@@ -55,7 +67,7 @@ def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:
     return {name: [row[i] for row in rows] for i, name in enumerate(names.split())}
 
 
-# --- Losses ----------------------------------------------------------------------------------------------------------
+# --- Losses ---------------------------------------------------------------------------------------
 
 
 def by_hand(logits_BTV: Tensor, labels_BT: Tensor) -> float:
@@ -78,7 +90,9 @@ def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) 
 
 
 def causal_differences(decoder: Transformer, labels_BT: Tensor) -> dict[str, float]:
-    """Return the causal loss less its definition, and less the printed code, for all labels and for some ignored."""
+    """Return the causal loss less its definition, and less the printed code, for all labels and for
+    some ignored.
+    """
     logits_BTV = decoder(labels_BT).view(*labels_BT.shape, -1)
     some_BT = labels_BT.clone()
     some_BT[:, 3:5] = IGNORED
@@ -97,12 +111,16 @@ def causal_differences(decoder: Transformer, labels_BT: Tensor) -> dict[str, flo
 def entp_difference(encoder: Transformer, labels_BT: Tensor) -> float:
     """Return ENTP's loss less its definition, a mean over prefixes that are read one by one."""
     ends = range(1, labels_BT.shape[1])
-    losses = [F.cross_entropy(last_logits(encoder, labels_BT[:, :t]), labels_BT[:, t]) for t in ends]
+    losses = [
+        F.cross_entropy(last_logits(encoder, labels_BT[:, :t]), labels_BT[:, t]) for t in ends
+    ]
     return float(entp_loss(encoder, labels_BT) - torch.stack(losses).mean())
 
 
 def masked_difference(encoder: Transformer, tokens_BT: Tensor, seed: int) -> float:
-    """Return the masked loss less its definition, a mean over selected tokens that are read one by one."""
+    """Return the masked loss less its definition, a mean over selected tokens that are read one by
+    one.
+    """
     masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
     batch = mask_tokens(tokens_BT % 6, masking, torch.Generator().manual_seed(seed))
     losses = []
@@ -114,9 +132,11 @@ def masked_difference(encoder: Transformer, tokens_BT: Tensor, seed: int) -> flo
 
 @torch.no_grad()
 def losses_study(seeds: int) -> Study:
-    """Compare three losses with their definitions, over random weights and texts; rows: name and difference.
+    """Compare three losses with their definitions, over random weights and texts; rows: name and
+    difference.
 
-    Metrics: how far a loss is off whose labels were shifted twice, as where a dataset has shifted already.
+    Metrics: how far a loss is off whose labels were shifted twice, as where a dataset has shifted
+    already.
     """
     apart: dict[str, float] = {}
     twice = []
@@ -139,25 +159,31 @@ def losses_study(seeds: int) -> Study:
     return metrics, table("loss apart", list(apart.items()))
 
 
-# --- Sampling and caches ---------------------------------------------------------------------------------------------
+# --- Sampling and caches --------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def sampling_study(draws: int, top_k: int) -> Study:
-    """Check the primer's five ways of choosing a token against their definitions, for a decoder and for ENTP."""
+    """Check the primer's five ways of choosing a token against their definitions, for a decoder and
+    for ENTP.
+    """
     rows = []
     for architecture in ("decoder", "entp"):
         model = model_of(architecture, vocab=5)
         prompt_1T = torch.tensor([[3, 1, 4]])
         p_value = p_value_of_draws(model, prompt_1T, draws)
-        checks = search_checks(model, prompt_1T) | filter_checks(last_logits(model, prompt_1T), top_k)
+        checks = search_checks(model, prompt_1T) | filter_checks(
+            last_logits(model, prompt_1T), top_k
+        )
         checks["draws follow the model (χ²)"] = p_value > 1e-3
         rows += [(architecture, check, right) for check, right in checks.items()]
     return {"draws": draws, "p_value": p_value}, table("architecture check right", rows)
 
 
 def search_checks(model: Transformer, prompt_1T: Tensor) -> dict[str, bool]:
-    """Check greedy decoding and beam search, with as many beams as texts of two tokens against all texts of three."""
+    """Check greedy decoding and beam search, with as many beams as texts of two tokens against all
+    texts of three.
+    """
     greedy = generate(model, prompt_1T, 4)
     steps = prompt_1T
     for _ in range(4):
@@ -188,10 +214,17 @@ def filter_checks(logits_1V: Tensor, top_k: int) -> dict[str, bool]:
     fewest = kept.sum() - kept.min() < 0.8
     in_proportion = torch.allclose(few_1V, largest_1V / largest_1V.sum(), atol=1e-12)
     return {
-        "temperature: 1e-9 is greedy": largest(sampling_probabilities(logits_1V, 1e-9), one_hot_1V) < 1e-9,
-        "top-k: k = V changes nothing": largest(sampling_probabilities(logits_1V, top_k=5), plain_1V) < 1e-12,
+        "temperature: 1e-9 is greedy": largest(sampling_probabilities(logits_1V, 1e-9), one_hot_1V)
+        < 1e-9,
+        "top-k: k = V changes nothing": largest(
+            sampling_probabilities(logits_1V, top_k=5), plain_1V
+        )
+        < 1e-12,
         f"top-k: the {top_k} largest alone, in their proportions": in_proportion,
-        "top-p: p = 1 changes nothing": largest(sampling_probabilities(logits_1V, top_p=1.0), plain_1V) < 1e-12,
+        "top-p: p = 1 changes nothing": largest(
+            sampling_probabilities(logits_1V, top_p=1.0), plain_1V
+        )
+        < 1e-12,
         "top-p: the fewest tokens of mass 0.8": bool(enough and fewest),
     }
 
@@ -222,7 +255,7 @@ def brute_force(model: Transformer, prompt_1T: Tensor, new: int) -> dict[tuple[i
 
 @torch.no_grad()
 def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
-    """Compare logits with keys and values kept, token by token, with those computed from nothing."""
+    """Compare logits with keys and values kept, token by token, with those from nothing."""
     rows = []
     for architecture, n_layers in itertools.product(("decoder", "entp"), depths):
         apart = 0.0
@@ -232,13 +265,15 @@ def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
             tokens_BT = tokens_of(model, 2, length, seed)
             cache = Cache(model, 2)
             for t in range(length):
-                found = cached_logits(model, tokens_BT[:, t : t + 1], cache, causal=architecture == "decoder")
+                found = cached_logits(
+                    model, tokens_BT[:, t : t + 1], cache, causal=architecture == "decoder"
+                )
                 apart = max(apart, largest(found, last_logits(model, tokens_BT[:, : t + 1])))
         rows.append((architecture, n_layers, apart))
     return {"texts": 2 * seeds, "length": length}, table("architecture n_layers apart", rows)
 
 
-# --- What recomputing costs ------------------------------------------------------------------------------------------
+# --- What recomputing costs -----------------------------------------------------------------------
 
 # The architecture, whether it has a cache, and the multiply-adds of token m.
 WAYS = {
@@ -253,7 +288,9 @@ WAYS = {
 
 
 def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
-    """Count multiply-adds to write n tokens after one, each by itself, by the formulas of ``entp_lib.costs``."""
+    """Count multiply-adds to write n tokens after one, each by itself, by the formulas of
+    ``entp_lib.costs``.
+    """
     return sum(WAYS[way][2](cfg, m) for m in range(1, n + 1))
 
 
@@ -262,9 +299,15 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
 
 
-def seconds_to_write(cfg: ModelConfig, lengths: Sequence[int], rounds: int) -> dict[tuple[str, int], float]:
-    """Measure the least CPU seconds of ``rounds``, in which all ways and lengths take turns, by way and length."""
-    models = {name: build_model(replace(cfg, architecture=name)).eval() for name in ("decoder", "entp")}
+def seconds_to_write(
+    cfg: ModelConfig, lengths: Sequence[int], rounds: int
+) -> dict[tuple[str, int], float]:
+    """Measure the least CPU seconds of ``rounds``, in which all ways and lengths take turns, by way
+    and length.
+    """
+    models = {
+        name: build_model(replace(cfg, architecture=name)).eval() for name in ("decoder", "entp")
+    }
     prompt = torch.zeros(1, 1, dtype=torch.long)
     least: dict[tuple[str, int], float] = {}
     for _, n, way in itertools.product(range(rounds), lengths, WAYS):
@@ -276,11 +319,15 @@ def seconds_to_write(cfg: ModelConfig, lengths: Sequence[int], rounds: int) -> d
     return least
 
 
-def costs_study(lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int) -> Study:
-    """Count three ways to write n tokens up to ``far``, and measure their CPU seconds at ``lengths``.
+def costs_study(
+    lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int
+) -> Study:
+    """Count three ways to write n tokens up to ``far``, and measure their CPU seconds at
+    ``lengths``.
 
-    ``ratio_of_seconds``: to a decoder with its cache at that length. Metrics: log-log slopes between the last two
-    lengths; of ``attention`` scores and weighted sums alone, which is what Table 1 of the ENTP paper counts.
+    ``ratio_of_seconds``: to a decoder with its cache at that length. Metrics: log-log slopes
+    between the last two lengths; of ``attention`` scores and weighted sums alone, which is what
+    Table 1 of the ENTP paper counts.
     """
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
     seconds = seconds_to_write(cfg, lengths, rounds)
@@ -308,14 +355,16 @@ def costs_study(lengths: Sequence[int], far: Sequence[int], n_layers: int, width
 
 
 def right_costs(kind: str, cfg: ModelConfig, n: int) -> float:
-    """Return the corrected cost: one pass grows with n and n², writing n tokens with a cache too."""
+    """Return the corrected cost: one pass grows with n and n², and so does writing with a cache."""
     if kind == "classify":
         return float(costs.decoder_pass(cfg, n) - n * costs.head(cfg))
     return float(counted_total(cfg, "decoder, cache", n))
 
 
 def counted_work(model: Transformer, kind: str, n: int) -> int:
-    """Count by PyTorch the multiply-adds to read n tokens in one pass, or to write n with a cache (16 lengths)."""
+    """Count by PyTorch the multiply-adds to read n tokens in one pass, or to write n with a cache
+    (16 lengths).
+    """
     if kind == "classify":
         x_BTD = torch.zeros(1, n, model.cfg.width, device="meta")
         return costs.counted(lambda: model.blocks[0](x_BTD))
@@ -325,12 +374,16 @@ def counted_work(model: Transformer, kind: str, n: int) -> int:
         cache = Cache(model, 1, length)
         cache.length = length - 1
         token = torch.zeros(1, 1, dtype=torch.long, device="meta")
-        total += step * costs.counted(lambda token=token, cache=cache: cached_logits(model, token, cache))
+        total += step * costs.counted(
+            lambda token=token, cache=cache: cached_logits(model, token, cache)
+        )
     return total
 
 
 def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> tuple[bool, str]:
-    """Check of ``bugs``: work as n doubles, against PyTorch's own count on the models themselves, without weights."""
+    """Check of ``bugs``: work as n doubles, against PyTorch's own count on the models themselves,
+    without weights.
+    """
     n = 1024
     cfg = ModelConfig("decoder", 1, 1, 8, 8, 2048)
     model = build_model(cfg, device="meta").eval()
@@ -344,14 +397,16 @@ def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> tu
     return passed, f"twice the length takes {'; '.join(words)}"
 
 
-# --- What recomputing buys -------------------------------------------------------------------------------------------
+# --- What recomputing buys ------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study:
     """Measure how the next token's logits change when the past x_1 .. x_{n-1} is reordered."""
     rows = []
-    for architecture, n_layers, positions in itertools.product(("entp", "decoder"), depths, ("none", "learned")):
+    for architecture, n_layers, positions in itertools.product(
+        ("entp", "decoder"), depths, ("none", "learned")
+    ):
         model = model_of(architecture, n_layers, positions=positions, max_length=length)
         moved = 0.0
         model.entp_method = "reference"  # the definition, for one layer too
@@ -364,14 +419,18 @@ def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study
                 largest(last_logits(model, tokens_BT[:, [*order.tolist(), length - 1]]), before),
             )
         rows.append((architecture, n_layers, positions, moved))
-    return {"orders": orders, "length": length}, table("architecture n_layers positions moved", rows)
+    return {"orders": orders, "length": length}, table(
+        "architecture n_layers positions moved", rows
+    )
 
 
 def longer(q: Tensor, k: Tensor, constant: float, coordinates: int) -> tuple[Tensor, Tensor]:
-    """Lengthen queries and keys to (B, H, T, K + coordinates), whose full attention is causal up to exp(-constant).
+    """Lengthen queries and keys to (B, H, T, K + coordinates), whose full attention is causal up to
+    exp(-constant).
 
-    Query i gets a 1 in its own coordinate i, key j a -constant in those of all earlier tokens: scores of later keys
-    fall by the constant, those of earlier ones and its own stay. The first T - 1 coordinates are all that is needed.
+    Query i gets a 1 in its own coordinate i, key j a -constant in those of all earlier tokens:
+    scores of later keys fall by the constant, those of earlier ones and its own stay. The first T -
+    1 coordinates are all that is needed.
     """
     length = q.shape[2]
     own = torch.eye(length, dtype=q.dtype)[:, :coordinates]
@@ -406,4 +465,6 @@ def coordinates_study(constants: Sequence[float], lengths: Sequence[int], n_laye
         for length, constant, name in itertools.product(lengths, constants, precisions)
     ]
     fewer = {str(n - d): apart(n, 60.0, n - d, torch.float64) for d in (0, 1, 2)}
-    return {"coordinates": fewer, "n_layers": n_layers}, table("length constant precision apart", rows)
+    return {"coordinates": fewer, "n_layers": n_layers}, table(
+        "length constant precision apart", rows
+    )

@@ -1,13 +1,17 @@
-"""The runs of the primer on encoders and decoders: exact studies, and one backbone trained in three ways."""
+"""The runs of the primer on encoders and decoders: exact studies, and one backbone trained in three
+ways.
+"""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from entp_lab.experiment import Experiment
-from entp_lab.measurements import Level, Measurement
+from entp_lab.experiment import Experiment, no_claims
+from entp_lab.frames import select
+from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
-from entp_lab.studies import flat, names_of, plan_studies
+from entp_lab.studies import flat, plan_studies
 from entp_lab.theory import checks_of
 
 NOTEBOOK = "14_encoder_vs_decoder"
@@ -23,6 +27,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "costs": dict(lengths=[4, 8], far=[2**10, 2**11], n_layers=2, width=8, rounds=1),
         "permutations": dict(depths=[1, 2], length=6, orders=3),
         "coordinates": dict(constants=[5.0, 60.0], lengths=[6], n_layers=2),
+        "parameters": dict(),
     },
     "quick": {
         "bugs": dict(),
@@ -31,9 +36,15 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "losses": dict(seeds=20),
         "sampling": dict(draws=100_000, top_k=2),
         "caches": dict(depths=[1, 2, 3], length=12, seeds=10),
-        "costs": dict(lengths=[32, 64, 128, 256, 512], far=[2**14, 2**15], n_layers=2, width=32, rounds=3),
+        "costs": dict(
+            lengths=[32, 64, 128, 256, 512], far=[2**14, 2**15], n_layers=2, width=32, rounds=3
+        ),
         "permutations": dict(depths=[1, 2, 3], length=12, orders=20),
-        "coordinates": dict(constants=[5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 100.0], lengths=[8, 16], n_layers=3),
+        "coordinates": dict(
+            constants=[5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 100.0], lengths=[8, 16], n_layers=3
+        ),
+        "parameters": dict(),
+        "heads": dict(),
     },
 }
 
@@ -47,8 +58,8 @@ ENCODER_DECODER = Experiment(
     jobs=1,  # CPU time is measured
 )
 
-# By arm: the objective, and how many positions of a window ENTP is scored at. The last is stored and not shown: its
-# compute is half of the others'.
+# By arm: the objective, and how many positions of a window ENTP is scored at. The last is stored
+# and not shown: its compute is half of the others'.
 ARMS = {
     "masked": ("masked", "many"),
     "decoder": ("causal", "many"),
@@ -56,7 +67,8 @@ ARMS = {
     "ENTP, few positions": ("entp", "few"),
 }
 SHOWN = ("masked", "decoder", "ENTP")
-EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")  # documentation of the versions in requirements.txt
+# Documentation of the versions in requirements.txt.
+EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 TUNED = dict(labelled=1024, epochs=4, tested=512)
 RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, grad_clip=1.0)
 TIERS: dict[str, dict[str, Any]] = {
@@ -109,18 +121,16 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan every arm at every seed; arms of a seed share texts, initial weights and misprints."""
     setting = TIERS[tier]
     runs = []
-    for seed in range(seeds or setting["seeds"]):
-        for arm, (objective, scored) in ARMS.items():
-            text = dict(setting["text"], prefixes=setting["prefixes"][scored])
-            params = dict(
-                setting=dict(objective=objective, text=text, **setting["setting"]),
-                train_config=setting["train"],
-                model_seed=seed,
-                data_seed=seed,
-            )
-            labels = dict(arm=arm, objective=objective)
-            run = planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels)
-            runs.append(run)
+    for seed, (arm, (objective, scored)) in itertools.product(
+        range(seeds or setting["seeds"]), ARMS.items()
+    ):
+        text = dict(setting["text"], prefixes=setting["prefixes"][scored])
+        whole = dict(objective=objective, text=text, **setting["setting"])
+        params = dict(setting=whole, train_config=setting["train"], model_seed=seed, data_seed=seed)
+        labels = dict(arm=arm, objective=objective)
+        runs.append(
+            planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels)
+        )
     return runs
 
 
@@ -128,22 +138,20 @@ def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
     """Compare two arms by seed for each claim: next token, a token in the middle, misprints."""
     rows = flat(records)
     places = records[0].config.params["setting"]["text"]["context"] + 1
-    measured = []
+    found = []
     for claim, *sides in COMPARED:
-        scores = [rows[rows["arm"] == arm].set_index("seed")[metric].astype(float) for arm, metric in sides]
+        scores = [
+            rows[rows["arm"] == arm].set_index("seed")[metric].astype(float)
+            for arm, metric in sides
+        ]
         if sides[0][1] == "accuracy":
             scale = dict(floor=1 / places, ceiling=1.0, distance=NEAR_SHARE)
         else:
             scale = dict(floor=rows["unigram"].mean(), ceiling=0.0, distance=NEAR_NATS)
-        found = Measurement(
-            claim,
-            values=(scores[0] - scores[1]).dropna().tolist(),
-            tier=records[0].config.tier,
-            records=names_of(records, arm=tuple(arm for arm, _ in sides)),
-            levels=tuple(Level(float(score.mean()), **scale) for score in scores),
-        )
-        measured.append(found)
-    return measured
+        levels = tuple(Level(float(score.mean()), **scale) for score in scores)
+        used = select(records, arm=tuple(arm for arm, _ in sides))
+        found.append(measured(claim, (scores[0] - scores[1]).dropna(), used, levels=levels))
+    return found
 
 
 OBJECTIVES = Experiment(
@@ -153,5 +161,40 @@ OBJECTIVES = Experiment(
     notebook=NOTEBOOK,
     plan=plan_objectives,
     measure=measure_objectives,
+    tiers=TIERS,
+)
+
+
+# --- Objectives of encoders, and ways to fine-tune ------------------------------------------------
+
+
+def plan_pretraining(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Plan a run of NSP, SOP and RTD, and all ways of fine-tuning a masked model and a decoder, at
+    each seed.
+    """
+    chosen = TIERS[tier]
+    text = dict(chosen["text"], prefixes=chosen["prefixes"]["many"])
+    studies = dict.fromkeys(("nsp", "sop", "rtd"), "pretraining") | dict.fromkeys(
+        ("masked", "causal"), "tuning"
+    )
+    runs = []
+    for seed, (objective, part) in itertools.product(range(seeds or 1), studies.items()):
+        setting = dict(objective=objective, text=text, **chosen["setting"])
+        params = dict(setting=setting, train_config=chosen["train"], seed=seed)
+        labels = dict(objective=objective, part=part)
+        name = f"encoder_decoder_{part}"
+        runs.append(
+            planned_study("encoder_decoder_pretraining", tier, name, params, seed, **labels)
+        )
+    return runs
+
+
+PRETRAINING = Experiment(
+    name="encoder_decoder_pretraining",
+    version=1,
+    title="NSP, SOP and RTD on the small model, and ways of fine-tuning",
+    notebook=NOTEBOOK,
+    plan=plan_pretraining,
+    measure=no_claims,
     tiers=TIERS,
 )

@@ -1,4 +1,5 @@
-"""The corrected parts against PyTorch's and ``transformers``' own, with the same random weights, in double precision.
+"""The corrected parts against PyTorch's and ``transformers``' own, with the same random weights, in
+double precision.
 
 ``transformers`` is needed by its own comparisons alone, and imported there.
 """
@@ -7,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab.frames import published
 from entp_lab.studies import Study, columns, largest
 from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer, build_model
@@ -25,9 +28,11 @@ from entp_papers.encoder_decoder.parts import (
     MASKED,
     MaskedBatch,
     Masking,
+    Stack,
     mask_tokens,
     random_stack,
 )
+from entp_papers.encoder_decoder.pretraining import pair_head, pair_loss, token_head, token_loss
 
 VOCABULARY = 29
 PLACES = 12
@@ -45,18 +50,23 @@ def torch_layer(causal: bool) -> float:
     activation = "gelu" if causal else "relu"
     x_BTD = states()
     ours = random_stack(3, 1, 4, 16, 40, 1, 0, causal=causal, activation=activation).layers[0]
-    theirs = nn.TransformerEncoderLayer(16, 4, 40, 0.0, activation, batch_first=True, dtype=torch.float64).eval()
+    theirs = nn.TransformerEncoderLayer(
+        16, 4, 40, 0.0, activation, batch_first=True, dtype=torch.float64
+    ).eval()
     theirs.self_attn.load_state_dict(torch_attention(ours.attention).state_dict())
     pairs = [(theirs.linear1, ours.fc_in), (theirs.linear2, ours.fc_out)]
     for other, mine in [*pairs, (theirs.norm1, ours.norm_1), (theirs.norm2, ours.norm_2)]:
         other.load_state_dict(mine.state_dict())
-    allowed = torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril() if causal else None
+    allowed = (
+        torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril() if causal else None
+    )
     return largest(ours(x_BTD, allowed), theirs(x_BTD, src_mask=~allowed if causal else None))
 
 
 @torch.no_grad()
 def bert(padded: bool) -> float:
-    """Compare our encoder with a BERT of the same random weights, at every token that is no padding.
+    """Compare our encoder with a BERT of the same random weights, at every token that is no
+    padding.
 
     BERT's embedding of the first segment becomes zero: here are no segments.
     """
@@ -74,9 +84,13 @@ def bert(padded: bool) -> float:
     pairs = [(table.word_embeddings, ours.embedding), (table.position_embeddings, ours.positions)]
     pairs += [(table.LayerNorm, ours.input_norm)]
     for other, mine in zip(theirs.encoder.layer, ours.layers, strict=True):
-        parts = zip(mine.attention.qkv.weight.chunk(3), mine.attention.qkv.bias.chunk(3), strict=True)
+        parts = zip(
+            mine.attention.qkv.weight.chunk(3), mine.attention.qkv.bias.chunk(3), strict=True
+        )
         heads = other.attention.self
-        for linear, (weight, bias) in zip((heads.query, heads.key, heads.value), parts, strict=True):
+        for linear, (weight, bias) in zip(
+            (heads.query, heads.key, heads.value), parts, strict=True
+        ):
             linear.weight.copy_(weight)
             linear.bias.copy_(bias)
         pairs += [
@@ -96,7 +110,9 @@ def bert(padded: bool) -> float:
 
 @torch.no_grad()
 def copy_gpt2(source: nn.Module, model: Transformer) -> None:
-    """Fill ``model``, of the same shapes, with a ``GPT2Model``'s weights; ConfigError where it computes otherwise."""
+    """Fill ``model``, of the same shapes, with a ``GPT2Model``'s weights; ConfigError where it
+    computes otherwise.
+    """
     theirs = source.config
     kind = source.config.activation_function
     pairs = {  # what no shape of a weight tells
@@ -125,7 +141,7 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
 
 
 def gpt2() -> float:
-    """Compare the library's decoder with a GPT-2 of the same random weights: logits at every token."""
+    """Compare the library's decoder with a GPT-2 of the same random weights: all logits."""
     import transformers
 
     tokens_BT, _ = texts()
@@ -137,7 +153,9 @@ def gpt2() -> float:
         n_head=4,
         initializer_range=0.3,
     )
-    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation="eager")
+    config = transformers.GPT2Config(
+        **sizes, bos_token_id=0, eos_token_id=0, attn_implementation="eager"
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         theirs = transformers.GPT2LMHeadModel(config).double().eval()
@@ -149,7 +167,9 @@ def gpt2() -> float:
 PARTS: dict[str, dict[str, Callable[[], float]]] = {
     "torch": {
         "attention, nn.MultiheadAttention": lambda: apart_from_torch(across_tokens),
-        "causal attention, nn.MultiheadAttention": lambda: apart_from_torch(causally(across_tokens), causal=True),
+        "causal attention, nn.MultiheadAttention": lambda: apart_from_torch(
+            causally(across_tokens), causal=True
+        ),
         "encoder layer, nn.TransformerEncoderLayer": lambda: torch_layer(False),
         "decoder layer, nn.TransformerEncoderLayer": lambda: torch_layer(True),
     },
@@ -162,16 +182,24 @@ PARTS: dict[str, dict[str, Callable[[], float]]] = {
 
 
 def properties() -> dict[str, float]:
-    """Measure what an encoder without positions does to a permutation, and who sees a changed later token."""
+    """Measure what an encoder without positions does to a permutation, and who sees a changed later
+    token.
+    """
     tokens_BT, _ = texts()
     order = torch.randperm(tokens_BT.shape[1], generator=torch.Generator().manual_seed(1))
     bag = random_stack(5, 2, 4, 16, 40, VOCABULARY, 0)
     later = tokens_BT.clone()
     later[:, -1] = (later[:, -1] + 1) % VOCABULARY
-    found = {"permuted encoder without positions": largest(bag(tokens_BT)[:, order], bag(tokens_BT[:, order]))}
+    found = {
+        "permuted encoder without positions": largest(
+            bag(tokens_BT)[:, order], bag(tokens_BT[:, order])
+        )
+    }
     for name, causal in (("encoder", False), ("decoder", True)):
         stack = random_stack(5, 2, 4, 16, 40, VOCABULARY, PLACES, causal=causal)
-        found[f"{name}, a later token changed"] = largest(stack(tokens_BT)[:, :-1], stack(later)[:, :-1])
+        found[f"{name}, a later token changed"] = largest(
+            stack(tokens_BT)[:, :-1], stack(later)[:, :-1]
+        )
     return found
 
 
@@ -179,18 +207,126 @@ def properties() -> dict[str, float]:
 def parity_study(libraries: Sequence[str]) -> Study:
     """Compare every part with its library's. ConfigError for a library that is not installed."""
     found = [(library, *part) for library in libraries for part in PARTS[library].items()]
-    rows = [{"library": library, "part": part, "difference": compare()} for library, part, compare in found]
+    rows = [
+        {"library": library, "part": part, "difference": compare()}
+        for library, part, compare in found
+    ]
     return {
         "largest_difference": max(row["difference"] for row in rows),
         "properties": properties(),
     }, columns(rows)
 
 
-# --- Masked batches --------------------------------------------------------------------------------------------------
+# --- Heads of three objectives, and whole models' parameters --------------------------------------
 
 
-def collated(tokens_BT: Tensor, masking: Masking, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Mask tokens by the collator of ``transformers``, from the same generator: inputs and labels."""
+@torch.no_grad()
+def heads_study() -> Study:
+    """Compare logits and losses of NSP, SOP and RTD with BERT's, ALBERT's and ELECTRA's, from their
+    own states.
+    """
+    import transformers
+
+    tokens_BT, _ = texts()
+    wrong_B = torch.tensor([0, 1, 1])
+    replaced_BT = tokens_BT % 2
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
+    tokens = dict(vocab_size=VOCABULARY, max_position_embeddings=PLACES)
+    factored = dict(embedding_size=8)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        bert = transformers.BertForNextSentencePrediction(
+            transformers.BertConfig(**sizes, **tokens)
+        )
+        albert = transformers.AlbertForPreTraining(
+            transformers.AlbertConfig(**sizes, **tokens, **factored)
+        )
+        electra = transformers.ElectraForPreTraining(
+            transformers.ElectraConfig(**sizes, **tokens, **factored)
+        )
+    for model in (bert, albert, electra):
+        model.double().eval()
+    of_bert = bert(tokens_BT, labels=wrong_B)
+    of_albert = albert(tokens_BT, labels=tokens_BT, sentence_order_label=wrong_B)
+    of_electra = electra(tokens_BT, labels=replaced_BT)
+    # ALBERT adds the loss of its masked tokens
+    masked = F.cross_entropy(of_albert.prediction_logits.flatten(0, 1), tokens_BT.flatten())
+    albert_loss = of_albert.loss - masked
+    electra_head = electra.discriminator_predictions
+    # the library's states, both its linear maps, its logits and its loss
+    cases = {
+        "NSP": (
+            bert.bert,
+            bert.bert.pooler.dense,
+            bert.cls.seq_relationship,
+            of_bert.logits,
+            of_bert.loss,
+        ),
+        "SOP": (
+            albert.albert,
+            albert.albert.pooler,
+            albert.sop_classifier.classifier,
+            of_albert.sop_logits,
+            albert_loss,
+        ),
+        "RTD": (
+            electra.electra,
+            electra_head.dense,
+            electra_head.dense_prediction,
+            of_electra.logits,
+            of_electra.loss,
+        ),
+    }
+    rows = []
+    for objective, (encoder, dense, out, logits, loss) in cases.items():
+        states_BTD = encoder(tokens_BT).last_hidden_state
+        by_token = objective == "RTD"
+        head = (token_head if by_token else pair_head)(16).double()
+        head.dense.load_state_dict(dense.state_dict())
+        head.out.load_state_dict(out.state_dict())
+        found = head(states_BTD if by_token else states_BTD[:, 0])
+        own_loss = token_loss(found, replaced_BT) if by_token else pair_loss(found, wrong_B)
+        apart = {"logits": largest(found.squeeze(-1), logits), "loss": largest(own_loss, loss)}
+        rows.append({"objective": objective, "library": type(encoder).__name__, **apart})
+    return {"largest_difference": max(max(row["logits"], row["loss"]) for row in rows)}, columns(
+        rows
+    )
+
+
+def parameters_study() -> Study:
+    """Count the parameters of published models, built without weights; which round to the printed
+    number.
+    """
+    counted = []
+    for model in published("encoder_decoder", "parameters").itertuples():
+        with torch.device("meta"):
+            shape = (
+                model.layers,
+                model.heads,
+                model.width,
+                4 * model.width,
+                model.vocabulary,
+                model.context,
+            )
+            whole = nn.ModuleList([Stack(*shape, input_norm=model.kind == "BERT")])
+            if model.kind == "BERT":  # two segments, and the map of the first token
+                whole += [nn.Embedding(2, model.width), nn.Linear(model.width, model.width)]
+            elif model.kind == "GPT-2":  # norms before the layers, and one behind the last
+                whole.append(nn.LayerNorm(model.width))
+        counted.append(sum(p.numel() for p in whole.parameters()))
+    table = published("encoder_decoder", "parameters").assign(counted=counted)
+    rounded = [float(f"{row.counted:.{row.digits}g}") for row in table.itertuples()]
+    wrong = table.loc[rounded != table["printed"], "model"].tolist()
+    return {"wrong": wrong}, table[["model", "printed", "counted"]].to_dict("list")
+
+
+# --- Masked batches -------------------------------------------------------------------------------
+
+
+def collated(
+    tokens_BT: Tensor, masking: Masking, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Mask tokens by the collator of ``transformers`` from a generator: inputs and labels."""
     from transformers import DataCollatorForLanguageModeling
 
     class SpecialTokens:
@@ -204,16 +340,20 @@ def collated(tokens_BT: Tensor, masking: Masking, generator: torch.Generator) ->
         def convert_tokens_to_ids(self, token: str) -> int:
             return masking.mask_token
 
-    collator = DataCollatorForLanguageModeling(SpecialTokens(), mlm_probability=masking.share, seed=0)
+    collator = DataCollatorForLanguageModeling(
+        SpecialTokens(), mlm_probability=masking.share, seed=0
+    )
     collator.generator = generator
     special_BT = torch.isin(tokens_BT, torch.tensor(masking.special))
     return collator.torch_mask_tokens(tokens_BT.clone(), special_BT)
 
 
 def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[str, Any]]:
-    """Count, by rate, hits among how many, the nominal share, and how many standard deviations it is off.
+    """Count, by rate, hits among how many, the nominal share, and how many standard deviations it
+    is off.
 
-    A drawn token equals the old one once in as many as may be drawn, so that kept ones are a little more.
+    A drawn token equals the old one once in as many as may be drawn, so that kept ones are a little
+    more.
     """
     ordinary_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special))
     selected_BT = batch.selected_BT
@@ -245,11 +385,12 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[
 
 
 def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
-    """Count rates over so many random tokens, a tenth of them special, and the collator's beside them.
+    """Count rates over so many random tokens, a tenth of them special, and the collator's beside
+    them.
 
-    Metrics: counts of events that must not happen (a special token selected, an unselected one changed, a label that is
-    another than the original, a special token drawn), and whether the collator, from the same generator, selects and
-    masks the same.
+    Metrics: counts of events that must not happen (a special token selected, an unselected one
+    changed, a label that is another than the original, a special token drawn), and whether the
+    collator, from the same generator, selects and masks the same.
     """
     masking = Masking(vocab_size=1000, mask_token=999, special=(998, 999))
     generator = torch.Generator().manual_seed(0)

@@ -1,14 +1,16 @@
-"""One backbone, three objectives (§2.2, §3.2): masked, causal and ENTP's training on the same windows of text.
+"""One backbone, three objectives (§2.2, §3.2): masked, causal and ENTP's training on the same
+windows of text.
 
-All models have the same weights at the start and the same shape; the vocabulary has one token more than the text's, the
-mask token. The masked model predicts the next token at an appended mask token. All also predict a token in the middle
-of a window, and are fine-tuned to find the one token of a window that was replaced, a misprint.
+All models have the same weights at the start and the same shape; the vocabulary has one token more
+than the text's, the mask token. The masked model predicts the next token at an appended mask token.
+All also predict a token in the middle of a window, and are fine-tuned to find the one token of a
+window that was replaced, a misprint.
 
 Letters: B batch, T tokens, W = T + 1 tokens of a window, C candidates, V vocabulary.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lab import resume as resuming
+from entp_lab.budgets import token_forwards
 from entp_lab.studies import Study, descend
-from entp_lab.token_forwards import token_forwards
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Text
@@ -45,9 +47,9 @@ EVAL_BATCH = 256
 class ObjectiveConfig:
     """An objective, the sizes of model and tests, and ``text``, parameters of the task ``Text``.
 
-    Of these ``prefixes`` concerns ENTP alone. ``labelled``: windows for fine-tuning, learned ``epochs`` times;
-    ``tested``: windows for every score at the end; ``curve_windows``: for those on the way; ``candidates``: windows
-    that a causal model fills in by trying all tokens.
+    Of these ``prefixes`` concerns ENTP alone. ``labelled``: windows for fine-tuning, learned
+    ``epochs`` times; ``tested``: windows for every score at the end; ``curve_windows``: for those
+    on the way; ``candidates``: windows that a causal model fills in by trying all tokens.
     """
 
     objective: str
@@ -76,7 +78,7 @@ class ObjectiveConfig:
         return Masking(mask + 1, mask, (mask,), self.share)
 
     def model(self) -> ModelConfig:
-        """Return the backbone: a masked model has ENTP's weights and reads a whole text at a time."""
+        """Return the backbone: a masked model has ENTP's weights and reads whole texts."""
         name = "decoder" if self.objective == "causal" else "entp"
         shape = (
             self.n_layers,
@@ -88,16 +90,24 @@ class ObjectiveConfig:
         return ModelConfig(name, *shape, positions=self.positions)
 
 
-def windows(task: Text, count: int, *seed: int | str, evaluating: bool = False) -> tuple[Tensor, Tensor]:
-    """Draw texts (B, T + 1), the same for a seed whatever is scored, and the prefixes to be scored (B, T)."""
+def windows(
+    task: Text, count: int, *seed: int | str, evaluating: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Draw texts (B, T + 1), the same for a seed whatever is scored, and the prefixes to be scored
+    (B, T).
+    """
     batch = task.batch(generator_for("cpu", *seed), count, evaluating)
     return torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1), batch.scored_BT
 
 
-def step_losses(setting: ObjectiveConfig, model: Transformer, window_BW, scored_BT, *seed) -> Iterator[Tensor]:
+def step_losses(
+    setting: ObjectiveConfig, model: Transformer, window_BW, scored_BT, *seed
+) -> Iterator[Tensor]:
     """Yield the loss of one step in parts to be added up, each with its own gradient."""
     if setting.objective == "masked":
-        yield masked_loss(model, mask_tokens(window_BW, setting.masking, generator_for("cpu", "mask", *seed)))
+        yield masked_loss(
+            model, mask_tokens(window_BW, setting.masking, generator_for("cpu", "mask", *seed))
+        )
         return
     if setting.objective == "causal":  # every position costs a decoder nothing more
         scored_BT = torch.ones_like(scored_BT)
@@ -111,7 +121,8 @@ def train(
 ) -> tuple[Transformer, dict[str, list], dict[str, float]]:
     """Train a model; return it, its curves, and its cost without evaluation.
 
-    Windows depend on ``data_seed`` and the step alone. Raises TrainingError where the loss stops being finite.
+    Windows depend on ``data_seed`` and the step alone. Raises TrainingError where the loss stops
+    being finite.
     """
     setting.task.facts()
     model = build_model(setting.model(), seed_from("model", model_seed)).train()
@@ -126,7 +137,9 @@ def train(
     }  # the last two since the curves' point
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
-        window_BW, scored_BT = windows(setting.task, schedule.batch_size, "objectives", data_seed, step)
+        window_BW, scored_BT = windows(
+            setting.task, schedule.batch_size, "objectives", data_seed, step
+        )
         parts = step_losses(setting, model, window_BW, scored_BT, data_seed, step)
         loss = descend(model, optimizer, parts, learning_rate(step, schedule), schedule.grad_clip)
         spent["cpu_seconds"] += time.process_time() - begun
@@ -146,7 +159,8 @@ def train(
 
 @torch.no_grad()
 def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Return the loss (B, T) of every next token after its prefix, in nats, each model in its own way.
+    """Return the loss (B, T) of every next token after its prefix, in nats, each model in its own
+    way.
 
     The mask token is left out of what a model may answer: it never comes.
     """
@@ -154,32 +168,44 @@ def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: T
     mask = setting.masking.mask_token
     for rows_BW in window_BW.split(EVAL_BATCH):
         if setting.objective == "masked":
-            logits = [appended_mask(model, rows_BW[:, :t], mask) for t in range(1, rows_BW.shape[1])]
+            logits = [
+                appended_mask(model, rows_BW[:, :t], mask) for t in range(1, rows_BW.shape[1])
+            ]
             logits_BTV = torch.stack(logits, 1)
         else:
             logits_BTV = model(rows_BW[:, :-1]).view(len(rows_BW), rows_BW.shape[1] - 1, -1)
-        found.append(F.cross_entropy(logits_BTV[..., :mask].transpose(1, 2), rows_BW[:, 1:], reduction="none"))
+        found.append(
+            F.cross_entropy(
+                logits_BTV[..., :mask].transpose(1, 2), rows_BW[:, 1:], reduction="none"
+            )
+        )
     return torch.cat(found)
 
 
 @torch.no_grad()
 def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Return the loss (B,) of the token in the middle: a masked model sees both sides, the others the left."""
+    """Return the loss (B,) of the token in the middle: a masked model sees both sides, the others
+    the left.
+    """
     middle = window_BW.shape[1] // 2
     mask = setting.masking.mask_token
     if setting.objective != "masked":
         return next_token_losses(setting, model, window_BW[:, : middle + 1])[:, -1]
     hidden_BW = window_BW.clone()
     hidden_BW[:, middle] = mask
-    logits = [model.head(full_states(model, rows)[:, middle]) for rows in hidden_BW.split(EVAL_BATCH)]
+    logits = [
+        model.head(full_states(model, rows)[:, middle]) for rows in hidden_BW.split(EVAL_BATCH)
+    ]
     return F.cross_entropy(torch.cat(logits)[:, :mask], window_BW[:, middle], reduction="none")
 
 
 @torch.no_grad()
 def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Return the loss (B,) of the middle token by a causal model that tries every token and reads on.
+    """Return the loss (B,) of the middle token by a causal model that tries every token and reads
+    on.
 
-    By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C passes in place of one.
+    By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C
+    passes in place of one.
     """
     middle = window_BW.shape[1] // 2
     vocabulary = setting.task.vocab_size
@@ -193,13 +219,20 @@ def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Te
 
 
 def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
-    """Return the loss of counted frequencies of tokens and of pairs, from 4 million tokens of training, in nats."""
+    """Return the loss of counted frequencies of tokens and of pairs, from 4 million tokens of
+    training, in nats.
+    """
     tokens = np.asarray(task.tokens().part("train")[:4_000_000]).astype(np.int64)
     size = task.vocab_size
-    pairs = np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size).reshape(size, size) + 0.0
+    pairs = (
+        np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size).reshape(size, size)
+        + 0.0
+    )
     single = pairs.sum(0) + 0.5
     single /= single.sum()
-    pairs = (pairs + 5 * single) / (pairs.sum(1, keepdims=True) + 5)  # pairs that never came as single tokens
+    pairs = (pairs + 5 * single) / (
+        pairs.sum(1, keepdims=True) + 5
+    )  # pairs that never came as single tokens
     before = window_BW[:, :-1].numpy()
     after = window_BW[:, 1:].numpy()
     return {
@@ -226,26 +259,37 @@ def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
 
 
 class Pointer(nn.Module):
-    """Scores (B, W) of every place: a linear map of final states, causal where the model is a decoder.
+    """Scores (B, W) of every place: a linear map of final states, causal where the model is a
+    decoder.
 
-    A softmax over the places says where the misprint is. All weights are trained.
+    A softmax over the places says where the misprint is. ``prompt_PD``: vectors that stand before
+    every text, if any.
     """
 
     def __init__(self, model: Transformer, seed: int):
         super().__init__()
         self.model = model
         self.score = nn.Linear(model.cfg.width, 1)
+        self.prompt_PD: nn.Parameter | None = None
         with torch.no_grad():
             self.score.weight.normal_(0, 0.02, generator=torch.Generator().manual_seed(seed))
             self.score.bias.zero_()
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        states_BTD = full_states(self.model, tokens_BT, causal=self.model.cfg.architecture == "decoder")
-        return self.score(states_BTD)[..., 0]
+        causal = self.model.cfg.architecture == "decoder"
+        states_BTD = full_states(self.model, tokens_BT, causal, self.prompt_PD)
+        return self.score(states_BTD[:, -tokens_BT.shape[1] :])[..., 0]
+
+
+def misprint_sets(setting: ObjectiveConfig, seed: int) -> tuple[Labelled, Labelled]:
+    """Return the texts with misprints that are learned, and those that are tested."""
+    learned_BW, _ = windows(setting.task, setting.labelled, "tune", seed)
+    tested_BW, _ = windows(setting.task, setting.tested, "test", seed, evaluating=True)
+    return misprinted(learned_BW, "tune", seed), misprinted(tested_BW, "test", seed)
 
 
 def fine_tuned(
-    model: Transformer,
+    pointer: Pointer,
     learned: Labelled,
     tested: Labelled,
     *,
@@ -253,30 +297,44 @@ def fine_tuned(
     lr: float,
     batch_size: int,
     seed: int,
+    groups: list[dict[str, Any]] | None = None,
+    before_epoch: Callable[[int], None] | None = None,
 ) -> float:
-    """Fine-tune all weights, the rate falling to 0; return the share of texts whose misprint scores highest."""
-    pointer = Pointer(model, seed_from("score", seed)).train()
-    optimizer = torch.optim.AdamW(pointer.parameters(), lr=lr, weight_decay=0.01)
+    """Fine-tune, all rates falling to 0; return the share of texts whose misprint scores highest.
+
+    ``groups``: of parameters, each with a rate of its own; ``before_epoch``: may freeze and thaw.
+    """
+    pointer.train()
+    optimizer = torch.optim.AdamW(groups or pointer.parameters(), lr=lr, weight_decay=0.01)
     windows_BT, places_B = learned
     steps = epochs * -(-len(windows_BT) // batch_size)
-    step = 0
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     for epoch in range(epochs):
-        order = torch.randperm(len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch))
+        if before_epoch:
+            before_epoch(epoch)
+        order = torch.randperm(
+            len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch)
+        )
         for pick in order.split(batch_size):
             loss = F.cross_entropy(pointer(windows_BT[pick]), places_B[pick])
-            descend(pointer, optimizer, [loss], lr * (1 - step / steps), 1.0)
-            step += 1
+            descend(pointer, optimizer, [loss], clip=1.0)
+            schedule.step()
     pointer.eval()
     with torch.no_grad():
         parts = zip(*(x.split(EVAL_BATCH) for x in tested), strict=True)
-        return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(tested[1])
+        return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(
+            tested[1]
+        )
 
 
-def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int) -> Study:
+def objective_study(
+    setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int
+) -> Study:
     """Train, test and fine-tune one model; fine-tune beside it one that was not trained before.
 
-    Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and
-    ``fresh_accuracy`` of weights not trained before. Curves by step, and the next token's loss by length of the prefix.
+    Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding
+    misprints, and ``fresh_accuracy`` of weights not trained before. Curves by step, and the next
+    token's loss by length of the prefix.
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")
@@ -291,7 +349,9 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
         "next_token_loss": float(by_position_T.mean()),
         "middle_loss": float(middle_B.mean()),
         "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,
-        "candidate_loss": float(candidate_losses(chosen, model, few_BW).double().mean()) if tried else None,
+        "candidate_loss": float(candidate_losses(chosen, model, few_BW).double().mean())
+        if tried
+        else None,
         "train_loss": curves["train_loss"][-1],
         **ngram_losses(task, shown_BW),
         **spent,
@@ -300,11 +360,13 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     starts = {"accuracy": model}
     if chosen.objective != "entp":  # its fresh weights and attention are those of a masked model
         starts["fresh_accuracy"] = build_model(chosen.model(), seed_from("model", model_seed))
-    learned = misprinted(windows(task, chosen.labelled, "tune", data_seed)[0], "tune", data_seed)
-    tested = misprinted(windows(task, chosen.tested, "test", data_seed, evaluating=True)[0], "test", data_seed)
-    options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed)
+    learned, tested = misprint_sets(chosen, data_seed)
+    options = dict(
+        epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed
+    )
     for name, start in starts.items():
-        metrics[name] = fine_tuned(start, learned, tested, **options)
+        pointer = Pointer(start, seed_from("score", data_seed))
+        metrics[name] = fine_tuned(pointer, learned, tested, **options)
     curves |= {
         "prefix": list(range(1, len(by_position_T) + 1)),
         "loss_by_prefix": by_position_T.tolist(),

@@ -1,10 +1,12 @@
-"""The primer's parts, rightly built: post-norm layers (§2.1, §3.1), masked batches (§2.2.1), three losses (§2.2, §3.2).
+"""The primer's parts, rightly built: post-norm layers (§2.1, §3.1), masked batches (§2.2.1), three
+losses (§2.2, §3.2).
 
-The library's own models are pre-norm, as GPT-2 is. These are the printed ones, x = LN(x + sublayer(x)), which BERT has
-too; what is missing in print is here: an order of axes that mixes tokens, masks that fit, positions, embeddings. The
-printed arithmetic of masked batches is right; what it lacks is special tokens that are never selected nor drawn, a mask
-of padding, and an answer where nothing was selected. Each loss is the mean of -log p over the labels that count, in
-nats; a mean over nothing is no number, and the printed loss would be NaN.
+The library's own models are pre-norm, as GPT-2 is. These are the printed ones, x = LN(x +
+sublayer(x)), which BERT has too; what is missing in print is here: an order of axes that mixes
+tokens, masks that fit, positions, embeddings. The printed arithmetic of masked batches is right;
+what it lacks is special tokens that are never selected nor drawn, a mask of padding, and an answer
+where nothing was selected. Each loss is the mean of -log p over the labels that count, in nats; a
+mean over nothing is no number, and the printed loss would be NaN.
 
 Letters: B batch, T tokens, S = T - 1 next tokens, D width, F hidden width, V vocabulary.
 """
@@ -26,27 +28,31 @@ IGNORED = -100  # of labels: no loss here
 MASKED = 0.8
 DRAWN = 0.1  # of the selected tokens: become the mask token, become another; the others stay
 
-# --- Layers ----------------------------------------------------------------------------------------------------------
+# --- Layers ---------------------------------------------------------------------------------------
 
 
 def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tensor | None:
     """Return who sees whom, boolean (B or 1, 1, T, T), True where allowed; None where all see all.
 
-    ``visible_BT``: False for padding, which nobody sees. ValueError where a token would see nothing: a softmax over
-    nothing has no value, and a large negative number in place of minus infinity would give all hidden tokens the same
-    weight.
+    ``visible_BT``: False for padding, which nobody sees. ValueError where a token would see
+    nothing: a softmax over nothing has no value, and a large negative number in place of minus
+    infinity would give all hidden tokens the same weight.
     """
     mask = None if visible_BT is None else visible_BT[:, None, None].expand(-1, 1, length, length)
     if causal:
         mask = combine_masks(mask, torch.ones(1, 1, length, length, dtype=torch.bool).tril())
     if mask is not None and not mask.any(-1).all():
         row, _, token = (~mask.any(-1)).nonzero()[0].tolist()
-        raise ValueError(f"token {token} of row {row} sees no token at all: no attention can be computed for it")
+        raise ValueError(
+            f"token {token} of row {row} sees no token at all: no attention can be computed for it"
+        )
     return mask
 
 
 class Layer(nn.Module):
-    """LN(x + attention(x)), then LN(x + MLP(x)): the printed encoder layer (ReLU) and decoder layer (GELU)."""
+    """LN(x + attention(x)), then LN(x + MLP(x)): the printed encoder layer (ReLU) and decoder layer
+    (GELU).
+    """
 
     def __init__(self, n_heads: int, width: int, hidden: int, activation: str, norm_eps: float):
         super().__init__()
@@ -66,8 +72,8 @@ class Layer(nn.Module):
 class Stack(nn.Module):
     """Embeddings, learned positions, post-norm layers: an encoder, or a decoder where ``causal``.
 
-    ``max_length``: rows of the table of learned positions; 0 for a stack that has no positions, as printed.
-    ``input_norm``: a LayerNorm behind the embeddings, as BERT has it.
+    ``max_length``: rows of the table of learned positions; 0 for a stack that has no positions, as
+    printed. ``input_norm``: a LayerNorm behind the embeddings, as BERT has it.
     """
 
     def __init__(
@@ -88,7 +94,9 @@ class Stack(nn.Module):
         self.embedding = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(max_length, width) if max_length else None
         self.input_norm = nn.LayerNorm(width, norm_eps) if input_norm else nn.Identity()
-        self.layers = nn.ModuleList(Layer(n_heads, width, hidden, activation, norm_eps) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            Layer(n_heads, width, hidden, activation, norm_eps) for _ in range(n_layers)
+        )
 
     def forward(self, tokens_BT: Tensor, visible_BT: Tensor | None = None) -> Tensor:
         """Return hidden states (B, T, D). Raises ValueError as ``attention_mask`` does."""
@@ -109,18 +117,22 @@ def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in stack.parameters():
-            p.copy_(torch.randn(p.shape, generator=generator) * (0.3 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5))
+            p.copy_(
+                torch.randn(p.shape, generator=generator)
+                * (0.3 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5)
+            )
             if p.dim() == 1:
                 p.add_(0.5)
     return stack.double().eval()
 
 
-# --- Masked batches --------------------------------------------------------------------------------------------------
+# --- Masked batches -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Of the ordinary tokens a ``share`` is selected, of which ``MASKED`` become the mask token and ``DRAWN`` another.
+    """Of the ordinary tokens a ``share`` is selected, of which ``MASKED`` become the mask token and
+    ``DRAWN`` another.
 
     ``special``: ids that are never selected nor drawn, the mask token among them.
     """
@@ -132,12 +144,16 @@ class Masking:
 
     def ordinary(self) -> Tensor:
         """Return the ids that may be drawn, in order."""
-        return torch.tensor([token for token in range(self.vocab_size) if token not in self.special])
+        return torch.tensor(
+            [token for token in range(self.vocab_size) if token not in self.special]
+        )
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """``labels_BT``: the selected tokens as they were, ``IGNORED`` elsewhere. ``visible_BT``: False for padding."""
+    """``labels_BT``: the selected tokens as they were, ``IGNORED`` elsewhere. ``visible_BT``: False
+    for padding.
+    """
 
     inputs_BT: Tensor
     labels_BT: Tensor
@@ -151,13 +167,17 @@ class MaskedBatch:
 def mask_tokens(
     tokens_BT: Tensor, masking: Masking, generator: torch.Generator, padding: int | None = None
 ) -> MaskedBatch:
-    """Mask a batch of texts (B, T), filled up with ``padding``, which should be among the special tokens.
+    """Mask a batch of texts (B, T), filled up with ``padding``, which should be among the special
+    tokens.
 
-    Draws in the order of ``transformers``' collator, so that both select and mask the same tokens from one generator.
+    Draws in the order of ``transformers``' collator, so that both select and mask the same tokens
+    from one generator.
     """
 
     def chosen(share: float, among: Tensor | bool = True) -> Tensor:
-        """Draw True with probability ``share``; False outside ``among``, for which nothing less is drawn."""
+        """Draw True with probability ``share``; False outside ``among``, for which nothing less is
+        drawn.
+        """
         probability = torch.where(torch.as_tensor(among), share, 0.0).expand(tokens_BT.shape)
         return torch.bernoulli(probability, generator=generator).bool()
 
@@ -167,12 +187,14 @@ def mask_tokens(
     other_BT = chosen(DRAWN / (1 - MASKED)) & selected_BT & ~masked_BT
     ordinary = masking.ordinary()
     random_BT = ordinary[torch.randint(len(ordinary), tokens_BT.shape, generator=generator)]
-    inputs_BT = torch.where(masked_BT, masking.mask_token, torch.where(other_BT, random_BT, tokens_BT))
+    inputs_BT = torch.where(
+        masked_BT, masking.mask_token, torch.where(other_BT, random_BT, tokens_BT)
+    )
     visible_BT = torch.ones_like(special_BT) if padding is None else tokens_BT != padding
     return MaskedBatch(inputs_BT, tokens_BT.masked_fill(~selected_BT, IGNORED), visible_BT)
 
 
-# --- Losses ----------------------------------------------------------------------------------------------------------
+# --- Losses ---------------------------------------------------------------------------------------
 
 
 def check_labels(labels: Tensor) -> Tensor:
@@ -187,38 +209,56 @@ def check_labels(labels: Tensor) -> Tensor:
 
 
 def causal_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Return the mean loss of the next token from logits at every token of the *same* text: shifts once."""
+    """Return the mean loss of the next token from logits at every token of the *same* text: shifts
+    once.
+    """
     targets_BS = labels_BT[:, 1:]
     counted_BS = check_labels(targets_BS)
     return F.cross_entropy(logits_BTV[:, :-1][counted_BS], targets_BS[counted_BS])
 
 
 def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
-    """Average over prefixes -log p(x_{t+1} | the unmasked stack read at the end of x_1..x_t): one run per prefix.
+    """Average over prefixes -log p(x_{t+1} | the unmasked stack read at the end of x_1..x_t): one
+    run per prefix.
 
-    Of a decoder it is the causal loss. Ignored labels are read as token 0, which a counted one behind them then sees.
+    Of a decoder it is the causal loss. Ignored labels are read as token 0, which a counted one
+    behind them then sees.
     """
     targets_BS = labels_BT[:, 1:]
     return prefix_loss(model, labels_BT.clamp_min(0)[:, :-1], targets_BS, check_labels(targets_BS))
 
 
-def prefix_loss(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | MicroBatch) -> Tensor:
-    """Return the mean loss of the targets after the scored positions, by any architecture of the library."""
+def prefix_loss(
+    model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | MicroBatch
+) -> Tensor:
+    """Return the mean loss of the targets after the scored positions, by any architecture of the
+    library.
+    """
     scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
     return F.cross_entropy(model(inputs_BT, scored), targets_BT[scored_BT])
 
 
 def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:
-    """Return the mean loss of the selected tokens, each read at its own place with full attention; no shift."""
+    """Return the mean loss of the selected tokens, each read at its own place with full attention;
+    no shift.
+    """
     selected_BT = check_labels(batch.labels_BT)
     states_BTD = full_states(model, batch.inputs_BT)
     return F.cross_entropy(model.head(states_BTD[selected_BT]), batch.labels_BT[selected_BT])
 
 
-def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> Tensor:
-    """Return final states (B, T, D) in one pass in which all tokens see each other, or all earlier ones."""
+def full_states(
+    model: Transformer, tokens_BT: Tensor, causal: bool = False, prompt_PD: Tensor | None = None
+) -> Tensor:
+    """Return final states (B, T, D) in one pass in which all tokens see each other, or all earlier
+    ones.
+
+    ``prompt_PD``: vectors before every text; their states come first, (B, P + T, D).
+    """
     x_BTD = model.embed(tokens_BT)
-    ids_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+    if prompt_PD is not None:
+        x_BTD = torch.cat([prompt_PD.expand(len(x_BTD), -1, -1), x_BTD], 1)
+    ids_BT = torch.arange(x_BTD.shape[1], device=tokens_BT.device)[None]
     bias = attention_bias(model.positions, ids_BT, None, x_BTD.dtype)
     if causal:
         x_BTD = causal_pass(model.layers, x_BTD, bias)
@@ -229,7 +269,9 @@ def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> 
 
 
 def appended_mask(model: Transformer, tokens_BT: Tensor, mask_token: int) -> Tensor:
-    """Return log-probabilities (B, V) of the next token by a masked model, read at an appended mask token."""
+    """Return log-probabilities (B, V) of the next token by a masked model, read at an appended mask
+    token.
+    """
     mask_B1 = torch.full_like(tokens_BT[:, :1], mask_token)
     states_BTD = full_states(model, torch.cat([tokens_BT, mask_B1], 1))
     return F.log_softmax(model.head(states_BTD[:, -1]), -1)

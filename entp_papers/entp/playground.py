@@ -12,6 +12,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -26,7 +27,7 @@ from entp_lab.configs import RunConfig
 from entp_lab.frames import select
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Record, Store
-from entp_lab.weights import load_model, load_run
+from entp_lab.weights import find_weights, load_model, load_tokenizer, trained_model
 from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.files import read_text, write_atomically
@@ -111,13 +112,14 @@ class Player:
         return self.model(tokens_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
 
 
-def codec(config: RunConfig) -> Codec:
-    """Return functions from text to a run's tokens and back; ConfigError for tasks whose tokens
-    nobody could type.
+def codec(path: Path, config: RunConfig) -> Codec:
+    """Return functions from text to the tokens of the weights at ``path`` and back.
+
+    ConfigError for tasks whose tokens nobody could type.
     """
     numbers = [str(i) for i in range(config.model.vocab_size)]
     if config.task == "text":
-        tokenizer = build_task("text", config.task_params).tokens().tokenizer()
+        tokenizer = load_tokenizer(path, config)
         return lambda text: [
             int(i) for i in tokenizer.encode([text], ended=False)
         ], tokenizer.decode
@@ -154,11 +156,12 @@ def player(name: str) -> Player:
         model = constructed_count3(LENGTH, LARGEST, BY_HAND[name])
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
         return Player(name, model, *codec_of([str(i) for i in range(model.cfg.vocab_size)]), count3)
-    config, model = load_run(name)
+    path = find_weights(name)
+    config, model = trained_model(path)
     right = "is a prefix decoder, which no text alone tells where its prompt ends: name a decoder, ENTP or hybrid"
     require(not config.model.open_prompt, f"{name} {right}")
     task = build_task(config.task, config.task_params) if config.task == "triplets" else None
-    return Player(name, model, *codec(config), task, task.symbols if task else 0)
+    return Player(name, model, *codec(path, config), task, task.symbols if task else 0)
 
 
 def labels(pair: list[Player]) -> list[str]:

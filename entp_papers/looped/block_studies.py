@@ -68,6 +68,11 @@ class BlockStack(Stack):
         """f(A, B), (B, d, d)."""
         return self.matrix(self(self.encode(a_Bdd, b_Bdd)), "c")
 
+    def of_numbers(self, x_B: ndarray) -> ndarray:
+        """f(x) of numbers, as matrices A of one entry."""
+        a_B11 = torch.from_numpy(x_B).view(-1, 1, 1)
+        return self.apply(a_B11, torch.zeros_like(a_B11))[:, 0, 0].numpy()
+
 
 def gaussians(seed: int, *shape: int) -> Tensor:
     """Draw standard normal numbers in fp64."""
@@ -152,32 +157,17 @@ def sigmoids_study(terms: list[int]) -> Study:
     for m in terms:
         for name, make, exact, x in cases:
             f = make(m)
-            stack = BlockStack(blocks.sigmoid_block(f, 1), 1)
-            found = stack.apply(torch.from_numpy(x).view(-1, 1, 1), torch.zeros(len(x), 1, 1))[
-                :, 0, 0
-            ].numpy()
-            rows.append(
-                {
-                    "function": name,
-                    "m": m,
-                    "error": largest(found - exact(x)),
-                    "block": largest(found - f(x)),
-                }
-            )
+            found = BlockStack(blocks.sigmoid_block(f, 1), 1).of_numbers(x)
+            errors = {"error": largest(found - exact(x)), "block": largest(found - f(x))}
+            rows.append({"function": name, "m": m, **errors})
         x = np.linspace(-1, 1, 2001)
         centres = np.linspace(-1, 1, m - 1)
         steps = 1 / (1 + np.exp(-np.clip(2 * m * (x[:, None] - centres), -700, 700)))
         features = np.column_stack([steps, np.ones(len(x))])
         for name, f in TARGETS.items():
             fit = features @ np.linalg.lstsq(features, f(x), rcond=None)[0]
-            rows.append(
-                {
-                    "function": f"{name} on [-1, 1]",
-                    "m": m,
-                    "error": largest(fit - f(x)),
-                    "block": 0.0,
-                }
-            )
+            errors = {"error": largest(fit - f(x)), "block": 0.0}
+            rows.append({"function": f"{name} on [-1, 1]", "m": m, **errors})
     names = list(dict.fromkeys(r["function"] for r in rows))
     slopes = {name: slope([r for r in rows if r["function"] == name], "m") for name in names}
     lemma_5 = {}
@@ -287,9 +277,8 @@ def sawtooth_square(x: ndarray, levels: int) -> ndarray:
 
 def attention_square(x: ndarray, delta: float, symmetric: bool = True) -> ndarray:
     """x² as the product of x with itself (§6.3): two layers, one head or two."""
-    stack = BlockStack(blocks.product_block("a", "a", delta=delta, symmetric=symmetric), 1)
-    a = torch.from_numpy(x).view(-1, 1, 1)
-    return stack.apply(a, torch.zeros_like(a))[:, 0, 0].numpy()
+    product = blocks.product_block("a", "a", delta=delta, symmetric=symmetric)
+    return BlockStack(product, 1).of_numbers(x)
 
 
 def depth_study(levels: list[int], deltas: list[float], points: int, units: int = 1024) -> Study:

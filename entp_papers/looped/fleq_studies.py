@@ -39,13 +39,8 @@ def fleq_study(programs: int, commands: int, d: int = 3) -> Study:
             for right, held in zip(expected.items, found.items, strict=False)
             for name, value in right.items()
         )
-        rows.append(
-            {
-                "steps": len(expected.lines) - 1,
-                "error": error,
-                "same_lines": found.lines == expected.lines,
-            }
-        )
+        same = found.lines == expected.lines
+        rows.append({"steps": len(expected.lines) - 1, "error": error, "same_lines": same})
     metrics = {
         "programs": programs,
         "steps": sum(r["steps"] for r in rows),
@@ -100,13 +95,9 @@ def calculator_study(terms: list[int], inputs: int) -> Study:
             )
         for name, (programs, value) in cases.items():
             error = np.abs(run_together(programs, machine, "t")[:, 0, 0].numpy() - value)
-            row = {
-                "operation": name,
-                "m": m,
-                "error": float(error.max()),
-                "mean": float(error.mean()),
-            }
-            rows.append(row | {"relative": float((error / np.abs(value)).max())})
+            row = {"operation": name, "m": m, "error": float(error.max())}
+            row |= {"mean": float(error.mean()), "relative": float((error / np.abs(value)).max())}
+            rows.append(row)
     whole = [r for r in rows if r["operation"] == "all six"]
     within = all(
         r["error"] <= whole[0]["error"] * math.sqrt(terms[0] / r["m"]) * 1.0001 for r in whole
@@ -301,13 +292,7 @@ def least_squares_study(
             name: float(((value - answer_B) ** 2).mean() / dimension)
             for name, value in predicted.items()
         }
-        rows.append(
-            {
-                "examples": n,
-                **errors,
-                "difference": largest(predicted["program"], predicted["exact"]),
-            }
-        )
-    return {"largest_difference": max(r["difference"] for r in rows), "prompts": prompts}, columns(
-        rows
-    )
+        apart = largest(predicted["program"], predicted["exact"])
+        rows.append({"examples": n, **errors, "difference": apart})
+    largest_difference = max(row["difference"] for row in rows)
+    return {"largest_difference": largest_difference, "prompts": prompts}, columns(rows)

@@ -8,7 +8,7 @@ from numpy import ndarray
 
 from entp_lab.studies import Study, columns, largest
 from entp_papers.looped import algorithms, blocks
-from entp_papers.looped.block_studies import BlockStack, gaussians
+from entp_papers.looped.block_studies import BlockStack, gaussians, shape_of
 from entp_papers.looped.blocks import SigmoidSum
 from entp_papers.looped.fleq_machine import FAR, HEAT, FleqMachine, FleqShape
 from entp_papers.looped.fleq_programs import FleqProgram, interpret, run
@@ -20,12 +20,9 @@ def compare_on_one_head(name: str, program: FleqProgram, results: list[str]) -> 
     machine = program.machine(one_head=True)
     expected = interpret(program)
     found = run(program, machine)
-    size = machine.size()
     return {
         "program": name,
-        "layers": size["layers"],
-        "heads": size["heads"],
-        "width": size["width"],
+        **shape_of(machine),
         "d": program.d,
         "passes": len(found.lines) - 1,
         "same_branches": found.lines == expected.lines,
@@ -119,9 +116,8 @@ def one_head_sums_study(terms: list[int], points: int) -> Study:
         }
         for name, (f, x) in cases.items():
             found, stack = sum_in_one_head(f, x)
-            size = stack.size()
-            row = {"function": name, "m": m, "layers": size["layers"], "heads": size["heads"]}
-            rows.append(row | {"width": size["width"], "error": largest(found, f(x))})
+            row = {"function": name, "m": m, **shape_of(stack), "error": largest(found, f(x))}
+            rows.append(row)
     return {"largest_error": max(row["error"] for row in rows)}, columns(rows)
 
 
@@ -147,10 +143,9 @@ def ranges_study(terms: list[int], points: int) -> Study:
         )
         for name, f, exact, x, scale in cases:
             stack = BlockStack(blocks.sigmoid_block(f, 1), 1)
-            a = torch.from_numpy(x).view(-1, 1, 1)
-            found = stack.apply(a, torch.zeros_like(a))[:, 0, 0].numpy()
-            error = largest(found - exact(x))
-            row = {"function": name, "m": m, "layers": stack.size()["layers"]}
-            row |= {"heads": stack.size()["heads"], "log_of_largest": math.log(largest(x))}
-            rows.append(row | {"error": error, "scaled": error * scale})
+            error = largest(stack.of_numbers(x) - exact(x))
+            size = stack.size()
+            row = {"function": name, "m": m, "layers": size["layers"], "heads": size["heads"]}
+            row |= {"log_of_largest": math.log(largest(x)), "error": error, "scaled": error * scale}
+            rows.append(row)
     return {}, columns(rows)

@@ -1,5 +1,6 @@
 """The SUBLEQ machine beside its interpreter, its circuits on every input, its attention."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -53,17 +54,9 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
                 compare(machine, made[i : i + 50], steps, fast=True) for i in range(0, count, 50)
             ]
             same_weights &= machine.weights_hash() == before
-            row = {
-                **sizes,
-                "precision": name,
-                "programs": count,
-                "passes": sum(f.passes for f in found),
-            }
-            row |= {
-                "wrong": sum(f.wrong for f in found),
-                "deviation": max(f.deviation for f in found),
-            }
-            rows.append(row)
+            row = {"passes": sum(f.passes for f in found), "wrong": sum(f.wrong for f in found)}
+            row |= {"deviation": max(f.deviation for f in found)}
+            rows.append({**sizes, "precision": name, "programs": count, **row})
     return totals(rows) | {"same_weights": same_weights}, columns(rows)
 
 
@@ -107,16 +100,10 @@ def library_study(
         shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
         for kind in precisions:
             found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3, fast=True)
-            row = {
-                "program": name,
-                "precision": kind,
-                "programs": len(made),
-                "tokens": shape.tokens,
-                "longest": steps,
-            }
-            rows.append(
-                row | {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation}
-            )
+            row = {"program": name, "precision": kind, "programs": len(made)}
+            row |= {"tokens": shape.tokens, "longest": steps}
+            row |= {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation}
+            rows.append(row)
     return totals(rows), columns(rows)
 
 
@@ -212,12 +199,10 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) ->
     and Lemma 3 as printed.
     """
     settings = [
-        ("read", "C large"),
-        ("read", "C small"),
-        ("write", "C large"),
-        ("write", "C small"),
+        *itertools.product(("read", "write"), ("C large", "C small")),
+        ("write", "as printed"),
     ]
-    found = {setting: [0.0, 0.0] for setting in [*settings, ("write", "as printed")]}
+    found = {setting: [0.0, 0.0] for setting in settings}
     generator = torch.Generator().manual_seed(0)
     for _ in range(cases):
         n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
@@ -268,12 +253,8 @@ def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
         for corrected in (True, False):
             cold = SubleqMachine(shape, heat=heat, corrected=corrected)
             found = compare(cold, made, cold_steps, exact=False, fast=True)
-            row = {
-                "heat": heat,
-                "corrected": corrected,
-                "wrong": found.wrong_programs,
-                "programs": len(made),
-            }
+            row = {"heat": heat, "corrected": corrected, "wrong": found.wrong_programs}
+            row |= {"programs": len(made)}
             row["first_wrong"] = min((f for f in found.first_wrong if f), default=0)
             rows.append(row | {"deviation": compare(cold, made, 1, fast=True).deviation})
     return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
@@ -307,19 +288,16 @@ def temperature_study(bits: list[int], heats: list[float], programs: int, steps:
     for width in bits:
         shape = Shape.of_tokens(width, 21)
         made = random_programs(shape, programs)
+        too_cold = []
         for corrected in (True, False):
             for heat in heats:
                 machine = SubleqMachine(shape, heat=heat, corrected=corrected)
-                right = (
-                    1
-                    - compare(machine, made, steps, exact=False, fast=True).wrong_programs
-                    / programs
-                )
+                found = compare(machine, made, steps, exact=False, fast=True)
+                right = 1 - found.wrong_programs / programs
                 rows.append({"bits": width, "corrected": corrected, "heat": heat, "right": right})
-        wrong = [
-            r["heat"] for r in rows if r["bits"] == width and r["corrected"] and r["right"] < 1
-        ]
-        above = [h for h in heats if h > max(wrong, default=-math.inf)]
+                if corrected and right < 1:
+                    too_cold.append(heat)
+        above = [h for h in heats if h > max(too_cold, default=-math.inf)]
         metrics["enough"][str(width)] = min(above, default=None)
         metrics["bound"][str(width)] = temperature(21, largest_error(width))
     return metrics, columns(rows)
@@ -352,15 +330,10 @@ def masks_study(programs: int, steps: int) -> Study:
     shape = Shape.of_tokens(8, 17)
     made = random_programs(shape, programs)
     machine = SubleqMachine(shape)
-    rows = [
-        {
-            "pattern": pattern,
-            "scratchpad": place,
-            **masked_run(machine, made, steps, pattern, place),
-        }
-        for pattern in ("full", "causal")
-        for place in PLACES
-    ]
+    rows = []
+    for pattern, place in itertools.product(("full", "causal"), PLACES):
+        found = masked_run(machine, made, steps, pattern, place)
+        rows.append({"pattern": pattern, "scratchpad": place, **found})
     return {"programs": programs, "steps": steps}, columns(rows)
 
 
@@ -379,15 +352,8 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
             step(*arguments)
             count += 1
         rate = batch * count / (time.perf_counter() - start)
-        rows.append(
-            {
-                "tokens": n,
-                "batch": batch,
-                "precision": kind,
-                "form": form,
-                "passes_per_second": rate,
-            }
-        )
+        row = {"tokens": n, "batch": batch, "precision": kind, "form": form}
+        rows.append(row | {"passes_per_second": rate})
 
     with torch.inference_mode():
         for n in tokens:

@@ -1,6 +1,5 @@
 """Arithmetic is the processor's own, and a record that was made with AVX2 alone is computed again so."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -8,9 +7,6 @@ import sys
 import pytest
 
 from entp_lab import arithmetic
-from entp_lab.provenance import arithmetic_of
-from entp_lab.runs import run
-from entp_lab.verify import verify
 from entp_lib.kernels import processor
 
 needs_avx2 = pytest.mark.skipif(not arithmetic.has_avx2(), reason="no AVX2 here")
@@ -46,23 +42,6 @@ def test_the_environment_is_as_before_behind_new_processes(monkeypatch):
         assert os.environ.items() >= arithmetic.VARIABLES.items()
         raise KeyError
     assert dict(os.environ) == before
-
-
-def test_records_without_the_field_are_taken_at_their_instruction_set(small_run, store):
-    record = run(small_run(), 1, store=store)
-    assert arithmetic_of(record) == record.provenance.pop("arithmetic")
-    for capability, name in (("AVX2", "AVX2"), ("AVX512", "native"), (None, "native")):
-        record.provenance["cpu_capability"] = capability
-        assert arithmetic_of(record) == name
-
-
-@needs_avx2
-def test_verify_computes_in_the_records_own_arithmetic(small_run, store):
-    record = run(small_run(), 1, store=store)
-    other = arithmetic.NATIVE if arithmetic.in_force() == arithmetic.AVX2 else arithmetic.AVX2
-    elsewhere = dataclasses.replace(record, provenance=record.provenance | {"arithmetic": other})
-    assert verify(record, store).computed.provenance["arithmetic"] == arithmetic.in_force()
-    assert verify(elsewhere, store).computed.provenance["arithmetic"] == other
 
 
 @pytest.mark.parametrize(

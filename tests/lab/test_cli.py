@@ -84,12 +84,6 @@ def test_a_mistake_in_a_measure_function_keeps_its_traceback(results, monkeypatc
     assert raised.traceback[-1].name == "measure" and "records of complexity" in raised.value.__notes__[0]
 
 
-def test_verbose_says_where_a_mistake_of_input_was_found(capsys, caplog):
-    assert cli.main(["train", "nothing"]) == 2 and not caplog.records
-    assert cli.main(["train", "nothing", "--verbose"]) == 2
-    assert "Traceback" in caplog.text and "experiment_named" in caplog.text
-
-
 def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     path = Path(shutil.copytree(results / "records", other / "records")) / "count3" / a_record(results).name

@@ -5,7 +5,6 @@ import hashlib
 import pytest
 
 from entp_lab import embedded_corpus
-from entp_lab.cli import main
 from entp_lab.embedded_corpus import embedded_file
 from entp_lib.data.sources import TextFile, source_of
 
@@ -53,12 +52,3 @@ def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
     assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
     monkeypatch.setattr(embedded_corpus, "documents", lambda _: pytest.fail("it is there"))
     assert embedded_file() == embedded_file(checksum[:16]) == path
-
-
-def test_the_command_exports(packages, tmp_path, capsys):
-    assert main(["corpus", "--export", str(tmp_path / "out.txt")]) == 0
-    data = (tmp_path / "out.txt").read_bytes()
-    assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
-    assert source_of(str(tmp_path / "out.txt")).count() == 4
-    assert main(["corpus", "--export", str(tmp_path / "no" / "out.txt")]) == 2
-    assert "no such folder" in capsys.readouterr().err

@@ -177,7 +177,7 @@ def test_records_are_computed_without_jupyter_or_figures():
         installed_with(required(PROJECT["dependencies"]))
     )
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
-    others = ("figures", "pictures", "entp_lab.forked", "entp_papers.entp.playground")
+    others = ("figures", "pictures", "entp_lab.cells", "entp_papers.entp.playground")
     code = f"""if True:
         import importlib, pkgutil, sys
         sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails

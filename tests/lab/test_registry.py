@@ -9,7 +9,7 @@ from entp_lab.registry import EXPERIMENTS, Registry, papers
 from entp_lib.validation import ConfigError
 
 
-@pytest.mark.parametrize(("name", "near"), [("cout3", "count3"), ("nope", "run --list names them all")])
+@pytest.mark.parametrize(("name", "near"), [("cout3", "count3"), ("nope", "entp list names them all")])
 def test_an_unknown_experiment_is_answered_with_five_near_names_at_most(name, near):
     with pytest.raises(ConfigError, match=near) as error:
         EXPERIMENTS.named(name)

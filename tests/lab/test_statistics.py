@@ -19,7 +19,6 @@ from entp_lab.statistics import (
     ratio_interval,
     reaches,
     to_figures,
-    value_at,
     welch_interval,
 )
 
@@ -87,18 +86,13 @@ def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():
     assert proportion_interval(0, 10)[0] == 0 and proportion_interval(10, 10)[1] == 1
 
 
-def test_curves_are_read_at_a_threshold_and_at_a_budget():
+def test_curves_are_read_at_a_threshold():
     curves = {"step": [10, 20, 30], "seconds": [1.0, 2.5, 4.0], "token_accuracy": [0.2, None, 0.9]}
     assert first_at(curves, "token_accuracy", 0.9) == 30
     assert first_at(curves, "token_accuracy", 0.15, "seconds") == 1.0
     assert first_at(curves, "token_accuracy", 0.95) is None
     assert first_at({"step": [1, 2, 3], "loss": [0.1, 0.7, 0.5]}, "loss", 0.5) == 2  # the first time counts
-    assert first_at({"step": [], "loss": []}, "loss", 0.5) is value_at({"step": [], "loss": []}, "loss", 5, "step")
-    assert value_at(curves, "token_accuracy", 99.0, "seconds") == 0.9
-    assert value_at(curves, "token_accuracy", 20, "step") is None  # the point itself counts, and it is empty
-    assert value_at(curves, "token_accuracy", 4.0, "seconds") == 0.9
-    assert value_at(curves, "token_accuracy", 1.9, "seconds") == 0.2
-    assert value_at(curves, "token_accuracy", 0.9, "seconds") is None
+    assert first_at({"step": [], "loss": []}, "loss", 0.5) is None
 
 
 shares = st.tuples(st.integers(1, 4096), st.sampled_from([7, 48, 500, 512, 2000, 4096])).map(lambda k: k[0] / k[1])

@@ -71,7 +71,7 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
         ('sequence,scored\n"1\n2",2\n1 2,9\n', "line 4: scored position 9 "),
         ("sequence,scored\n1 2,2-99999999999\n", "scored position 99999999999 "),
         ("sequence,scored\n1 2,x\n", "scored 'x'"),
-        ("sequence,scored\n1 2 3 4 5 6 7 8,3 8-5\n", "scored '8-5'"),
+        ("sequence,scored\n1 2 3 4 5 6 7 8,3 8-5\n", "scored '3 8-5' must ascend"),
         (f"sequence,scored\n1 2,{'9' * 5000}\n", "scored '9999"),
         ("sequence,scored\n1 2 3 4 5 6 7 8,6,8\n", "more cells than columns"),
         ("sequence,scored,targets\n1 2,2,1 1\n", "line 2: 2 targets"),

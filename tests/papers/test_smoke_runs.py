@@ -13,7 +13,7 @@ from entp_lab.measurements import Check
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import Record
-from entp_lab.studies import at_least, by_study, checker, descend, largest, of_study, plan_studies, scale_up
+from entp_lab.studies import at_least, by_study, descend, largest, of_study, plan_studies, scale_up
 from entp_lib.training import TrainingError
 from entp_papers.entp.downstream.experiment import train_missing
 
@@ -72,5 +72,3 @@ def test_studies_are_planned_and_found_by_name():
     assert list(by_study(records)) == ["one", "two"] and of_study(records, "two") is records[1]
     with pytest.raises(KeyError, match="three"):
         of_study(records, "three")
-    check = checker(records)("claim", "one two", False, corrected=1, words="other words")
-    assert check.verdict == "verified with correction" and len(check.records) == 2

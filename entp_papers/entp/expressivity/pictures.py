@@ -28,7 +28,7 @@ def who_sees_whom(length: int = 5, prompt: int = 3) -> Figure:
     colours = ListedColormap(
         ["#F0F0F0", *(figures.PALETTE[name] for name in ("decoder", "entp", "hybrid"))]
     )
-    fig, axes = figures.panels(4, rows=2, width=2.0, height=2.6)
+    fig, axes = figures.panels(4, rows=2, width=1.7, height=2.3)
     for ax, (name, pattern) in zip(
         axes.flat, attention_patterns(length, prompt).items(), strict=True
     ):
@@ -41,12 +41,12 @@ def who_sees_whom(length: int = 5, prompt: int = 3) -> Figure:
             )
     axes[1, 0].set(xlabel="keys", ylabel="queries")
     labels = (
-        "to earlier tokens and itself",
-        "to the whole prompt or prefix",
-        "to the encoded prompt",
+        "earlier tokens and itself",
+        "the whole prompt or prefix",
+        "the encoded prompt",
     )
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours(i)) for i in (1, 2, 3)]
-    fig.legend(handles, labels, loc="outside lower center", ncols=3)
+    fig.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
     return fig
 
 
@@ -54,7 +54,7 @@ def error_planes(records: Sequence[Record]) -> Figure:
     """Error over the input plane of trained encoders (above) and decoders, with the line that the
     proofs force.
     """
-    fig, axes = figures.panels(4, rows=2, width=2.5, height=2.6, sharex=True, sharey=True)
+    fig, axes = figures.panels(4, rows=2, width=1.9, height=2.4, sharex=True, sharey=True)
     for direction, line in zip(("encoder", "decoder"), axes, strict=True):
         fixed = select(records, direction=direction, positions="fixed")
         fixed = [r for r in fixed if r.config.params["distance"] in (1, 3)]

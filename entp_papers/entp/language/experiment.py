@@ -30,7 +30,7 @@ from entp_lab.plans import (
     with_train,
 )
 from entp_lab.statistics import to_figures
-from entp_lab.store import Record, Store, is_complete
+from entp_lab.store import Record, Store
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
 from entp_papers.entp.language import tables
@@ -191,7 +191,7 @@ def shakespeare_records() -> list[Record]:
     """Return the runs that have been made, in full."""
     store = Store()
     found = (store.find(config, SHAKESPEARE.version) for config in SHAKESPEARE.configs("paper"))
-    return list(filter(is_complete, found))
+    return [record for record in found if record is not None]
 
 
 def shakespeare_differences(records: Sequence[Record], after: int = 300) -> pd.DataFrame:

@@ -23,7 +23,7 @@ def algorithm_4(x: Sequence[int]) -> Figure:
     with traced() as steps:
         programs.count3_encoder(x)
     steps = [step for step in steps if step.attention.shape == (len(x), len(x))]
-    fig, axes = figures.panels(len(steps), width=2.2, height=2.9)
+    fig, axes = figures.panels(len(steps), width=1.6, height=2.4)
     for ax, step in zip(axes, steps, strict=True):
         figures.heat(ax, step.attention, xticklabels=x, yticklabels=x)
         ax.set(title=step.name, xlabel="at whom")
@@ -43,7 +43,7 @@ def constructed_attention(record: Record) -> Figure:
         for i, layer in enumerate(attention)
         if np.abs(layer - 1 / len(trace["tokens"])).max() > 1e-6
     ]
-    fig, axes = figures.panels(len(used), 2, width=1.7, height=1.7)
+    fig, axes = figures.panels(len(used), 2, width=1.15, height=1.4)
     for column, layer in enumerate(used):
         for head in (0, 1):
             figures.heat(axes[head, column], attention[layer][head])
@@ -136,7 +136,7 @@ def depths(records: Sequence[Record]) -> Figure:
     by_depth, by_length = depth_tables(records)
     fig, axes = figures.panels(2, width=3.8, height=2.8, sharey=True)
     for ax, rows, by in ((axes[0], by_depth, "layers"), (axes[1], by_length, "length")):
-        label = "token accuracy above mode baseline"
+        label = "above the most frequent answer"
         figures.lines(ax, rows.assign(arm="decoder"), by, "above_baseline", ylabel=label)
         ax.set_xticks(sorted(rows[by].unique()))
     axes[0].set(ylim=(0, None), title=f"length {by_depth['length'].iloc[0]}")

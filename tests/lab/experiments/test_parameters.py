@@ -120,8 +120,8 @@ def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
 
 def test_a_cut_run_of_ones_own_goes_on_where_it_was(experiment, tmp_path, capsys):
     cut = experiment.collect(NotebookParameters(tier="quick", seeds=2, jobs=1, time_limit=1e-6))
-    assert [r.status for r in cut.records] == ["partial"] * 2
+    assert len(cut.cut) == 2 and cut.records == []
     assert "none of 2 runs is complete" in capsys.readouterr().out
     assert len(list(tmp_path.glob("own/checkpoints/test/*.safetensors"))) == 2
-    assert [r.status for r in experiment.collect(OWN_SEEDS).records] == ["complete"] * 2
+    assert len(experiment.collect(OWN_SEEDS).records) == 2
     assert not [p for p in tmp_path.rglob("*.safetensors") if "weights" not in p.name]

@@ -106,8 +106,8 @@ def test_an_interrupted_sweep_leaves_nothing_computing(workers, small_run, store
     monkeypatch.setattr("entp_lab.progress.Meter.update", interrupt)
     with pytest.raises(KeyboardInterrupt):
         sweep([config], 1, store=store, cluster=workers.scheduler_address)
-    wait_for(lambda: store.find(config, 1) is not None)
-    assert store.find(config, 1).status == "partial"
+    wait_for(lambda: not busy(workers))
+    assert 0 < checkpoint_step(checkpoint) < 100_000
 
 
 @dask
@@ -118,9 +118,6 @@ def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch)
     assert sweep([small_run(seed=51)], 1, store=store).computed == 1
 
 
-@dask
-def test_a_worker_that_does_not_see_the_results_says_so(workers, small_run, store, tmp_path):
-    with cluster.connected(workers.scheduler_address) as executor:
-        future = executor.submit(execute, small_run(), 1, 0, {"store": Store(tmp_path / "elsewhere", read_only=False)})
-        with pytest.raises(ConfigError, match="does not see .*: all need the results on one disk"):
-            future.result()
+def test_a_worker_that_does_not_see_the_results_says_so(small_run, tmp_path):
+    with pytest.raises(ConfigError, match="does not see .*: all need the results on one disk"):
+        execute(small_run(), 1, 0, {"store": Store(tmp_path / "elsewhere", read_only=False)})

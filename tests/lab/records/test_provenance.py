@@ -1,28 +1,29 @@
 """Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
 
-import functools
-import os
 import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import torch
+from made_up import cut_at
 
 from entp_lab import paths
 from entp_lab import provenance as origin
-from entp_lab.configs import StudyConfig, config_id
+from entp_lab.configs import StudyConfig
 from entp_lab.provenance import git_state, pairs_apart, processes, provenance
-from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import modules_of, run
-from entp_lab.stopping import Cut
 from entp_lab.store import Record
 
 
 def git(folder, *arguments):
     who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", *who, "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+def commit(folder):
+    """Make a repository of a folder, with one commit."""
+    git(folder, "init")
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "all of it")
 
 
 @pytest.fixture
@@ -38,61 +39,29 @@ def project(tmp_path, monkeypatch):
 
 def test_only_a_repository_of_its_own_names_a_commit(project):
     assert git_state() == ("unknown", None)
-    git(project.parent, "init")
-    git(project.parent, "add", ".")
-    git(project.parent, "commit", "-m", "the enclosing one")
+    commit(project.parent)
     assert git_state() == ("unknown", None)
     git(project, "init")
     assert git_state() == ("unknown", None)  # no commit yet
-    git(project, "add", ".")
-    git(project, "commit", "-m", "its own")
-    commit, dirty = git_state()
-    assert len(commit) == 12 and dirty is False
+    commit(project)
+    name, dirty = git_state()
+    assert len(name) == 12 and dirty is False
     (project / "entp_lib" / "code.py").write_text("2\n")
-    assert git_state() == (commit, True)
+    assert git_state() == (name, True)
 
 
-@pytest.fixture
-def surrounding(tmp_path):
-    """A repository with a commit, and the variables that git gives the hooks of one of its worktrees."""
-    folder = tmp_path / "surrounding"
-    folder.mkdir()
-    (folder / "file").write_text("theirs\n")
-    git(folder, "init")
-    git(folder, "add", ".")
-    git(folder, "commit", "-m", "theirs")
-    place = folder / ".git"
-    return place, {"GIT_DIR": str(place), "GIT_INDEX_FILE": str(place / "index"), "GIT_WORK_TREE": str(folder)}
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def test_a_hook_of_another_repository_changes_no_commit(project, surrounding, monkeypatch):
-    git(project, "init")
-    git(project, "add", ".")
-    git(project, "commit", "-m", "its own")
+def test_a_hook_of_another_repository_changes_no_commit(project, tmp_path, monkeypatch):
+    commit(project)
     before = git_state()
-    for name, value in surrounding[1].items():
-        monkeypatch.setenv(name, value)
+    commit(tmp_path)
+    theirs = tmp_path / ".git"
+    for name, value in {"GIT_DIR": theirs, "GIT_INDEX_FILE": theirs / "index", "GIT_WORK_TREE": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
     assert git_state() == before and before[1] is False
 
 
-def test_tests_that_a_hook_starts_leave_its_repository_alone(surrounding):
-    place, variables = surrounding
-    before = contents(place)
-    these = ["-k", "repository_of_its_own or leaves_the_index", "-q", "-p", "no:cacheprovider", __file__]
-    command, root = [sys.executable, "-m", "pytest", *these], Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=root, env=os.environ | variables, capture_output=True, text=True)
-    assert "2 passed" in done.stdout, done.stdout
-    assert contents(place) == before
-
-
 def test_asking_for_the_state_leaves_the_index_alone(project):
-    git(project, "init")
-    git(project, "add", ".")
-    git(project, "commit", "-m", "its own")
+    commit(project)
     (project / "entp_lib" / "code.py").touch()  # a plain status would now write the index anew
     index = project / ".git" / "index"
     before = index.stat()
@@ -124,28 +93,16 @@ def test_imports_of_every_form_are_followed():
     assert origin.loaded_files(["a.b"], files) == {"a/b.py", "a/c.py", "a/d/__init__.py", "a/d/table.csv"}
 
 
-def test_a_record_names_the_instruction_set_and_the_sources(small_run, store):
-    where = run(small_run(), 1, store=store).provenance
-    assert where["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
-    assert where["sources"] == origin.sources(tuple(modules_of(small_run()))) and where["cores"] >= 1
-    assert 0 < where["cpu_seconds"] and where["load_at_end"] is not None
-    assert "earlier_processes" not in where
-
-
 def test_a_resumed_run_names_every_process(small_run, store):
-    config = small_run(steps=30, eval_every=10)
-    path = store.checkpoint_path("test", config_id(config, 1))
-    for commit, steps in (("first", 7), ("second", 5)):
-        made, where = [], provenance("cpu", 1) | {"commit": commit, "dirty": commit == "first"}
-        stop = functools.partial(lambda made, steps: len(made) == steps, made, steps)
-        with pytest.raises(Cut):
-            train_run(config, checkpoint=Checkpoint(path, process=where, on_step=made.append, stop=stop))
+    config = small_run()
+    for commit, step in (("first", 3), ("second", 8)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(origin, "COMMIT", (commit, commit == "first"))
+            cut_at(config, step, store)
     record = run(config, 1, store=store)
     assert [p["commit"] for p in processes(record)][:2] == ["first", "second"]
-    assert [p["from_step"] for p in record.provenance["earlier_processes"]] == [0, 7]
-    assert record.provenance["from_step"] == 12
-    assert len(processes(record)) == 3 and any(made["dirty"] for made in processes(record))
-    assert store.find(config, 1) == record
+    assert [p["dirty"] for p in processes(record)][:2] == [True, False]
+    assert [p["from_step"] for p in processes(record)] == [0, 3, 8]
 
 
 def made(config, **where):

@@ -50,15 +50,15 @@ def test_copies_follow_their_notebooks_until_somebody_edits_them(project, capsys
     assert lab.refresh_copies() == [] and copy.read_text() == edited
     text = write(committed, "1 + 4")
     assert lab.refresh_copies() == [copy] and copy.read_text() == edited
-    monkeypatch.setattr("os.execve", lambda *_: sys.exit(0))
+    monkeypatch.setattr("os.execv", lambda *_: sys.exit(0))
     monkeypatch.chdir(project)
     with pytest.raises(SystemExit):
-        cli.main(["run", "--lab", "--no-browser", "--reset", "6"])
+        cli.main(["lab", "--no-browser", "--reset", "6"])
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("kept with your edits") and "lab/03_a.ipynb (./run_all.sh --lab --reset 03 " in line
     assert copy.read_text() == edited
     with pytest.raises(SystemExit):
-        cli.main(["run", "--lab", "--no-browser", "--reset", "all"])
+        cli.main(["lab", "--no-browser", "--reset", "all"])
     assert copy.read_text() == text and capsys.readouterr().out == ""
     copy.write_text("{")  # whatever it is, it is the user's
     assert lab.refresh_copies() == [] and copy.read_text() == "{"

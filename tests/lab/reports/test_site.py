@@ -7,7 +7,6 @@ from urllib.parse import unquote, urlsplit
 import browser
 import pytest
 
-from entp_lab import report
 from entp_lab import site as site_module
 from entp_lab.notebooks import notebook_paths
 from entp_lib import costs
@@ -89,17 +88,6 @@ def test_pages_load_without_errors_and_fit_a_telephone_and_the_dark(page, site):
         assert sum(page(name, dark=True).ask(colour)) < 200, name
     first = {url.split("?")[0] for url in page("index").requests if url.startswith("file://")}
     assert sum(Path(unquote(urlsplit(url).path)).stat().st_size for url in first) < FIRST_PAGE
-
-
-def test_findings_begin_with_the_twenty_rows_and_the_annex_is_searched(page):
-    window = page("docs/findings")
-    window.wait("document.querySelector('#ledger tbody tr td:nth-child(3)')")
-    asked = "document.querySelectorAll('article table')[0].tBodies[0].rows.length"
-    assert window.ask(asked) == len(report.answers())
-    words = "document.querySelector('#ledger_wrapper .dt-search input, .dt-search input')"
-    window.ask(f"(i => {{ i.value = 'refuted'; i.dispatchEvent(new Event('input')); }})({words})")
-    verdicts = "[...document.querySelectorAll('#ledger tbody tr')].map(r => r.textContent)"
-    window.wait(f"{verdicts}.length && {verdicts}.every(text => text.includes('refuted'))")
 
 
 def test_count3_by_hand_is_the_librarys(page):

@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from entp_lab.token_forwards import token_forwards
+from entp_lab.budgets import token_forwards
 from entp_lib import costs, kernels
 from entp_lib.config import ModelConfig
 from entp_lib.model import build_model

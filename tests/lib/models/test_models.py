@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lab.token_forwards import token_forwards
+from entp_lab.budgets import token_forwards
 from entp_lib import entp
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import SIZES, ModelConfig

@@ -13,7 +13,7 @@ from made_up import train_until
 
 from entp_lab import weights as weights_module
 from entp_lab.configs import canonical_json, config_id, to_dict
-from entp_lab.resume import Checkpoint, train_run
+from entp_lab.resume import Checkpoint, Costs, train_run
 from entp_lab.runs import SweepError, run, sweep
 from entp_lab.weights import save_weights, trained_model, weights_of
 from entp_lib.checkpoint import DamagedFileError, load_checkpoint, read_tensors, save_tensors
@@ -29,9 +29,6 @@ def name_of(config):
 @pytest.fixture
 def config(small_run):
     return small_run(steps=6, eval_every=2)
-
-
-EXTRA = ("processes", "token_forwards", "wall_seconds", "cpu_seconds")
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def weights(config, tmp_path):
 def loaded(path, config):
     """What loading leaves: the model and its optimiser, seeded apart from any training."""
     model = build_model(config.model, 99)
-    load_checkpoint(path, fresh_state(model, config), canonical_json(to_dict(config)), EXTRA)
+    load_checkpoint(path, fresh_state(model, config), canonical_json(to_dict(config)), Costs)
     return model
 
 
@@ -122,7 +119,7 @@ def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, ho
     model = build_model(config.model, 99)
     before = [p.clone() for p in model.parameters()]
     with pytest.raises(DamagedFileError, match=message):
-        load_checkpoint(checkpoint, fresh_state(model, config), canonical_json(to_dict(config)), EXTRA)
+        load_checkpoint(checkpoint, fresh_state(model, config), canonical_json(to_dict(config)), Costs)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
 
 

@@ -1,7 +1,8 @@
-"""Which tokens each wiring can see, activations of the shared model, and both studies against their ceilings."""
+"""Which tokens each wiring can see, activations of the shared model, and both studies against their
+ceilings.
+"""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -45,36 +46,20 @@ def test_wirings_see_the_relation_or_the_other_rows(shape, relation, mates):
 
 def test_walk_models_differ_in_the_activation_alone():
     cfg = ModelConfig("entp", 2, 2, 16, vocab_size=11, max_length=6)
-    shared = walk_model(cfg, "gelu", 3)
+    shared = walk_model(cfg, "gelu", 3).state_dict()
     softmax = walk_model(cfg, "softmax", 3)
-    for (name, p), (other, q) in zip(shared.named_parameters(), softmax.named_parameters(), strict=True):
-        assert name == other
-        assert torch.equal(p, q)
-    tokens_BT = torch.randint(0, 11, (3, 6), generator=torch.Generator().manual_seed(0))
-    fast = softmax(tokens_BT)
-    assert not torch.allclose(fast, shared(tokens_BT), atol=1e-6)
-    softmax.entp_method = "reference"
-    assert torch.allclose(fast, softmax(tokens_BT), atol=1e-5)
+    assert all(torch.equal(p, shared[name]) for name, p in softmax.state_dict().items())
     block = softmax.blocks[0]
     x_TD = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     hidden = torch.softmax(block.fc_in(block.ln_2(x_TD)), dim=-1)
-    assert torch.allclose(block.residual(x_TD, torch.zeros_like(x_TD)), x_TD + block.fc_out(hidden), atol=1e-6)
-    randomised = walk_model(cfg, "rrelu", 3)
-    assert not torch.equal(randomised(tokens_BT), randomised(tokens_BT))
-    randomised.eval()
-    assert torch.equal(randomised(tokens_BT), randomised(tokens_BT))
+    expected = x_TD + block.fc_out(hidden)
+    torch.testing.assert_close(block.residual(x_TD, torch.zeros_like(x_TD)), expected)
 
 
 def triplets(wiring, epochs=40, size=60, seed=0):
-    return graph_studies.triplets_study("synthetic", size, {**MODEL, "wiring": wiring}, epochs, 16, TRAITS, seed)
-
-
-def test_deterministic_whatever_the_global_generator():
-    first = triplets("described", epochs=3)
-    assert first == triplets("described", epochs=3) != triplets("described", epochs=3, seed=1)
-    assert json.loads(json.dumps(first[1]))["epoch"] == [2, 3]
-    everything, _ = triplets("described", 1, size=0)
-    assert everything["triplets"] == everything["graph"]["pairs"]
+    return graph_studies.triplets_study(
+        "synthetic", size, {**MODEL, "wiring": wiring}, epochs, 16, TRAITS, seed
+    )
 
 
 def test_ceilings_hold():
@@ -85,15 +70,14 @@ def test_ceilings_hold():
     assert described["relation_gradient"] > 0 == concept["relation_gradient"]
 
 
-def test_walks_are_learned_up_to_their_ceiling(architecture="entp"):
+def test_walks_are_learned_up_to_their_ceiling():
     shape = dict(n_layers=2, width=32, n_heads=2, epochs=60, batch_size=8, traits=TRAITS)
-    metrics, curves = graph_studies.walks_study("synthetic", 30, architecture, **shape)
+    metrics, _ = graph_studies.walks_study("synthetic", 30, "entp", **shape)
     assert 0.8 < metrics["best"] <= metrics["ceiling"] <= 1
-    assert metrics["per_walk"] == metrics["predictions"] / 30
-    assert curves["epoch"][-1] == 60
 
 
-# Graphs, pairs and walks against their definitions; ceilings against every function there is; files.
+# Graphs, pairs and walks against their definitions; ceilings against every function there is;
+# files.
 
 
 SMALL = dict(concepts=300, relations=12, relations_per_concept=2.5)
@@ -104,13 +88,8 @@ def test_synthetic_has_the_traits_asked_for_and_depends_on_its_seed_alone():
     pairs, targets = np.unique(found.triplets[:, :2], axis=0, return_counts=True)
     assert len(pairs) / 2000 == pytest.approx(3.0, rel=0.1)
     assert 0.15 < (targets > 1).mean() < 0.35  # one in 0.3 has a second target, sometimes the same
-    relations = np.sort(np.bincount(pairs[:, 1], minlength=30))[::-1]
-    assert (relations > 0).all()
-    assert relations[0] > 5 * relations[-1]
     per_concept = np.bincount(pairs[:, 0], minlength=2000)
-    assert per_concept.min() >= 1
-    assert np.median(per_concept) < per_concept.mean()  # few for most, many for some
-    assert len(np.unique(found.triplets, axis=0)) == len(found.triplets)
+    assert 1 <= np.median(per_concept) < per_concept.mean()  # few for most, many for some
     first, again, other = (graph.synthetic(seed, **SMALL).facts["checksum"] for seed in (1, 1, 2))
     assert first == again != other
 
@@ -119,10 +98,8 @@ def test_pairs_are_different_triplets_of_the_graph_and_grow_without_changing():
     found = graph.synthetic(**SMALL)
     items = graph.pairs(found, 200, seed=1)
     assert len(np.unique(items[:, :2], axis=0)) == 200
-    assert {tuple(x) for x in items.tolist()} <= {tuple(x) for x in found.triplets.tolist()}
+    assert set(map(tuple, items.tolist())) <= set(map(tuple, found.triplets.tolist()))
     assert (graph.pairs(found, 50, seed=1) == items[:50]).all()
-    several = Graph(np.array([[0, 0, 1], [0, 0, 2], [0, 0, 3]]), 4, 1)
-    assert {int(graph.pairs(several, 1, seed)[0, 2]) for seed in range(40)} == {1, 2, 3}
 
 
 def test_walks_follow_edges_both_ways_and_visit_no_node_twice():
@@ -137,7 +114,9 @@ def test_walks_follow_edges_both_ways_and_visit_no_node_twice():
         for a, edge, b in zip(tokens[::2], tokens[1::2], tokens[2::2], strict=False):
             relation = edge - 1 - 300
             backwards += relation >= 12
-            assert ((b - 1, relation - 12, a - 1) if relation >= 12 else (a - 1, relation, b - 1)) in edges
+            assert (
+                (b - 1, relation - 12, a - 1) if relation >= 12 else (a - 1, relation, b - 1)
+            ) in edges
     assert backwards > 50
 
 
@@ -151,7 +130,11 @@ def test_no_function_of_the_key_is_above_the_ceiling():
     keys = list("aabbbcc")
     answers = [0, 1, 1, 1, 0, 2, 2]
     best = max(
-        sum(dict(zip("abc", values, strict=True))[k] == a for k, a in zip(keys, answers, strict=True)) / 7
+        sum(
+            dict(zip("abc", values, strict=True))[k] == a
+            for k, a in zip(keys, answers, strict=True)
+        )
+        / 7
         for values in itertools.product(range(3), repeat=3)
     )
     assert graph.ceiling(keys, answers) == best

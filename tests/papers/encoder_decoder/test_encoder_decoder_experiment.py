@@ -1,4 +1,4 @@
-"""Claims of the primer can be refuted by what they rest on, and verdicts follow the paired scores."""
+"""Claims of the primer can be refuted by what they rest on; verdicts follow the paired scores."""
 
 from dataclasses import replace
 

@@ -1,31 +1,30 @@
-"""Three objectives on one text: the same windows, each loss by its definition, questions and misprints."""
+"""Three objectives on one text: the same windows, each loss by its definition, questions and
+misprints.
+"""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib.config import TrainConfig
 from entp_lib.model import build_model
 from entp_papers.encoder_decoder.objectives import (
     ObjectiveConfig,
+    Pointer,
     candidate_losses,
     fine_tuned,
     middle_losses,
     misprinted,
     next_token_losses,
-    objective_study,
     train,
 )
 from entp_papers.encoder_decoder.parts import (
     IGNORED,
-    Masking,
     causal_loss,
     full_states,
-    mask_tokens,
 )
+from entp_papers.encoder_decoder.pretraining import FROZEN, WAYS, draw_pairs, prepared
 
 OBJECTIVES = ("masked", "causal", "entp")
 TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
@@ -40,7 +39,6 @@ SMALL = dict(
     curve_windows=4,
     candidates=2,
 )
-SCHEDULE = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=2)
 
 
 def setting(objective, **changes):
@@ -55,24 +53,10 @@ def spread(chosen, seed=0):
     return model
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_study_end_to_end_twice_the_same(objective):
-    params = dict(setting=dict(SMALL, objective=objective), train_config=SCHEDULE, model_seed=1, data_seed=2)
-    metrics, curves = objective_study(**params)
-    again, same = objective_study(**params)
-    times = {"cpu_seconds": 0}
-    assert metrics | times == again | times
-    assert curves == same
-    assert curves["step"] == [2, 3]
-    assert curves["prefix"] == list(range(1, 7))
-    assert metrics["next_token_loss"] == pytest.approx(sum(curves["loss_by_prefix"]) / 6)
-    assert (metrics["candidate_loss"] is not None) == (objective == "causal")
-    assert 0 < metrics["bigram"] < metrics["unigram"]
-    assert 0 <= metrics["accuracy"] <= 1
-
-
 def test_training_lowers_every_loss():
-    schedule = TrainConfig(steps=60, batch_size=16, max_lr=1e-2, min_lr=1e-3, warmup_steps=5, eval_every=20)
+    schedule = TrainConfig(
+        steps=60, batch_size=16, max_lr=1e-2, min_lr=1e-3, warmup_steps=5, eval_every=20
+    )
     for name in OBJECTIVES:
         _, curves, spent = train(setting(name), schedule, 0, 0)
         assert curves["train_loss"][-1] < curves["train_loss"][0] - 0.2, name
@@ -85,7 +69,9 @@ ROWS = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
 @torch.no_grad()
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_losses_by_their_definitions(objective):
-    """The next token after its prefix, and the token in the middle, which a masked model sees from both sides."""
+    """The next token after its prefix, and the token in the middle, which a masked model sees from
+    both sides.
+    """
     chosen = setting(objective)
     model = spread(chosen)
     other = ROWS.clone()
@@ -107,7 +93,9 @@ def test_candidates_are_weighed_by_whole_texts():
     model = spread(chosen).double()
     tried[:, 3] = torch.arange(256)
     expected = (-next_token_losses(chosen, model, tried).sum(1)).log_softmax(0)
-    assert float(candidate_losses(chosen, model, ROWS)) == pytest.approx(-float(expected[108]), rel=1e-6)
+    assert float(candidate_losses(chosen, model, ROWS)) == pytest.approx(
+        -float(expected[108]), rel=1e-6
+    )
 
 
 def test_a_misprint_is_one_token_that_differs():
@@ -124,29 +112,48 @@ def test_misprints_of_a_plain_text_can_be_learned():
     plain = (torch.cat([torch.full((n, 6), 7), torch.arange(6)[None]]) for n in (255, 99))
     learned, tested = (misprinted(rows, len(rows)) for rows in plain)
     model = build_model(setting("causal").model(), 0)
-    assert fine_tuned(model, learned, tested, epochs=12, lr=1e-2, batch_size=16, seed=0) > 0.9
+    options = dict(epochs=12, lr=1e-2, batch_size=16, seed=0)
+    assert fine_tuned(Pointer(model, 0), learned, tested, **options) > 0.9
 
 
 # Masked batches, and three losses against their definitions.
 
 
-@given(seed=st.integers(0, 10**6), share=st.floats(0.01, 0.99), special=st.integers(1, 18))
-def test_labels_are_the_originals_and_the_rest_stays(seed, share, special):
-    ids = tuple(range(20 - special, 20))
-    masking = Masking(20, 19, ids, share)
-    tokens = torch.randint(20, (4, 30), generator=torch.Generator().manual_seed(seed))
-    before = tokens.clone()
-    batch = mask_tokens(tokens, masking, torch.Generator().manual_seed(seed), padding=19)
-    selected = batch.selected_BT
-    assert torch.equal(tokens, before)  # inputs are left alone
-    assert torch.equal(batch.labels_BT[selected], tokens[selected])
-    assert (batch.labels_BT[~selected] == IGNORED).all()
-    assert torch.equal(batch.inputs_BT[~selected], tokens[~selected])
-    assert not (selected & torch.isin(tokens, torch.tensor(ids))).any()
-    assert not torch.isin(batch.inputs_BT[selected], torch.tensor(ids[:-1])).any()
-    assert torch.equal(batch.visible_BT, tokens != 19)
-
-
 test_losses_mistakes_are_named = named(
     (lambda: causal_loss(torch.zeros(2, 3, 5), torch.full((2, 3), IGNORED)), "labels: all 4"),
 )
+
+
+# Pairs of halves, and ways to fine-tune.
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_wrong_pairs_are_exchanged_or_of_two_windows(objective):
+    window_BW = torch.arange(400).view(50, 8)
+    pairs, wrong_B = draw_pairs(window_BW, objective, torch.Generator().manual_seed(0))
+    halves = pairs.view(50, 2, 4)
+    assert torch.equal((pairs == window_BW).all(1), wrong_B == 0)
+    assert 0 < wrong_B.sum() < 50
+    wrong = halves[wrong_B == 1]
+    if objective == "sop":
+        assert torch.equal(wrong.flip(1).flatten(1), window_BW[wrong_B == 1])
+    else:
+        assert (wrong[:, 0] // 8 != wrong[:, 1] // 8).all() and (wrong[:, 1, 0] % 8 == 4).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", WAYS)
+def test_added_weights_change_nothing_at_first_and_frozen_ones_stay_frozen(way):
+    model = spread(setting("masked"))
+    pointer = Pointer(model, 0)
+    before = pointer(ROWS)
+    backbone = list(model.parameters())
+    options = prepared(pointer, way, 1e-3, 0)
+    if way != "prompt":  # which is read
+        torch.testing.assert_close(pointer(ROWS), before)
+    frozen = [not p.requires_grad for p in backbone if p.dim() > 1]
+    assert all(frozen) if way in FROZEN else not any(frozen)
+    if "groups" in options:
+        assert {id(p) for group in options["groups"] for p in group["params"]} == {
+            id(p) for p in pointer.parameters()
+        }

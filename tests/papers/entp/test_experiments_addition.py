@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from entp_lab import claims
+from entp_lab.budgets import token_forwards
 from entp_lab.frames import published
 from entp_lab.store import Record
-from entp_lab.token_forwards import token_forwards
 from entp_lib.tasks import Addition, LongAddition, generator_for
 from entp_papers.entp.addition import experiment as module
 from entp_papers.entp.addition.experiment import ADDITION

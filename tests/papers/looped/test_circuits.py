@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.validation import ConfigError
-from entp_papers.looped import circuits
 from entp_papers.looped.layers import (
     Attention,
     FeedForward,
@@ -43,24 +41,6 @@ def test_a_stack_equals_its_transcription_and_its_sparse_form():
     torch.testing.assert_close(stack.sparse()(X), y, rtol=0, atol=1e-12)
 
 
-def test_restricted_attention_sees_itself_and_the_scratchpad():
-    """Equal to full attention with every other score set to minus infinity."""
-    attention = random_stack().layers[1].attention
-    q, k = attention.queries_and_keys(X)
-    s = q @ k.transpose(-1, -2) * attention.temperature_H.view(-1, 1, 1)
-    seen = torch.eye(6, dtype=torch.bool)
-    seen[0] = True
-    seen[:, 0] = True
-    weights = s.masked_fill(~seen, -torch.inf).softmax(-1)
-    v = attention.value(X).view(2, 6, 2, -1).transpose(1, 2)
-    expected = X + attention.out((weights @ v).transpose(1, 2).reshape(2, 6, -1))
-    torch.testing.assert_close(attention(X, "restricted"), expected, rtol=0, atol=1e-12)
-    with pytest.raises(
-        ConfigError, match="pattern"
-    ):  # no other pattern is taken for full attention
-        attention(X, "restrictd")
-
-
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_sparse_feed_forward_is_the_same_function(alone):
     plan = LayerPlan("test")
@@ -73,14 +53,3 @@ def test_a_sparse_feed_forward_is_the_same_function(alone):
     thin = SparseFeedForward(dense)
     assert thin.by_coordinate == alone
     torch.testing.assert_close(thin(X), dense(X), rtol=0, atol=1e-14)
-
-
-def test_errors_below_a_quarter_are_corrected_and_larger_ones_are_not():
-    plan = LayerPlan("correct")
-    inward = {-1.0: 1, 0.0: 1, 1.0: -1}
-    circuits.correct_errors(plan, [0])
-    for level, sign in inward.items():
-        near, far = plan.apply_to(
-            torch.tensor([[level + sign * 0.249], [level + sign * 0.26]]), dtype=torch.float32
-        )[:, 0]
-        assert abs(near - level) < 1e-6 and abs(far - level) > 0.01

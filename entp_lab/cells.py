@@ -1,0 +1,123 @@
+"""Execute the cells of a notebook in this process, as an engine of papermill's.
+
+The outputs are those of a kernel, without its start, its sockets and its messages: every executed notebook needs a
+process of its own all the same, which ``notebooks`` forks from one that has the imports.
+"""
+
+import base64
+import contextlib
+import gc
+import io
+from typing import Any
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from nbformat import NotebookNode
+from nbformat.v4 import new_output
+from papermill.engines import Engine
+from traitlets.config import Config
+
+ENGINE = "in this process"
+
+
+def bundle(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of an output as a notebook holds them, pictures in base64."""
+    return {kind: base64.b64encode(d).decode() if isinstance(d, bytes) else d for kind, d in data.items()}
+
+
+class Publisher(DisplayPublisher):
+    """Where ``display`` and ``plt.show`` leave what they show."""
+
+    def publish(self, data: Any, metadata: Any = None, source: Any = None, **_: Any) -> None:
+        """Append an output to the cell's."""
+        self.shell.outputs.append(new_output("display_data", bundle(data), metadata=metadata or {}))
+
+
+class Result(DisplayHook):
+    """Where the value of a cell's last line is left."""
+
+    def write_output_prompt(self) -> None:
+        """Write none: the notebook numbers its cells."""
+
+    def write_format_data(self, format_dict: dict, md_dict: dict | None = None) -> None:
+        """Append the value to the cell's outputs."""
+        shell: Any = self.shell
+        data = bundle(format_dict)
+        output = new_output("execute_result", data, metadata=md_dict or {}, execution_count=self.prompt_count)
+        shell.outputs.append(output)
+
+    def finish_displayhook(self) -> None:
+        """End without an empty line."""
+        self._is_active = False
+
+
+class Stream(io.TextIOBase):
+    """Take what a cell prints, in the order of its other outputs."""
+
+    def __init__(self, shell: "Shell", name: str):
+        self.shell = shell
+        self.name = name
+
+    def write(self, text: str) -> int:
+        """Append to the last output where that is of the same stream."""
+        outputs = self.shell.outputs
+        if text and not (outputs and outputs[-1].get("name") == self.name):
+            outputs.append(new_output("stream", name=self.name, text=""))
+        if text:
+            outputs[-1]["text"] += text
+        return len(text)
+
+
+class Shell(InteractiveShell):
+    """IPython without a terminal, whose outputs are a notebook's."""
+
+    outputs: list[NotebookNode]
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Do nothing: pictures are inline."""
+
+    def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
+        self.outputs.append(new_output("error", ename=etype.__name__, evalue=str(evalue), traceback=stb))
+
+    def run(self, source: str) -> list[NotebookNode]:
+        """Run a cell and return its outputs; the last is an error where it failed. An interrupt goes on."""
+        self.outputs = []
+        with (
+            contextlib.redirect_stdout(Stream(self, "stdout")),
+            contextlib.redirect_stderr(Stream(self, "stderr")),
+        ):
+            done = self.run_cell(source, store_history=True)
+        if isinstance(done.error_in_exec, KeyboardInterrupt):
+            raise done.error_in_exec
+        return self.outputs
+
+
+def new_shell() -> Shell:
+    """Return a shell that shows pictures and tables as a kernel does."""
+    import pandas as pd
+
+    gc.set_threshold(100_000)  # figures are many small objects, few of them in circles: a tenth of the time
+    config = Config({"HistoryManager": {"enabled": False}})
+    shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Result)
+    shell.enable_matplotlib("inline")
+    pd.set_option("display.max_columns", 20)  # what pandas has for a kernel
+    return shell
+
+
+class Here(Engine):
+    """Papermill's engine for this process, in which it can be used once."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **_: Any) -> None:
+        """Run the cells in order, up to the first that fails."""
+        shell = new_shell()
+        for index, cell in enumerate(nb_man.nb.cells):
+            nb_man.cell_start(cell, index)
+            if cell.cell_type == "code" and cell.source.strip():
+                cell.outputs = shell.run(cell.source)
+                cell.execution_count = shell.execution_count - 1
+                if any(output.output_type == "error" for output in cell.outputs):
+                    nb_man.cell_exception(cell, index)
+                    break
+            nb_man.cell_complete(cell, index)

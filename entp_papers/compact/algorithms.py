@@ -1,0 +1,101 @@
+"""The other tasks of Table 1 as texts, and a study of questions that are longer than the trained
+ones.
+
+polynomial   $3x311=5$          3 + 1 · 3 + 1 · 3² mod 10: the place, then the coefficients
+sorting      $31415=11345$
+summation    $12347=7$          mod 10
+parity       $10011=n$          y where the number of ones is even
+lego         $ap1bpacpbc=p$     a = +1, b = +a, c = +b, and c? n is for minus
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from entp_lab.studies import Study
+from entp_lib.config import ModelConfig
+from entp_lib.tasks.base import seed_from
+from entp_papers.compact.addition import SYMBOLS, Texts, encode, scores_of_texts, train_on_texts
+from entp_papers.compact.positions import PositionedTransformer
+
+VARIABLES = list("abcdefghijklm")
+
+
+def digits(size: int, generator: np.random.Generator, base: int = 10) -> str:
+    return "".join(map(str, generator.integers(base, size=size)))
+
+
+def draw_polynomial(size: int, generator: np.random.Generator) -> str:
+    return f"{digits(1, generator)}x{digits(size, generator)}"
+
+
+def evaluate_polynomial(question: str) -> str:
+    place, coefficients = question.split("x")
+    return str(sum(int(c) * int(place) ** power for power, c in enumerate(coefficients)) % 10)
+
+
+def draw_lego(size: int, generator: np.random.Generator) -> str:
+    names = generator.permutation(VARIABLES)[:size].tolist()
+    signs = generator.choice(["p", "n"], size).tolist()
+    clauses = zip(names, signs, ["1", *names], strict=False)
+    return "".join(map("".join, clauses)) + str(generator.choice(names))
+
+
+def follow_lego(question: str) -> str:
+    values = {"1": 1}
+    for name, sign, source in zip(question[:-1:3], question[1::3], question[2::3], strict=True):
+        values[name] = values[source] * (1 if sign == "p" else -1)
+    return "p" if values[question[-1]] == 1 else "n"
+
+
+# A question of a size, and its answer.
+ALGORITHMS: dict[str, tuple[Callable[[int, np.random.Generator], str], Callable[[str], str]]] = {
+    "polynomial": (draw_polynomial, evaluate_polynomial),
+    "sorting": (digits, lambda question: "".join(sorted(question))),
+    "summation": (digits, lambda question: str(sum(map(int, question)) % 10)),
+    "parity": (
+        lambda size, generator: digits(size, generator, 2),
+        lambda question: "ny"[question.count("1") % 2 == 0],
+    ),
+    "lego": (draw_lego, follow_lego),
+}
+
+
+def algorithm_study(
+    task: str,
+    architecture: str,
+    positions: str,
+    trained: int,
+    tested: list[int],
+    n_layers: int = 2,
+    n_heads: int = 4,
+    width: int = 32,
+    steps: int = 1500,
+    batch_size: int = 32,
+    rate: float = 3e-3,
+    texts: int = 200,
+    seed: int = 0,
+) -> Study:
+    """Train on questions of sizes from 1 to ``trained``, test on exactly the ``tested`` ones.
+
+    Metrics and curves are those of ``addition_study``.
+    """
+    ask, solve = ALGORITHMS[task]
+    longest = 4 * max(tested) + 8
+    cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
+    model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))
+    generator = np.random.default_rng(seed_from(task, seed))
+
+    def batch(sizes: list[int], draw: np.random.Generator) -> Texts:
+        questions = [ask(size, draw) for size in sizes]
+        tokens, scored = encode([f"${question}={solve(question)}$" for question in questions])
+        return tokens, scored, None
+
+    def training_batch() -> Texts:
+        return batch(generator.integers(1, trained + 1, batch_size).tolist(), generator)
+
+    def tests(size: int) -> Iterator[Texts]:
+        yield batch([size] * texts, np.random.default_rng(seed_from(f"tested {task}", seed, size)))
+
+    curves = train_on_texts(model, training_batch, steps, rate, generator)
+    return scores_of_texts(model, {size: tests(size) for size in tested}), curves
