@@ -197,9 +197,8 @@ def load_checkpoint(
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(tensors[f"model.{name}"])
-            if (
-                state.step
-            ):  # AdamW counts steps in a tensor that lies where its kernel wants it
+            if state.step:
+                # AdamW counts steps in a tensor that lies where its kernel wants it
                 moments = {
                     key: tensors[f"optimizer.{key}.{name}"].to(p.device) for key in MOMENTS
                 }

@@ -53,12 +53,10 @@ def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     """
     width = cfg.width
     full = cfg.recomputed_layers
-    causal = (
-        cfg.n_layers - full if full > 1 else cfg.n_layers
-    )  # a single full layer is causal
-    total = causal * (tokens * linear_maps(cfg) + 2 * tokens**2 * width) + len(
-        lengths
-    ) * head(cfg)
+    # a single full layer is causal
+    causal = cfg.n_layers - full if full > 1 else cfg.n_layers
+    layer = tokens * linear_maps(cfg) + 2 * tokens**2 * width
+    total = causal * layer + len(lengths) * head(cfg)
     if causal == cfg.n_layers:
         return total
     pairs = sum(lengths)

@@ -27,9 +27,8 @@ from entp_lib.kernels.packing import PackedRows
 if TYPE_CHECKING:
     from entp_lib.model import Block
 
-RECORDED_WIDTH = (
-    192  # no committed record in fp32 is wider; up to here sums keep their order
-)
+# No committed record in fp32 is wider; up to here sums keep their order.
+RECORDED_WIDTH = 192
 
 
 def reference(
@@ -82,13 +81,12 @@ def fast(
     outputs = []
     orders = []
     for micro_batch in micro_batches:
-        assert micro_batch.layout is not None and micro_batch.order_P is not None
-        if isinstance(micro_batch.layout, PackedRows):
-            outputs.append(packing.stack(blocks, x_BTD, micro_batch.layout, bias))
+        layout = micro_batch.layout
+        assert layout is not None and micro_batch.order_P is not None
+        if isinstance(layout, PackedRows):
+            outputs.append(packing.stack(blocks, x_BTD, layout, bias))
         else:
-            outputs.append(
-                grouping.stack(blocks, x_BTD, micro_batch.layout, bias, projected)
-            )
+            outputs.append(grouping.stack(blocks, x_BTD, layout, bias, projected))
         orders.append(micro_batch.order_P)
     return torch.cat(outputs)[torch.cat(orders).argsort()]
 
@@ -144,14 +142,6 @@ def plan(
         mine_BT[tuple(prefixes_N2[order_P].t())] = True
         micro_batches.append(MicroBatch(mine_BT, layout, order_P))
     return micro_batches
-
-
-def all_prefixes(scored_BT: Tensor) -> MicroBatch:
-    """Return every prefix of every row, planned from the shape: where entries cannot be read."""
-    batch, length = scored_BT.shape
-    order_BT = torch.arange(batch * length, device=scored_BT.device).view(batch, length)
-    groups: Groups = [(None, batch, t) for t in range(1, length + 1)]
-    return MicroBatch(scored_BT, groups, order_BT.t().flatten())
 
 
 def micro_batch_tokens(device: str, width: int, longest: int) -> int:

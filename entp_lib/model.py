@@ -35,11 +35,6 @@ from entp_lib.positions import SCHEMES, Rotation
 from entp_lib.validation import ConfigError, one_of
 
 METHODS = ("fast", "reference", "grouped", "packed")
-NOT_IN_ONE_GRAPH = (
-    "full layers are planned by the entries of `scored`, which fullgraph=True does not know: pass "
-    "a micro-batch of model.plan(scored), or no `scored` for all positions, or compile without "
-    "fullgraph=True"
-)
 
 
 class Attention(nn.Module):
@@ -176,9 +171,6 @@ class Transformer(nn.Module):
         0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see another (column),
         itself always, apart from what the architecture hides. ``projected``: what ``project_once``
         made of the same inputs. ValueError for shapes, lengths and ids that do not fit.
-
-        Of a model with full layers ``torch.compile`` with ``fullgraph=True`` takes None or a
-        micro-batch, ``torch.export`` and the meta device None.
         """
         micro_batch = scored if isinstance(scored, MicroBatch) else None
         scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
@@ -238,18 +230,11 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Return the hidden states (N, D): causal layers once, full ones on every prefix."""
         x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)
-        everywhere = scored_BT is None
         if scored_BT is None:
             scored_BT = torch.ones(x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device)
         if self.is_by_definition:
             return entp.reference(self.full_blocks, x_BTD, scored_BT, bias)
-        has_entries = x_BTD.device.type != "meta" and not torch.compiler.is_compiling()
-        if micro_batch is not None:
-            micro_batches = [micro_batch]
-        elif everywhere and not has_entries:
-            micro_batches = [entp.all_prefixes(scored_BT)]
-        else:
-            micro_batches = self.plan(scored_BT)
+        micro_batches = [micro_batch] if micro_batch is not None else self.plan(scored_BT)
         return entp.fast(self.full_blocks, x_BTD, micro_batches, bias)
 
     def head(self, x_ND: Tensor) -> Tensor:
@@ -267,8 +252,6 @@ class Transformer(nn.Module):
         if self.cfg.recomputed_layers < 2:
             return [MicroBatch(scored_BT)]
         one_of("entp_method", self.entp_method, METHODS)
-        if torch.compiler.is_compiling():  # with fullgraph=True the message is the error
-            torch._dynamo.graph_break(msg=NOT_IN_ONE_GRAPH)
         tokens = scored_BT.shape[1]
         width = self.cfg.width
         device = scored_BT.device.type

@@ -170,9 +170,8 @@ def accumulate_gradients(
         with autocast(device, precision):
             shared = model.project_once(batch.inputs_BT, **arguments)
     projected = None
-    if (
-        shared is not None
-    ):  # gradients of micro-batches add up here, and go on from here once
+    if shared is not None:
+        # gradients of micro-batches add up here, and go on from here once
         projected = tuple(x.detach().requires_grad_() for x in shared)
         arguments["projected"] = projected
     for micro_batch in micro_batches:

@@ -21,9 +21,7 @@ from entp_lib.validation import ConfigError, require
 
 DOCUMENT_END = "\f"
 CHUNK = 2**20
-LONGEST_PIECE = (
-    4096  # characters after which a running text is cut even where no line is blank
-)
+LONGEST_PIECE = 4096  # characters at which a text is cut where no line is blank
 END_WORDS = "<|endoftext|>"  # what other programs write between documents
 log = logging.getLogger(__name__)
 

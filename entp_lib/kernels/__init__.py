@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from entp_lib.kernels.attention import Attend, Group, Groups, Project, offsets
+from entp_lib.kernels.attention import Attend, Group, Groups, Project, batch_rows, offsets
 from entp_lib.kernels.bf16 import VERSION, HalfAttend, HalfFeedForward, HalfProject
 from entp_lib.kernels.gelu import with_slope
 from entp_lib.kernels.mlp import FeedForward
@@ -28,6 +28,7 @@ __all__ = [
     "Group",
     "Groups",
     "attend",
+    "batch_rows",
     "feed_forward",
     "kernel_names",
     "offsets",

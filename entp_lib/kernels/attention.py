@@ -33,11 +33,17 @@ def heads(flat: Tensor, rows: int, length: int, n_heads: int) -> Tensor:
     return flat.view(rows, length, n_heads, -1).transpose(1, 2)
 
 
+def batch_rows(group: Group) -> slice | Tensor:
+    """Return the rows of the batch that a group's prefixes come from."""
+    chosen, rows, _ = group
+    return slice(rows) if chosen is None else chosen
+
+
 def tokens_of(x: Tensor, group: Group, start: int) -> Tensor:
     """Return the tokens (R, T, …) of a group: of prefixes' inputs (B, T, …) or flat ones (M, …)."""
-    chosen, rows, length = group
+    _, rows, length = group
     if x.dim() == 3:
-        return x[slice(rows) if chosen is None else chosen, :length]
+        return x[batch_rows(group), :length]
     return x[start : start + rows * length].unflatten(0, (rows, length))
 
 
@@ -48,16 +54,25 @@ def add_gradients(
 
     Flat tokens (M, 3D) belong to one group; prefixes of (B, T, 3D) share theirs.
     """
-    chosen, rows, length = group
+    _, rows, length = group
     if d_qkv.dim() == 3:  # the rows of a group differ: nothing is lost
-        pick = slice(rows) if chosen is None else chosen
         target = d_qkv.unflatten(-1, (3, n_heads, -1))
         for which, grad in enumerate(grads):
-            target[pick, :length, which] += grad.transpose(1, 2)
+            target[batch_rows(group), :length, which] += grad.transpose(1, 2)
         return
     part = d_qkv[start : start + rows * length].view(rows, length, 3, n_heads, -1)
     for target, grad in zip(part.permute(2, 0, 3, 1, 4), grads, strict=True):
         target.copy_(grad)
+
+
+def input_gradients(grad_MD: Tensor, shape: torch.Size, groups: Groups) -> Tensor:
+    """Return the gradients of inputs (M, D), or of shared (B, T, D) summed over their prefixes."""
+    if len(shape) == 2:
+        return grad_MD
+    d_x = grad_MD.new_zeros(*shape[:-1], grad_MD.shape[-1])
+    for start, group in zip(offsets(groups), groups, strict=False):
+        d_x[batch_rows(group), : group[2]] += tokens_of(grad_MD, group, start)
+    return d_x
 
 
 class Project(torch.autograd.Function):
@@ -119,19 +134,15 @@ class Attend(torch.autograd.Function):
         qkv, y, w_out, *sums = ctx.saved_tensors
         groups, n_heads, causal = ctx.layout
         grad_MD = grad_MD.contiguous()
-        are_prefixes = qkv.dim() == 3
         d_y = grad_MD @ w_out
-        d_qkv = torch.zeros_like(qkv) if are_prefixes else torch.empty_like(qkv)
-        d_x = qkv.new_zeros(*qkv.shape[:-1], y.shape[-1]) if are_prefixes else grad_MD
+        d_qkv = torch.zeros_like(qkv) if qkv.dim() == 3 else torch.empty_like(qkv)
         for start, group, log_sums in zip(offsets(groups), groups, sums, strict=False):
-            chosen, rows, length = group
+            _, rows, length = group
             part = slice(start, start + rows * length)
             z = tokens_of(qkv, group, start).unflatten(-1, (3, n_heads, -1))
             d_attended, attended = (heads(u[part], rows, length, n_heads) for u in (d_y, y))
             q, k, v = z.permute(2, 0, 3, 1, 4)
             grads = flash_backward(d_attended, q, k, v, attended, log_sums, 0.0, causal)
             add_gradients(d_qkv, grads, group, start, n_heads)
-            if are_prefixes:
-                pick = slice(rows) if chosen is None else chosen
-                d_x[pick, :length] += grad_MD[part].view(rows, length, -1)
+        d_x = input_gradients(grad_MD, qkv.shape, groups)
         return d_x, d_qkv, grad_MD.t() @ y, grad_MD.sum(0), None, None, None

@@ -22,6 +22,7 @@ from entp_lib.kernels.attention import (
     flash,
     flash_backward,
     heads,
+    input_gradients,
     offsets,
     tokens_of,
 )
@@ -30,9 +31,8 @@ from entp_lib.kernels.mlp import normalise, normalise_backward
 from entp_lib.kernels.processor import multiplies_bf16
 
 VERSION = "bf16-2"  # another word whenever results may change
-EXPLICIT = (
-    256  # tokens up to which scores (R, H, T, T) are kept: no more memory than the MLP's
-)
+# Tokens up to which scores (R, H, T, T) are kept, which take no more memory than the MLP's.
+EXPLICIT = 256
 softmax_backward = torch.ops.aten._softmax_backward_data
 
 
@@ -195,18 +195,13 @@ class HalfAttend(torch.autograd.Function):
     def backward(ctx, grad_MD):
         y_16, w_16, *kept = ctx.saved_tensors
         groups, n_heads, causal, shape = ctx.layout
-        are_prefixes = len(shape) == 3
         grad_16 = grad_MD.bfloat16()
         d_y_16 = product(grad_16, w_16)
-        if are_prefixes:
-            d_qkv = torch.zeros(shape)
-            d_x = grad_MD.new_zeros(*shape[:-1], y_16.shape[-1])
-        else:
-            d_qkv = torch.empty(shape, dtype=torch.bfloat16)
-            d_x = grad_MD
+        are_prefixes = len(shape) == 3  # whose gradients are sums
+        d_qkv = torch.zeros(shape, dtype=torch.float32 if are_prefixes else torch.bfloat16)
         steps = zip(offsets(groups), groups, kept[::2], kept[1::2], strict=False)
         for start, group, z_16, of_gradient in steps:
-            chosen, rows, length = group
+            _, rows, length = group
             d_attended = split_heads(tokens_of(d_y_16, group, start), 1, n_heads)[0]
             attended = heads(y_16[start : start + rows * length], rows, length, n_heads)
             q_16, k_16, v_16 = z_16
@@ -214,9 +209,7 @@ class HalfAttend(torch.autograd.Function):
                 d_attended, q_16, k_16, v_16, attended, of_gradient, causal
             )
             add_gradients(d_qkv, grads, group, start, n_heads)
-            if are_prefixes:
-                pick = slice(rows) if chosen is None else chosen
-                d_x[pick, :length] += tokens_of(grad_MD, group, start)
+        d_x = input_gradients(grad_MD, shape, groups)
         d_w = product(grad_16.t(), y_16).float()
         return d_x, d_qkv, d_w, grad_MD.sum(0), None, None, None
 

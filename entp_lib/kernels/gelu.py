@@ -54,9 +54,8 @@ def with_slope() -> tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]:
         with torch.no_grad():  # as the kernels call it: otherwise it is compiled once more
             found = compiled(example_MF)
         torch.testing.assert_close(found, in_pieces(example_MF), atol=1e-2, rtol=1e-2)
-    except (
-        Exception
-    ) as error:  # no compiler, one that fails, a folder that cannot be written …
+    # no compiler, one that fails, a folder that cannot be written …
+    except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         log.warning("GELU in bf16 is slower: it cannot be compiled here (%s)", why)
         return EAGER, in_pieces

@@ -18,7 +18,7 @@ from entp_lib.attention_bias import (
     attention_weights,
     last_layer_at_prefix_ends,
 )
-from entp_lib.kernels import Group, Groups, offsets
+from entp_lib.kernels import Group, Groups, batch_rows, offsets
 
 if TYPE_CHECKING:
     from entp_lib.model import Block
@@ -66,12 +66,6 @@ def stack(
     with torch.autocast("cpu", enabled=False) if fused else contextlib.nullcontext():
         ends_PD, attended_PD = read_ends(last, x_MD, groups, bias)
     return finish(last, ends_PD, attended_PD)
-
-
-def batch_rows(group: Group) -> slice | Tensor:
-    """Return the rows of the batch that a group's prefixes come from."""
-    chosen, rows, _ = group
-    return slice(rows) if chosen is None else chosen
 
 
 def first_attention(

@@ -197,9 +197,8 @@ def read_ends(
             keys_RCHK = keys_MHK.unflatten(0, (n_rows, capacity))
             scores_RSHC = torch.einsum("rshk,rchk->rshc", queries_RSHX, keys_RCHK)
         mask_NHC = mask[packed.end_N // capacity, :, packed.end_N % capacity]
-        mask_RSHC = by_slot(
-            mask_NHC, mask.dtype == torch.bool
-        )  # an empty slot looks everywhere
+        # an empty slot looks everywhere
+        mask_RSHC = by_slot(mask_NHC, mask.dtype == torch.bool)
         weights_RSHC = attention_weights(scores_RSHC, mask_RSHC, z_RCD.dtype)
         mean_RSD = weights_RSHC.flatten(1, 2) @ z_RCD
         return mean_RSD.view(2 * n_rows, n_heads, width)[packed.slot_N]

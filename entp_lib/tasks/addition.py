@@ -28,10 +28,11 @@ from entp_lib.validation import check_intervals, check_types
 
 CHARACTERS = "0123456789+=$\n"
 KEPT = 0.1  # of the three-digit pairs
+# Pairs of validation and test, by the largest operand.
 HELD_OUT = {
     99: (1_000, 4_000),
     999: (10_000, 70_000),
-}  # validation and test, by largest operand
+}
 WINDOW = 64  # characters, the authors'
 WHOLE_TEXT = "text"  # the extra scoring of every character
 Pairs = dict[str, np.ndarray]  # the pairs (P, 2) of each part
@@ -286,7 +287,6 @@ def running_text(task: Sums, part: str) -> Tensor:
     # a line end after every row: its own, or the one more that the longest lack
     text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=CHARACTERS.index("\n"))
     length = rows.scored_BT.shape[1]
-    ends_P = length - rows.scored_BT.flip(1).int().argmax(
-        1
-    )  # place of the $ that ends an example
+    # the place of the $ that ends an example
+    ends_P = length - rows.scored_BT.flip(1).int().argmax(1)
     return text_PS[torch.arange(text_PS.shape[1]) <= ends_P[order_P][:, None] + 1]

@@ -83,12 +83,8 @@ class Task:
     input_dim: int | None = None
     stationary = False  # whether targets are distributed alike at every position
     patience_score = "train_loss"  # the curve whose minima patience waits for
-    same_prompts = (
-        True  # whether training has the prompts that a prefix decoder opens later
-    )
-    added_tokens = (
-        0  # at the end of the vocabulary, for runs that start from others' weights
-    )
+    same_prompts = True  # whether training has the prompts that a prefix decoder opens
+    added_tokens = 0  # at the vocabulary's end, for runs that start from others' weights
     caveat = ""  # a reservation about every conclusion from its scores, in a few words
 
     def batch(

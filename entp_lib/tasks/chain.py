@@ -48,9 +48,8 @@ class Chain(Task):
         check_types(self)
         check_intervals(self, dict.fromkeys(("longest", "symbols"), "[2, inf)"))
         check_intervals(self, {"held_out": "[0.001, 0.9]"})
-        for n in range(
-            2, self.longest + 1
-        ):  # a side without prompts would be drawn from for ever
+        # a side without prompts would be drawn from for ever
+        for n in range(2, self.longest + 1):
             if self.symbols**n > MAX_LISTED:
                 break
             prompts = torch.cartesian_prod(*[torch.arange(self.symbols)] * n)

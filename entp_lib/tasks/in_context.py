@@ -114,13 +114,9 @@ class InContext(Task):
         check_intervals(self, dict.fromkeys(("noise", "curriculum_every"), "[0, inf)"))
         check_intervals(self, {"depth": f"[1, {MAX_DEPTH}]", "factor": "(0, inf)"})
         check_intervals(self, {"used_first": f"[0, {self.dims}]"})
-        if (
-            self.function == "sparse"
-        ):  # of the dimensions that there are at the curriculum's start
-            most = (
-                min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
-            )
-            check_intervals(self, {"sparsity": f"[1, {most}]"})
+        if self.function == "sparse":
+            at_start = FIRST_DIMS if self.curriculum_every else self.used_dims
+            check_intervals(self, {"sparsity": f"[1, {min(self.used_dims, at_start)}]"})
 
     @property
     def input_dim(self) -> int:

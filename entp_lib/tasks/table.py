@@ -165,9 +165,8 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
 def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
     """Return the part of each example, (P,); shares are of different inputs, however often each."""
     length = examples.scored_BT.shape[1]
-    seen_P = length - examples.scored_BT.flip(1).int().argmax(
-        1
-    )  # tokens up to the last scored one
+    # the tokens up to the last scored one
+    seen_P = length - examples.scored_BT.flip(1).int().argmax(1)
     unseen_PT = torch.arange(length) >= seen_P[:, None]
     inputs = examples.inputs_BT.clone()
     inputs[unseen_PT] = 0

@@ -126,9 +126,8 @@ class Text(Task):
         return Batch.of_text(text_BT, self.scored(generator, size, evaluating))
 
     def scored_sample(self) -> Tensor:
-        return self.scored(
-            generator_for("cpu", "wanted"), 256, evaluating=False
-        )  # without corpus
+        # without the corpus
+        return self.scored(generator_for("cpu", "wanted"), 256, evaluating=False)
 
     def scored(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
         """Return the scored positions, (B, T)."""

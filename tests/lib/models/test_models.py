@@ -36,38 +36,10 @@ def only(t, inputs):
     return scored
 
 
-def gradients(model, out):
-    """Every parameter's gradient of a loss that weighs all outputs differently."""
-    model.zero_grad()
-    weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
-    (out * weights + out.square()).sum().backward()
-    return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
-
-
 def assert_near(found, expected, tolerance, name="output"):
     """Equal, relative to the largest entry."""
     assert found.shape == expected.shape and torch.isfinite(found).all(), name
     assert (found - expected).abs().max() <= tolerance * expected.abs().max(), name
-
-
-@pytest.mark.parametrize(("architecture", "t"), [("decoder", 3), ("entp", 0), ("entp", 6)])
-def test_output_does_not_depend_on_later_tokens(small_model, architecture, t):
-    model, x = small_model(architecture), tokens()
-    later = x.clone()
-    later[:, t + 1 :] = (later[:, t + 1 :] + 1) % 11
-    scored = only(t, x)
-    torch.testing.assert_close(model(x, scored), model(later, scored), rtol=0, atol=1e-12)
-    earlier = x.clone()
-    earlier[:, 0] = (earlier[:, 0] + 1) % 11
-    assert not torch.allclose(model(x, scored), model(earlier, scored))
-
-
-@pytest.mark.parametrize("architecture", ["decoder", "entp"])
-def test_gradient_reaches_exactly_the_positions_before(small_model, architecture):
-    model, x, t = small_model(architecture), tokens(batch=1), 4
-    model(x, only(t, x)).square().sum().backward()
-    reached = model.positions.weight.grad.abs().sum(1) > 0
-    assert reached.tolist() == [i <= t for i in range(12)]
 
 
 @pytest.mark.parametrize(
@@ -168,20 +140,6 @@ def test_bf16_stays_near_fp32(small_model, method):
     assert_near(model.bfloat16()(x, everywhere(x)).float(), expected, 0.05)
 
 
-@pytest.mark.parametrize(("layers", "equal"), [(1, True), (2, False)])
-def test_one_layer_of_entp_is_a_decoder(small_model, layers, equal):
-    """Appendix A.3, by the definition: values and gradients."""
-    x, results = tokens(), []
-    for architecture in ("decoder", "entp"):
-        model = small_model(architecture, n_layers=layers)
-        model.entp_method = "reference"
-        out = model(x, everywhere(x))
-        grads = gradients(model, out)
-        results.append([out, *(grads[n] for n in grads if n.endswith("weight"))])
-    for a, b in zip(*results, strict=True):
-        assert torch.allclose(a, b, atol=1e-9) is equal
-
-
 def test_twins_start_equal_and_seeds_differ(small_model):
     first, *others = [dict(small_model(a).named_parameters()) for a in ARCHITECTURES]
     for other in others:
@@ -220,17 +178,6 @@ def test_initial_scales():
             std = given.get(name, 0.02 / math.sqrt(8) if residual else 0.02)
             assert p.std().item() == pytest.approx(std, rel=0.05), name
             assert abs(p.mean().item()) < 0.1 * std, name
-
-
-def test_prefix_decoder_between_its_neighbours(small_model):
-    """With a prompt of one token it is the decoder; at the prompt's end it is ENTP."""
-    x = tokens()
-    prefix, decoder, full = (small_model(a) for a in ("prefix_decoder", "decoder", "entp"))
-    ones = torch.ones(3, dtype=torch.long)
-    torch.testing.assert_close(prefix(x, everywhere(x), ones), decoder(x, everywhere(x)))
-    torch.testing.assert_close(prefix(x, only(4, x), 5 * ones), full(x, only(4, x)))
-    for other in (full, decoder):
-        assert not torch.allclose(prefix(x, only(6, x), 5 * ones), other(x, only(6, x)))
 
 
 @pytest.fixture(scope="module")
