@@ -381,7 +381,8 @@ def answer_in_short() -> str:
     """Return the overview's answer, which its first cell gives and README repeats."""
     overview = next(path for path in notebook_paths() if path.name.startswith(OVERVIEW))
     found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview).cells[0].source)
-    require(found is not None, f"{paths.relative(overview)}: its first cell lacks **The answer:**")
+    if found is None:
+        raise ConfigError(f"{paths.relative(overview)}: its first cell lacks **The answer:**")
     return f"**In short:** {found[1]}"
 
 

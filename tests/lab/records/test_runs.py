@@ -202,8 +202,10 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, s
     monkeypatch.setattr(progress.Meter, "update", noted)
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
     monkeypatch.setattr("entp_lab.runs.POLL_SECONDS", 0.01)
-    configs = [small_run(seed=seed, steps=200, eval_every=200) for seed in range(2)]
+    steps = 1000  # long enough to be seen on a busy machine
+    configs = [small_run(seed=seed, steps=steps, eval_every=steps) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
-    assert any(0 < count < 400 and count % 200 for count in done) and done[-1] == 400 and done == sorted(done)
+    assert any(0 < count < 2 * steps and count % steps for count in done)
+    assert done[-1] == 2 * steps and done == sorted(done)
     here = sweep(configs, 1, store=Store(tmp_path / "here", read_only=False), jobs=1)
     assert not progress.ON_STEP and timeless(spawned.records) == timeless(here.records)
