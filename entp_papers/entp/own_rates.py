@@ -36,13 +36,15 @@ class OwnRates:
     pairs.
 
     ``base``: an experiment whose ENTP at tier overnight gives task, size and number of steps;
-    ``labels`` select it.
+    ``labels`` select it. ``beyond``: by model the one rate more where its choice is an end of those
+    tried.
     """
 
     experiment: str
     base: Experiment
     rates: tuple[float, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
+    beyond: Mapping[str, float] = field(default_factory=dict)
     chosen: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -52,6 +54,7 @@ class OwnRates:
         runs = []
         for rate in self.rates:
             runs += [self.run(base, name, rate, TRIAL_SEED) for name in ARMS]
+        runs += [self.run(base, name, rate, TRIAL_SEED) for name, rate in self.beyond.items()]
         for seed in range(seeds or (1 if tier == "smoke" else 5)):
             runs += [self.run(base, name, rate, seed) for name, rate in self.chosen.items()]
         return runs
@@ -170,7 +173,13 @@ LINEAR_OWN_RATES = experiment(
     "linear_own_rates",
     "Linear functions in three dimensions, each model at its own constant learning rate",
     "08_in_context_learning",
-    OwnRates("linear_own_rates", IN_CONTEXT, THREE_RATES, labels={"function": "linear"}),
+    OwnRates(
+        "linear_own_rates",
+        IN_CONTEXT,
+        THREE_RATES,
+        labels={"function": "linear"},
+        beyond={EQUAL_OPERATIONS: 1e-4},
+    ),
     Measure("F7-own", normalised=True),
 )
 SETS_OWN_RATES = experiment(

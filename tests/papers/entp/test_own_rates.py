@@ -32,8 +32,11 @@ def test_trial_runs_have_constant_rates_and_both_models_the_same_compute(name):
     by_rate = {}
     for run in runs:
         by_rate.setdefault(run.labels["rate"], []).append(training_operations(run.config))
-    assert len(by_rate) >= 3
-    for entp, decoder in by_rate.values():
+    pairs = [
+        both for both in by_rate.values() if len(both) == 2
+    ]  # one model may have tried one rate more
+    assert len(pairs) >= 3
+    for entp, decoder in pairs:
         assert decoder == pytest.approx(entp, rel=1e-3)
 
 
