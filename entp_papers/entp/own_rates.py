@@ -22,6 +22,7 @@ from entp_lab.plans import Arm, PlannedRun, planned, with_train
 from entp_lab.store import Record
 from entp_papers.entp import count3, deciding
 from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
+from entp_papers.entp.deciding import seeds_of_pairs
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, task_of
 
 TRIAL_SEED = 100
@@ -37,7 +38,7 @@ class OwnRates:
 
     ``base``: an experiment whose ENTP at tier overnight gives task, size and number of steps;
     ``labels`` select it. ``beyond``: by model the one rate more where its choice is an end of those
-    tried.
+    tried. ``beside``: by model a rate that the rule nearly chose, run for the same pairs.
     """
 
     experiment: str
@@ -46,6 +47,7 @@ class OwnRates:
     labels: Mapping[str, str] = field(default_factory=dict)
     beyond: Mapping[str, float] = field(default_factory=dict)
     chosen: Mapping[str, float] = field(default_factory=dict)
+    beside: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, tier: str, seeds: int = 0) -> list[PlannedRun]:
         """Plan ENTP, and a decoder with ENTP's multiply-adds, by rate and random seed."""
@@ -55,8 +57,10 @@ class OwnRates:
         for rate in self.rates:
             runs += [self.run(base, name, rate, TRIAL_SEED) for name in ARMS]
         runs += [self.run(base, name, rate, TRIAL_SEED) for name, rate in self.beyond.items()]
-        for seed in range(seeds or (1 if tier == "smoke" else 5)):
+        for seed in seeds_of_pairs(tier, seeds):
             runs += [self.run(base, name, rate, seed) for name, rate in self.chosen.items()]
+        for seed in seeds_of_pairs(tier, seeds):
+            runs += [self.run(base, name, rate, seed) for name, rate in self.beside.items()]
         return runs
 
     def run(self, base: RunConfig, name: str, rate: float, seed: int) -> PlannedRun:
@@ -98,18 +102,23 @@ def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
     return (int(steps.iloc[-1]), False) if arrived.empty else (int(arrived.iloc[0]), True)
 
 
-def compared(records: Sequence[Record], metric: str = "loss") -> pd.DataFrame:
+def compared(
+    records: Sequence[Record], metric: str = "loss", rate: float | None = None
+) -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
+
+    ``rate``: the decoder's; None where its pairs have one rate alone.
 
     ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
     ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal
     multiply-adds`` are ENTP's lead in ``metric``.
     """
     rows = {}
+    decoders = select(records, **({} if rate is None else {"rate": rate}))
     sign = 1 if metric == "loss" else -1
     for entp in select(records, arm="entp"):
         seed = entp.labels["seed"]
-        twin = select(records, arm=EQUAL_OPERATIONS, seed=seed)
+        twin = select(decoders, arm=EQUAL_OPERATIONS, seed=seed)
         if seed == TRIAL_SEED or not twin:
             continue
         decoder = twin[0]
@@ -140,7 +149,7 @@ class Measure:
     normalised: bool = False
 
     def __call__(self, records: Sequence[Record]) -> list[Measurement]:
-        table = compared(records, self.metric)
+        table = compared(records, self.metric, chosen_rates(records).get(EQUAL_OPERATIONS))
         if table.empty:
             return []
         pairs = [run for run in records if run.labels["seed"] in table.index]
@@ -179,6 +188,8 @@ LINEAR_OWN_RATES = experiment(
         THREE_RATES,
         labels={"function": "linear"},
         beyond={EQUAL_OPERATIONS: 1e-4},
+        chosen={"entp": 1e-3, EQUAL_OPERATIONS: 3e-4},
+        beside={EQUAL_OPERATIONS: 1e-3},
     ),
     Measure("F7-own", normalised=True),
 )

@@ -8,6 +8,7 @@ import pytest
 from entp_lab.budgets import training_operations
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import run as compute
+from entp_lab.store import Store
 from entp_lib.training import learning_rate
 from entp_papers.entp.own_rates import (
     LINEAR_OWN_RATES,
@@ -88,3 +89,24 @@ def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(small
         trials.append(replace(record, labels={**record.labels, "rate": rate}))
     assert chosen_rates(trials) == {"entp": 3e-4}
     assert chosen_rates(trials[1:]) == {"entp": 1e-3}
+
+
+def test_the_first_runs_of_a_seed_have_the_rates_that_the_rule_chooses_from_the_committed_trial():
+    runs = LINEAR_OWN_RATES.plan("overnight")
+    store, trial = Store(), [run for run in runs if run.labels["seed"] == TRIAL_SEED]
+    records = [
+        replace(store.find(run.config, LINEAR_OWN_RATES.version), labels=run.labels)
+        for run in trial
+    ]
+    first = [run.labels for run in runs if run.labels["seed"] == 0][:2]
+    assert chosen_rates(records) == {labels["arm"]: labels["rate"] for labels in first}
+
+
+def test_pairs_are_compared_with_the_decoder_of_the_rate_that_is_asked_for(small_run, store):
+    entp = a_run(small_run, store, "entp", 0, [0.5] * 4, 10)
+    chosen = a_run(small_run, store, "operations", 0, [0.4] * 8, 10)
+    beside = replace(chosen, curves={**chosen.curves, "loss": [0.3] * 8})
+    chosen = replace(chosen, labels={**chosen.labels, "rate": 3e-4})
+    records = [entp, beside, chosen]
+    leads = [compared(records, rate=rate).loc[0, "equal steps"] for rate in (3e-4, 1e-3)]
+    assert leads == pytest.approx([-0.1, -0.2])
