@@ -125,9 +125,12 @@ def own_rate_decoders(tier: str, rates: Sequence[float], seed: int) -> list[Plan
 
 
 def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Plan the pilot's decoders, and by seed ``match3``'s ENTP with decoders at their rates."""
+    """Plan the pilot's decoders, and by seed ``match3``'s ENTP with decoders at their rates.
+
+    Overnight has five pairs by design and five more as its extension.
+    """
     runs = own_rate_decoders(tier, OWN_RATES["pilot"], SEED)
-    for seed in seeds_of_pairs(tier, seeds):
+    for seed in seeds_of_pairs(tier, seeds or (10 if tier == "overnight" else 0)):
         entp = select(match3.MATCH3.plan(tier, seed + 1), arm="entp", seed=seed, variant="match3")[
             0
         ]
