@@ -32,6 +32,7 @@ INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
 SOURCE = Path(__file__).parent / "site_source"
 COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
 PLACES = ("docs", "docs/journal", "notebooks", "play")  # of pages
+PACKAGES = ("entp_lib", "entp_lab", "entp_papers")  # whose docstrings the site shows
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
 SAVES = r'save_figure\(\s*\w+,\s*"(\w+)"'  # in the code of a notebook
 UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
@@ -190,7 +191,7 @@ def contents(folder: Path) -> str:
         "Found": ["docs/findings", "gallery", *rest, index],
         "Play": sorted(within["play"], key=lambda n: n != "play/match3"),
         "Notebooks": within["notebooks"],
-        "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],
+        "Begin": [*FIRST, *(f"api/{package}/{package}" for package in PACKAGES)],
         "Journal": [n for n in within["docs/journal"] if n != index],
     }
     head = "```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {}\n\n{}\n```\n"
@@ -198,15 +199,14 @@ def contents(folder: Path) -> str:
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
-    """Return a notebook for Sphinx: its code folds but for the parameters, its pictures have words, by ``alts``."""
+    """Return a notebook for Sphinx: its pictures have words, by ``alts``."""
     cells = []
     for cell in notebook["cells"]:
-        text, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
+        text = "".join(cell["source"])
         if cell["cell_type"] == "code":
             saved = re.search(SAVES, text)
             alt = alts.get(saved[1]) if saved else None
             shown = alt or "Picture of this cell's output; its numbers stand in the text and tables around it."
-            tags = tags if "parameters" in tags else [*tags, "hide-input"]
-            cell = cell | {"metadata": {"tags": tags, "mystnb": {"image": {"alt": shown.replace("\n", " ")}}}}
+            cell = cell | {"metadata": {**cell["metadata"], "mystnb": {"image": {"alt": shown.replace("\n", " ")}}}}
         cells += [cell] if text.strip() else []
     return notebook | {"cells": cells}
