@@ -447,6 +447,8 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Pa
         program,
         f"--ServerApp.root_dir={paths.root()}",
         "--LabApp.default_url=/lab/tree/lab/00_overview.ipynb",
+        "--LabApp.news_url=None",  # else the first start asks whether to fetch news
+        "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
         "--ContentsManager.pre_save_hook=entp_lab.notebooks.before_saving",
     ]
     if port is not None:
