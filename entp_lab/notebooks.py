@@ -447,8 +447,6 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Pa
         program,
         f"--ServerApp.root_dir={paths.root()}",
         "--LabApp.default_url=/lab/tree/lab/00_overview.ipynb",
-        "--LabApp.news_url=None",  # else the first start asks whether to fetch news
-        "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
         "--ContentsManager.pre_save_hook=entp_lab.notebooks.before_saving",
     ]
     if port is not None:
@@ -457,5 +455,7 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Pa
         command.append("--no-browser")
     if os.geteuid() == 0:  # a container's only user, whom jupyter refuses
         command.append("--allow-root")
+    settings = [str(paths.root() / "tools" / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))  # no question about news
     os.chdir(paths.root())
     os.execv(program, command)
