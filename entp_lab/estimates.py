@@ -18,11 +18,11 @@ from collections.abc import Sequence
 import torch
 
 from entp_lab.budgets import scored_lengths, sequence_operations, training_operations
-from entp_lab.configs import RunConfig, family
+from entp_lab.configs import Config, RunConfig, family
 from entp_lab.frames import spent
 from entp_lab.provenance import available_cores
 from entp_lab.registry import build_task
-from entp_lab.runs import Config, device_for
+from entp_lab.runs import device_for
 from entp_lab.store import Store
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import build_model

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lab import paths
-from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
+from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, config_id
 from entp_lab.estimates import announce_runs
+from entp_lab.frames import count_seeds, seeds_of
 from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.plans import PlannedRun
@@ -46,7 +47,7 @@ class Experiment:
     jobs: int = 0
     seeded: bool = True
     still_improving_note: Callable[[Sequence[Record]], str] = still_improving
-    check_prerequisites: Callable[[Sequence[RunConfig | StudyConfig]], None] = lambda configs: None
+    check_prerequisites: Callable[[Sequence[Config]], None] = lambda configs: None
     figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
     show_only: bool = False
 
@@ -57,7 +58,7 @@ class Experiment:
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
 
-    def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
+    def configs(self, tier: str, seeds: int = 0) -> list[Config]:
         """Return the configurations of a tier; ``seeds`` 0: as many as the tier has."""
         return [run.config for run in self.plan(tier, seeds)]
 
@@ -100,10 +101,6 @@ class Experiment:
             groups.setdefault(run.labels[label], []).append(run)
         store = store or Store()
         return {name: records for name, runs in groups.items() if (records := self.found(store, runs))}
-
-    def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
-        """Return the configurations of a tier that have no records, in the order of the plan."""
-        return [config for config in self.configs(tier) if store.find(config, self.version) is None]
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """Return the records of the best tier there is; empty if none is whole.
@@ -208,7 +205,7 @@ class Experiment:
         What takes minutes says so first, unless a command has said it.
         """
         tier, configs = runs[0].config.tier, [run.config for run in runs]
-        missing = [c for c in configs if fresh or store.find(c, self.version) is None]
+        missing = store.missing(configs, self.version, fresh)
         self.check_prerequisites(missing)
         one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
         jobs = parameters.jobs or self.jobs or one
@@ -234,17 +231,6 @@ def measured(measure: Callable[[Sequence[Record]], Sequence[Finding]], records: 
 def no_claims(records: Sequence[Record]) -> list[Finding]:
     """Measure nothing: the records are shown in tables and figures and decide no claim."""
     return []
-
-
-def seeds_of(records: Sequence[Record]) -> int:
-    """Count the random seeds that records have."""
-    return len({record.config.model_seed for record in records})
-
-
-def count_seeds(records: Sequence[Record]) -> str:
-    """Return the number of random seeds in words, "5 random seeds"."""
-    count = seeds_of(records)
-    return f"{count} random seed{'s' if count != 1 else ''}"
 
 
 def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from entp_lab import progress, ranks, stopping
-from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
+from entp_lab.configs import ON_CPU, Config, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
 from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, train_run
@@ -34,7 +34,6 @@ from entp_lib.files import remove_stale
 from entp_lib.model import check_device
 from entp_lib.validation import OneLine, require
 
-Config = RunConfig | StudyConfig
 POLL_SECONDS = 0.5
 PLACE = 2  # of a run in its sweep, among the arguments of ``execute``
 log = logging.getLogger(__name__)
