@@ -16,9 +16,8 @@ from entp_lab import live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
 from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, config_id
 from entp_lab.estimates import announce_runs
-from entp_lab.experiment import Experiment, own
+from entp_lab.experiment import Experiment, PlannedRun, own
 from entp_lab.frames import spent, summary
-from entp_lab.plans import PlannedRun
 from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import SweepError, device_for, sweep
@@ -248,6 +247,11 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
         said = f"computing {record.experiment}/{record.id} again: {record.config.label}"
         print(printable(said), file=sys.stderr)
         with tqdm(total=record.config.steps, leave=False) as bar:
-            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
+            found.append(verification.verify(record, store, functools.partial(move_to, bar)))
     print(verification.report(found))
     return 1 if any(one.outcome == "differs" for one in found) else 0
+
+
+def move_to(bar: tqdm, step: int) -> None:
+    """Move a bar to a step."""
+    bar.update(step - bar.n)

@@ -5,19 +5,21 @@ Every row carries the labels of its run (arm, architecture, seed, tier, and what
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
 from entp_lab.configs import ON_CPU, RunConfig
-from entp_lab.plans import PlannedRun
 from entp_lab.statistics import exceeds, mean_interval
 from entp_lab.store import Record
 from entp_lib.validation import ConfigError
 
-Labelled = TypeVar("Labelled", Record, PlannedRun)
+if TYPE_CHECKING:
+    from entp_lab.experiment import PlannedRun
+
+Labelled = TypeVar("Labelled", Record, "PlannedRun")
 ACCURACIES = ("token_accuracy", "sequence_accuracy")
 SCORES = ("loss", *ACCURACIES)
 

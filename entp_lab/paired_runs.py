@@ -13,8 +13,8 @@ from entp_lab import paths
 from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
+from entp_lab.experiment import TWINS, model_for, planned
 from entp_lab.frames import count_seeds
-from entp_lab.plans import TWINS, model_for, planned
 from entp_lab.provenance import provenance
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run

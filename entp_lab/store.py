@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from entp_lab import paths
 from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
@@ -28,6 +28,7 @@ OWN = "own"  # below a store: records of runs that the project did not plan, ign
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 log = logging.getLogger(__name__)
 
 
@@ -247,7 +248,7 @@ class Store:
         found = self.committed.find(config, version) if self.committed else None
         return found or self.load(config.experiment, config_id(config, version))
 
-    def missing(self, configs: Iterable[Config], version: int, fresh: bool = False) -> list[Config]:
+    def missing(self, configs: Iterable[AnyConfig], version: int, fresh: bool = False) -> list[AnyConfig]:
         """Return those of ``configs`` that have no record; all where they are to be made again, ``fresh``."""
         return [config for config in configs if fresh or self.find(config, version) is None]
 

@@ -7,7 +7,7 @@ import torch
 
 import entp_lab as lab
 from entp_lab.configs import RunConfig, config_id
-from entp_lab.plans import TWINS
+from entp_lab.experiment import TWINS
 from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lib import TrainConfig, tasks
 from entp_lib.tasks import Batch, Task
