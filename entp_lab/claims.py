@@ -25,9 +25,6 @@ from entp_lab.tables import read_table
 from entp_lib.validation import ConfigError, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
-EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
-THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
-VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
 # Of questions, beside the two words that each row has of its own.
 EQUAL, OPEN, UNINFORMATIVE = "equal within the margin", "open", "uninformative"
 NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")  # how a row is judged where not by its interval's sides

@@ -14,14 +14,13 @@ from tqdm.auto import tqdm
 
 from entp_lab import live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
-from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, config_id
+from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, config_id
 from entp_lab.estimates import announce_runs
-from entp_lab.experiment import Experiment, own
+from entp_lab.experiment import Experiment, PlannedRun, own
 from entp_lab.frames import spent, summary
-from entp_lab.plans import PlannedRun
 from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
-from entp_lab.runs import Config, SweepError, device_for, sweep
+from entp_lab.runs import SweepError, device_for, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, RecordError, Store
 from entp_lab.weights import weights_of
@@ -142,7 +141,7 @@ def train(
         for experiment, runs in planned:
             train_along(team, [run.config for run in runs], experiment.version, store, fresh)
         return 0
-    todo = {experiment.name: unfinished(experiment, runs, store, fresh) for experiment, runs in planned}
+    todo = {e.name: store.missing([run.config for run in runs], e.version, fresh) for e, runs in planned}
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
         missing = [config for configs in todo.values() for config in configs]
         announce_runs(f"{len(missing)} runs at tier {tier}", missing, 1 if team else jobs, yes, time_limit, store)
@@ -180,12 +179,6 @@ def train(
     return 1 if failures else 0
 
 
-def unfinished(experiment: Experiment, runs: Sequence[PlannedRun], store: Store, fresh: bool) -> list[Config]:
-    """Return the configurations of ``runs`` that have no record; all of them with ``fresh``."""
-    configs = [run.config for run in runs]
-    return [c for c in configs if fresh or store.find(c, experiment.version) is None]
-
-
 def chosen_runs(
     experiment: Experiment, tier: str, seeds: int, architectures: Sequence[str], ids: Sequence[str]
 ) -> list[PlannedRun]:
@@ -210,8 +203,7 @@ def chosen_runs(
 def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool) -> None:
     """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
     torch.set_num_threads(1)
-    runs = [c for c in configs if isinstance(c, RunConfig) and (fresh or store.find(c, version) is None)]
-    for config in runs:
+    for config in store.missing([c for c in configs if isinstance(c, RunConfig)], version, fresh):
         device = device_for(config.tier)
         path = store.checkpoint_path(config.experiment, config_id(config, version))
         checkpoint = Checkpoint(None if fresh else path, read_only=True)

@@ -88,18 +88,21 @@ class StudyConfig:
         return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
 
 
-def config_from(values: dict[str, Any]) -> RunConfig | StudyConfig:
+Config = RunConfig | StudyConfig
+
+
+def config_from(values: dict[str, Any]) -> Config:
     """Return the configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names."""
     return from_dict(StudyConfig if "study" in values else RunConfig, values)
 
 
-def config_id(config: RunConfig | StudyConfig, version: int) -> str:
+def config_id(config: Config, version: int) -> str:
     """Return the sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
     text = canonical_json({"config": to_dict(config), "version": version})
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def family(config: RunConfig | StudyConfig) -> str:
+def family(config: Config) -> str:
     """Return a configuration without its random seeds, as text: runs of one family cost and measure the same."""
     found = to_dict(config) | {"model_seed": 0, "data_seed": 0}
     found.pop("start_from", None)

@@ -18,11 +18,10 @@ from collections.abc import Sequence
 import torch
 
 from entp_lab.budgets import scored_lengths, sequence_operations, training_operations
-from entp_lab.configs import RunConfig, family
+from entp_lab.configs import Config, RunConfig, family
 from entp_lab.frames import spent
-from entp_lab.provenance import available_cores
 from entp_lab.registry import build_task
-from entp_lab.runs import Config, device_for
+from entp_lab.runs import device_for, jobs_for
 from entp_lab.store import Store
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import build_model
@@ -113,9 +112,8 @@ def announce_runs(
     """
     if not configs or configs[0].tier == "smoke":  # which takes seconds
         return
-    device = device_for(configs[0].tier)
-    at_a_time = jobs or (available_cores() if device == "cpu" else 1)
-    seconds, unknown = expected(configs, at_a_time, store or Store(), device)
+    tier = configs[0].tier
+    seconds, unknown = expected(configs, jobs_for(tier, jobs), store or Store(), device_for(tier))
     seconds = min(seconds, time_limit) if time_limit else seconds
     if seconds < SAY_SECONDS:
         return

@@ -1,20 +1,182 @@
-"""Experiments: named sets of labelled runs by tier, and the records that a notebook asks for."""
+"""Experiments: named sets of labelled runs by tier, and the records that a notebook asks for.
+
+``Plan`` is the table of tiers, arms and variants that most experiments are planned by.
+"""
 
 import functools
+import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lab import paths
-from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
+from entp_lab.budgets import Budget, on_budget
+from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, StudyConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
+from entp_lab.frames import count_seeds, seeds_of
 from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
-from entp_lab.plans import PlannedRun
+from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
 from entp_lab.store import Record, Store
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError
+
+TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run as an experiment plans it: its configuration, and labels, such as its arm, which go into every frame."""
+
+    config: Config
+    labels: dict[str, Any] = field(default_factory=dict)
+
+
+def planned(config: RunConfig, **labels: Any) -> PlannedRun:
+    """Plan a training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
+    architecture = config.model.architecture
+    common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed, "tier": config.tier}
+    return PlannedRun(config, {**common, **labels})
+
+
+def planned_study(
+    experiment: str, tier: TierName, study: str, params: dict[str, Any], seed: int = 0, **labels: Any
+) -> PlannedRun:
+    """Plan a study with its labels."""
+    config = StudyConfig(experiment, tier, study, params, seed, seed)
+    return PlannedRun(config, {"study": study, "seed": seed, "tier": tier, **labels})
+
+
+def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
+    """Plan ``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
+    pairs = itertools.product(range(seeds), architectures)
+    return [planned(with_seed(with_model(base, architecture=name), seed), **labels) for seed, name in pairs]
+
+
+def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """Sort runs with seeds outermost, so that what a time limit leaves is paired."""
+    return sorted(runs, key=lambda run: run.labels["seed"])
+
+
+def with_model(config: RunConfig, **fields: Any) -> RunConfig:
+    """Return a run with other values for its model."""
+    return replace(config, model=replace(config.model, **fields))
+
+
+def with_train(config: RunConfig, **fields: Any) -> RunConfig:
+    """Return a run with other values for its schedule."""
+    return replace(config, train=replace(config.train, **fields))
+
+
+def with_seed(config: RunConfig, seed: int) -> RunConfig:
+    """Return a run with one random seed for weights and data."""
+    return replace(config, model_seed=seed, data_seed=seed)
+
+
+def model_for(task: Task, architecture: str, shape: Mapping[str, Any]) -> ModelConfig:
+    """Return a model that takes its sizes from the task, all else from ``shape``."""
+    sizes: dict[str, Any] = {"max_length": task.length}
+    if task.continuous:
+        sizes |= {"vocab_size": 0, "input_dim": task.input_dim, "output_dim": 1}
+    else:
+        sizes["vocab_size"] = task.vocab_size
+    return ModelConfig(architecture, **(sizes | dict(shape)))
+
+
+def run_of(
+    experiment: str,
+    tier: TierName,
+    task: str,
+    params: Mapping[str, Any],
+    shape: Mapping[str, Any],
+    train: TrainConfig,
+    architecture: str = "decoder",
+    seed: int = 0,
+) -> RunConfig:
+    """Plan a run whose model takes its sizes from the task. ConfigError for wrong parameters."""
+    model = model_for(build_task(task, dict(params)), architecture, shape)
+    return RunConfig(experiment, tier, task, dict(params), model, train, seed, seed)
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One tier: parameters of its task, shape of its model, schedule, and its number of random seeds.
+
+    ``arms``, ``variants``: which of the plan's it has, all unless named. ``by_seed``: runs are made seed by seed, so
+    that what a time limit leaves is paired.
+    """
+
+    task: dict[str, Any]
+    model: dict[str, Any]
+    train: TrainConfig
+    seeds: int
+    arms: Sequence[str] = ()
+    variants: Sequence[str] = ()
+    by_seed: bool = False
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison: an architecture, and where it departs from the tier.
+
+    ``budget``: its schedule is stretched until it has spent as much as ENTP. ``model``: other values for the shape.
+    ``once``: run with the last random seed alone.
+    """
+
+    architecture: str
+    budget: Budget | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+    once: bool = False
+
+    def run(self, base: RunConfig, seed: int) -> RunConfig:
+        """Return the arm's run with a seed, where ``base`` is the tier's."""
+        own = with_seed(with_model(base, architecture=self.architecture, **self.model), seed)
+        return on_budget(self.budget, with_model(base, architecture="entp"), own) if self.budget else own
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A task that differs from the tier's in some parameters, and the arms that it has, all unless named."""
+
+    task: Mapping[str, Any] = field(default_factory=dict)
+    arms: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The ``plan`` of an experiment as a table: every arm and random seed on every variant of a tier's task.
+
+    ``variant_label``: the label that has the variant's name. Arms on the tier's schedule come before those on a budget.
+    """
+
+    experiment: str
+    task: str
+    tiers: Mapping[str, Tier]
+    arms: Mapping[str, Arm]
+    variants: Mapping[str, Variant] = field(default_factory=lambda: {"": Variant()})
+    variant_label: str = ""
+
+    def __call__(self, tier: TierName, seeds: int = 0) -> list[PlannedRun]:
+        if tier not in self.tiers:
+            return []
+        setting, runs = self.tiers[tier], []
+        every = range(seeds or setting.seeds)
+        for variant in setting.variants or self.variants:
+            params = {**setting.task, **self.variants[variant].task}
+            base = run_of(self.experiment, tier, self.task, params, setting.model, setting.train)
+            labels = {self.variant_label: variant} if self.variant_label else {}
+            asked = [set(names or self.arms) for names in (setting.arms, self.variants[variant].arms)]
+            arms = {name: arm for name, arm in self.arms.items() if all(name in names for names in asked)}
+            apart = [name for name, arm in arms.items() if arm.budget or arm.once]
+            for group in ([name for name in arms if name not in apart], *([name] for name in apart)):
+                for seed in every:
+                    last = seed == every[-1]
+                    names = [name for name in group if last or not arms[name].once]
+                    runs += [planned(arms[name].run(base, seed), arm=name, **labels) for name in names]
+        return by_seed(runs) if setting.by_seed else runs
 
 
 class NoRuns(ConfigError):
@@ -46,7 +208,7 @@ class Experiment:
     jobs: int = 0
     seeded: bool = True
     still_improving_note: Callable[[Sequence[Record]], str] = still_improving
-    check_prerequisites: Callable[[Sequence[RunConfig | StudyConfig]], None] = lambda configs: None
+    check_prerequisites: Callable[[Sequence[Config]], None] = lambda configs: None
     figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
     show_only: bool = False
 
@@ -57,7 +219,7 @@ class Experiment:
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
 
-    def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
+    def configs(self, tier: str, seeds: int = 0) -> list[Config]:
         """Return the configurations of a tier; ``seeds`` 0: as many as the tier has."""
         return [run.config for run in self.plan(tier, seeds)]
 
@@ -70,13 +232,8 @@ class Experiment:
         """Return the records of ``runs``, labelled, or None if one is missing or there are no runs."""
         if not runs or not all(store.has(run.config, self.version) for run in runs):
             return None  # before any is read
-        records = []
-        for run in runs:
-            record = store.find(run.config, self.version)
-            if record is None:
-                return None
-            records.append(replace(record, labels=run.labels))
-        return records
+        found = [(record, run) for run in runs if (record := store.find(run.config, self.version))]
+        return [replace(record, labels=run.labels) for record, run in found] if len(found) == len(runs) else None
 
     def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
         """Return the records of a tier, labelled, or None if one is missing or the tier has none.
@@ -100,10 +257,6 @@ class Experiment:
             groups.setdefault(run.labels[label], []).append(run)
         store = store or Store()
         return {name: records for name, runs in groups.items() if (records := self.found(store, runs))}
-
-    def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
-        """Return the configurations of a tier that have no records, in the order of the plan."""
-        return [config for config in self.configs(tier) if store.find(config, self.version) is None]
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """Return the records of the best tier there is; empty if none is whole.
@@ -208,7 +361,7 @@ class Experiment:
         What takes minutes says so first, unless a command has said it.
         """
         tier, configs = runs[0].config.tier, [run.config for run in runs]
-        missing = [c for c in configs if fresh or store.find(c, self.version) is None]
+        missing = store.missing(configs, self.version, fresh)
         self.check_prerequisites(missing)
         one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
         jobs = parameters.jobs or self.jobs or one
@@ -234,17 +387,6 @@ def measured(measure: Callable[[Sequence[Record]], Sequence[Finding]], records: 
 def no_claims(records: Sequence[Record]) -> list[Finding]:
     """Measure nothing: the records are shown in tables and figures and decide no claim."""
     return []
-
-
-def seeds_of(records: Sequence[Record]) -> int:
-    """Count the random seeds that records have."""
-    return len({record.config.model_seed for record in records})
-
-
-def count_seeds(records: Sequence[Record]) -> str:
-    """Return the number of random seeds in words, "5 random seeds"."""
-    count = seeds_of(records)
-    return f"{count} random seed{'s' if count != 1 else ''}"
 
 
 def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:

@@ -338,10 +338,3 @@ def describe_records(records: Sequence[Record]) -> str:
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
     commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
     return f"tier {tiers}; seeds {seeds}; commit {commits}; records {' '.join(r.name for r in records)}"
-
-
-def tier_note(records: Sequence[Record]) -> str:
-    """Describe tier and random seeds of records, for a figure's title."""
-    tiers = "/".join(sorted({r.config.tier for r in records}))
-    seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
-    return f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}"

@@ -5,19 +5,21 @@ Every row carries the labels of its run (arm, architecture, seed, tier, and what
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
 from entp_lab.configs import ON_CPU, RunConfig
-from entp_lab.plans import PlannedRun
 from entp_lab.statistics import exceeds, mean_interval
 from entp_lab.store import Record
 from entp_lib.validation import ConfigError
 
-Labelled = TypeVar("Labelled", Record, PlannedRun)
+if TYPE_CHECKING:
+    from entp_lab.experiment import PlannedRun
+
+Labelled = TypeVar("Labelled", Record, "PlannedRun")
 ACCURACIES = ("token_accuracy", "sequence_accuracy")
 SCORES = ("loss", *ACCURACIES)
 
@@ -168,9 +170,21 @@ def published(paper: str, table: str) -> pd.DataFrame:
     return pd.read_csv(paths.reference() / paper / f"{table}.csv")
 
 
+def seeds_of(records: Sequence[Record]) -> int:
+    """Count the random seeds that records have."""
+    return len({record.config.model_seed for record in records})
+
+
+def count_seeds(records: Sequence[Record]) -> str:
+    """Return the number of random seeds in words, "5 random seeds"."""
+    count = seeds_of(records)
+    return f"{count} random seed{'s' if count != 1 else ''}"
+
+
 def describe(records: Sequence[Record]) -> str:
     """Describe tier, seeds, task, model and schedule of runs that share them, in two lines."""
-    config, seeds = records[0].config, len({r.config.model_seed for r in records})
+    config = records[0].config
+    seeds = seeds_of(records)
     if not isinstance(config, RunConfig):
         return f"tier {config.tier}; study {config.study} {config.params}"
     shape, train, task = config.model, config.train, config.task_params or "with its own defaults"

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entp_lab import paths, stopping
+from entp_lab.configs import Config
 from entp_lab.parameters import NotebookParameters
 from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
-from entp_lab.runs import Config
 from entp_lib.files import write_atomically
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
@@ -177,8 +177,7 @@ def missing_runs(notebook: Path, parameters: Mapping[str, Any]) -> list[Config]:
             continue
         with contextlib.suppress(NoRuns):
             store, runs = experiment.runs_for(asked)
-            configs = [run.config for run in runs]
-            missing += [c for c in configs if asked.fresh or store.find(c, experiment.version) is None]
+            missing += store.missing([run.config for run in runs], experiment.version, asked.fresh)
     return missing
 
 

@@ -13,7 +13,8 @@ from entp_lab import paths
 from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
-from entp_lab.plans import TWINS, model_for, planned
+from entp_lab.experiment import TWINS, model_for, planned
+from entp_lab.frames import count_seeds
 from entp_lab.provenance import provenance
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
@@ -22,7 +23,7 @@ from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import require
 
 Shape = ModelConfig | Mapping[str, Any]
 Schedule = TrainConfig | Mapping[str, TrainConfig]
@@ -101,32 +102,18 @@ def pairs(
     ``model``: a ModelConfig, or its shape alone, whose sizes then follow from the task. ``train``: one schedule, or one
     for each of ``models``. ``experiment``: whose committed records are found where the settings are theirs.
     """
-    name = task_name(task)
-    if name is None:
-        raise ConfigError(f"task = {task!r}: not a task of the project; lab.compare trains it")
-    fields = [field for field in dataclasses.fields(cast(Any, task)) if field.init]
-    params = {field.name: getattr(task, field.name) for field in fields if getattr(task, field.name) != field.default}
+    require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
+    known = task_name(task)
+    name = known or repr(task)  # of a task of one's own, which ``compare`` alone trains
+    params = {}
+    for field in dataclasses.fields(cast(Any, task)) if known else ():
+        if field.init and getattr(task, field.name) != field.default:
+            params[field.name] = getattr(task, field.name)
     if experiment != OWN:  # which may have written the parameters of an equal task otherwise
         for config in EXPERIMENTS.named(experiment).configs(tier, seeds):
             if isinstance(config, RunConfig) and config.task == name and build_task(name, config.task_params) == task:
                 params = config.task_params
                 break
-    return plan_pairs(task, name, params, model, train, models, seeds, experiment, tier)
-
-
-def plan_pairs(
-    task: Task,
-    name: str,
-    params: dict[str, Any],
-    model: Shape,
-    train: Schedule,
-    models: Sequence[str],
-    seeds: int,
-    experiment: str = OWN,
-    tier: TierName = "quick",
-) -> list[RunConfig]:
-    """Plan a run a random seed and architecture, the seeds outermost."""
-    require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
     if isinstance(model, ModelConfig):
         shapes = {kind: replace(model, architecture=kind) for kind in models}
     else:
@@ -152,6 +139,8 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
     for config in configs:
         same = (config.experiment, config.tier) == (name, tier)
         require(same, f"{config.experiment}, {config.tier}: one call takes runs of one experiment and tier")
+        known = config.task.isidentifier()
+        require(known, f"task = {config.task}: not a task of the project; lab.compare trains it")
     labels = {}
     version = 1
     if name != OWN:
@@ -165,7 +154,7 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
         store = Store(paths.results() / "smoke", read_only=False)
     else:
         store = Store().own() if is_own else Store()
-    missing = [config for config in configs if fresh or store.find(config, version) is None]
+    missing = store.missing(configs, version, fresh)
     if missing and not store.read_only:
         announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
     done = sweep(configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name)
@@ -183,13 +172,11 @@ def shown(records: Sequence[Record], step_costs: list[float], asked: int, where:
     note = f"Shown: nothing; none of {asked} runs is complete."
     if records:
         config = cast(RunConfig, records[0].config)
-        table = pd.DataFrame(map(identity, records))
-        seeds = table["seed"].nunique()
+        models = dict.fromkeys(identity(record)["model"] for record in records)
         cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
         note = (
-            f"Shown: {' and '.join(table['model'].unique())}, {config.model.n_layers} layers of width "
-            f"{config.model.width}, {config.train.steps:,} steps, {seeds} random seed{'s' if seeds != 1 else ''}, "
-            f"tier {config.tier}; {where}{cut}."
+            f"Shown: {' and '.join(models)}, {config.model.n_layers} layers of width {config.model.width}, "
+            f"{config.train.steps:,} steps, {count_seeds(records)}, tier {config.tier}; {where}{cut}."
         )
     print(note)
     return Runs(list(records), step_costs, note)
@@ -210,11 +197,10 @@ def compare(
     """
     every = max(1, steps // 20)
     train = train or TrainConfig(steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every)
-    model = model or SMALL
+    configs = pairs(task, model or SMALL, train, models, seeds)
     if task_name(task) is not None:
-        return run(pairs(task, model, train, models, seeds))
+        return run(configs)
     name = type(task).__name__
-    configs = plan_pairs(task, name, {}, model, train, models, seeds)
     lengths = prefixes_of(task)
     costs = [sequence_operations(config.model, lengths) * config.train.batch_size for config in configs]
     with computing_threads(1), tqdm(total=sum(config.steps for config in configs), desc=name, leave=False) as bar:

@@ -185,54 +185,31 @@ def steps(
     ``generator``; whatever else the loop depends on must follow from the step. Raises Cut where it is asked to end.
     """
     checkpoint = CURRENT.get() or Checkpoint()
-    loop = Loop(checkpoint, progress, last, model, optimizer, generator)
-    checkpoint.begin(progress, loop.read)
-    while progress.step < last:
-        if checkpoint.asked_to_stop():
-            checkpoint.save(loop.write)
-            raise Cut(progress.step)
-        yield progress.step + 1
-        progress.step += 1
-        checkpoint.after_step(loop.write)
-    checkpoint.save(loop.write)
-    checkpoint.deferred.close()
 
-
-@dataclass
-class Loop:
-    """What the checkpoint of a study's loop holds, written and read."""
-
-    checkpoint: Checkpoint
-    progress: Progress
-    last: int
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    generator: np.random.Generator | None
-
-    def write(self, path: Path) -> None:
+    def write(path: Path) -> None:
         """Write the tensors of the model and of Adam, by name and number of the parameter, and the rest as JSON."""
-        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        for number, values in self.optimizer.state_dict()["state"].items():
+        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+        for number, values in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{key}.{number}": values[key] for key in MOMENTS}
         tensors["torch_generator"] = torch.get_rng_state()
         state = {
-            **vars(self.progress),
-            "processes": self.checkpoint.processes,
-            "spent": self.checkpoint.times(),
-            "generator": self.generator.bit_generator.state if self.generator else None,
+            **vars(progress),
+            "processes": checkpoint.processes,
+            "spent": checkpoint.times(),
+            "generator": generator.bit_generator.state if generator else None,
         }
-        files.save_tensors(path, tensors, {"config": self.checkpoint.config, "state": json.dumps(state)})
+        files.save_tensors(path, tensors, {"config": checkpoint.config, "state": json.dumps(state)})
 
-    def read(self, path: Path, progress: Progress) -> Costs:
+    def read(path: Path, progress: Progress) -> Costs:
         """Fill the loop from the file of ``write``, and return what it has cost.
 
         DamagedFileError, and nothing is filled, where no such loop can have left it.
         """
-        tensors, values = files.read_checkpoint(path, self.checkpoint.config)
-        held = self.optimizer.state_dict()
-        expected = {f"model.{name}": p for name, p in self.model.state_dict().items()}
+        tensors, values = files.read_checkpoint(path, checkpoint.config)
+        held = optimizer.state_dict()
+        expected = {f"model.{name}": p for name, p in model.state_dict().items()}
         expected["torch_generator"] = torch.get_rng_state()
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for number, p in enumerate(parameters):
             if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
                 moments = {key: f"optimizer.{key}.{number}" for key in MOMENTS}
@@ -242,20 +219,31 @@ class Loop:
         with files.damaged_unless_fitting(path):
             state = from_dict(LoopState, values)
             costs = Costs(state.processes, **state.spent)
-            require(0 <= state.step <= self.last, f"step = {state.step}: must be from 0 to {self.last}")
+            require(0 <= state.step <= last, f"step = {state.step}: must be from 0 to {last}")
             for name in ("curves", "sums"):
                 names = sorted(getattr(state, name))
                 require(names == sorted(getattr(progress, name)), f"{name} of {names}")
-            if self.generator is not None:
-                self.generator.bit_generator.state = state.generator
-        self.model.load_state_dict({name: tensors[f"model.{name}"] for name in self.model.state_dict()})
-        self.optimizer.load_state_dict(held)
+            if generator is not None:
+                generator.bit_generator.state = state.generator
+        model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+        optimizer.load_state_dict(held)
         torch.set_rng_state(tensors["torch_generator"])
         for name, curve in progress.curves.items():
             curve[:] = state.curves[name]
         progress.sums.update(state.sums)
         progress.step = state.step
         return costs
+
+    checkpoint.begin(progress, read)
+    while progress.step < last:
+        if checkpoint.asked_to_stop():
+            checkpoint.save(write)
+            raise Cut(progress.step)
+        yield progress.step + 1
+        progress.step += 1
+        checkpoint.after_step(write)
+    checkpoint.save(write)
+    checkpoint.deferred.close()
 
 
 @dataclass

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from entp_lab import progress, ranks, stopping
-from entp_lab.configs import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
+from entp_lab.configs import ON_CPU, Config, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
 from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, train_run
@@ -31,10 +31,8 @@ from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store
 from entp_lab.weights import save_weights, weights_of
 from entp_lib import kernels
 from entp_lib.files import remove_stale
-from entp_lib.model import check_device
 from entp_lib.validation import OneLine, require
 
-Config = RunConfig | StudyConfig
 POLL_SECONDS = 0.5
 PLACE = 2  # of a run in its sweep, among the arguments of ``execute``
 log = logging.getLogger(__name__)
@@ -46,7 +44,6 @@ def run(
     *,
     store: Store | None = None,
     fresh: bool = False,
-    device: str | None = None,
     threads: int = 1,
     deadline: float | None = None,
     on_step: Callable[[int], None] = lambda step: None,
@@ -69,9 +66,8 @@ def run(
             store.remove_checkpoint(config.experiment, record_id)
         if found is not None and not fresh:
             return found  # stored before, or by another process while this one waited for the lock
-        if isinstance(config, StudyConfig):
-            device = config.params.get("device", "cpu")
-        device = device or device_for(config.tier)
+        study_device = config.params.get("device", "cpu") if isinstance(config, StudyConfig) else ""
+        device = study_device or device_for(config.tier)
         checkpoint = Checkpoint(
             store.checkpoint_path(config.experiment, record_id),
             canonical_json(to_dict(config)),
@@ -245,7 +241,6 @@ def sweep(
     fresh: bool = False,
     jobs: int = 0,
     time_limit: float = 0.0,
-    device: str | None = None,
     label: str = "",
     cluster: str = "",
     executor: cf.Executor | None = None,
@@ -254,7 +249,7 @@ def sweep(
 
     ``fresh``: compute the runs of the first one's experiment again, each record staying until its successor is
     complete. ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for all, 0 for
-    none. ``device``: for all runs; None: by the run's tier. ``label``: the sweep's name in its progress. ``cluster``:
+    none. ``label``: the sweep's name in its progress. ``cluster``:
     where to compute instead (``entp_lab.cluster``; default: ENTP_CLUSTER), unless ``jobs`` is 1. ``executor``:
     any of ``concurrent.futures`` instead, whose workers see the same results.
 
@@ -267,7 +262,7 @@ def sweep(
     planned = {config_id(config, version): config for config in configs}
     found: dict[str, Record] = {}
     calls: dict[str, tuple] = {}
-    options = {"store": store, "device": device, "deadline": time.time() + time_limit if time_limit else None}
+    options = {"store": store, "deadline": time.time() + time_limit if time_limit else None}
     for i, config in planned.items():
         again = fresh and config.experiment == configs[0].experiment
         record = None if again else store.find(config, version)
@@ -290,7 +285,7 @@ def sweep(
                     from entp_lab.cluster import connected
 
                     executor = stack.enter_context(connected(cluster))
-                jobs = len(todo) if executor else processes_for(todo, jobs, device)
+                jobs = len(todo) if executor else min(len(todo), *(jobs_for(c.tier, jobs) for c in todo))
                 for i, outcome in outcomes(calls, jobs, executor, meter):
                     try:
                         found[i] = outcome()
@@ -312,12 +307,10 @@ def sweep(
     return result
 
 
-def processes_for(todo: Sequence[Config], jobs: int, device: str | None) -> int:
-    """Return how many runs are computed here at a time; ConfigError where their device is not here."""
-    devices = {device or device_for(config.tier) for config in todo}  # one error, not one a run
-    for name in devices:
-        check_device(name)
-    return min(jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
+def jobs_for(tier: str, jobs: int) -> int:
+    """Return how many runs of a tier are computed at a time: ``jobs``, or for 0 one per core, on a GPU one."""
+    device = device_for(tier)  # one error, not one a run
+    return jobs or (available_cores() if device == "cpu" else 1)
 
 
 def outcomes(
@@ -365,7 +358,7 @@ def execute(
 ) -> Record:
     """Compute one run of a sweep, the one at ``place``, in whatever process or thread an executor chose.
 
-    ``options``: of ``run``; without a device in them the worker's own machine decides. SIGTERM ends a worker process
+    ``options``: of ``run``. SIGTERM ends a worker process
     behind the step it is at, with a checkpoint.
     """
     root = options["store"].root

@@ -9,13 +9,13 @@ names alternatives. What no record holds, because code fixes it, has ours beside
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
 from entp_lab import paths
 from entp_lab.claims import reference_claims
 from entp_lab.configs import RunConfig, StudyConfig
-from entp_lab.plans import PlannedRun
+from entp_lab.experiment import PlannedRun
 from entp_lab.registry import build_task
 from entp_lab.store import Record
 from entp_lab.tables import read_table
@@ -122,9 +122,7 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
 @functools.lru_cache(maxsize=512)
 def settings_of_task(name: str, params: str) -> dict[str, Any]:
     """Return all parameters of a task, of which ``params`` are some as JSON."""
-    task = build_task(name, json.loads(params))
-    names = [field.name for field in fields(cast(Any, task))]
-    return dict(innermost({name: getattr(task, name) for name in names}))
+    return dict(innermost(asdict(cast(Any, build_task(name, json.loads(params))))))
 
 
 def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -114,27 +114,6 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return kept
 
 
-def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """Return (ratio, low, high) of the means of two paired sets of values, by Fieller's theorem.
-
-    Low and high are NaN for fewer than two pairs, and where the interval of the mean of ``below`` includes zero: no
-    bounded interval exists then. All three are where that mean is zero.
-    """
-    top, bottom = float(np.mean(above)) if len(above) else 0.0, float(np.mean(below)) if len(below) else 0.0
-    if bottom == 0:
-        return math.nan, math.nan, math.nan
-    ratio = top / bottom
-    if len(above) < 2:
-        return portable(ratio, math.nan, math.nan)
-    t2 = t_quantile(len(above) - 1) ** 2
-    (of_top, of_both), (_, of_bottom) = t2 * np.cov(above, below, ddof=1) / len(above)
-    lead, half, last = bottom**2 - of_bottom, top * bottom - of_both, top**2 - of_top
-    if lead <= 0:
-        return portable(ratio, math.nan, math.nan)
-    root = np.sqrt(max(half**2 - lead * last, 0.0))
-    return portable(ratio, (half - root) / lead, (half + root) / lead)
-
-
 def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return (low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
     from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay

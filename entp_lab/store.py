@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from entp_lab import paths
-from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
+from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, require
 
@@ -28,6 +28,7 @@ OWN = "own"  # below a store: records of runs that the project did not plan, ign
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 log = logging.getLogger(__name__)
 
 
@@ -58,7 +59,7 @@ class Record:
 
     experiment: str
     version: int
-    config: RunConfig | StudyConfig
+    config: Config
     metrics: dict[str, Any]
     curves: dict[str, list]
     provenance: dict[str, Any]
@@ -242,12 +243,16 @@ class Store:
             log.warning("%s. It is not used; a computed one takes its place.", message)
         return None
 
-    def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
+    def find(self, config: Config, version: int) -> Record | None:
         """Return the record of a configuration, or None."""
         found = self.committed.find(config, version) if self.committed else None
         return found or self.load(config.experiment, config_id(config, version))
 
-    def has(self, config: RunConfig | StudyConfig, version: int) -> bool:
+    def missing(self, configs: Iterable[AnyConfig], version: int, fresh: bool = False) -> list[AnyConfig]:
+        """Return those of ``configs`` that have no record; all where they are to be made again, ``fresh``."""
+        return [config for config in configs if fresh or self.find(config, version) is None]
+
+    def has(self, config: Config, version: int) -> bool:
         """Say whether there is a file where a configuration's record lies; ``find`` says whether it is sound."""
         path = self.path(config.experiment, config_id(config, version))
         return os.path.lexists(path) or bool(self.committed and self.committed.has(config, version))

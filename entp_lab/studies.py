@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import StudyConfig, TierName
+from entp_lab.experiment import PlannedRun, planned_study
 from entp_lab.frames import select
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
 from entp_lib.training import TrainingError
 from entp_lib.validation import require

@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import Experiment, PlannedRun, by_seed, no_claims, planned_study
 from entp_lab.frames import paired, select
 from entp_lab.measurements import Check, Level, Measurement, measured
-from entp_lab.plans import PlannedRun, by_seed, planned_study
 from entp_lab.store import Record
 from entp_lab.studies import names_of
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor

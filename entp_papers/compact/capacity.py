@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Measurement, Observation, measured
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import TOLERANCE, exceeds
 from entp_lab.store import Record, RecordError
 from entp_lab.studies import flat, names_of

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Level, Measurement, Observation, measured
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import exceeds, first_at, mean_interval
 from entp_lab.store import Record
 from entp_lab.studies import names_of

@@ -18,10 +18,9 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import TWINS, Experiment, PlannedRun, by_seed, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
-from entp_lab.plans import TWINS, PlannedRun, by_seed, planned_study
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lab.studies import names_of

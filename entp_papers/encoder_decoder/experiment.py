@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
 from entp_lab.studies import flat, plan_studies
 from entp_lab.theory import checks_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
 from entp_lab.frames import by_position, paired, paired_within, select, summary
 from entp_lab.measurements import (
     Comparisons,
@@ -27,7 +27,6 @@ from entp_lab.measurements import (
     measured,
 )
 from entp_lab.parameters import NotebookParameters
-from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lab.statistics import first_at
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig

@@ -16,10 +16,18 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import training_operations
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import (
+    TWINS,
+    Experiment,
+    PlannedRun,
+    no_claims,
+    planned,
+    run_of,
+    with_seed,
+    with_train,
+)
 from entp_lab.frames import published, select
 from entp_lab.measurements import Measurement, measured
-from entp_lab.plans import TWINS, PlannedRun, planned, run_of, with_seed, with_train
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig
 from entp_papers.entp import count3

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import RunConfig
-from entp_lab.experiment import Experiment, no_claims
-from entp_lab.plans import TWINS, PlannedRun, planned_study
+from entp_lab.experiment import TWINS, Experiment, PlannedRun, no_claims, planned_study
 from entp_lab.resume import train_run
 from entp_lab.studies import Study
 from entp_lib.config import ModelConfig, TrainConfig

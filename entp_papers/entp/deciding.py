@@ -13,10 +13,18 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_OPERATIONS, SAME_PREFIXES, equal_operations
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import (
+    TWINS,
+    Arm,
+    Experiment,
+    PlannedRun,
+    Tier,
+    no_claims,
+    planned,
+    with_train,
+)
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, levels, measured
-from entp_lab.plans import TWINS, Arm, PlannedRun, Tier, planned, with_train
 from entp_lab.statistics import to_figures
 from entp_lab.store import Record
 from entp_papers.entp import count3, match3

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any
 
 from entp_lab.budgets import EQUAL_FORWARDS, EQUAL_OPERATIONS, equal_operations, on_budget
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun, by_seed
 from entp_lab.frames import select
 from entp_lab.measurements import Measurement
-from entp_lab.plans import PlannedRun, by_seed
 from entp_lab.store import Record
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_STEPS

@@ -8,9 +8,8 @@ planned and stored.
 from dataclasses import replace
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun, by_seed, planned, run_of, with_seed
 from entp_lab.measurements import Comparisons, Paired
-from entp_lab.plans import PlannedRun, by_seed, planned, run_of, with_seed
 from entp_papers.entp.count3 import UNSEEN
 from entp_papers.entp.pairless import no_pairs_found
 

@@ -13,10 +13,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import TWINS, Experiment, PlannedRun, planned_study
 from entp_lab.frames import published, select
 from entp_lab.measurements import Check
-from entp_lab.plans import TWINS, PlannedRun, planned_study
 from entp_lab.store import Record
 from entp_lib import costs
 from entp_lib.config import ModelConfig

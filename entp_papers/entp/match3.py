@@ -6,10 +6,9 @@ from dataclasses import replace
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
 from entp_lab.frames import paired, published, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, measured
-from entp_lab.plans import TWINS, Arm, Plan, Tier, Variant
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode

@@ -15,10 +15,9 @@ import pandas as pd
 
 from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations, step_operations
 from entp_lab.configs import RunConfig
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Arm, Experiment, PlannedRun, planned, with_train
 from entp_lab.frames import select
 from entp_lab.measurements import Measurement, measured
-from entp_lab.plans import Arm, PlannedRun, planned, with_train
 from entp_lab.store import Record
 from entp_papers.entp import count3, deciding
 from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at

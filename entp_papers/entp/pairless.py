@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import StudyConfig
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
 from entp_lab.frames import select, summary
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record, Store
 from entp_lib.tasks import Chain, Counting, Task, Triplets, build_task, generator_for
 from entp_lib.tasks.chain import traces

@@ -13,8 +13,17 @@ the pairs, which has more steps and still half of ENTP's multiply-adds.
 from dataclasses import replace
 
 from entp_lab.budgets import MORE_STEPS, SAME_PREFIXES
-from entp_lab.experiment import Experiment, no_claims
-from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model, with_train
+from entp_lab.experiment import (
+    TWINS,
+    Experiment,
+    PlannedRun,
+    Tier,
+    no_claims,
+    planned,
+    run_of,
+    with_model,
+    with_train,
+)
 from entp_papers.entp.addition.lengths import TIERS as LENGTHS
 from entp_papers.entp.count3 import TIERS as COUNT3
 from entp_papers.entp.count3 import lead_claims

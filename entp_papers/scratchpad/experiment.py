@@ -5,9 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun, planned_study
 from entp_lab.measurements import Comparisons, Paired
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
 from entp_lab.studies import long, plan_studies
 from entp_lab.theory import checks_of

@@ -16,7 +16,6 @@ from entp_lab.statistics import (
     mean_interval,
     p_value,
     proportion_interval,
-    ratio_interval,
     reaches,
     to_figures,
     welch_interval,
@@ -56,25 +55,6 @@ def test_mean_interval_is_students():
     assert (mean, low, high) == pytest.approx((sum(values) / 5, expected.low, expected.high))
     assert mean_interval([2.0, 2.0]) == (2.0, 2.0, 2.0) and mean_interval([0.3])[0] == 0.3
     assert all(math.isnan(x) for x in mean_interval([0.3])[1:]) and math.isnan(mean_interval([])[0])
-
-
-def test_at_the_ends_of_a_ratio_the_interval_of_the_difference_touches_zero():
-    """Fieller's interval has every r for which the t interval of above − r · below includes zero."""
-    above, below = [0.1, 0.14, 0.09, 0.12, 0.13], [0.2, 0.25, 0.22, 0.18, 0.3]
-    ratio, low, high = ratio_interval(above, below)
-    assert ratio == pytest.approx(sum(above) / sum(below)) and low < ratio < high
-    for end, side in ((low, 1), (high, 2)):
-        rest = [a - end * b for a, b in zip(above, below, strict=True)]
-        assert mean_interval(rest)[side] == pytest.approx(0.0, abs=1e-9)
-    assert ratio_interval(below, below) == pytest.approx((1.0, 1.0, 1.0), abs=1e-6)
-
-
-def test_a_ratio_without_bounds_has_none():
-    """Over a mean whose interval includes zero, of one pair, and of none."""
-    for above, below in (([0.1, 0.2, 0.3], [-0.1, 0.2, 0.1]), ([0.1], [0.2])):
-        ratio, *ends = ratio_interval(above, below)
-        assert ratio == pytest.approx(sum(above) / sum(below)) and all(map(math.isnan, ends))
-    assert all(map(math.isnan, [*ratio_interval([], []), *ratio_interval([1.0, 2.0], [0.0, 0.0])]))
 
 
 def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():

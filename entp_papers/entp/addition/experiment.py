@@ -15,10 +15,18 @@ import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS
 from entp_lab.configs import ON_CPU, lengthened
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import (
+    TWINS,
+    Experiment,
+    PlannedRun,
+    Tier,
+    no_claims,
+    planned,
+    run_of,
+    with_model,
+)
 from entp_lab.frames import paired_within, published, select
 from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.plans import TWINS, PlannedRun, Tier, planned, run_of, with_model
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig

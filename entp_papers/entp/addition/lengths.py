@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.configs import ON_CPU
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import TWINS, Experiment, Tier
 from entp_lab.frames import paired, select
 from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.plans import TWINS, Tier
 from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig

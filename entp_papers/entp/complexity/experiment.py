@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun, planned_study
 from entp_lab.measurements import Check
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lib import costs as complexity

@@ -14,11 +14,10 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.configs import RunConfig, config_id
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import TWINS, Experiment, PlannedRun, planned, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
-from entp_lab.plans import TWINS, PlannedRun, planned, planned_study
 from entp_lab.store import Record, Store
 from entp_lib.config import TrainConfig
 from entp_papers.entp.downstream.clutrr import Clutrr

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Check
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record
 from entp_lab.studies import by_study

@@ -15,24 +15,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lab import plans
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lab.configs import RunConfig, StudyConfig
-from entp_lab.experiment import Experiment, no_claims
-from entp_lab.frames import paired, select, summary
-from entp_lab.measurements import Comparisons, Measurement, Paired, after, measured
-from entp_lab.plans import (
+from entp_lab.experiment import (
     TWINS,
     Arm,
+    Experiment,
+    Plan,
     PlannedRun,
     Tier,
+    Variant,
     by_seed,
+    no_claims,
     planned,
     planned_study,
     run_of,
     twins,
     with_train,
 )
+from entp_lab.frames import paired, select, summary
+from entp_lab.measurements import Comparisons, Measurement, Paired, after, measured
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig
@@ -177,10 +179,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Plan every function class, arm and seed of a tier, each run with as many evaluations."""
     runs = []
     for function, setting in TIERS[tier].items():
-        one_class = {function: plans.Variant()}
-        of_class = plans.Plan(
-            "in_context", "in_context", {tier: setting}, ARMS, one_class, "function"
-        )
+        one_class = {function: Variant()}
+        of_class = Plan("in_context", "in_context", {tier: setting}, ARMS, one_class, "function")
         evaluations = setting.train.steps // setting.train.eval_every
         for run in of_class(tier, seeds):
             every = max(1, run.config.train.steps // evaluations)

@@ -14,19 +14,20 @@ from dataclasses import replace
 
 from entp_lab.budgets import EQUAL_FORWARDS, on_budget
 from entp_lab.configs import RunConfig
-from entp_lab.experiment import Experiment, no_claims
-from entp_lab.frames import paired, select
-from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.plans import (
+from entp_lab.experiment import (
     TWINS,
+    Experiment,
     PlannedRun,
     Tier,
     by_seed,
+    no_claims,
     planned_study,
     run_of,
     twins,
     with_train,
 )
+from entp_lab.frames import paired, select
+from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text

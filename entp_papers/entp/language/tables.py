@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import RunConfig
+from entp_lab.experiment import TWINS
 from entp_lab.frames import by_position, select
-from entp_lab.plans import TWINS
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lib.evaluation import evaluate

@@ -12,11 +12,10 @@ import pandas as pd
 
 from entp_lab.budgets import compute_ratio
 from entp_lab.configs import lengthened
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Level, Measurement, Paired, measured
 from entp_lab.parameters import NotebookParameters
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig
 from entp_lib.tasks import Counting

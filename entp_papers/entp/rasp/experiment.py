@@ -4,9 +4,8 @@ and judged.
 
 from dataclasses import dataclass, field
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun, planned_study
 from entp_lab.parameters import NotebookParameters
-from entp_lab.plans import PlannedRun, planned_study
 from entp_lab.theory import checks_of
 from entp_lib.validation import require
 

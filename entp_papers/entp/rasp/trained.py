@@ -12,10 +12,9 @@ from functools import partial
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Arm, Experiment, Plan, PlannedRun, Tier, Variant, run_of, twins
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Level, Measurement, Paired, measured
-from entp_lab.plans import Arm, Plan, PlannedRun, Tier, Variant, run_of, twins
 from entp_lab.store import Record
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED

@@ -66,7 +66,7 @@ def test_the_rule_has_no_favourite_side(interval, pairs, sign, paper_value, marg
     rest = dict(pairs=pairs, margin=margin, paper_settings=paper_settings, no_worse=no_worse)
     found = verdict(low, high, sign=sign, paper_value=paper_value, **rest)
     assert found == verdict(-high, -low, sign=-sign, paper_value=-paper_value, **rest)
-    assert found in claims.VERDICTS and (pairs >= 5 or found == "inconclusive")
+    assert pairs >= 5 or found == "inconclusive"
     assert paper_settings or found != "reproduced"
 
 

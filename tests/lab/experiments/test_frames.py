@@ -7,10 +7,10 @@ import pytest
 from made_up import record_of
 
 from entp_lab.budgets import equal_forwards, equal_operations, layer_tokens, training_operations
+from entp_lab.experiment import Arm, Plan, Tier, Variant, planned_study, run_of
 from entp_lab.figures import lines, panels
 from entp_lab.frames import curves, gap_table, mean_table, paired, summary
 from entp_lab.measurements import FLAT, Comparisons, Measurement, Paired, still_improving
-from entp_lab.plans import Arm, Plan, Tier, Variant, planned_study, run_of
 from entp_lab.store import Record
 from entp_lib.config import TrainConfig
 from entp_lib.validation import ConfigError

@@ -7,7 +7,7 @@ import torch
 
 import entp_lab as lab
 from entp_lab.configs import RunConfig, config_id
-from entp_lab.plans import TWINS
+from entp_lab.experiment import TWINS
 from entp_lab.registry import EXPERIMENTS, build_task
 from entp_lib import TrainConfig, tasks
 from entp_lib.tasks import Batch, Task
@@ -98,7 +98,7 @@ def test_a_task_of_ones_own_is_trained_here_and_stored_nowhere(results):
 
 def test_what_cannot_be_compared_is_named(committed):
     for ask, message in {
-        lambda: lab.pairs(Alternate(), SHAPE, TRAIN): "not a task of the project",
+        lambda: lab.run(lab.pairs(Alternate(), SHAPE, TRAIN)): "not a task of the project",
         lambda: lab.pairs(COUNT3, SHAPE, TRAIN, seeds=0): "seeds = 0",
         lambda: lab.pairs(COUNT3, SHAPE, TRAIN, experiment="cuont3"): "no experiment 'cuont3'; did you mean count3",
         lambda: committed.paired("accuracy", "entp", "decoder"): "score = 'accuracy': these runs have",

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from entp_lab import paths
-from entp_lab.experiment import Experiment, no_claims
+from entp_lab.experiment import Experiment, no_claims, twins
 from entp_lab.parameters import NotebookParameters, notebook_parameters
-from entp_lab.plans import twins
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.weights import load_model
 from entp_lib.validation import ConfigError

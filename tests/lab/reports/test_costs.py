@@ -39,7 +39,7 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
     monkeypatch.setattr("os.nice", lambda more: niceness.append(more) or 0)  # of the tests' own process
     assert main(["train", "--tier", "smoke", "--jobs", "1"]) == 0
     assert "rasp smoke: 5 of 5 runs are left" in capsys.readouterr().err and max(niceness) == 19
-    assert EXPERIMENTS["rasp"].missing(Store(tmp_path / "smoke"), "smoke") == []
+    assert Store(tmp_path / "smoke").missing(EXPERIMENTS["rasp"].configs("smoke"), EXPERIMENTS["rasp"].version) == []
     assert not (tmp_path / "records").exists()  # apart from records that claim something
     assert main(["train", "--tier", "smoke"]) == 0
     assert "rasp smoke: 0 of 5 runs are left" in capsys.readouterr().err

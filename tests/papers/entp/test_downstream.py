@@ -10,10 +10,9 @@ from scipy import stats
 
 from entp_lab import paths
 from entp_lab.configs import RunConfig
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import TWINS, Experiment, planned
 from entp_lab.frames import published
 from entp_lab.parameters import NotebookParameters
-from entp_lab.plans import TWINS, planned
 from entp_lab.statistics import mcnemar
 from entp_lab.store import Store
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig

@@ -10,11 +10,10 @@ from made_up import record_of, sound
 
 from entp_lab.budgets import EQUAL_OPERATIONS, training_operations
 from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
-from entp_lab.experiment import Experiment, no_claims, own
+from entp_lab.experiment import Experiment, no_claims, own, planned
 from entp_lab.frames import select
 from entp_lab.measurements import Measurement
 from entp_lab.parameters import NotebookParameters
-from entp_lab.plans import planned
 from entp_lab.registry import EXPERIMENTS, STUDIES, build_task
 from entp_lab.runs import sweep
 from entp_lab.store import Record
