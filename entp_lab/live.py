@@ -3,10 +3,13 @@
 import os
 from typing import Any
 
+from IPython import get_ipython
+
 from entp_lib.validation import require
 
 VARIABLE = "ENTP_LIVE"
 FEW = 2  # enough to go through the code
+STOPPED = "interrupted; run the cell again to start it over"
 
 
 def steps(count: int, tier: str = "best") -> int:
@@ -25,3 +28,10 @@ def shape(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
         require(isinstance(value, int) and value >= 1, f"{name} = {value!r}: must be a whole number from 1 up")
     require(width % heads == 0, f"width = {width}: must be a multiple of heads = {heads}")
     return {"width": width, "heads": heads, "layers": layers, **more}
+
+
+def answer_interrupts() -> None:
+    """Have a notebook answer an interrupt in one line: it is no mistake, and its traceback would hide the rest."""
+    shell = get_ipython()
+    if shell is not None:
+        shell.set_custom_exc((KeyboardInterrupt,), lambda *_, **__: print(STOPPED))

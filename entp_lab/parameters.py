@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from entp_lab.configs import TIERS
+from entp_lab.live import answer_interrupts
 from entp_lib.validation import check_types, one_of, require
 
 MAX_SEEDS = 1000
@@ -48,8 +49,10 @@ class NotebookParameters:
 def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     """Return the parameters of a notebook, checked, from its own ``globals()``.
 
-    papermill injects a misspelt name in a cell of its own and goes on: ConfigError where that is no parameter.
+    papermill injects a misspelt name in a cell of its own and goes on: ConfigError where that is no parameter. From
+    here on an interrupt is answered in one line.
     """
+    answer_interrupts()
     names = [field.name for field in dataclasses.fields(cls)]
     injected = [cell for cell in values.get("In", ()) if cell.startswith(INJECTED)]
     for name in re.findall(r"^(\w+) = ", "".join(injected[-1:]), re.MULTILINE):
