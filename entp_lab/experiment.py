@@ -14,12 +14,11 @@ from entp_lab import paths
 from entp_lab.budgets import Budget, on_budget
 from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, StudyConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
-from entp_lab.frames import count_seeds, seeds_of
 from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
-from entp_lab.store import Record, Store
+from entp_lab.store import Record, Store, count_seeds, seeds_of
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError

@@ -13,7 +13,7 @@ from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
 from entp_lab.configs import ON_CPU, RunConfig
 from entp_lab.statistics import exceeds, mean_interval
-from entp_lab.store import Record
+from entp_lab.store import Record, seeds_of
 from entp_lib.validation import ConfigError
 
 if TYPE_CHECKING:
@@ -168,17 +168,6 @@ def mean_table(table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = 
 def published(paper: str, table: str) -> pd.DataFrame:
     """Return a table of published numbers, ``results/reference/<paper>/<table>.csv``."""
     return pd.read_csv(paths.reference() / paper / f"{table}.csv")
-
-
-def seeds_of(records: Sequence[Record]) -> int:
-    """Count the random seeds that records have."""
-    return len({record.config.model_seed for record in records})
-
-
-def count_seeds(records: Sequence[Record]) -> str:
-    """Return the number of random seeds in words, "5 random seeds"."""
-    count = seeds_of(records)
-    return f"{count} random seed{'s' if count != 1 else ''}"
 
 
 def describe(records: Sequence[Record]) -> str:

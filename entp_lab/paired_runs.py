@@ -14,13 +14,12 @@ from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
 from entp_lab.experiment import TWINS, model_for, planned
-from entp_lab.frames import count_seeds
 from entp_lab.provenance import provenance
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import computing_threads, sweep
 from entp_lab.statistics import mean_interval
-from entp_lab.store import Record, Store
+from entp_lab.store import Record, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import require

@@ -103,6 +103,17 @@ class Record:
         return record
 
 
+def seeds_of(records: Iterable[Record]) -> int:
+    """Count the random seeds that records have."""
+    return len({record.config.model_seed for record in records})
+
+
+def count_seeds(records: Iterable[Record]) -> str:
+    """Return the number of random seeds in words, "5 random seeds"."""
+    count = seeds_of(records)
+    return f"{count} random seed{'s' if count != 1 else ''}"
+
+
 # Types of what a record says of its making, where it says it; and of what a training run finds at its end.
 PROVENANCE = {
     **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic", "kernels", "cuda"), str),

@@ -1,6 +1,6 @@
 """Compute records again, elsewhere if need be, and say whether they are what their configurations give.
 
-A record is computed in its own arithmetic (``entp_lab.arithmetic``): AVX2 in a process of its own where it was made so.
+A record is computed in its own arithmetic (``entp_lab.provenance``): AVX2 in a process of its own where it was made so.
 On the same kind of processor every number and text has to be the same. Another one rounds otherwise in the last bits,
 and training carries that on until a model ends as it would have from another random seed. There a trained run is judged
 by its first evaluation and by whether its last scores are among those of its siblings of other random seeds; whatever
@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entp_lab import arithmetic
 from entp_lab.configs import ON_CPU, StudyConfig, family
-from entp_lab.provenance import arithmetic_of, kernels_of
+from entp_lab.provenance import arithmetic_here, arithmetic_of, for_new_processes, has_avx2, kernels_of
 from entp_lab.runs import run, worker_processes
 from entp_lab.store import Record, RecordError, Store
 from entp_lab.weights import weights_of
@@ -58,12 +57,12 @@ def verify(record: Record, store: Store, on_step: Callable[[int], None] = lambda
     """
     check_computable(record)
     asked = arithmetic_of(record)
-    here = record.config.tier not in ON_CPU or asked == arithmetic.in_force() or not arithmetic.has_avx2()
+    here = record.config.tier not in ON_CPU or asked == arithmetic_here() or not has_avx2()
     try:
         if here:
             computed = compute_again(record, store, on_step)
         else:
-            with arithmetic.for_new_processes(asked), worker_processes(1, []) as workers:
+            with for_new_processes(asked), worker_processes(1, []) as workers:
                 computed = workers.submit(compute_again, record, store).result()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
