@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from entp_lab.store import Record
 
 PACKAGES = ("entp_lib", "entp_lab", "entp_papers")
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as mallopt(3) numbers them
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3  # as mallopt(3) numbers them
 KEPT_BYTES = 2**30
 AVX2 = "AVX2"
 NATIVE = "native"
@@ -129,7 +130,9 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
 
     Left out are packages' ``__init__`` that are only passed on the way to a module.
     """
-    known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files}
+    known = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files
+    }
     found: set[str] = set()
     waiting = list(modules)
     while waiting:
@@ -138,7 +141,11 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
             continue
         found.add(path)
         folder = path.rpartition("/")[0]
-        found |= {other for other in files if other.endswith(".csv") and other.rpartition("/")[0] == folder}
+        found |= {
+            other
+            for other in files
+            if other.endswith(".csv") and other.rpartition("/")[0] == folder
+        }
         for node in ast.walk(ast.parse(files[path])):
             if isinstance(node, ast.Import):
                 waiting += [alias.name for alias in node.names]
@@ -176,7 +183,9 @@ def git_state() -> tuple[str, bool | None]:
     def git(*arguments: str) -> str:
         # a status that refreshes the index would get in the way of a commit that is being made
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, env=git_environment())
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, env=git_environment()
+        )
 
     try:
         top, commit = git("rev-parse", "--show-toplevel", "HEAD").split("\n")[:2]
@@ -187,7 +196,8 @@ def git_state() -> tuple[str, bool | None]:
         return "unknown", None
 
 
-COMMIT, FILES = git_state(), source_files(paths.root())  # of what this process imports
+COMMIT = git_state()
+FILES = source_files(paths.root())  # of what this process imports
 
 
 def processes(record: "Record") -> list[dict[str, Any]]:
