@@ -36,7 +36,7 @@ OWN_SIZES: tuple[dict[str, Any], dict[str, Any]] = ({"length": 6}, {"length": 16
 
 def new_task(name: str) -> int:
     """Write a task, its line among the others, and its test."""
-    root = paths.root()
+    root = paths.repository()
     files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
     files |= {path.stem.removeprefix("test_") for path in (root / "tests/lib/tasks").glob("test_*.py")}
     check_name("task", name, {*EXPERIMENTS, *TASKS, *files})

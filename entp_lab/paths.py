@@ -49,6 +49,12 @@ def has_repository() -> bool:
     return (root() / "notebooks").is_dir()
 
 
+def repository() -> Path:
+    """Return the repository root; ConfigError where the package is installed without it."""
+    require(has_repository(), "entp_lab is installed without its repository: clone it, and run this from there")
+    return root()
+
+
 def of_repository(name: str, variable: str = "") -> Path:
     """Return a folder of the repository, or the one that an environment variable names.
 
@@ -59,9 +65,7 @@ def of_repository(name: str, variable: str = "") -> Path:
         return Path(os.path.abspath(os.environ[variable]))
     if variable and not has_repository():
         return Path(os.path.abspath(name))
-    hint = "clone the repository and run it from there"
-    require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
-    return root() / name
+    return repository() / name
 
 
 def results() -> Path:

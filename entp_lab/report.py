@@ -605,7 +605,7 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
     """Return README.md and the generated pages of ``docs/`` by the records; ``table``: their ledger, if it is known."""
     store = Store(read_only=True)
     table = ledger(store) if table is None else table
-    readme = read_text(paths.root() / "README.md")
+    readme = read_text(paths.repository() / "README.md")
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
     parts = {"answer": answer_in_short(), "findings": front(table), "notebooks": " · ".join(links) + ".\n"}
     for name, part in parts.items():

@@ -79,17 +79,18 @@ def build(folder: Path) -> Path:
 
 def open_site(browser: bool = True) -> int:
     """Build the site and open it; missing packages of the extra ``site`` are installed first."""
+    root = paths.repository()
     if lacking := ", ".join(missing()):
         print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
-        packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
+        packages = tomllib.loads(read_text(root / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages]
         here = ["bash", "-c", '. tools/venv.sh && read_settings && exec "$@"', "bash"]  # and not where pip.conf says
-        done = subprocess.run([*here, *install], cwd=paths.root())
+        done = subprocess.run([*here, *install], cwd=root)
         importlib.invalidate_caches()
         require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
     print("building the site: two to four minutes", flush=True)
     begun = time.monotonic()
-    first = build(paths.root() / "build" / "site")
+    first = build(root / "build" / "site")
     files = [path for path in first.parent.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 2**20
     took = time.monotonic() - begun

@@ -1,5 +1,6 @@
 """What live cells of notebooks show: one text, and the library's model and loop."""
 
+import ast
 import math
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from entp_lab.notebooks import notebook_paths
 from entp_lib import ModelConfig, TrainConfig, Transformer, tasks
 from entp_lib.training import TrainingState, learning_rate, make_optimizer, set_learning_rate, update
+from entp_lib.validation import ConfigError
 
 TASKS = {
     "counting": tasks.Counting(length=8, seed_length=3, symbols=8, held_out=0.2),
@@ -88,3 +90,45 @@ def test_the_cell_is_the_text_that_is_tested(name):
 def test_model_and_loop_fit_a_screen():
     lines = [line.strip() for text in PARTS.values() for line in text.splitlines()]
     assert len([line for line in lines if line and not line.startswith('"""')]) <= 60
+
+
+SETTINGS = {"task", "model", "shape", "steps", "trained"}
+LIVE = {path.stem: path for path in notebook_paths() if f"{path.stem}-plain-loop" in CELLS}
+IMPOSSIBLE = {
+    "width": (r"\bwidth=64\b", "width=65", "width = 65"),
+    "steps": (r"live\.steps\(\d+\)", "live.steps(0)", "steps = 0: must be"),
+    "prompt": (r"\bseed_length=\d+", "seed_length=11", "must be at least seed_length = 11"),
+}
+
+
+def never(*_, **__):
+    raise AssertionError("it began to train")
+
+
+def run_settings(path, pattern, value):
+    """Run what a notebook sets before it trains live, with one setting replaced."""
+    cells = nbformat.read(path, as_version=4).cells
+    source = "\n".join(c.source for c in cells if c.cell_type == "code" and c.id not in PARTS)
+    source, count = re.subn(pattern, value, source, count=1)
+    if "seed_length" in pattern and not count:
+        pytest.skip("its sequences have no prompt")
+    assert count
+    names = {**vars(plain_entp), "learn": never}
+    for node in ast.parse(source).body:
+        targets = {ast.unparse(target) for target in getattr(node, "targets", ())}
+        if isinstance(node, ast.Import | ast.ImportFrom) or targets & SETTINGS:
+            exec(compile(ast.Module([node], []), path.name, "exec"), names)
+
+
+@pytest.mark.parametrize("path", LIVE.values(), ids=LIVE)
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_a_setting_that_cannot_be_is_one_line_before_anything_trains(path, name):
+    pattern, value, message = IMPOSSIBLE[name]
+    with pytest.raises(ConfigError, match=message):
+        run_settings(path, pattern, value)
+
+
+def test_a_task_that_does_not_exist_is_one_line_with_those_that_do():
+    with pytest.raises(AttributeError, match="no task Countin: .* Counting") as caught:
+        _ = tasks.Countin
+    assert len(caught.value._render_traceback_()) == 1

@@ -3,7 +3,7 @@
 ``python -m entp_lab new task NAME`` writes all three and a test.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entp_lib.tasks.addition import Addition
 from entp_lib.tasks.base import Batch, FixedData, Task, generator_for, loss_curve, seed_from
@@ -14,7 +14,7 @@ from entp_lib.tasks.long_addition import LongAddition
 from entp_lib.tasks.table import Table
 from entp_lib.tasks.text import Text
 from entp_lib.tasks.triplets import Triplets
-from entp_lib.validation import from_dict, one_of
+from entp_lib.validation import OneLine, from_dict, one_of
 
 TASKS: dict[str, type[Task]] = {
     "addition": Addition,
@@ -31,6 +31,18 @@ def build_task(name: str, params: dict[str, Any]) -> Task:
     """Return the named task with its parameters, checked; ConfigError names what does not fit."""
     one_of("task", name, TASKS)
     return from_dict(TASKS[name], params, f"{name}.")
+
+
+class UnknownTask(OneLine, AttributeError):
+    """A task that does not exist; the message names those that do."""
+
+
+if not TYPE_CHECKING:  # checkers are to know the names themselves
+
+    def __getattr__(name):
+        """Raise for a name that this package lacks."""
+        names = ", ".join(cls.__name__ for cls in TASKS.values())
+        raise UnknownTask(f"there is no task {name}: the tasks are {names}")
 
 
 __all__ = [
