@@ -91,15 +91,14 @@ def embedded_file(checksum: str = "") -> Path:
             ValueError,
             TypeError,
             RecursionError,
-        ):  # nothing is known, or the file is damaged
-            known = {}
+        ):
+            known = {}  # nothing is known, or the file is damaged
         path = folder / f"embedded-{known.get(versions, '')}.txt"
         if not path.exists():
             specs = map(importlib.util.find_spec, PACKAGES)
             sources = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
-            data = "".join(
-                text + DOCUMENT_END for text in documents(sources)
-            ).encode()  # about a minute
+            # about a minute
+            data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()
             known[versions] = hashlib.sha256(data).hexdigest()[:16]
             path = folder / f"embedded-{known[versions]}.txt"
             write_atomically(path, data)

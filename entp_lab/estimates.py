@@ -75,9 +75,8 @@ def rate_here(
 
 def seconds_here(config: RunConfig, device: str) -> float:
     """Return the seconds of a run's training steps on this machine; NaN where it cannot be tried here."""
-    with contextlib.suppress(
-        ConfigError, torch.OutOfMemoryError
-    ):  # data that are not there: the run will say so
+    # data that are not there: the run will say so
+    with contextlib.suppress(ConfigError, torch.OutOfMemoryError):
         params = json.dumps(config.task_params, sort_keys=True)
         return training_operations(config) / rate_here(
             config.task, params, config.model, config.train, device

@@ -228,9 +228,8 @@ def differences(
     """
     ax.axhline(0, color="grey", lw=0.8)
     arms = others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]
-    for arm, colour in zip(
-        arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))
-    ):  # OTHERS[1] is near the decoder's
+    # OTHERS[1] is near the decoder's
+    for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):
         wide = sign * paired_within(table, y, first, arm, x)
         if wide.size:
             ends = (ARMS[first].label, ARMS[arm].label)[::sign]
@@ -354,9 +353,8 @@ def save_figure(
     figure.stale = False  # until it is changed
     shell = get_ipython()
     formatter = shell.display_formatter.formatters["image/png"] if shell else None
-    if (
-        formatter is not None and Figure in formatter
-    ):  # else the notebook shows figures in another format
+    # else the notebook shows figures in another format
+    if formatter is not None and Figure in formatter:
         formatter.for_type(Figure, shown)
     return [png, svg]
 

@@ -527,6 +527,7 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Pa
     if os.geteuid() == 0:  # a container's only user, whom jupyter refuses
         command.append("--allow-root")
     settings = [str(paths.root() / "tools" / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
-    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))  # no question about news
+    # no question about news
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
     os.chdir(paths.root())
     os.execv(program, command)

@@ -9,9 +9,8 @@ from tqdm.auto import tqdm
 
 UPDATE_SECONDS = 0.5
 LOGGED_SECONDS = 60.0  # between lines of progress where they go to a file
-ON_STEP: list[
-    Callable[[int, float], None]
-] = []  # at most one: called in this process with a run's place and step
+# at most one: called in this process with a run's place and step
+ON_STEP: list[Callable[[int, float], None]] = []
 
 
 class Meter:

@@ -147,9 +147,8 @@ def compute(
     if device.startswith("cuda"):
         del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
     record = Record(config.experiment, version, config, metrics, curves, where)
-    if (
-        isinstance(config, RunConfig) and model is not None
-    ):  # before the record, which never lacks its weights
+    # before the record, which never lacks its weights
+    if isinstance(config, RunConfig) and model is not None:
         save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
     # as it is stored, so that new and reused ones are equal
     return Record.from_json(record.to_json())

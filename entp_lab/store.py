@@ -209,10 +209,11 @@ def check_numbers(**parts: Any) -> None:
                     (f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))
                 )
         elif isinstance(value, list):
+            # of which only the extremes are looked at
             if value and {*map(type, value)} <= {
                 int,
                 float,
-            }:  # of which only the extremes are looked at
+            }:
                 left += ((name, min(value), score), (name, max(value), score))
             else:
                 left += [(name, inner, score) for inner in value]
@@ -230,9 +231,8 @@ class Store:
     a store whose records are found here, too; nothing is written to it.
     """
 
-    seen: ClassVar[
-        dict[Path, tuple[tuple[int, ...], Record | str | None]]
-    ] = {}  # or what is wrong with it
+    # or what is wrong with it
+    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str | None]]] = {}
 
     def __init__(
         self,

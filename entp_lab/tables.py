@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, object) of a file of JSON lines; empty lines are left out. ConfigError names what is no object."""
-    for number, line in enumerate(
-        read_text(path).split("\n"), 1
-    ):  # a line may hold any other end of line
+    # a line may hold any other end of line
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:

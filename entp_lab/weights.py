@@ -207,9 +207,8 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
         with contextlib.suppress(DamagedFileError):
             trained_model(path, name)
             return path
-    with store.lock(
-        experiment, record_id
-    ):  # whoever computes the run may have written them just now
+    # whoever computes the run may have written them just now
+    with store.lock(experiment, record_id):
         try:
             if own.exists():
                 trained_model(own, name)
