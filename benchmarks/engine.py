@@ -27,9 +27,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
-from entp_lab import arithmetic
 from entp_lab.budgets import token_forwards
-from entp_lab.provenance import available_cores, device_name, prepare_memory
+from entp_lab.provenance import arithmetic_here, available_cores, device_name, prepare_memory
 from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
@@ -385,7 +384,7 @@ def main() -> None:
         with torch.autocast(options.device, dtype=torch.bfloat16, enabled=dtype == "bf16"):
             rows += measure(options.device, options.quick, dtype)
     table = pd.DataFrame(rows).assign(device=options.device).reindex(columns=COLUMNS)
-    how = f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arithmetic.in_force()}"
+    how = f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arithmetic_here()}"
     print(f"{device_name(options.device)}, {how}, {kernels.kernel_names()}")
     print(busy(rows), end="\n" if busy(rows) else "")
     show(table, 2, options.json)

@@ -30,7 +30,8 @@ MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute
 
 # Of (ENTP's run, another): the factor by which the other's steps are multiplied until it has spent as much.
 Budget = Callable[[RunConfig, RunConfig], float]
-Lengths = tuple[int, Sequence[Sequence[int]]]  # tokens of a training sequence, lengths of a few's scored prefixes
+# tokens of a training sequence, lengths of a few's scored prefixes
+Lengths = tuple[int, Sequence[Sequence[int]]]
 
 
 def token_forwards(model: ModelConfig | str, scored_BT: Tensor) -> int:

@@ -26,8 +26,14 @@ from entp_lib.validation import ConfigError, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
 # Of questions, beside the two words that each row has of its own.
-EQUAL, OPEN, UNINFORMATIVE = "equal within the margin", "open", "uninformative"
-NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")  # how a row is judged where not by its interval's sides
+EQUAL = "equal within the margin"
+OPEN = "open"
+UNINFORMATIVE = "uninformative"
+# how a row is judged where not by its interval's sides
+NO_WORSE, EVERY_SEED = RULES = (
+    "no worse",
+    "every seed",
+)
 CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
 
 
@@ -58,9 +64,15 @@ def verdict(
     worst, best = sorted((sign * low, sign * high))
     if no_worse:
         bar = -margin if margin > 0 else 0.0
-        found = "same direction" if exceeds(worst, bar) else "not reproduced" if exceeds(bar, best) else "inconclusive"
+        found = "inconclusive"
+        if exceeds(worst, bar):
+            found = "same direction"
+        elif exceeds(bar, best):
+            found = "not reproduced"
     else:
-        found = {sign: "same direction", None: "inconclusive"}.get(side(low, high, margin), "not reproduced")
+        found = {sign: "same direction", None: "inconclusive"}.get(
+            side(low, high, margin), "not reproduced"
+        )
     shown = found == "same direction" or (sign != 0 and exceeds(worst, 0))
     inside = reaches(paper_value, low) and reaches(high, paper_value)
     return "reproduced" if shown and paper_settings and inside else found
@@ -83,7 +95,14 @@ def answer_of_every(values: Sequence[float], positive: str, negative: str) -> st
 
 
 def answer(
-    low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
+    low: float,
+    high: float,
+    *,
+    pairs: int,
+    margin: float,
+    positive: str,
+    negative: str,
+    informative: bool = True,
 ) -> str:
     """Return a question's answer: a word for each sign of the interval, ``EQUAL``, ``OPEN`` or ``UNINFORMATIVE``."""
     if not informative:
@@ -110,25 +129,41 @@ def reference_claims() -> pd.DataFrame:
 def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
     """Return the claims in ``files``, each with the time of its last change, so that a table is read once."""
     columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
-    needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
+    # the last of these are missing where a line is cut
+    needed = (
+        "id",
+        "kind",
+        "source",
+        "statement",
+        "notebook",
+    )
     tables = []
     for path, _ in files:
         table = read_table(path, columns, needed=needed, dtype={"id": str, "notebook": str})
         table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
         for row in table[~table["rule"].isin(("", *RULES))].itertuples():
-            raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty")
+            raise ConfigError(
+                f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty"
+            )
         for name in ("sign", "paper_value", "margin"):
-            number, what = pd.to_numeric(table[name], errors="coerce"), "a number"
+            number = pd.to_numeric(table[name], errors="coerce")
+            what = "a number"
             if name == "sign":
-                number, what = number.where(number.isin((-1, 0, 1))), "1, -1 or 0"
+                number = number.where(number.isin((-1, 0, 1)))
+                what = "1, -1 or 0"
             for _, row in table[table[name].notna() & number.isna()].iterrows():
-                raise ConfigError(f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty")
+                raise ConfigError(
+                    f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty"
+                )
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
     require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
     claims = pd.concat(tables, ignore_index=True)
     twice = claims["id"][claims["id"].duplicated()]
-    require(twice.empty, f"results/reference: the id {twice.min()!r} stands in more than one row of claims")
+    require(
+        twice.empty,
+        f"results/reference: the id {twice.min()!r} stands in more than one row of claims",
+    )
     return claims
 
 
@@ -137,7 +172,9 @@ def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.Da
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
-    require(not unknown, f"measured claims that results/reference does not list: {', '.join(unknown)}")
+    require(
+        not unknown, f"measured claims that results/reference does not list: {', '.join(unknown)}"
+    )
     if only_measured:
         claims = claims[claims["id"].isin(measured)]
     rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
@@ -165,13 +202,19 @@ def row_of(claim: dict, found: Finding | None) -> dict:
             row["paper_value"] = found.paper_value
         mean, low, high = mean_interval(found.values)
         row |= {"our_value": mean, "low": low, "high": high, "seeds": len(found.values)}
-        row |= {"verdict": judged_by_rule(claim, found, low, high, row["paper_value"]), "why": found.undecided}
+        row |= {
+            "verdict": judged_by_rule(claim, found, low, high, row["paper_value"]),
+            "why": found.undecided,
+        }
     return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
-def judged_by_rule(claim: dict, found: Measurement, low: float, high: float, paper_value: float) -> str:
+def judged_by_rule(
+    claim: dict, found: Measurement, low: float, high: float, paper_value: float
+) -> str:
     """Return the verdict on a paper's comparison, or the answer to a question, from an interval of differences."""
-    pairs, informative = len(found.values), not found.uninformative_because
+    pairs = len(found.values)
+    informative = not found.uninformative_because
     if claim["kind"] != "question":
         return verdict(
             low,
@@ -202,7 +245,9 @@ def excludes_paper(row: dict) -> str:
 
     An end of the interval that is on the value does not exclude it.
     """
-    low, high, value = row["low"], row["high"], row["paper_value"]
+    low = row["low"]
+    high = row["high"]
+    value = row["paper_value"]
     if pd.isna(value) or pd.isna(low):
         return ""
     return "yes" if exceeds(low, value) or exceeds(value, high) else "no"
@@ -214,7 +259,9 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
     Left out are rows that compare nothing, for a reason of their own, and those that are judged by a ``rule``: nobody
     would suppose zero there.
     """
-    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
+    measured = judged[
+        judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")
+    ]
     rules = reference_claims().set_index("id")["rule"]
     return measured[measured["id"].map(rules) == ""]
 
@@ -260,10 +307,13 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
         return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
 
     def notes(row: dict) -> str:
-        found = "; ".join(row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name])
+        found = "; ".join(
+            row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name]
+        )
         return f"{row['verdict']} ({found})" if found else row["verdict"]
 
-    known, rows = reference_claims().set_index("id").reindex(table["id"]), table.to_dict("records")
+    known = reference_claims().set_index("id").reindex(table["id"])
+    rows = table.to_dict("records")
     out = table.assign(
         paper=[number(row["paper_value"]) for row in rows],
         ours=[number(row["our_value"]) for row in rows],
@@ -276,5 +326,15 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
     out["paper excluded"] = [excludes_paper(row) for row in rows]
     sections = known["section"].fillna("")
     out["where"] = [f"{paths.number_of(row['notebook'])} · {sections[row['id']]}" for row in rows]
-    scored = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]
+    scored = columns or [
+        "source",
+        "statement",
+        "paper",
+        "ours",
+        "95 % interval",
+        "margin",
+        "unit",
+        "tier",
+        "seeds",
+    ]
     return out[["id", *scored, "verdict"]].set_index("id")

@@ -44,10 +44,14 @@ def listing() -> str:
                 configs = experiment.configs(tier)
                 found = sum(store.has(config, experiment.version) for config in configs)
                 if found:
-                    there.append(tier if found == len(configs) else f"{tier} ({found} of {len(configs)})")
+                    there.append(
+                        tier if found == len(configs) else f"{tier} ({found} of {len(configs)})"
+                    )
             quick = sum(map(spent, own(experiment, experiment.stored(store, "quick") or [])))
             cost = f"; quick takes one core {quick / 60:.1f} min" if quick else ""
-            lines.append(f"    {experiment.name:26} records at {', '.join(there) or 'no tier'}{cost}")
+            lines.append(
+                f"    {experiment.name:26} records at {', '.join(there) or 'no tier'}{cost}"
+            )
     return "\n".join(lines)
 
 
@@ -72,7 +76,9 @@ def run_notebooks(
         device_for("gpu")
     if tier == "overnight" and not given.keys() & {"seeds", "fresh"}:
         begun = time.monotonic()
-        failures = train(experiments_of(tier, list(parameters)), tier, time_limit=limit, jobs=jobs, yes=yes)
+        failures = train(
+            experiments_of(tier, list(parameters)), tier, time_limit=limit, jobs=jobs, yes=yes
+        )
         for values in parameters.values() if limit else ():
             values["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
     if is_whole and not update:
@@ -80,7 +86,9 @@ def run_notebooks(
     planned, in_place = notebooks.plan(parameters, update)
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]
-        announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, limit * len(planned))
+        announce_runs(
+            f"{len(missing)} runs without a record", missing, jobs, yes, limit * len(planned)
+        )
     place = paths.figures() if in_place else paths.new_figures()
     os.environ[paths.NEW_FIGURES_VARIABLE] = str(place)
     results = notebooks.run_all(planned)
@@ -90,7 +98,9 @@ def run_notebooks(
         judged = report.write_ledger(folder=folder)
         if update:
             report.write(judged)
-        print(f"Figures and claims: {paths.relative(place)} and {paths.relative(folder)}/claims.csv")
+        print(
+            f"Figures and claims: {paths.relative(place)} and {paths.relative(folder)}/claims.csv"
+        )
         print(f"What was found: docs/findings.md. {report.tally_sentence(judged)}")
     print("To read and change the notebooks: ./run_all.sh --lab")
     return 1 if failures or any(result.error for result in results) else 0
@@ -104,10 +114,15 @@ def experiments_of(tier: str, of_notebooks: Sequence[Path] | None = None) -> lis
 
     ``of_notebooks``: of these alone. ConfigError where there is none.
     """
-    found = [experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).plan(tier, 0)]
+    found = [
+        experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).plan(tier, 0)
+    ]
     if of_notebooks is not None:
         stems = {path.stem for path in of_notebooks}
-        known = ", ".join(sorted({paths.number_of(experiment.notebook) for experiment in found})) or "none"
+        known = (
+            ", ".join(sorted({paths.number_of(experiment.notebook) for experiment in found}))
+            or "none"
+        )
         found = [experiment for experiment in found if experiment.notebook in stems]
         require(bool(found), f"notebooks with experiments for the tier {tier}: {known}")
     return found
@@ -134,17 +149,32 @@ def train(
     everything else on the machine comes first.
     """
     team = ranks.joined()
-    require(not (team and cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
+    require(
+        not (team and cluster),
+        "--cluster under torchrun: a cluster computes runs, torchrun one run",
+    )
     store = Store(results or (paths.results() / "smoke" if tier == "smoke" else None))
-    planned = [(experiment, chosen_runs(experiment, tier, seeds, architectures, ids)) for experiment in experiments]
+    planned = [
+        (experiment, chosen_runs(experiment, tier, seeds, architectures, ids))
+        for experiment in experiments
+    ]
     if team and team.rank > 0:
         for experiment, runs in planned:
             train_along(team, [run.config for run in runs], experiment.version, store, fresh)
         return 0
-    todo = {e.name: store.missing([run.config for run in runs], e.version, fresh) for e, runs in planned}
+    todo = {
+        e.name: store.missing([run.config for run in runs], e.version, fresh) for e, runs in planned
+    }
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
         missing = [config for configs in todo.values() for config in configs]
-        announce_runs(f"{len(missing)} runs at tier {tier}", missing, 1 if team else jobs, yes, time_limit, store)
+        announce_runs(
+            f"{len(missing)} runs at tier {tier}",
+            missing,
+            1 if team else jobs,
+            yes,
+            time_limit,
+            store,
+        )
     if len(experiments) > 1:
         os.nice(19 - os.nice(0))
     begun = time.monotonic()
@@ -152,7 +182,11 @@ def train(
     for experiment, runs in planned:
         label = f"{experiment.name} {tier}"
         left = time_limit and max(0.1, time_limit - (time.monotonic() - begun))
-        print(f"{label}: {len(todo[experiment.name])} of {len(runs)} runs are left", file=sys.stderr, flush=True)
+        print(
+            f"{label}: {len(todo[experiment.name])} of {len(runs)} runs are left",
+            file=sys.stderr,
+            flush=True,
+        )
         if not todo[experiment.name] and len(experiments) > 1:
             continue
         try:
@@ -171,11 +205,22 @@ def train(
             failures += len(done.failures)
             print(error.report, file=sys.stderr, flush=True)
         for name, step in done.cut.items():
-            again = "give it more time, since --fresh begins anew" if fresh else "the same command continues it"
+            again = (
+                "give it more time, since --fresh begins anew"
+                if fresh
+                else "the same command continues it"
+            )
             print(f"partial: {name} at step {step}; {again}")
-        trained = [r for r in experiment.labelled(done.records, runs) if isinstance(r.config, RunConfig)]
+        trained = [
+            r for r in experiment.labelled(done.records, runs) if isinstance(r.config, RunConfig)
+        ]
         if trained:
-            print(summary(trained).reindex(columns=SUMMARY).dropna(axis=1, how="all").to_string(index=False))
+            print(
+                summary(trained)
+                .reindex(columns=SUMMARY)
+                .dropna(axis=1, how="all")
+                .to_string(index=False)
+            )
     return 1 if failures else 0
 
 
@@ -189,18 +234,27 @@ def chosen_runs(
             by_id[config_id(run.config, experiment.version)] = run
     if not by_id:
         has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
-        raise ConfigError(f"experiment {experiment.name} has no such runs at tier {tier}; its tiers: {has}")
+        raise ConfigError(
+            f"experiment {experiment.name} has no such runs at tier {tier}; its tiers: {has}"
+        )
     chosen = set() if ids else set(by_id)
     for beginning in (text.removeprefix(f"{experiment.name}/") for text in ids):
         found = [i for i in by_id if beginning and i.startswith(beginning)]
         of = f"--run {beginning}: of the {len(by_id)} runs of {experiment.name} at tier {tier}"
-        require(bool(found), f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others")
-        require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
+        require(
+            bool(found),
+            f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others",
+        )
+        require(
+            len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it"
+        )
         chosen.update(found)
     return [run for run_id, run in by_id.items() if run_id in chosen]
 
 
-def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool) -> None:
+def train_along(
+    team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool
+) -> None:
     """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
     torch.set_num_threads(1)
     for config in store.missing([c for c in configs if isinstance(c, RunConfig)], version, fresh):
@@ -241,7 +295,10 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
     """Compute some records of an experiment again and compare; 1 where one differs."""
     store = Store(read_only=True)
     stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == tier]
-    require(bool(stored), f"{experiment.name} has no records at tier {tier}; run_all.sh --list says which")
+    require(
+        bool(stored),
+        f"{experiment.name} has no records at tier {tier}; run_all.sh --list says which",
+    )
     found = []
     for record in verification.sample(stored, sample, seed):
         said = f"computing {record.experiment}/{record.id} again: {record.config.label}"

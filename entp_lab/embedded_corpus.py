@@ -21,7 +21,9 @@ from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import require
 
 # Import name -> distribution.
-PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "scipy")} | {"sklearn": "scikit-learn"}
+PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "scipy")} | {
+    "sklearn": "scikit-learn"
+}
 LEFT_OUT = {"test", "tests", "testing", "_vendor"}
 RECURRING = 40  # characters below which a paragraph may come again: headings do by nature
 
@@ -37,7 +39,9 @@ def docstrings(source: str) -> Iterator[str]:
             found = ast.get_docstring(node)
             if found:
                 yield found
-        for block in (getattr(node, name, None) for name in ("finalbody", "orelse", "handlers", "body")):
+        for block in (
+            getattr(node, name, None) for name in ("finalbody", "orelse", "handlers", "body")
+        ):
             waiting += reversed(block) if isinstance(block, list) else ()
 
 
@@ -82,17 +86,25 @@ def embedded_file(checksum: str = "") -> Path:
         index = folder / "embedded.json"  # which versions gave which checksum
         try:
             known = dict(json.loads(index.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):  # nothing is known, or the file is damaged
-            known = {}
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            RecursionError,
+        ):
+            known = {}  # nothing is known, or the file is damaged
         path = folder / f"embedded-{known.get(versions, '')}.txt"
         if not path.exists():
             specs = map(importlib.util.find_spec, PACKAGES)
             sources = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
-            data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()  # about a minute
+            # about a minute
+            data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()
             known[versions] = hashlib.sha256(data).hexdigest()[:16]
             path = folder / f"embedded-{known[versions]}.txt"
             write_atomically(path, data)
             write_atomically(index, json.dumps(known, indent=1).encode())
     wrong = f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions})"
-    require(checksum in ("", known[versions]), f"{wrong}; install those of requirements.txt, or {copy}")
+    require(
+        checksum in ("", known[versions]), f"{wrong}; install those of requirements.txt, or {copy}"
+    )
     return path

@@ -14,12 +14,11 @@ from entp_lab import paths
 from entp_lab.budgets import Budget, on_budget
 from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, StudyConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
-from entp_lab.frames import count_seeds, seeds_of
 from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
-from entp_lab.store import Record, Store
+from entp_lab.store import Record, Store, count_seeds, seeds_of
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError
@@ -38,22 +37,37 @@ class PlannedRun:
 def planned(config: RunConfig, **labels: Any) -> PlannedRun:
     """Plan a training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
     architecture = config.model.architecture
-    common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed, "tier": config.tier}
+    common = {
+        "arm": architecture,
+        "architecture": architecture,
+        "seed": config.model_seed,
+        "tier": config.tier,
+    }
     return PlannedRun(config, {**common, **labels})
 
 
 def planned_study(
-    experiment: str, tier: TierName, study: str, params: dict[str, Any], seed: int = 0, **labels: Any
+    experiment: str,
+    tier: TierName,
+    study: str,
+    params: dict[str, Any],
+    seed: int = 0,
+    **labels: Any,
 ) -> PlannedRun:
     """Plan a study with its labels."""
     config = StudyConfig(experiment, tier, study, params, seed, seed)
     return PlannedRun(config, {"study": study, "seed": seed, "tier": tier, **labels})
 
 
-def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
+def twins(
+    base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any
+) -> list[PlannedRun]:
     """Plan ``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
     pairs = itertools.product(range(seeds), architectures)
-    return [planned(with_seed(with_model(base, architecture=name), seed), **labels) for seed, name in pairs]
+    return [
+        planned(with_seed(with_model(base, architecture=name), seed), **labels)
+        for seed, name in pairs
+    ]
 
 
 def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -134,7 +148,11 @@ class Arm:
     def run(self, base: RunConfig, seed: int) -> RunConfig:
         """Return the arm's run with a seed, where ``base`` is the tier's."""
         own = with_seed(with_model(base, architecture=self.architecture, **self.model), seed)
-        return on_budget(self.budget, with_model(base, architecture="entp"), own) if self.budget else own
+        return (
+            on_budget(self.budget, with_model(base, architecture="entp"), own)
+            if self.budget
+            else own
+        )
 
 
 @dataclass(frozen=True)
@@ -162,20 +180,32 @@ class Plan:
     def __call__(self, tier: TierName, seeds: int = 0) -> list[PlannedRun]:
         if tier not in self.tiers:
             return []
-        setting, runs = self.tiers[tier], []
+        setting = self.tiers[tier]
+        runs = []
         every = range(seeds or setting.seeds)
         for variant in setting.variants or self.variants:
             params = {**setting.task, **self.variants[variant].task}
             base = run_of(self.experiment, tier, self.task, params, setting.model, setting.train)
             labels = {self.variant_label: variant} if self.variant_label else {}
-            asked = [set(names or self.arms) for names in (setting.arms, self.variants[variant].arms)]
-            arms = {name: arm for name, arm in self.arms.items() if all(name in names for names in asked)}
+            asked = [
+                set(names or self.arms) for names in (setting.arms, self.variants[variant].arms)
+            ]
+            arms = {
+                name: arm
+                for name, arm in self.arms.items()
+                if all(name in names for names in asked)
+            }
             apart = [name for name, arm in arms.items() if arm.budget or arm.once]
-            for group in ([name for name in arms if name not in apart], *([name] for name in apart)):
+            for group in (
+                [name for name in arms if name not in apart],
+                *([name] for name in apart),
+            ):
                 for seed in every:
                     last = seed == every[-1]
                     names = [name for name in group if last or not arms[name].once]
-                    runs += [planned(arms[name].run(base, seed), arm=name, **labels) for name in names]
+                    runs += [
+                        planned(arms[name].run(base, seed), arm=name, **labels) for name in names
+                    ]
         return by_seed(runs) if setting.by_seed else runs
 
 
@@ -213,7 +243,8 @@ class Experiment:
     show_only: bool = False
 
     def __post_init__(self):
-        plan, tiers = self.plan, self.tiers
+        plan = self.plan
+        tiers = self.tiers
         planned = functools.cache(lambda tier, seeds=0: plan(tier, seeds) if tier in tiers else [])
         object.__setattr__(self, "plan", planned)  # read by many, changed by none
         if self.measure is not no_claims:
@@ -233,7 +264,11 @@ class Experiment:
         if not runs or not all(store.has(run.config, self.version) for run in runs):
             return None  # before any is read
         found = [(record, run) for run in runs if (record := store.find(run.config, self.version))]
-        return [replace(record, labels=run.labels) for record, run in found] if len(found) == len(runs) else None
+        return (
+            [replace(record, labels=run.labels) for record, run in found]
+            if len(found) == len(runs)
+            else None
+        )
 
     def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
         """Return the records of a tier, labelled, or None if one is missing or the tier has none.
@@ -250,13 +285,17 @@ class Experiment:
         """Return the project's records of a whole tier; empty where one is missing."""
         return self.stored(Store(), tier) or []
 
-    def whole_by(self, label: str, tier: str = "overnight", store: Store | None = None) -> dict[Any, list[Record]]:
+    def whole_by(
+        self, label: str, tier: str = "overnight", store: Store | None = None
+    ) -> dict[Any, list[Record]]:
         """Return the stored records of a tier by the values of a label, of those values whose runs are all complete."""
         groups: dict[Any, list[PlannedRun]] = {}
         for run in self.plan(tier, 0):
             groups.setdefault(run.labels[label], []).append(run)
         store = store or Store()
-        return {name: records for name, runs in groups.items() if (records := self.found(store, runs))}
+        return {
+            name: records for name, runs in groups.items() if (records := self.found(store, runs))
+        }
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """Return the records of the best tier there is; empty if none is whole.
@@ -271,7 +310,9 @@ class Experiment:
             highest = highest or records
         return highest
 
-    def runs_for(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
+    def runs_for(
+        self, parameters: NotebookParameters, store: Store | None = None
+    ) -> tuple[Store, list[PlannedRun]]:
         """Return the store and the runs that a notebook's parameters ask for.
 
         ``best`` selects the best whole tier and falls back to ``quick``; so does a higher tier that the
@@ -333,7 +374,9 @@ class Experiment:
         found = self.best(store, parameters.seeds) if parameters.tier == "best" else []
         if not found:
             stored = self.best(store)
-            tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
+            tier = next(
+                (tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier
+            )
             why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {paths.number_of(self.notebook)}"
             if stored:
                 why = f"its runs are stored at tier {stored[0].config.tier}; tier = 'best' and seeds = 0 show them"
@@ -348,19 +391,27 @@ class Experiment:
         """
         mine = self.measure(records)
         tier = records[0].config.tier if records else "smoke"
-        ids, touched = {record.id for record in records}, {m.claim for m in mine}
-        whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
+        ids = {record.id for record in records}
+        touched = {m.claim for m in mine}
+        whole = tier != "smoke" and all(
+            config_id(c, self.version) in ids for c in self.configs(tier)
+        )
         below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
-        stored = (m for lower in below for m in self.measure(self.stored(store or Store(), lower) or []))
+        stored = (
+            m for lower in below for m in self.measure(self.stored(store or Store(), lower) or [])
+        )
         others = (m for m in stored if whole or m.claim not in touched)
         return [m for m, _ in strongest((m, None) for m in (*mine, *others)).values()]
 
-    def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
+    def compute(
+        self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool
+    ) -> Sweep:
         """Return the records of ``runs``, which are of one tier, with a notebook's jobs and time limit.
 
         What takes minutes says so first, unless a command has said it.
         """
-        tier, configs = runs[0].config.tier, [run.config for run in runs]
+        tier = runs[0].config.tier
+        configs = [run.config for run in runs]
         missing = store.missing(configs, self.version, fresh)
         self.check_prerequisites(missing)
         one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
@@ -369,12 +420,22 @@ class Experiment:
         if missing and not store.read_only and paths.NEW_FIGURES_VARIABLE not in os.environ:
             announce_runs(f"{len(missing)} runs of {self.name}", missing, jobs, True, limit, store)
         label = f"{self.name} {tier}"
-        done = sweep(configs, self.version, store=store, fresh=fresh, label=label, jobs=jobs, time_limit=limit)
+        done = sweep(
+            configs,
+            self.version,
+            store=store,
+            fresh=fresh,
+            label=label,
+            jobs=jobs,
+            time_limit=limit,
+        )
         done.records = self.labelled(done.records, runs)
         return done
 
 
-def measured(measure: Callable[[Sequence[Record]], Sequence[Finding]], records: Sequence[Record]) -> list[Finding]:
+def measured(
+    measure: Callable[[Sequence[Record]], Sequence[Finding]], records: Sequence[Record]
+) -> list[Finding]:
     """Call ``measure``; an error of its code keeps its traceback, with a note that names the experiment."""
     try:
         return list(measure(records)) if records else []

@@ -37,12 +37,21 @@ from entp_lib.architectures import ARCHITECTURES
 from entp_lib.files import file_lock, read_text, write_atomically
 
 # One colour per architecture everywhere.
-PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
+PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {
+    "baseline": "#7F7F7F",
+    "paper": "#000000",
+}
 DRAWN = 6  # significant figures of what can be seen
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
-NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "always the most frequent answer"}
-SPENT = ("multiply_adds", "seconds")  # axes at which the random seeds reach a step at different places
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {
+    "baseline": "always the most frequent answer"
+}
+# axes at which the random seeds reach a step at different places
+SPENT = (
+    "multiply_adds",
+    "seconds",
+)
 COMPUTE = "compute (multiply-adds)"
 SAVED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()  # PNG files of figures
 STYLE: dict[Any, Any] = {
@@ -114,15 +123,32 @@ class Look:
     def style(self, marks: bool = True) -> dict:
         """Return the same as matplotlib's keywords for a line, with its marker where ``marks``."""
         solid = self.dashes == "-"
-        line = {"color": self.colour, "linestyle": self.dashes, "lw": self.width, "label": self.label}
-        edge = {"mfc": self.colour if solid else "white", "mec": "white" if solid else self.colour, "mew": 0.6}
+        line = {
+            "color": self.colour,
+            "linestyle": self.dashes,
+            "lw": self.width,
+            "label": self.label,
+        }
+        edge = {
+            "mfc": self.colour if solid else "white",
+            "mec": "white" if solid else self.colour,
+            "mew": 0.6,
+        }
         return line | ({"marker": self.marker, "ms": self.width + 3, **edge} if marks else {})
 
 
 # The arms of comparisons: the architecture is the colour, the budget is dashes and marker. Where lines lie on each
 # other, the thinner shows on the thicker.
-WIDTHS = {"decoder": ("o", 2.6), "prefix_decoder": ("D", 2.0), "entp": ("s", 1.6), "hybrid": ("^", 1.2)}
-ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for name, a in ARCHITECTURES.items()} | {
+WIDTHS = {
+    "decoder": ("o", 2.6),
+    "prefix_decoder": ("D", 2.0),
+    "entp": ("s", 1.6),
+    "hybrid": ("^", 1.2),
+}
+ARMS = {
+    name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6)))
+    for name, a in ARCHITECTURES.items()
+} | {
     arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
     for arm, budget, dashes, marker in (
         (budgets.EQUAL_OPERATIONS, "same compute", (0, (5, 1.5)), "P"),
@@ -143,7 +169,16 @@ def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
 
 
 def lines(
-    ax, table: pd.DataFrame, x: str, y: str, *, by: str = "arm", looks=ARMS, errorbar=extent, marks: int = 6, **labels
+    ax,
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    by: str = "arm",
+    looks=ARMS,
+    errorbar=extent,
+    marks: int = 6,
+    **labels,
 ) -> None:
     """Draw a line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
 
@@ -176,7 +211,15 @@ def lines(
 
 
 def differences(
-    ax, table: pd.DataFrame, x: str, y: str, others: Iterable[str] = (), *, first: str = "entp", sign: int = 1, **labels
+    ax,
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    others: Iterable[str] = (),
+    *,
+    first: str = "entp",
+    sign: int = 1,
+    **labels,
 ) -> None:
     """Draw ENTP less each of ``others``, paired by seed, at each ``x``: mean and 95 % interval, zero marked.
 
@@ -185,28 +228,49 @@ def differences(
     """
     ax.axhline(0, color="grey", lw=0.8)
     arms = others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]
-    for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):  # OTHERS[1] is near the decoder's
+    # OTHERS[1] is near the decoder's
+    for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):
         wide = sign * paired_within(table, y, first, arm, x)
         if wide.size:
             ends = (ARMS[first].label, ARMS[arm].label)[::sign]
             look = {arm: replace(ARMS[arm], colour=colour, width=1.3, label=" − ".join(ends))}
             gaps = wide.melt(var_name=x, value_name="difference").assign(arm=arm)
-            lines(ax, gaps.astype({x: float}), x, "difference", looks=look, errorbar=interval(), **labels)
+            lines(
+                ax,
+                gaps.astype({x: float}),
+                x,
+                "difference",
+                looks=look,
+                errorbar=interval(),
+                **labels,
+            )
 
 
 def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
     """Draw points with given intervals from ``low`` to ``high`` of y, or of x where ``across``."""
     middle = np.asarray(x if across else y, dtype=float)
-    ends = np.maximum([middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0)
-    ax.errorbar(x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line})
+    ends = np.maximum(
+        [middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0
+    )
+    ax.errorbar(
+        x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line}
+    )
 
 
 def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
     """Draw paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
-    rows = pd.DataFrame([(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"])
+    rows = pd.DataFrame(
+        [(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"]
+    )
     ax.axvline(0, color="grey", lw=0.8)
     sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color="0.55", ax=ax)
-    mean = {"linestyle": "none", "marker": "|", "markersize": 12, "color": "black", "err_kws": {"linewidth": 1.2}}
+    mean = {
+        "linestyle": "none",
+        "marker": "|",
+        "markersize": 12,
+        "color": "black",
+        "err_kws": {"linewidth": 1.2},
+    }
     sns.pointplot(rows, x="gap", y="row", errorbar=interval(), ax=ax, **mean)
     ax.set(xlabel=xlabel, ylabel="")
 
@@ -232,10 +296,16 @@ def legend(figure: Figure, **options):
 
     It has as many columns as the figure's width takes, and the figure grows by its height.
     """
-    found = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    found = {
+        label: line
+        for ax in figure.axes
+        for line, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     defaults: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "handlelength": 2.5}
     for columns in range(len(found), 0, -1):
-        drawn = figure.legend(list(found.values()), list(found), ncols=columns, **defaults | options)
+        drawn = figure.legend(
+            list(found.values()), list(found), ncols=columns, **defaults | options
+        )
         size = drawn.get_window_extent()
         if size.width <= figure.bbox.width or columns == 1:
             break
@@ -244,7 +314,9 @@ def legend(figure: Figure, **options):
     return drawn
 
 
-def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
+def save_figure(
+    figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False
+) -> list[Path]:
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
     They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
@@ -253,7 +325,9 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     RecordError. ValueError for a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
-        raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
+        raise ValueError(
+            f"figure name {name!r}: use lower case, digits and _, notebook number first"
+        )
     records = list(records)
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
@@ -262,8 +336,11 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     known = committed_digests().get(name)
     in_place = folder == paths.figures()
     if known not in (None, digest) and not (smoke or in_place) and Store().read_only:
-        raise RecordError(f"figure {name} draws other data than the committed one: ./run_all.sh --update, if meant")
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+        raise RecordError(
+            f"figure {name} draws other data than the committed one: ./run_all.sh --update, if meant"
+        )
+    png = folder / f"{name}.png"
+    svg = folder / f"{name}.svg"
     if not (in_place and known == digest and png.exists() and svg.exists()):
         words = {"Title": name, "Description": about}
         write_picture(figure, png, {**words, "Software": None})
@@ -276,7 +353,8 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     figure.stale = False  # until it is changed
     shell = get_ipython()
     formatter = shell.display_formatter.formatters["image/png"] if shell else None
-    if formatter is not None and Figure in formatter:  # else the notebook shows figures in another format
+    # else the notebook shows figures in another format
+    if formatter is not None and Figure in formatter:
         formatter.for_type(Figure, shown)
     return [png, svg]
 

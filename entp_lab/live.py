@@ -17,7 +17,10 @@ def steps(count: int, tier: str = "best") -> int:
 
     Tests set that, and ``./run_all.sh`` unless it is asked for single notebooks or to update the committed ones.
     """
-    require(isinstance(count, int) and count >= 1, f"steps = {count!r}: must be a whole number from 1 up")
+    require(
+        isinstance(count, int) and count >= 1,
+        f"steps = {count!r}: must be a whole number from 1 up",
+    )
     is_short = tier == "smoke" or os.environ.get(VARIABLE) == "short"
     return min(count, FEW) if is_short else count
 
@@ -25,7 +28,10 @@ def steps(count: int, tier: str = "best") -> int:
 def shape(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
     """Return the size of a live cell's model; ConfigError for one that cannot be built."""
     for name, value in {"width": width, "heads": heads, "layers": layers}.items():
-        require(isinstance(value, int) and value >= 1, f"{name} = {value!r}: must be a whole number from 1 up")
+        require(
+            isinstance(value, int) and value >= 1,
+            f"{name} = {value!r}: must be a whole number from 1 up",
+        )
     require(width % heads == 0, f"width = {width}: must be a multiple of heads = {heads}")
     return {"width": width, "heads": heads, "layers": layers, **more}
 

@@ -39,7 +39,11 @@ AFTER_OWN = 90  # up to this one
 COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
 NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as they are
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
-METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}  # of every committed notebook
+# of every committed notebook
+METADATA = {
+    "kernelspec": KERNELSPEC,
+    "language_info": {"name": "python"},
+}
 # What people write into a cell's metadata; of the first cell: the verdicts its words suppose, what the notebook asks.
 WRITTEN = ("tags", "rests_on", "asks")
 # Tags by which the site folds a part of a cell, and JupyterLab's names for that.
@@ -50,11 +54,21 @@ FOLDS = (
     ("hide-cell", "outputs_hidden"),
 )
 WIDGET = "application/vnd.jupyter.widget-view+json"
-LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
+# notebooks that show the whole ledger, and change with any of its rows
+LEDGER_SHOWN = (
+    OVERVIEW,
+    "90",
+)
 AT_A_TIME = 4  # notebooks side by side, at most
 ONE_LINE = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 # Imports of nearly every notebook; the last is that of torch's optimizers.
-SHARED = ["entp_lab.cells", "entp_lab.experiment", "entp_lab.figures", "scipy.stats", "torch._dynamo"]
+SHARED = [
+    "entp_lab.cells",
+    "entp_lab.experiment",
+    "entp_lab.figures",
+    "scipy.stats",
+    "torch._dynamo",
+]
 
 
 # Which notebooks there are, and their parameters.
@@ -72,13 +86,21 @@ def notebook_paths(only: str = "") -> list[Path]:
     separated by commas, as in "03,06_match3"; ConfigError for one that does not exist. A copy such as JupyterLab's
     "03_count3-Copy1" is no numbered notebook.
     """
-    found = [path for path in paths.notebooks().glob("*.ipynb") if re.fullmatch(r"\d\d[a-z]?_[A-Za-z]\w*", path.stem)]
-    asked = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
+    found = [
+        path
+        for path in paths.notebooks().glob("*.ipynb")
+        if re.fullmatch(r"\d\d[a-z]?_[A-Za-z]\w*", path.stem)
+    ]
+    asked = [
+        Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()
+    ]
     require(bool(asked) or not only, f"--only {only!r}: write numbers or names, as in 03,06_match3")
     chosen = set() if asked else set(found)
     for name in asked:
         of_name = {path for path in found if name == path.stem or name.zfill(2) == number(path)}
-        require(bool(of_name), f"no notebook {name}; there are {', '.join(sorted(map(number, found)))}")
+        require(
+            bool(of_name), f"no notebook {name}; there are {', '.join(sorted(map(number, found)))}"
+        )
         chosen |= of_name
     return sorted(chosen, key=lambda path: (number(path) == OVERVIEW, path))
 
@@ -99,14 +121,29 @@ def read_notebook(path: Path) -> "NotebookNode":
     except Exception as error:  # whatever a damaged file leads nbformat to
         why = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         where = f"notebook {paths.relative(path)}"
-        raise ConfigError(f"{where} cannot be read ({why}); git checkout restores the committed one") from error
+        raise ConfigError(
+            f"{where} cannot be read ({why}); git checkout restores the committed one"
+        ) from error
 
 
 def defaults(notebook: Path) -> dict[str, Any]:
     """Return the parameters of a notebook with the values that its parameters cell gives them."""
-    tagged = [cell.source for cell in read_notebook(notebook).cells if "parameters" in cell.metadata.get("tags", ())]
-    nodes = [node for source in tagged[:1] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
-    return {ast.unparse(target): ast.literal_eval(node.value) for node in nodes for target in node.targets}
+    tagged = [
+        cell.source
+        for cell in read_notebook(notebook).cells
+        if "parameters" in cell.metadata.get("tags", ())
+    ]
+    nodes = [
+        node
+        for source in tagged[:1]
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+    ]
+    return {
+        ast.unparse(target): ast.literal_eval(node.value)
+        for node in nodes
+        for target in node.targets
+    }
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:
@@ -119,7 +156,9 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def parameters_for(notebooks: Collection[Path], given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
+def parameters_for(
+    notebooks: Collection[Path], given: Mapping[str, Any]
+) -> dict[Path, dict[str, Any]]:
     """Return the parameters for each of ``notebooks``: those of ``given`` that it has.
 
     Of a wrong one papermill would only warn, and the notebook say so after its imports. ConfigError for a name that no
@@ -130,12 +169,17 @@ def parameters_for(notebooks: Collection[Path], given: Mapping[str, Any]) -> dic
     for name in given:
         one_of("parameter", name, names)
     common(given)
-    return {path: {name: given[name] for name in given if name in values} for path, values in known.items()}
+    return {
+        path: {name: given[name] for name in given if name in values}
+        for path, values in known.items()
+    }
 
 
 def common(parameters: Mapping[str, Any]) -> NotebookParameters:
     """Return what all notebooks have of these parameters; ConfigError for a value that makes no sense."""
-    return from_dict(NotebookParameters, {name: value for name, value in parameters.items() if name in COMMON})
+    return from_dict(
+        NotebookParameters, {name: value for name, value in parameters.items() if name in COMMON}
+    )
 
 
 class Markdown(str):
@@ -206,11 +250,20 @@ def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tup
     and ledger belong to the project, because they show its best records; else they go next to the executed copies.
     """
     if update:
-        require(not any(parameters.values()), "--update takes no other option: it runs the notebooks as committed")
-        parameters = {**parameters, **{path: {} for path in notebook_paths() if number(path) in LEDGER_SHOWN}}
-    jobs = [Job(path, given, update, missing_runs(path, given)) for path, given in parameters.items()]
+        require(
+            not any(parameters.values()),
+            "--update takes no other option: it runs the notebooks as committed",
+        )
+        parameters = {
+            **parameters,
+            **{path: {} for path in notebook_paths() if number(path) in LEDGER_SHOWN},
+        }
+    jobs = [
+        Job(path, given, update, missing_runs(path, given)) for path, given in parameters.items()
+    ]
     as_committed = all(
-        common(job.parameters).as_committed and not job.todo and job.parameters.keys() <= {"jobs"} for job in jobs
+        common(job.parameters).as_committed and not job.todo and job.parameters.keys() <= {"jobs"}
+        for job in jobs
     )
     return jobs, update or as_committed
 
@@ -293,7 +346,8 @@ def execute(job: Job, environment: Mapping[str, str]) -> Result:
 
     from entp_lab.cells import ENGINE, Here
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command's process gets it, too, and ends this one
+    # the command's process gets it, too, and ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(environment)
     papermill_engines.register(ENGINE, Here)
     began = time.monotonic()
@@ -325,7 +379,9 @@ def runs_still_missing(job: Job) -> str:
     missing = missing_runs(job.notebook, job.parameters | {"fresh": False})
     if not missing:
         return ""
-    again = "the same command without --fresh" if job.parameters.get("fresh") else "the same command"
+    again = (
+        "the same command without --fresh" if job.parameters.get("fresh") else "the same command"
+    )
     return f" ({len(missing)} of its runs are not complete; {again} continues with them)"
 
 
@@ -342,7 +398,9 @@ def keep_copy(executed: "NotebookNode", job: Job) -> None:
     folder = paths.results() / "executed"
     figures = os.path.relpath(paths.figures(), folder)
     root = os.path.relpath(paths.root(), folder)
-    asked = [f"{name} = {value!r}" for name, value in job.parameters.items() if name not in NO_RESULT]
+    asked = [
+        f"{name} = {value!r}" for name, value in job.parameters.items() if name not in NO_RESULT
+    ]
     if asked and asked != ["tier = 'best'"]:
         words = "the words and pictures of its text are those of the committed records; what it found is in the outputs"
         first = executed.cells[0]
@@ -357,7 +415,9 @@ def install(executed: "NotebookNode", notebook: Path) -> None:
     from nbformat import from_dict, writes
 
     content = from_dict(executed)
-    content.cells = [c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    content.cells = [
+        c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])
+    ]
     clean(content)
     write_atomically(notebook, f"{writes(from_dict(content))}\n".encode())
 
@@ -369,7 +429,9 @@ def clean(content: dict) -> None:
     """
     content["metadata"] = METADATA
     for cell in content["cells"]:
-        cell["metadata"] = {name: value for name, value in cell["metadata"].items() if name in WRITTEN and value}
+        cell["metadata"] = {
+            name: value for name, value in cell["metadata"].items() if name in WRITTEN and value
+        }
         folded = {key: True for tag, key in FOLDS if tag in cell["metadata"].get("tags", ())}
         if folded:
             cell["metadata"]["jupyter"] = folded
@@ -423,9 +485,16 @@ def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
     from tornado.web import HTTPError
 
     folder, name = os.path.split(path.strip("/"))
-    if model["type"] == "notebook" and model["content"] is not None and folder in ("lab", "notebooks"):
+    if (
+        model["type"] == "notebook"
+        and model["content"] is not None
+        and folder in ("lab", "notebooks")
+    ):
         if folder == "notebooks" and not is_own(Path(name)) and (paths.notebooks() / name).exists():
-            raise HTTPError(403, f"notebooks/{name} is the committed one and stays as it is: your copy is lab/{name}")
+            raise HTTPError(
+                403,
+                f"notebooks/{name} is the committed one and stays as it is: your copy is lab/{name}",
+            )
         clean(model["content"])
 
 
@@ -441,7 +510,10 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Pa
     if kept:
         names = ", ".join(map(paths.relative, kept))
         anew = f"(./run_all.sh --lab --reset {','.join(map(number, kept))} makes them anew)"
-        print(f"kept with your edits, though the committed ones have changed since: {names} {anew}", flush=True)
+        print(
+            f"kept with your edits, though the committed ones have changed since: {names} {anew}",
+            flush=True,
+        )
     command = [
         program,
         f"--ServerApp.root_dir={paths.root()}",
@@ -455,6 +527,7 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Pa
     if os.geteuid() == 0:  # a container's only user, whom jupyter refuses
         command.append("--allow-root")
     settings = [str(paths.root() / "tools" / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
-    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))  # no question about news
+    # no question about news
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
     os.chdir(paths.root())
     os.execv(program, command)

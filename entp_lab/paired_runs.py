@@ -14,13 +14,12 @@ from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
 from entp_lab.experiment import TWINS, model_for, planned
-from entp_lab.frames import count_seeds
 from entp_lab.provenance import provenance
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import computing_threads, sweep
 from entp_lab.statistics import mean_interval
-from entp_lab.store import Record, Store
+from entp_lab.store import Record, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import require
@@ -55,9 +54,17 @@ class Runs:
         """Return a row a run: model, seed, its last scores, steps, multiply_adds, and seconds of training."""
         rows = []
         for record, cost in zip(self.records, self.step_costs, strict=True):
-            numbers = {name: value for name, value in record.metrics.items() if isinstance(value, int | float)}
+            numbers = {
+                name: value
+                for name, value in record.metrics.items()
+                if isinstance(value, int | float)
+            }
             steps = record.provenance["steps"]
-            spent = {"steps": steps, "multiply_adds": cost * steps, "seconds": record.provenance["train_seconds"]}
+            spent = {
+                "steps": steps,
+                "multiply_adds": cost * steps,
+                "seconds": record.provenance["train_seconds"],
+            }
             rows.append({**identity(record), **numbers, **spent})
         return pd.DataFrame(rows)
 
@@ -67,7 +74,9 @@ class Runs:
         The mean has its 95 % interval (Student's t) from three pairs on.
         """
         table = self.scores()
-        require(score in table, f"score = {score!r}: these runs have {', '.join(table.columns[2:])}")
+        require(
+            score in table, f"score = {score!r}: these runs have {', '.join(table.columns[2:])}"
+        )
         wide = table.pivot(index="seed", columns="model", values=score)
         for name in (first, second):
             require(name in wide, f"model = {name!r}: these runs are of {', '.join(wide)}")
@@ -85,7 +94,10 @@ class Runs:
 
 def identity(record: Record) -> dict[str, Any]:
     """Return what tells a run from the others: its model and its random seed."""
-    return {"model": cast(RunConfig, record.config).model.architecture, "seed": record.config.model_seed}
+    return {
+        "model": cast(RunConfig, record.config).model.architecture,
+        "seed": record.config.model_seed,
+    }
 
 
 def pairs(
@@ -111,7 +123,11 @@ def pairs(
             params[field.name] = getattr(task, field.name)
     if experiment != OWN:  # which may have written the parameters of an equal task otherwise
         for config in EXPERIMENTS.named(experiment).configs(tier, seeds):
-            if isinstance(config, RunConfig) and config.task == name and build_task(name, config.task_params) == task:
+            if (
+                isinstance(config, RunConfig)
+                and config.task == name
+                and build_task(name, config.task_params) == task
+            ):
                 params = config.task_params
                 break
     if isinstance(model, ModelConfig):
@@ -126,7 +142,9 @@ def pairs(
     ]
 
 
-def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_limit: float = 0.0) -> Runs:
+def run(
+    configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_limit: float = 0.0
+) -> Runs:
     """Return the stored records of ``configs``, and train those that have none, several at a time.
 
     Runs that a committed experiment plans are stored with its own, all others in ``results/own``. What takes minutes
@@ -135,10 +153,14 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
     """
     require(bool(configs), "no runs were asked for: seeds and models must not be empty")
     first = configs[0]
-    name, tier = first.experiment, first.tier
+    name = first.experiment
+    tier = first.tier
     for config in configs:
         same = (config.experiment, config.tier) == (name, tier)
-        require(same, f"{config.experiment}, {config.tier}: one call takes runs of one experiment and tier")
+        require(
+            same,
+            f"{config.experiment}, {config.tier}: one call takes runs of one experiment and tier",
+        )
         known = config.task.isidentifier()
         require(known, f"task = {config.task}: not a task of the project; lab.compare trains it")
     labels = {}
@@ -147,7 +169,9 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
         experiment = EXPERIMENTS.named(name)
         version = experiment.version
         seeds = len({config.model_seed for config in configs})
-        labels = {config_id(run.config, version): run.labels for run in experiment.plan(tier, seeds)}
+        labels = {
+            config_id(run.config, version): run.labels for run in experiment.plan(tier, seeds)
+        }
     mine = {config_id(config, version): planned(config).labels for config in configs}
     is_own = not mine.keys() <= labels.keys()
     if tier == "smoke":
@@ -157,7 +181,9 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
     missing = store.missing(configs, version, fresh)
     if missing and not store.read_only:
         announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
-    done = sweep(configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name)
+    done = sweep(
+        configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
+    )
     records = [replace(record, labels=(mine | labels)[record.id]) for record in done.records]
     return shown(
         records,
@@ -173,7 +199,11 @@ def shown(records: Sequence[Record], step_costs: list[float], asked: int, where:
     if records:
         config = cast(RunConfig, records[0].config)
         models = dict.fromkeys(identity(record)["model"] for record in records)
-        cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
+        cut = (
+            f"; {asked - len(records)} of {asked} runs are not complete"
+            if len(records) < asked
+            else ""
+        )
         note = (
             f"Shown: {' and '.join(models)}, {config.model.n_layers} layers of width {config.model.width}, "
             f"{config.train.steps:,} steps, {count_seeds(records)}, tier {config.tier}; {where}{cut}."
@@ -196,14 +226,21 @@ def compare(
     with a bar that says how long it takes, and not stored. ``train`` takes the place of ``steps``.
     """
     every = max(1, steps // 20)
-    train = train or TrainConfig(steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every)
+    train = train or TrainConfig(
+        steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every
+    )
     configs = pairs(task, model or SMALL, train, models, seeds)
     if task_name(task) is not None:
         return run(configs)
     name = type(task).__name__
     lengths = prefixes_of(task)
-    costs = [sequence_operations(config.model, lengths) * config.train.batch_size for config in configs]
-    with computing_threads(1), tqdm(total=sum(config.steps for config in configs), desc=name, leave=False) as bar:
+    costs = [
+        sequence_operations(config.model, lengths) * config.train.batch_size for config in configs
+    ]
+    with (
+        computing_threads(1),
+        tqdm(total=sum(config.steps for config in configs), desc=name, leave=False) as bar,
+    ):
         records = [train_here(config, task, bar) for config in configs]
     return shown(records, costs, len(configs), f"trained now on {name}, not stored")
 
@@ -214,4 +251,6 @@ def train_here(config: RunConfig, task: Task, bar: tqdm) -> Record:
     outcome = train_run(config, task=task, checkpoint=Checkpoint(on_step=lambda step: bar.update()))
     spent = {"steps": outcome.state.step, "train_seconds": outcome.state.seconds}
     where = provenance("cpu", 1) | spent | {"wall_seconds": time.monotonic() - started}
-    return Record(OWN, 1, config, outcome.metrics, outcome.state.curves, where, labels=planned(config).labels)
+    return Record(
+        OWN, 1, config, outcome.metrics, outcome.state.curves, where, labels=planned(config).labels
+    )

@@ -30,7 +30,9 @@ def make_absolute() -> None:
         if os.environ.get(variable):
             path = Path(os.path.abspath(os.environ[variable]))
             there = next(place for place in (path, *path.parents) if place.exists())
-            require(there.is_dir(), f"{variable} = {str(path)!r}: must be a folder, and {there} is none")
+            require(
+                there.is_dir(), f"{variable} = {str(path)!r}: must be a folder, and {there} is none"
+            )
             os.environ[variable] = str(path)
 
 
@@ -49,6 +51,15 @@ def has_repository() -> bool:
     return (root() / "notebooks").is_dir()
 
 
+def repository() -> Path:
+    """Return the repository root; ConfigError where the package is installed without it."""
+    require(
+        has_repository(),
+        "entp_lab is installed without its repository: clone it, and run this from there",
+    )
+    return root()
+
+
 def of_repository(name: str, variable: str = "") -> Path:
     """Return a folder of the repository, or the one that an environment variable names.
 
@@ -59,9 +70,7 @@ def of_repository(name: str, variable: str = "") -> Path:
         return Path(os.path.abspath(os.environ[variable]))
     if variable and not has_repository():
         return Path(os.path.abspath(name))
-    hint = "clone the repository and run it from there"
-    require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
-    return root() / name
+    return repository() / name
 
 
 def results() -> Path:
@@ -81,7 +90,9 @@ def figures() -> Path:
 
 def new_figures() -> Path:
     """Return the folder that notebooks write figures to: by the executed copies, or as ``ENTP_NEW_FIGURES`` says."""
-    return Path(os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures"))
+    return Path(
+        os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures")
+    )
 
 
 def notebooks() -> Path:
@@ -102,11 +113,13 @@ def program() -> str:
 
 def relative(path: Path) -> str:
     """Return a path as a message should show it: relative to the root where it lies inside."""
-    place = Path(os.path.realpath(path.parent), path.name)  # a link is shown as itself: it may lead nowhere
+    # a link is shown as itself: it may lead nowhere
+    place = Path(os.path.realpath(path.parent), path.name)
     return str(place.relative_to(root()) if place.is_relative_to(root()) else path)
 
 
-FOLDERS.root, FOLDERS.cache = root, corpora
+FOLDERS.root = root
+FOLDERS.cache = corpora
 FOLDERS.corpora["openwebtext"] = lambda checksum: ParquetFiles()
 FOLDERS.corpora["embedded"] = lambda checksum: TextFile(embedded_file(checksum))
 FOLDERS.reader = open_corpus

@@ -9,7 +9,8 @@ from tqdm.auto import tqdm
 
 UPDATE_SECONDS = 0.5
 LOGGED_SECONDS = 60.0  # between lines of progress where they go to a file
-ON_STEP: list[Callable[[int, float], None]] = []  # at most one: called in this process with a run's place and step
+# at most one: called in this process with a run's place and step
+ON_STEP: list[Callable[[int, float], None]] = []
 
 
 class Meter:
@@ -22,12 +23,16 @@ class Meter:
     def __init__(self, steps: Sequence[int], label: str):
         self.steps = steps
         self.updated = 0.0
-        self.steps_made: MutableSequence[float] = multiprocessing.get_context("spawn").RawArray("d", len(steps))
+        self.steps_made: MutableSequence[float] = multiprocessing.get_context("spawn").RawArray(
+            "d", len(steps)
+        )
         stream = sys.__stderr__ or sys.stderr
         if stream.isatty() or "ipykernel" in sys.modules:  # where a bar can replace itself
-            ending, pause = "", 0.1
+            ending = ""
+            pause = 0.1
         else:
-            ending, pause = "\n", LOGGED_SECONDS
+            ending = "\n"
+            pause = LOGGED_SECONDS
         options = {
             "bar_format": "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]" + ending,
             "mininterval": pause,

@@ -1,4 +1,9 @@
-"""Where and with what a run was made: commit, sources, versions, device, threads, memory."""
+"""Where and with what a run was made: commit, sources, versions, device, arithmetic, threads, memory.
+
+Libraries choose kernels by processor, and AVX-512 sums in another order than AVX2. This package leaves the choice to
+them, and a record says what was in force. They read their variables once, when they load or are first used: only a
+process that starts with these is held to AVX2, as one is that computes a record again which was made so.
+"""
 
 import ast
 import contextlib
@@ -12,30 +17,40 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from entp_lab import arithmetic, paths
+from entp_lab import paths
 from entp_lab.configs import RunConfig
 from entp_lib.kernels import UNNAMED
-from entp_lib.kernels.processor import multiplies_bf16
+from entp_lib.kernels.processor import multiplies_bf16, processor_flags
 
 if TYPE_CHECKING:
     from entp_lab.store import Record
 
 PACKAGES = ("entp_lib", "entp_lab", "entp_papers")
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as mallopt(3) numbers them
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3  # as mallopt(3) numbers them
 KEPT_BYTES = 2**30
+AVX2 = "AVX2"
+NATIVE = "native"
+# What ATen, oneDNN, MKL and NumPy's OpenBLAS read.
+VARIABLES = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
 
 
 def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> dict[str, Any]:
     """Return where and with what a run is made, as of its start (UTC). ``modules``: what it loads.
 
     ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
-    says whether the process was started with all libraries held to AVX2 (``entp_lab.arithmetic``), ``multiplies_bf16``
+    says whether the process was started with all libraries held to AVX2, ``multiplies_bf16``
     whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands.
     """
     commit, dirty = COMMIT
@@ -50,7 +65,7 @@ def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> dict[s
         },
         "device": device_name(device),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "arithmetic": arithmetic.in_force(),
+        "arithmetic": arithmetic_here(),
         "multiplies_bf16": multiplies_bf16(),
         "threads": threads,
         "cores": available_cores(),
@@ -60,6 +75,37 @@ def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> dict[s
     if device.startswith("cuda"):
         found["cuda"] = torch.version.cuda
     return found
+
+
+def has_avx2() -> bool:
+    """Say whether this processor has AVX2 and FMA; False where Linux does not say."""
+    return {"avx2", "fma"} <= processor_flags()
+
+
+def arithmetic_here() -> str:
+    """Return ``AVX2`` where this process was started with every library held to it, else ``native``."""
+    held = all(os.environ.get(name) == value for name, value in VARIABLES.items())
+    return AVX2 if held and torch.backends.cpu.get_cpu_capability() == AVX2 else NATIVE
+
+
+def environment_for(name: str) -> dict[str, str]:
+    """Return this process's environment for one that is to compute with the arithmetic ``name``."""
+    rest = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+    return rest | (VARIABLES if name == AVX2 else {})
+
+
+@contextlib.contextmanager
+def for_new_processes(name: str) -> Iterator[None]:
+    """Let processes that start within compute with the arithmetic ``name``; this one stays as it is."""
+    before = dict(os.environ)
+    changed = environment_for(name)
+    try:
+        os.environ.clear()
+        os.environ.update(changed)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def available_cores() -> int:
@@ -84,7 +130,9 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
 
     Left out are packages' ``__init__`` that are only passed on the way to a module.
     """
-    known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files}
+    known = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files
+    }
     found: set[str] = set()
     waiting = list(modules)
     while waiting:
@@ -93,7 +141,11 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
             continue
         found.add(path)
         folder = path.rpartition("/")[0]
-        found |= {other for other in files if other.endswith(".csv") and other.rpartition("/")[0] == folder}
+        found |= {
+            other
+            for other in files
+            if other.endswith(".csv") and other.rpartition("/")[0] == folder
+        }
         for node in ast.walk(ast.parse(files[path])):
             if isinstance(node, ast.Import):
                 waiting += [alias.name for alias in node.names]
@@ -131,7 +183,9 @@ def git_state() -> tuple[str, bool | None]:
     def git(*arguments: str) -> str:
         # a status that refreshes the index would get in the way of a commit that is being made
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, env=git_environment())
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, env=git_environment()
+        )
 
     try:
         top, commit = git("rev-parse", "--show-toplevel", "HEAD").split("\n")[:2]
@@ -142,7 +196,8 @@ def git_state() -> tuple[str, bool | None]:
         return "unknown", None
 
 
-COMMIT, FILES = git_state(), source_files(paths.root())  # of what this process imports
+COMMIT = git_state()
+FILES = source_files(paths.root())  # of what this process imports
 
 
 def processes(record: "Record") -> list[dict[str, Any]]:
@@ -153,8 +208,8 @@ def processes(record: "Record") -> list[dict[str, Any]]:
 def arithmetic_of(record: "Record") -> str:
     """Return the arithmetic of a record; one without the field is taken at its ``cpu_capability``."""
     where = record.provenance
-    portable = where.get("cpu_capability") == arithmetic.AVX2
-    return where.get("arithmetic", arithmetic.AVX2 if portable else arithmetic.NATIVE)
+    portable = where.get("cpu_capability") == AVX2
+    return where.get("arithmetic", AVX2 if portable else NATIVE)
 
 
 def precision_of(record: "Record") -> str:

@@ -69,7 +69,8 @@ class Ranks(Hook):
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             message = f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end"
             print(message, file=sys.stderr, flush=True)
-            os._exit(1)  # in an orderly exit gloo's threads may abort where another rank has left before
+            # in an orderly exit gloo's threads may abort where another rank has left before
+            os._exit(1)
 
 
 def joined() -> Ranks | None:

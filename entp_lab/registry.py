@@ -39,7 +39,10 @@ class Registry(Mapping[str, Any]):
         found = dict(self.more)
         for paper in papers().values():
             for name, place in table_of(paper, self.table).items():
-                require(name not in found, f"{paper.__name__}: {name} is a name in {found.get(name)}, too")
+                require(
+                    name not in found,
+                    f"{paper.__name__}: {name} is a name in {found.get(name)}, too",
+                )
                 found[name] = f"{paper.__name__}.{place}"
         return found
 
@@ -114,7 +117,9 @@ def build_task(name: str, params: dict[str, Any]) -> "Task":
 
 def nightly_order() -> tuple[str, ...]:
     """Return the experiments with runs at long tiers, in the order in which these are made."""
-    return tuple(name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ()))
+    return tuple(
+        name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ())
+    )
 
 
 def resumable(study: str) -> bool:

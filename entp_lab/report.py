@@ -107,7 +107,9 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     table = claims.judge([measurement for measurement, _ in best])
     units = dict(zip(table["id"], table["unit"], strict=True))
     stated = stated_settings()
-    differs, caveats, levels = {}, {}, {}
+    differs = {}
+    caveats = {}
+    levels = {}
     for measurement, (experiment, records) in best:
         claim = measurement.claim
         names = set(measurement.records)
@@ -141,7 +143,9 @@ def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
     return "main" if claim in main else "annex"
 
 
-def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str) -> str:
+def caveats_of(
+    experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str
+) -> str:
     """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
 
     A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
@@ -152,7 +156,9 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Foun
     if dirty:
         found.append(f"{dirty} of {len(used)} records by code that no commit has")
     if isinstance(measurement, Measurement):
-        configs = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
+        configs = {
+            str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)
+        }
         tasks = [build_task(config.task, config.task_params) for config in configs.values()]
         found += dict.fromkeys(task.caveat for task in tasks)
         found.append(pairs_apart(used))
@@ -183,7 +189,9 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     text. The answer follows the rule of our own questions, whether a paper claims the row or not, and is open where its
     verdict is. KeyError for a claim that the ledger does not have.
     """
-    files = sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
+    files = sorted(
+        paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p)
+    )
     columns = ["task", *BUDGETS, "drawn_as"]
     tasks = pd.concat([read_table(path, columns, needed=("task", "equal_steps")) for path in files])
     rows = table.set_index("id")
@@ -193,7 +201,12 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
         for column, budget in BUDGETS.items():
             claim = task[column]
             if claim:
-                about = {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget, "claim": claim}
+                about = {
+                    "task": task["task"],
+                    "drawn_as": task["drawn_as"],
+                    "budget": budget,
+                    "claim": claim,
+                }
                 found.append(about | compared(rows.loc[claim], margins[claim]))
     return pd.DataFrame(found)
 
@@ -203,7 +216,9 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
     pairs = int(row["seeds"])
-    by_rule = claims.answer(row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND)
+    by_rule = claims.answer(
+        row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND
+    )
     return {
         "unit": "nats" if is_text else "share",
         "value": row["our_value"] / scale,
@@ -218,7 +233,9 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
 def standing(table: pd.DataFrame) -> tuple[set[str], pd.DataFrame]:
     """Return the rows that stand after Holm's correction over all intervals that test a difference, and those rows."""
     measured = claims.tested(table)
-    p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    p_values = [
+        p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()
+    ]
     return set(measured.loc[holm(p_values), "id"]), measured
 
 
@@ -230,7 +247,10 @@ def leads(table: pd.DataFrame) -> str:
     kept = kept[kept["claim"].isin(stands)]
     names = kept["task"].where(kept["answer"] != EQUAL, kept["task"] + " (by less than we count)")
     sentences = []
-    for budget, words in (("equal steps", "after equally many steps"), ("equal multiply-adds", "at equal compute")):
+    for budget, words in (
+        ("equal steps", "after equally many steps"),
+        ("equal multiply-adds", "at equal compute"),
+    ):
         at_budget = kept["budget"] == budget
         sides = []
         for who, is_ahead in (("ENTP", kept["value"] > 0), ("the decoder", kept["value"] < 0)):
@@ -259,7 +279,9 @@ def answers() -> pd.DataFrame:
     Columns: says, here, numbers, sure, rests_on, and front, which is set in the rows that README shows.
     """
     columns = ["says", "here", "numbers", "sure", "rests_on", "front"]
-    return read_table(paths.reference() / "answers.csv", columns, needed=("says", "here", "rests_on")).fillna("")
+    return read_table(
+        paths.reference() / "answers.csv", columns, needed=("says", "here", "rests_on")
+    ).fillna("")
 
 
 def supposed(rests_on: str) -> dict[str, str]:
@@ -289,11 +311,20 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
     for row in answers().itertuples():
         verdicts = supposed(row.rests_on)
         for claim in verdicts:
-            require(claim in rows.index, f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks")
+            require(
+                claim in rows.index,
+                f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks",
+            )
         now = {claim: rows.loc[claim, "verdict"] for claim in verdicts}
-        moved = [f"{claim} is {now[claim]!r} and was {was!r}" for claim, was in verdicts.items() if now[claim] != was]
+        moved = [
+            f"{claim} is {now[claim]!r} and was {was!r}"
+            for claim, was in verdicts.items()
+            if now[claim] != was
+        ]
         changes = "; ".join(moved)
-        require(not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}")
+        require(
+            not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}"
+        )
         first = next(iter(verdicts))
         filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
         found.append(
@@ -320,10 +351,16 @@ def tally(table: pd.DataFrame) -> pd.DataFrame:
             "verdict": stated["verdict"].map(lambda verdict: PLAIN.get(verdict, verdict)),
         }
     )
-    counts = rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
+    counts = (
+        rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
+    )
     counts = counts[[word for word in dict.fromkeys(PLAIN.values()) if word in counts]]
     order = [(paper, kind) for paper in PAPERS.values() for kind in KINDS.values()]
-    return counts.loc[[row for row in order if row in counts.index]].rename_axis(columns=None).reset_index()
+    return (
+        counts.loc[[row for row in order if row in counts.index]]
+        .rename_axis(columns=None)
+        .reset_index()
+    )
 
 
 def paper_of_claims() -> pd.Series:
@@ -342,8 +379,14 @@ def tally_sentence(table: pd.DataFrame) -> str:
         if verdict in counts
     ]
     large = stated.loc[stated["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum()
-    size = f"{large} comparisons ran at the paper's size." if large else "Nothing has run at the paper's size yet."
-    return f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
+    size = (
+        f"{large} comparisons ran at the paper's size."
+        if large
+        else "Nothing has run at the paper's size yet."
+    )
+    return (
+        f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
+    )
 
 
 # The table of claims as it is shown: in README, in notebook 00, in a terminal, and on pages of docs/.
@@ -515,7 +558,9 @@ def measured_costs(store: Store) -> pd.DataFrame:
                         "experiment": experiment.name,
                         "tier": tier,
                         "runs": len(records),
-                        "core-minutes" if tier in ON_CPU else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
+                        "core-minutes"
+                        if tier in ON_CPU
+                        else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
                         "peak memory": f"{peak / 2**20:.0f} MiB",
                         "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
                     }
@@ -578,7 +623,8 @@ def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
     columns = ("experiment", "what", "why")
     reasons = read_table(path, list(columns), needed=columns).set_index("experiment")
     tried = table[(table["kind"] == "empirical") & (table["differs"] != "")]
-    tried = tried.iloc[(tried["id"].map(paper_of_claims()) != "entp").argsort(kind="stable")]  # this paper first
+    # this paper first
+    tried = tried.iloc[(tried["id"].map(paper_of_claims()) != "entp").argsort(kind="stable")]
     experiments = tried["records"].str.partition("/")[0].rename("experiment")
     unknown = sorted(set(experiments) - set(reasons.index))
     require(not unknown, f"{paths.relative(path)} has no line on {', '.join(unknown)}")
@@ -605,14 +651,20 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
     """Return README.md and the generated pages of ``docs/`` by the records; ``table``: their ledger, if it is known."""
     store = Store(read_only=True)
     table = ledger(store) if table is None else table
-    readme = read_text(paths.root() / "README.md")
+    readme = read_text(paths.repository() / "README.md")
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
-    parts = {"answer": answer_in_short(), "findings": front(table), "notebooks": " · ".join(links) + ".\n"}
+    parts = {
+        "answer": answer_in_short(),
+        "findings": front(table),
+        "notebooks": " · ".join(links) + ".\n",
+    }
     for name, part in parts.items():
         pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
         found = re.search(pattern, readme)
         if found is None:
-            raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+            raise ConfigError(
+                f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->"
+            )
         readme = readme[: found.start()] + found[1] + part + found[2] + readme[found.end() :]
     pages = {
         "README.md": readme,
@@ -628,7 +680,9 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
 def outdated() -> list[str]:
     """Return the generated files that differ from what the records say now, README first; missing ones among them."""
     found = generated().items()
-    return [paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text]
+    return [
+        paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text
+    ]
 
 
 def write(table: pd.DataFrame | None = None) -> None:

@@ -22,7 +22,15 @@ from typing import Any
 import torch
 
 from entp_lab import progress, ranks, stopping
-from entp_lab.configs import ON_CPU, Config, RunConfig, StudyConfig, canonical_json, config_id, to_dict
+from entp_lab.configs import (
+    ON_CPU,
+    Config,
+    RunConfig,
+    StudyConfig,
+    canonical_json,
+    config_id,
+    to_dict,
+)
 from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
 from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, train_run
@@ -100,7 +108,9 @@ def computing_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str) -> Record:
+def compute(
+    config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str
+) -> Record:
     """Train or study what ``config`` says, up to the end or a cut, and return its record as it is stored.
 
     A run is trained with the other ranks, if there are any.
@@ -119,7 +129,9 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
         start = functools.partial(weights_of, store, config.start_from, config.tier)
         with team.together(device) if team else contextlib.nullcontext():
             outcome = train_run(config, start=start, device=device, ranks=team)
-        metrics, curves, model = outcome.metrics, outcome.state.curves, outcome.model
+        metrics = outcome.metrics
+        curves = outcome.state.curves
+        model = outcome.model
         costs = {**outcome.costs, **checkpoint.times(), "train_seconds": outcome.state.seconds}
     where = {
         **where,
@@ -135,12 +147,16 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
     if device.startswith("cuda"):
         del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
     record = Record(config.experiment, version, config, metrics, curves, where)
-    if isinstance(config, RunConfig) and model is not None:  # before the record, which never lacks its weights
+    # before the record, which never lacks its weights
+    if isinstance(config, RunConfig) and model is not None:
         save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
-    return Record.from_json(record.to_json())  # as it is stored, so that new and reused ones are equal
+    # as it is stored, so that new and reused ones are equal
+    return Record.from_json(record.to_json())
 
 
-def study(config: StudyConfig, store: Store, checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, list]]:
+def study(
+    config: StudyConfig, store: Store, checkpoint: Checkpoint
+) -> tuple[dict[str, Any], dict[str, list]]:
     """Call a study's function for its metrics and curves. It starts before the deadline or not at all.
 
     One that is about a trained model has its run as the parameter ``weights`` and is given their file.
@@ -188,7 +204,8 @@ class Sweep:
     cut: dict[str, int] = field(default_factory=dict)  # by the name of the record
     failures: list[tuple[Config, str]] = field(default_factory=list)
     reused: int = 0
-    tracebacks: dict[str, str] = field(default_factory=dict)  # of failures that are mistakes of code, by reason
+    # of failures that are mistakes of code, by reason
+    tracebacks: dict[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> list[Record]:
@@ -205,7 +222,9 @@ class Sweep:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, OSError | cf.BrokenExecutor):
             reason += "; what was saved before is kept"
-        elif not isinstance(error, OneLine) and not type(error).__module__.startswith("distributed."):
+        elif not isinstance(error, OneLine) and not type(error).__module__.startswith(
+            "distributed."
+        ):
             self.tracebacks[reason] = "".join(traceback.format_exception(error))
         self.failures.append((config, reason))
 
@@ -257,7 +276,9 @@ def sweep(
     or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
     """
     require(jobs >= 0, f"jobs = {jobs}: must be at least 0")
-    require(0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite")
+    require(
+        0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite"
+    )
     store = store or Store()
     planned = {config_id(config, version): config for config in configs}
     found: dict[str, Record] = {}
@@ -269,7 +290,8 @@ def sweep(
         if record is None:
             calls[i] = (config, version, len(calls), options | {"fresh": again})
         else:
-            store.remove_checkpoint(config.experiment, i)  # which a crash right after it was saved has left
+            # which a crash right after it was saved has left
+            store.remove_checkpoint(config.experiment, i)
             found[i] = record
     result = Sweep(reused=len(found))
     if calls:
@@ -279,13 +301,19 @@ def sweep(
             remove_stale(store.root, pattern)  # what killed processes left half written
         try:
             with contextlib.ExitStack() as stack:
-                meter = stack.enter_context(contextlib.closing(progress.Meter([c.steps for c in todo], label)))
+                meter = stack.enter_context(
+                    contextlib.closing(progress.Meter([c.steps for c in todo], label))
+                )
                 cluster = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
                 if cluster and executor is None:
                     from entp_lab.cluster import connected
 
                     executor = stack.enter_context(connected(cluster))
-                jobs = len(todo) if executor else min(len(todo), *(jobs_for(c.tier, jobs) for c in todo))
+                jobs = (
+                    len(todo)
+                    if executor
+                    else min(len(todo), *(jobs_for(c.tier, jobs) for c in todo))
+                )
                 for i, outcome in outcomes(calls, jobs, executor, meter):
                     try:
                         found[i] = outcome()
@@ -328,7 +356,11 @@ def outcomes(
     left = dict(calls)
     while left:
         broken = None
-        with contextlib.nullcontext(executor) if executor else worker_processes(jobs, meter.steps_made) as workers:
+        with (
+            contextlib.nullcontext(executor)
+            if executor
+            else worker_processes(jobs, meter.steps_made) as workers
+        ):
             running = {workers.submit(execute, *call): i for i, call in left.items()}
             try:
                 while running:
@@ -350,11 +382,18 @@ def outcomes(
             yield i, broken.result
         elif broken is not None:
             jobs -= 1
-            log.warning("a worker process was killed, perhaps for lack of memory; going on with %d at a time", jobs)
+            log.warning(
+                "a worker process was killed, perhaps for lack of memory; going on with %d at a time",
+                jobs,
+            )
 
 
 def execute(
-    config: Config, version: int, place: int, options: dict[str, Any], stop: Callable[[], bool] = lambda: False
+    config: Config,
+    version: int,
+    place: int,
+    options: dict[str, Any],
+    stop: Callable[[], bool] = lambda: False,
 ) -> Record:
     """Compute one run of a sweep, the one at ``place``, in whatever process or thread an executor chose.
 
@@ -363,7 +402,9 @@ def execute(
     """
     root = options["store"].root
     require(root.is_dir(), f"this worker does not see {root}: all need the results on one disk")
-    on_step = functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
+    on_step = (
+        functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
+    )
     in_main = threading.current_thread() is threading.main_thread()
     in_worker = multiprocessing.parent_process() is not None and in_main
     try:
@@ -399,7 +440,9 @@ def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator
     """
     others = multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
-    with WorkerProcesses(count, context, initializer=begin_worker, initargs=(steps_made,)) as workers:
+    with WorkerProcesses(
+        count, context, initializer=begin_worker, initargs=(steps_made,)
+    ) as workers:
         try:
             yield workers
         except BaseException:

@@ -35,10 +35,13 @@ class Stated(NamedTuple):
 
 def stated_settings() -> dict[str, dict[str, Stated]]:
     """Return the settings that the papers state, by claim and key. ConfigError names table, claim and key."""
-    claims, found = reference_claims(), {}
+    claims = reference_claims()
+    found = {}
     for path in sorted(paths.reference().glob("*/settings.csv")):
         known = set(claims.loc[claims["paper"] == path.parent.name, "id"])
-        for row in read_table(path, ["id", "setting"], needed=("id", "setting"), dtype=str).itertuples():
+        for row in read_table(
+            path, ["id", "setting"], needed=("id", "setting"), dtype=str
+        ).itertuples():
             place = f"{paths.relative(path)}: {row.id}"
             require(row.id in known, f"{place} is not a claim of claims.csv beside it")
             require(row.id not in found, f"{place} has a setting already; put both into one row")
@@ -53,13 +56,18 @@ def parsed(setting: str, place: str) -> dict[str, Stated]:
         key, _, values = (text.strip() for text in part.partition(":"))
         paper, bar, ours = (text.strip() for text in values.partition("|"))
         right = "must be 'key: the paper's value' or 'key: the paper's value | ours'"
-        require(bool(key and paper) and bool(bar) == bool(ours), f"{place} has the setting {part.strip()!r}: {right}")
+        require(
+            bool(key and paper) and bool(bar) == bool(ours),
+            f"{place} has the setting {part.strip()!r}: {right}",
+        )
         require(key not in found, f"{place} has {key!r} twice")
         found[key] = Stated(paper, ours, place)
     return found
 
 
-def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]) -> str:
+def differing_settings(
+    records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]
+) -> str:
     """Name the settings of ``records`` that are not the paper's, as "steps 1,200 (150,000)", the paper's in brackets.
 
     ``of_paper``: runs of the paper's tier; compared are those whose labels are most alike. ``stated`` is what the paper
@@ -69,19 +77,28 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
     """
     differences: dict[str, tuple[Iterable[str], Iterable[str]]] = {}
     settings = [settings_of(record.config) for record in records]
-    planned = [(run.labels, settings_of(run.config)) for run in of_paper if isinstance(run.config, RunConfig)]
+    planned = [
+        (run.labels, settings_of(run.config))
+        for run in of_paper
+        if isinstance(run.config, RunConfig)
+    ]
     compared = bool(stated)
     for record, own in zip(records, settings, strict=True):
         if not planned or not isinstance(record.config, RunConfig):
             continue
         likeness = [len(record.labels.items() & labels.items()) for labels, _ in planned]
-        alike = [found for (_, found), n in zip(planned, likeness, strict=True) if n == max(likeness)]
+        alike = [
+            found for (_, found), n in zip(planned, likeness, strict=True) if n == max(likeness)
+        ]
         compared = True
         for name, values in own.items():
             papers = dict.fromkeys(value for found in alike for value in found.get(name, ()))
             if papers and not set(values) <= set(papers):
                 mine, theirs = differences.get(name, ((), ()))
-                differences[name] = dict.fromkeys([*mine, *values]), dict.fromkeys([*theirs, *papers])
+                differences[name] = (
+                    dict.fromkeys([*mine, *values]),
+                    dict.fromkeys([*theirs, *papers]),
+                )
     seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
     ours: dict[str, dict[str, None]] = {}
     for own in settings:
@@ -90,12 +107,17 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
     ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
     for name, setting in stated.items():
         if not (setting.ours or name in ours):
-            raise ConfigError(f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'")
+            raise ConfigError(
+                f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'"
+            )
         mine = [setting.ours] if setting.ours else list(ours[name])
         differences.pop(name, None)
         if not set(mine) <= set(setting.paper.split("/")):
             differences[name] = mine, [setting.paper]
-    said = ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(theirs)})" for name, (mine, theirs) in differences.items())
+    said = ", ".join(
+        f"{name} {'/'.join(mine)} ({'/'.join(theirs)})"
+        for name, (mine, theirs) in differences.items()
+    )
     return said or (NO_DIFFERENCE if compared else "")
 
 

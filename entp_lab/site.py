@@ -30,12 +30,22 @@ from entp_lib.validation import ConfigError, require
 NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml")
 INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
 SOURCE = Path(__file__).parent / "site_source"
-COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
+# into Sphinx's sources, with docs and figures
+COPIED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "CITATION.cff",
+)
 PLACES = ("docs", "docs/journal", "notebooks", "play")  # of pages
 PACKAGES = ("entp_lib", "entp_lab", "entp_papers")  # whose docstrings the site shows
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
 SAVES = r'save_figure\(\s*\w+,\s*"(\w+)"'  # in the code of a notebook
-UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
+# of the theme: icons that its font draws too, and templates
+UNUSED = (
+    "scripts/fontawesome.js*",
+    "*macros.html",
+)
 EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
     (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
     (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
@@ -60,13 +70,30 @@ def build(folder: Path) -> Path:
     source = folder.parent / f"{folder.name}-source"
     lay_out(source)
     shutil.rmtree(folder, ignore_errors=True)
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", str(source / ".doctrees")]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-d",
+        str(source / ".doctrees"),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(paths.root())}
-    done = subprocess.run([*command, str(source), str(folder)], env=environment, capture_output=True, text=True)
-    lines = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line or "rror:" in line]
+    done = subprocess.run(
+        [*command, str(source), str(folder)], env=environment, capture_output=True, text=True
+    )
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if "WARNING" in line or "ERROR" in line or "rror:" in line
+    ]
     if done.returncode:
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        raise ConfigError(f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}")
+        raise ConfigError(
+            f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}"
+        )
     for path in [found for pattern in UNUSED for found in (folder / "_static").glob(pattern)]:
         path.unlink()
     for page in folder.rglob("*.html"):
@@ -79,21 +106,32 @@ def build(folder: Path) -> Path:
 
 def open_site(browser: bool = True) -> int:
     """Build the site and open it; missing packages of the extra ``site`` are installed first."""
+    root = paths.repository()
     if lacking := ", ".join(missing()):
         print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
-        packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
+        packages = tomllib.loads(read_text(root / "pyproject.toml"))["project"][
+            "optional-dependencies"
+        ]["site"]
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages]
-        here = ["bash", "-c", '. tools/venv.sh && read_settings && exec "$@"', "bash"]  # and not where pip.conf says
-        done = subprocess.run([*here, *install], cwd=paths.root())
+        # and not where pip.conf says
+        here = [
+            "bash",
+            "-c",
+            '. tools/venv.sh && read_settings && exec "$@"',
+            "bash",
+        ]
+        done = subprocess.run([*here, *install], cwd=root)
         importlib.invalidate_caches()
         require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
     print("building the site: two to four minutes", flush=True)
     begun = time.monotonic()
-    first = build(paths.root() / "build" / "site")
+    first = build(root / "build" / "site")
     files = [path for path in first.parent.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 2**20
     took = time.monotonic() - begun
-    print(f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}")
+    print(
+        f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}"
+    )
     if browser:
         webbrowser.open(first.as_uri())
     return 0
@@ -119,7 +157,9 @@ def lay_out(folder: Path) -> None:
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
     (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
     (folder / "gallery.md").write_text(gallery_page(pictures), encoding="utf-8")
-    (folder / "index.md").write_text(read_text(folder / "README.md") + contents(folder), encoding="utf-8")
+    (folder / "index.md").write_text(
+        read_text(folder / "README.md") + contents(folder), encoding="utf-8"
+    )
     (folder / "README.md").unlink()
 
 
@@ -136,7 +176,9 @@ def gallery() -> list[tuple[Path, str]]:
 
 def saved_figures(notebook: Path) -> list[str]:
     """Return the names of the figures that a notebook's code saves."""
-    return [name for cell in read_notebook(notebook).cells for name in re.findall(SAVES, cell.source)]
+    return [
+        name for cell in read_notebook(notebook).cells for name in re.findall(SAVES, cell.source)
+    ]
 
 
 def gallery_page(pictures: list[tuple[Path, str]]) -> str:
@@ -169,10 +211,14 @@ def weights_script(experiment: str) -> str:
                 "heads": config.model.n_heads,
                 "layers": config.model.n_layers,
                 "sequence_accuracy": records[run_id].metrics["sequence_accuracy"],
-                "tensors": {name: half_floats(tensor) for name, tensor in model.state_dict().items()},
+                "tensors": {
+                    name: half_floats(tensor) for name, tensor in model.state_dict().items()
+                },
             }
         )
-    require(bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them")
+    require(
+        bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them"
+    )
     return f"window.{experiment}Data = {json.dumps({'task': task, 'models': models})};\n"
 
 
@@ -184,8 +230,12 @@ def half_floats(tensor: Tensor) -> dict[str, Any]:
 
 def contents(folder: Path) -> str:
     """Return the table of contents at the side, of the pages that lie below ``folder``."""
-    pages, index = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")], "docs/journal/README"
-    within = {place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place) for place in PLACES}
+    pages = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")]
+    index = "docs/journal/README"
+    within = {
+        place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place)
+        for place in PLACES
+    }
     rest = [name for name in within["docs"] if name not in (*FIRST, "docs/findings")]
     groups = {
         "Found": ["docs/findings", "gallery", *rest, index],
@@ -195,7 +245,9 @@ def contents(folder: Path) -> str:
         "Journal": [n for n in within["docs/journal"] if n != index],
     }
     head = "```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {}\n\n{}\n```\n"
-    return "\n" + "\n".join(head.format(caption, "\n".join(names)) for caption, names in groups.items())
+    return "\n" + "\n".join(
+        head.format(caption, "\n".join(names)) for caption, names in groups.items()
+    )
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
@@ -206,7 +258,15 @@ def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
         if cell["cell_type"] == "code":
             saved = re.search(SAVES, text)
             alt = alts.get(saved[1]) if saved else None
-            shown = alt or "Picture of this cell's output; its numbers stand in the text and tables around it."
-            cell = cell | {"metadata": {**cell["metadata"], "mystnb": {"image": {"alt": shown.replace("\n", " ")}}}}
+            shown = (
+                alt
+                or "Picture of this cell's output; its numbers stand in the text and tables around it."
+            )
+            cell = cell | {
+                "metadata": {
+                    **cell["metadata"],
+                    "mystnb": {"image": {"alt": shown.replace("\n", " ")}},
+                }
+            }
         cells += [cell] if text.strip() else []
     return notebook | {"cells": cells}

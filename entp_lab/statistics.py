@@ -33,7 +33,10 @@ def to_figures(value: Any, figures: int = DISPLAY_DIGITS, decimals: int = 400) -
 
 def portable(*values: float) -> Any:
     """Round the values to ``PORTABLE_DIGITS``; what is next to nothing is 0, whose sign would be the processor's."""
-    return tuple(0.0 if abs(value) < ZERO_BELOW else to_figures(float(value), PORTABLE_DIGITS) for value in values)
+    return tuple(
+        0.0 if abs(value) < ZERO_BELOW else to_figures(float(value), PORTABLE_DIGITS)
+        for value in values
+    )
 
 
 def exceeds(value: Any, bar: Any) -> Any:
@@ -48,7 +51,10 @@ def reaches(value: Any, bar: Any) -> Any:
 
 def t_quantile(freedom: float) -> float:
     """Return half the width, in standard errors, of a two-sided 95 % interval by Student's t."""
-    from scipy.special import stdtrit  # whose import takes as long as a third of torch's, and a run needs no interval
+    # whose import takes as long as a third of torch's, and a run needs no interval
+    from scipy.special import (
+        stdtrit,
+    )
 
     return stdtrit(freedom, (1 + CONFIDENCE) / 2)
 
@@ -66,13 +72,16 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return portable(mean, mean - half, mean + half)
 
 
-def welch_interval(first: tuple[float, float, int], second: tuple[float, float, int]) -> tuple[float, float, float]:
+def welch_interval(
+    first: tuple[float, float, int], second: tuple[float, float, int]
+) -> tuple[float, float, float]:
     """Return (difference of means, low, high) of two samples that are not paired, by Welch's t.
 
     Each sample as published tables have it: mean, standard deviation (n − 1) and number of values. low and high are NaN
     where either has fewer than two values, and the difference itself where neither varies.
     """
-    (mean, sd, n), (other, other_sd, m) = first, second
+    (mean, sd, n) = first
+    (other, other_sd, m) = second
     gap = mean - other
     if min(n, m) < 2:
         return portable(gap, math.nan, math.nan)
@@ -106,7 +115,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     NaN never remains and is not counted among those tested.
     """
     p = np.asarray(p_values, dtype=float)
-    kept, tested = np.zeros(len(p), dtype=bool), int(np.isfinite(p).sum())
+    kept = np.zeros(len(p), dtype=bool)
+    tested = int(np.isfinite(p).sum())
     for rank, index in enumerate(np.argsort(p, kind="stable")[:tested]):  # NaN last
         if exceeds(p[index], (1 - CONFIDENCE) / (tested - rank)):
             break
@@ -116,7 +126,10 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return (low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
-    from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay
+    # takes a second to import, which a notebook that has no need of it should not pay
+    from scipy import (
+        stats,
+    )
 
     interval = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="wilson")
     return float(interval.low), float(interval.high)
@@ -130,7 +143,9 @@ def mcnemar(first_only: int, second_only: int) -> float:
     return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
 
 
-def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str = "step") -> float | None:
+def first_at(
+    curves: dict[str, list], metric: str, threshold: float, axis: str = "step"
+) -> float | None:
     """Return where on ``axis`` a curve first reaches ``threshold``; None if it never does."""
     for x, y in zip(curves[axis], curves[metric], strict=True):
         if y is not None and y >= threshold:

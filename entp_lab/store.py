@@ -27,7 +27,9 @@ from entp_lib.validation import ConfigError, OneLine, check_types, describe, mat
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
-CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
+CLUSTER_VARIABLE = (
+    "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
+)
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,10 @@ class Record:
     def to_json(self) -> str:
         """Return the file's text: one line per key, numbers with six significant digits, closed by the checksum."""
         body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "labels"}
-        body = {name: to_dict(value) if name == "config" else rounded(value) for name, value in body.items()}
+        body = {
+            name: to_dict(value) if name == "config" else rounded(value)
+            for name, value in body.items()
+        }
         body["checksum"] = checksum(body)
         lines = [f"{json.dumps(key)}: {canonical_json(value)}" for key, value in body.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -99,14 +104,42 @@ class Record:
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
         for kind in ("metrics", "curves", "provenance"):
-            object.__setattr__(record, kind, Entries(body[kind], f"{record.name} has no {{}} in its {kind}"))
+            object.__setattr__(
+                record, kind, Entries(body[kind], f"{record.name} has no {{}} in its {kind}")
+            )
         return record
+
+
+def seeds_of(records: Iterable[Record]) -> int:
+    """Count the random seeds that records have."""
+    return len({record.config.model_seed for record in records})
+
+
+def count_seeds(records: Iterable[Record]) -> str:
+    """Return the number of random seeds in words, "5 random seeds"."""
+    count = seeds_of(records)
+    return f"{count} random seed{'s' if count != 1 else ''}"
 
 
 # Types of what a record says of its making, where it says it; and of what a training run finds at its end.
 PROVENANCE = {
-    **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic", "kernels", "cuda"), str),
-    **dict.fromkeys(("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step", "ranks"), int),
+    **dict.fromkeys(
+        (
+            "commit",
+            "started",
+            "device",
+            "sources",
+            "cpu_capability",
+            "arithmetic",
+            "kernels",
+            "cuda",
+        ),
+        str,
+    ),
+    **dict.fromkeys(
+        ("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step", "ranks"),
+        int,
+    ),
     **dict.fromkeys(("wall_seconds", "cpu_seconds", "train_seconds"), float),
     **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
     **{"versions": dict[str, Any], "dirty": bool | None, "multiplies_bf16": bool},
@@ -136,7 +169,9 @@ def check_content(record: Record) -> None:
         require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
         positions = len(metrics["position"])
         for name, value in metrics.items():
-            if name.endswith("_by_position") and not (isinstance(value, list) and len(value) == positions):
+            if name.endswith("_by_position") and not (
+                isinstance(value, list) and len(value) == positions
+            ):
                 message = f"metrics.{name} = {value!r:.40}: must have a value for each of {positions} positions"
                 raise ConfigError(message)
     check_numbers(metrics=metrics, curves=curves, provenance=where)
@@ -149,7 +184,9 @@ def check_processes(name: str, processes: Any) -> None:
         check_entries(name, process, PROVENANCE)
 
 
-def check_entries(kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
+def check_entries(
+    kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()
+) -> None:
     """Raise ConfigError unless ``values`` has what is ``needed``, each of its type where ``types`` says it."""
     require(isinstance(values, dict), f"{kind} = {values!r:.40}: must be dictionaries")
     for name in needed:
@@ -167,9 +204,16 @@ def check_numbers(**parts: Any) -> None:
         name, value, score = left.pop()
         if isinstance(value, dict):
             for key, inner in value.items():
-                left.append((f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit())))  # or by length
+                # or by length
+                left.append(
+                    (f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))
+                )
         elif isinstance(value, list):
-            if value and {*map(type, value)} <= {int, float}:  # of which only the extremes are looked at
+            # of which only the extremes are looked at
+            if value and {*map(type, value)} <= {
+                int,
+                float,
+            }:
                 left += ((name, min(value), score), (name, max(value), score))
             else:
                 left += [(name, inner, score) for inner in value]
@@ -187,10 +231,17 @@ class Store:
     a store whose records are found here, too; nothing is written to it.
     """
 
-    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str | None]]] = {}  # or what is wrong with it
+    # or what is wrong with it
+    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str | None]]] = {}
 
-    def __init__(self, root: Path | str | None = None, read_only: bool | None = None, committed: "Store | None" = None):
-        self.root = Path(root).absolute() if root is not None else paths.results()  # workers start elsewhere
+    def __init__(
+        self,
+        root: Path | str | None = None,
+        read_only: bool | None = None,
+        committed: "Store | None" = None,
+    ):
+        # workers start elsewhere
+        self.root = Path(root).absolute() if root is not None else paths.results()
         if read_only is None:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
         self.read_only = read_only
@@ -248,7 +299,9 @@ class Store:
         found = self.committed.find(config, version) if self.committed else None
         return found or self.load(config.experiment, config_id(config, version))
 
-    def missing(self, configs: Iterable[AnyConfig], version: int, fresh: bool = False) -> list[AnyConfig]:
+    def missing(
+        self, configs: Iterable[AnyConfig], version: int, fresh: bool = False
+    ) -> list[AnyConfig]:
         """Return those of ``configs`` that have no record; all where they are to be made again, ``fresh``."""
         return [config for config in configs if fresh or self.find(config, version) is None]
 
@@ -306,7 +359,9 @@ class Store:
             with tempfile.TemporaryFile(dir=folder):
                 return
         except OSError as error:
-            raise RecordError(f"results cannot be written to {folder}: {error.strerror or error}") from error
+            raise RecordError(
+                f"results cannot be written to {folder}: {error.strerror or error}"
+            ) from error
 
 
 def read_record(path: Path, state: os.stat_result) -> Record | str | None:

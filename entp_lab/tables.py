@@ -15,18 +15,24 @@ if TYPE_CHECKING:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, object) of a file of JSON lines; empty lines are left out. ConfigError names what is no object."""
-    for number, line in enumerate(read_text(path).split("\n"), 1):  # a line may hold any other end of line
+    # a line may hold any other end of line
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
-        require(isinstance(row, dict), f"{path}, line {number}: {line.strip()[:40]} is no object like {{...}}")
+        require(
+            isinstance(row, dict),
+            f"{path}, line {number}: {line.strip()[:40]} is no object like {{...}}",
+        )
         yield number, row
 
 
-def read_table(path: Path, columns: Sequence[str], needed: Sequence[str] = (), **options) -> "pd.DataFrame":
+def read_table(
+    path: Path, columns: Sequence[str], needed: Sequence[str] = (), **options
+) -> "pd.DataFrame":
     """Return a CSV file as a frame; ``options`` go to ``pandas.read_csv``.
 
     ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
@@ -37,15 +43,21 @@ def read_table(path: Path, columns: Sequence[str], needed: Sequence[str] = (), *
     text = read_text(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # of rows with more cells than columns
+            # of rows with more cells than columns
+            warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(path, **{"encoding": "utf-8-sig", "index_col": False} | options)
     except pd.errors.ParserWarning:
-        raise ConfigError(f"{path}: its rows have more cells than columns; put a cell with commas in quotes") from None
+        raise ConfigError(
+            f"{path}: its rows have more cells than columns; put a cell with commas in quotes"
+        ) from None
     except (ValueError, OverflowError) as error:  # pandas' own errors are among these
         why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
         raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error
     missing = [name for name in dict.fromkeys([*columns, *needed]) if name not in table]
-    require(not missing, f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")
+    require(
+        not missing,
+        f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(map(str, table.columns))}",
+    )
     for name in needed:
         empty = table.index[table[name].isna()]
         require(empty.empty, f"{path}: row {empty.min() + 1} of the table has no {name}")

@@ -1,6 +1,6 @@
 """Compute records again, elsewhere if need be, and say whether they are what their configurations give.
 
-A record is computed in its own arithmetic (``entp_lab.arithmetic``): AVX2 in a process of its own where it was made so.
+A record is computed in its own arithmetic (``entp_lab.provenance``): AVX2 in a process of its own where it was made so.
 On the same kind of processor every number and text has to be the same. Another one rounds otherwise in the last bits,
 and training carries that on until a model ends as it would have from another random seed. There a trained run is judged
 by its first evaluation and by whether its last scores are among those of its siblings of other random seeds; whatever
@@ -18,9 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entp_lab import arithmetic
 from entp_lab.configs import ON_CPU, StudyConfig, family
-from entp_lab.provenance import arithmetic_of, kernels_of
+from entp_lab.provenance import (
+    arithmetic_here,
+    arithmetic_of,
+    for_new_processes,
+    has_avx2,
+    kernels_of,
+)
 from entp_lab.runs import run, worker_processes
 from entp_lab.store import Record, RecordError, Store
 from entp_lab.weights import weights_of
@@ -29,7 +34,12 @@ from entp_lib.validation import printable, require
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
 ALONE = 0.1  # of the last scores of a run that has no siblings of other random seeds
 MOST_THREADS = 1024
-TIMES = ("seconds", "_per_second", "_bytes")  # how names of what no two computations have in common end
+# how names of what no two computations have in common end
+TIMES = (
+    "seconds",
+    "_per_second",
+    "_bytes",
+)
 OUTCOMES = ("identical", "as close as another processor comes", "differs")
 
 
@@ -46,11 +56,16 @@ class Comparison:
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     """Draw ``count`` of the ``records``. ConfigError where there are not so many."""
-    require(1 <= count <= len(records), f"sample = {count}: must be at least 1, and there are {len(records)} records")
+    require(
+        1 <= count <= len(records),
+        f"sample = {count}: must be at least 1, and there are {len(records)} records",
+    )
     return random.Random(seed).sample(sorted(records, key=lambda record: record.id), count)
 
 
-def verify(record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None) -> Comparison:
+def verify(
+    record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
+) -> Comparison:
     """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; ``store`` stays as it is.
 
     Weights that it starts from, and its siblings of other random seeds, are those of ``store``. ``on_step`` is called
@@ -58,12 +73,12 @@ def verify(record: Record, store: Store, on_step: Callable[[int], None] = lambda
     """
     check_computable(record)
     asked = arithmetic_of(record)
-    here = record.config.tier not in ON_CPU or asked == arithmetic.in_force() or not arithmetic.has_avx2()
+    here = record.config.tier not in ON_CPU or asked == arithmetic_here() or not has_avx2()
     try:
         if here:
             computed = compute_again(record, store, on_step)
         else:
-            with arithmetic.for_new_processes(asked), worker_processes(1, []) as workers:
+            with for_new_processes(asked), worker_processes(1, []) as workers:
                 computed = workers.submit(compute_again, record, store).result()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -78,9 +93,13 @@ def check_computable(record: Record) -> None:
     threads = record.provenance.get("threads", 1)
     weights = weights_named(record)
     if not 1 <= threads <= MOST_THREADS:
-        raise RecordError(f"record {record.name}: threads = {threads}: must be from 1 to {MOST_THREADS}")
+        raise RecordError(
+            f"record {record.name}: threads = {threads}: must be from 1 to {MOST_THREADS}"
+        )
     if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", weights):
-        raise RecordError(f"record {record.name}: weights = {weights!r}: must be experiment/id of a record")
+        raise RecordError(
+            f"record {record.name}: weights = {weights!r}: must be experiment/id of a record"
+        )
 
 
 def weights_named(record: Record) -> str:
@@ -90,7 +109,9 @@ def weights_named(record: Record) -> str:
     return record.config.start_from
 
 
-def compute_again(record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None) -> Record:
+def compute_again(
+    record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
+) -> Record:
     """Compute the record of the same configuration in this process, in a store of its own."""
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
@@ -106,7 +127,9 @@ def compute_again(record: Record, store: Store, on_step: Callable[[int], None] =
 
 def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -> Comparison:
     """Compare two records of one configuration; ``siblings`` differ from them in their random seeds at most."""
-    mine, theirs = (dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
+    mine, theirs = (
+        dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed)
+    )
     differences = {}
     for name in sorted(mine.keys() | theirs.keys()):
         pair = mine.get(name, math.inf), theirs.get(name, math.inf)
@@ -114,7 +137,11 @@ def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -
             differences[name] = distance(*pair)
     where = max(differences, key=lambda name: differences[name], default="")
     outcome = OUTCOMES[2] if differences else OUTCOMES[0]
-    if differences and machine(stored) != machine(computed) and is_close(stored, differences, siblings):
+    if (
+        differences
+        and machine(stored) != machine(computed)
+        and is_close(stored, differences, siblings)
+    ):
         outcome = OUTCOMES[1]
     return Comparison(stored, computed, outcome, differences.get(where, 0.0), where)
 
@@ -172,8 +199,12 @@ def report(found: Sequence[Comparison]) -> str:
     lines = []
     for one in found:
         largest = f", at most {one.largest:.2g} in {one.where}" if one.where else ""
-        stored, computed = (", ".join(filter(None, machine(record))) for record in (one.stored, one.computed))
-        lines.append(f"{one.stored.name} {one.outcome}{largest} (stored: {stored}; computed: {computed})")
+        stored, computed = (
+            ", ".join(filter(None, machine(record))) for record in (one.stored, one.computed)
+        )
+        lines.append(
+            f"{one.stored.name} {one.outcome}{largest} (stored: {stored}; computed: {computed})"
+        )
     for outcome in OUTCOMES:
         lines.append(f"{sum(one.outcome == outcome for one in found)} of {len(found)}: {outcome}")
     return printable("\n".join(lines))

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from entp_lab import arithmetic
+from entp_lab import provenance
 from entp_lib.kernels import processor
 
-needs_avx2 = pytest.mark.skipif(not arithmetic.has_avx2(), reason="no AVX2 here")
-ASK = "import entp_lab.arithmetic as a, torch; print(a.in_force(), torch.backends.cpu.get_cpu_capability())"
-LATE = f"import os, torch, entp_lab.arithmetic as a; torch.ones(9).exp().sum(); os.environ |= a.VARIABLES; {ASK}"
+needs_avx2 = pytest.mark.skipif(not provenance.has_avx2(), reason="no AVX2 here")
+ASK = "import entp_lab.provenance as a, torch; print(a.arithmetic_here(), torch.backends.cpu.get_cpu_capability())"
+LATE = f"import os, torch, entp_lab.provenance as a; torch.ones(9).exp().sum(); os.environ |= a.VARIABLES; {ASK}"
 
 
 def told(code=ASK, environment=None):
@@ -29,17 +29,17 @@ def test_importing_changes_nothing_of_the_process(modules):
 
 @needs_avx2
 def test_a_process_is_held_to_avx2_only_if_it_was_started_so():
-    assert told(environment=arithmetic.environment_for("AVX2")) == ["AVX2", "AVX2"]
-    assert told(environment=arithmetic.environment_for("native"))[0] == "native"
-    name, capability = told(LATE, arithmetic.environment_for("native"))
+    assert told(environment=provenance.environment_for("AVX2")) == ["AVX2", "AVX2"]
+    assert told(environment=provenance.environment_for("native"))[0] == "native"
+    name, capability = told(LATE, provenance.environment_for("native"))
     assert name == ("AVX2" if capability == "AVX2" else "native")
 
 
 def test_the_environment_is_as_before_behind_new_processes(monkeypatch):
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     before = dict(os.environ)
-    with pytest.raises(KeyError), arithmetic.for_new_processes("AVX2"):
-        assert os.environ.items() >= arithmetic.VARIABLES.items()
+    with pytest.raises(KeyError), provenance.for_new_processes("AVX2"):
+        assert os.environ.items() >= provenance.VARIABLES.items()
         raise KeyError
     assert dict(os.environ) == before
 

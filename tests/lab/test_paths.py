@@ -77,19 +77,24 @@ def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
     assert (about / "licenses" / "LICENSE").exists() and "Typing :: Typed" in (about / "METADATA").read_text()
 
 
-def test_commands_that_need_the_repository_say_so(installed):
+def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, installed):
     folder, environment = installed
-    for command in ("claims", "run --only 03"):
-        done = subprocess.run(
-            [sys.executable, "-m", "entp_lab", *command.split()],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 2 and "clone the repository" in done.stderr, command
-        assert len(done.stderr.splitlines()) == 1, done.stderr
+    before = sorted(wheel.rglob("*.py"))
+    commands = ["claims", "readme", "run --only 03", "site", "new task mine", "new notebook mine"]
+    code = "import sys; from entp_lab import cli; print([cli.main(c.split()) for c in sys.argv[1:]])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *commands],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == f"{[2] * len(commands)}\n"
+    said = done.stderr.splitlines()
+    assert len(said) == len(commands), done.stderr
+    assert all("without its repository: clone it" in line for line in said), done.stderr
+    assert sorted(wheel.rglob("*.py")) == before and not list(folder.iterdir())
 
 
 # What is imported is declared, what gets installed is pinned, and records need no Jupyter.

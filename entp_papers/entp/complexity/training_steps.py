@@ -13,8 +13,8 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 
-from entp_lab.arithmetic import AVX2, NATIVE, for_new_processes
 from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lab.provenance import AVX2, NATIVE, for_new_processes
 from entp_lab.studies import Study, at_least
 from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig

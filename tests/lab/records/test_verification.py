@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lab import arithmetic, cli
+from entp_lab import cli, provenance
 from entp_lab.configs import StudyConfig
 from entp_lab.provenance import arithmetic_of
 from entp_lab.runs import run
@@ -119,9 +119,9 @@ def test_times_that_a_clock_measured_are_no_difference(record):
     assert compare(*rates).outcome == "identical"
 
 
-@pytest.mark.skipif(not arithmetic.has_avx2(), reason="no AVX2 here")
+@pytest.mark.skipif(not provenance.has_avx2(), reason="no AVX2 here")
 def test_a_record_is_computed_in_its_own_arithmetic(record, store):
-    other = arithmetic.NATIVE if arithmetic.in_force() == arithmetic.AVX2 else arithmetic.AVX2
+    other = provenance.NATIVE if provenance.arithmetic_here() == provenance.AVX2 else provenance.AVX2
     apart = replace(record, provenance=record.provenance | {"arithmetic": other})
     assert verify(apart, store).computed.provenance["arithmetic"] == other
     for capability, name in (("AVX2", "AVX2"), ("AVX512", "native"), (None, "native")):  # older ones do not say
