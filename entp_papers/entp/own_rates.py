@@ -17,12 +17,12 @@ from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations, step_operations
 from entp_lab.configs import RunConfig
 from entp_lab.experiment import Arm, Experiment, PlannedRun, planned, with_train
 from entp_lab.frames import select
-from entp_lab.measurements import Measurement, measured
+from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.store import Record
 from entp_papers.entp import count3, deciding
 from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
 from entp_papers.entp.deciding import seeds_of_pairs
-from entp_papers.entp.in_context.experiment import IN_CONTEXT, task_of
+from entp_papers.entp.in_context.experiment import IN_CONTEXT, LEARNED, task_of
 
 TRIAL_SEED = 100
 AS_GOOD = 0.01  # of the lowest loss: of rates that come so near to it the lowest is chosen
@@ -110,7 +110,7 @@ def compared(
 
     ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
     ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal
-    multiply-adds`` are ENTP's lead in ``metric``.
+    multiply-adds`` are ENTP's lead in ``metric``, ``ENTP's end`` is its score.
     """
     rows = {}
     decoders = select(records, **({} if rate is None else {"rate": rate}))
@@ -131,6 +131,7 @@ def compared(
             "reached": reached,
             "equal steps": sign * (score_at(decoder, metric, end) - score),
             "equal multiply-adds": sign * (score_at(decoder, metric, math.inf) - score),
+            "ENTP's end": score,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -140,12 +141,14 @@ class Measure:
     """Measure who needs fewer steps and fewer multiply-adds, and who is ahead at equal ones.
 
     ``claim``: what the names of the four claims begin with. ``metric``: in what one is ahead; with
-    ``normalised`` it is divided by E[y²].
+    ``normalised`` it is divided by E[y²]. ``level``: floor, ceiling and distance of a ``Level``,
+    where the lead is drawn as a share of the way from guessing to the best there is.
     """
 
     claim: str
     metric: str = "loss"
     normalised: bool = False
+    level: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, records: Sequence[Record]) -> list[Measurement]:
         table = compared(records, self.metric, chosen_rates(records).get(EQUAL_OPERATIONS))
@@ -156,10 +159,15 @@ class Measure:
         values = {
             "speed": table["steps"].map(math.log),
             "cost": table["multiply-adds"].map(math.log),
-            "steps": table["equal steps"] / unit,
-            "operations": table["equal multiply-adds"] / unit,
         }
-        return [measured(f"{self.claim}-{name}", each, pairs) for name, each in values.items()]
+        found = [measured(f"{self.claim}-{name}", each, pairs) for name, each in values.items()]
+        for name, column in (("steps", "equal steps"), ("operations", "equal multiply-adds")):
+            lead = table[column] / unit
+            entp = table["ENTP's end"].mean() / unit
+            decoder = entp + (lead.mean() if self.metric == "loss" else -lead.mean())
+            ends = [Level(score, **self.level) for score in (decoder, entp)] if self.level else ()
+            found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=tuple(ends)))
+        return found
 
 
 def experiment(
@@ -190,7 +198,7 @@ LINEAR_OWN_RATES = experiment(
         chosen={"entp": 1e-3, EQUAL_OPERATIONS: 3e-4},
         beside={EQUAL_OPERATIONS: 1e-3},
     ),
-    Measure("F7-own", normalised=True),
+    Measure("F7-own", normalised=True, level=dict(floor=1.0, ceiling=0.0, distance=LEARNED)),
 )
 SETS_OWN_RATES = experiment(
     "sets_own_rates",

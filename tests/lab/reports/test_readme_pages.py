@@ -74,6 +74,12 @@ def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
     assert all(text.replace("|", "\\|") in page for text in table.loc[table["part"] == "main", "statement"])
 
 
+def test_what_is_measured_is_not_lost_where_tasks_are_compared(table):
+    shown = report.comparisons(table)
+    measured = table.set_index("id").loc[shown["claim"], "our_value"].notna()
+    assert (shown["value"].notna().to_numpy() == measured.to_numpy()).all()
+
+
 def test_the_tally_counts_each_statement_once(table):
     tally = report.tally(table)
     assert tally.drop(columns=["paper", "statements on"]).to_numpy().sum() == (table["kind"] != "question").sum()

@@ -76,8 +76,11 @@ def test_a_decoder_counts_with_the_steps_to_entps_last_loss_and_both_with_the_me
     assert row["equal multiply-adds"] == pytest.approx(0.3 - 0.5)
     assert compared([entp, late], "token_accuracy").loc[0, "equal steps"] == pytest.approx(0.2)
     assert compared([entp, never]).loc[0, ["steps", "reached"]].tolist() == [80 / 40, False]
-    found = {m.claim: m.values for m in Measure("F7-own")([entp, late, trial])}
-    assert found["F7-own-speed"] == pytest.approx([math.log(1.5)])
+    measure = Measure("F7-own", level=dict(floor=1.0, ceiling=0.0, distance=0.1))
+    found = {m.claim: m for m in measure([entp, late, trial])}
+    assert found["F7-own-speed"].values == pytest.approx([math.log(1.5)])
+    decoder_and_entp = [level.score for level in found["F7-own-operations"].levels]
+    assert decoder_and_entp == pytest.approx([0.3, 0.5])
     assert Measure("F7-own")([trial]) == []
 
 
