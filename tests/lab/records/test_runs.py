@@ -4,6 +4,7 @@ import concurrent.futures as cf
 import contextlib
 import dataclasses
 import errno
+import functools
 import multiprocessing
 import os
 import signal
@@ -200,6 +201,7 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, s
         done.append(meter.bar.n)
 
     monkeypatch.setattr(progress.Meter, "update", noted)
+    monkeypatch.setattr(progress, "tqdm", functools.partial(progress.tqdm, disable=False))
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
     monkeypatch.setattr("entp_lab.runs.POLL_SECONDS", 0.01)
     steps = 1000  # long enough to be seen on a busy machine
