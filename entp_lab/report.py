@@ -259,7 +259,7 @@ def leads(table: pd.DataFrame) -> str:
         if sides:
             sentences.append(f"{words} {', and '.join(sides)}")
     return (
-        "Comparisons rest on five random seeds, both models from the same weights on the same batches. Of "
+        "Comparisons rest on five random seeds or more, both models from the same weights on the same batches. Of "
         f"{len(measured)} intervals of 95 % {excluding} exclude zero. Corrected for their number (Holm), these leads "
         f"stand: {'; '.join(sentences) or 'none'}."
     )
