@@ -3,8 +3,6 @@
 import os
 from typing import Any
 
-from IPython import get_ipython
-
 from entp_lib.validation import require
 
 VARIABLE = "ENTP_LIVE"
@@ -38,6 +36,8 @@ def shape(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
 
 def answer_interrupts() -> None:
     """Have a notebook answer an interrupt in one line: it is no mistake, and its traceback would hide the rest."""
+    from IPython import get_ipython
+
     shell = get_ipython()
     if shell is not None:
         shell.set_custom_exc((KeyboardInterrupt,), lambda *_, **__: print(STOPPED))
