@@ -11,6 +11,7 @@ import tomllib
 import zipfile
 
 import pytest
+from packaging.requirements import Requirement
 
 from entp_lab import paths
 
@@ -140,6 +141,12 @@ def third_party(folder: str) -> set[str]:
     return named - own - {"entp-lib", "entp-lab", "entp-papers", "benchmarks"}
 
 
+def is_needed_here(line: str) -> bool:
+    """Whether a requirement is for this Python and platform, and of no extra."""
+    marker = Requirement(line).marker
+    return marker is None or marker.evaluate({"extra": ""})
+
+
 def installed_with(names) -> dict[str, str]:
     """Every installed distribution that the named ones need here, with its version."""
     found, todo = {}, list(names)
@@ -151,7 +158,7 @@ def installed_with(names) -> dict[str, str]:
             continue
         if name not in found:
             found[name] = distribution.version
-            todo += required(line for line in distribution.requires or [] if "extra ==" not in line)
+            todo += required(line for line in distribution.requires or [] if is_needed_here(line))
     return found
 
 
