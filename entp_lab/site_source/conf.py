@@ -85,7 +85,7 @@ def display(writer, node) -> None:
 
 
 def mathml(node, style: str) -> str:
-    """A formula as MathML; ``\\pmod`` by hand, which would have tall brackets."""
+    """Return a formula as MathML; ``\\pmod`` by hand, which would have tall brackets."""
     return convert(
         re.sub(r"\\pmod\s*(\{[^{}]*\}|\w)", r"\\ (\\mathrm{mod}\\ \1)", node.astext()),
         display=style,

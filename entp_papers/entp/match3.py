@@ -65,8 +65,8 @@ def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
 
 
 def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """Which arms of one variant are at the majority, by ``overnight``'s design, or that none finds
-    pairs; or empty.
+    """Say which arms of one variant are at the majority, by ``overnight``'s design, or that none
+    finds pairs; or empty.
 
     That a pair was found takes as much above the pairless bound as the design asks.
     """

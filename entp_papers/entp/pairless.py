@@ -54,7 +54,7 @@ def every(symbols: int, length: int) -> Tensor:
 
 
 def prefixes(task: Task, sequences: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """For every scored length n: n, prefixes (B, n) and answers (B,).
+    """Yield for every scored length n: n, prefixes (B, n) and answers (B,).
 
     Those of all sequences if ``sequences`` is 0, else of so many drawn ones; no split for
     evaluation is made.

@@ -86,7 +86,7 @@ def shape_of(stack: Stack) -> dict[str, int]:
 
 
 def slope(rows: list[dict], x: str = "delta", y: str = "error") -> float:
-    """Of log y against log x, by least squares; 0 for fewer than two points."""
+    """Return the slope of log y against log x, by least squares; 0 for fewer than two points."""
     if len(rows) < 2:
         return 0.0
     return float(np.polyfit(np.log([r[x] for r in rows]), np.log([r[y] for r in rows]), 1)[0])

@@ -116,7 +116,7 @@ class Block:
 
     @property
     def heads(self) -> int:
-        """Of the layer that has most."""
+        """Return how many heads the layer with most of them has."""
         return max(len(plan.heads) for plan in self.plans)
 
 

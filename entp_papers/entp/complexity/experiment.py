@@ -63,7 +63,7 @@ TIERS = {
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """One study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
+    """Plan one study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
     shapes = (
         (params, "{n_layers}/{n_heads}/{width}".format(**params)) for params in TIERS.get(tier, [])
     )
@@ -108,7 +108,7 @@ def exponent(table: pd.DataFrame, by: str, column: str) -> float:
 
 
 def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
-    """For each counted quantity, at how many points it equals the formula of ``entp_lib.costs``."""
+    """Count for each quantity at how many points it equals the formula of ``entp_lib.costs``."""
     rows = {}
     for name, length, formula in (
         ("encoder_operations", "length", complexity.encoder_token),

@@ -112,13 +112,13 @@ class Subjects:
         return call
 
     def decoder_pass(self, n: int) -> Callable[[], Tensor]:
-        """All n next tokens of a decoder in one masked pass."""
+        """Compute all n next tokens of a decoder in one masked pass."""
         model = self.decoder
         tokens_BT = self.tokens_T[None, :n]
         return lambda: model.head(model.ln_f(causal_pass(model.layers, model.embed(tokens_BT))))
 
     def entp(self, n: int, method: str) -> Callable[[], Tensor]:
-        """All n next tokens of ENTP, by "reference" (the loop) or "fast"."""
+        """Compute all n next tokens of ENTP, by "reference" (the loop) or "fast"."""
         model = self.encoder
         tokens_BT = self.tokens_T[None, :n]
         everything = torch.ones_like(tokens_BT, dtype=torch.bool)

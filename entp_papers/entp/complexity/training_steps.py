@@ -113,8 +113,9 @@ def time_steps(
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every shape of the tier with every arithmetic; ``seeds`` changes nothing, for costs do not
-    depend on weights.
+    """Plan every shape of the tier with every arithmetic.
+
+    ``seeds`` changes nothing, for costs do not depend on weights.
     """
     runs = []
     for shape, (name, precision) in product(TIERS.get(tier, []), ARITHMETIC):

@@ -193,7 +193,7 @@ def refute_decoder(decoder: Any) -> Refutation:
 
 @torch.no_grad()
 def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case: str) -> Refutation:
-    """Of two inputs with equal last outputs of ``model``, that on which it is further from
+    """Return that of two inputs with equal last outputs of ``model`` on which it is further from
     ``reference``.
     """
     theirs, ours = ([m.encode(x_TD)[-1] for x_TD in pair] for m in (model, reference))

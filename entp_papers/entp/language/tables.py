@@ -124,8 +124,9 @@ def mean_by_run(losses: pd.DataFrame) -> pd.DataFrame:
 def above_bigrams(
     losses: pd.DataFrame, counts: pd.DataFrame, column: str = "bigram, longer prefixes"
 ) -> str:
-    """Which twins are above the bigram's loss (``column`` of ``counts``), as a bar; empty if none
-    or without counts.
+    """Return which twins are above the bigram's loss (``column`` of ``counts``), as a bar.
+
+    Empty if none is, or without counts.
     """
     if counts.empty:
         return ""

@@ -141,7 +141,7 @@ def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
 
 @torch.no_grad()
 def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
-    """Whether the first token's output moves with the last token, under the body's own mask or
+    """Say whether the first token's output moves with the last token, under the body's own mask or
     under one of zeros.
     """
     generator = torch.Generator().manual_seed(0)

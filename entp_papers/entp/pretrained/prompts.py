@@ -249,7 +249,7 @@ class Prompted(nn.Module):
         self.language_model = language_model
 
     def plan(self, scored_BT: Tensor) -> list[MicroBatch]:
-        """One part: a causal model runs once."""
+        """Plan one part: a causal model runs once."""
         return [MicroBatch(scored_BT)]
 
     def forward(

@@ -202,8 +202,8 @@ def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> dict[st
 
 @contextlib.contextmanager
 def tunable(language_model: nn.Module, name: str, rank: int, seed: int) -> Iterator[nn.Module]:
-    """Within it the model has LoRA of ``rank`` on its linear maps, drawn from ``seed``, and all
-    else is frozen.
+    """Yield the model with LoRA of ``rank`` on its linear maps, drawn from ``seed``, all else
+    frozen.
 
     It is as before afterwards, so that the next run of the process starts from the same weights.
     """

