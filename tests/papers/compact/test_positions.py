@@ -43,7 +43,7 @@ def ids_for(name, batch=3, length=9):
         return positions.random_ids(batch, length, 24, torch.Generator().manual_seed(1))
     return (
         torch.randint(24, (batch, length), generator=torch.Generator().manual_seed(2))
-        if name == "coupled"
+        if SCHEMES[name].ids == "coupled"
         else None
     )
 
@@ -65,7 +65,7 @@ def test_fire_by_its_formula():
     for i, j in ((1, 0), (12, 3)):
         ratio = math.log(c * (i - j) + 1) / math.log(c * max(i + 1, threshold) + 1)
         expected = fire.out(torch.relu(fire.hidden(torch.tensor([ratio]))))
-        torch.testing.assert_close(fire.bias(distances(13))[:, i, j], expected)
+        torch.testing.assert_close(fire.bias(distances(13), None)[:, i, j], expected)
 
 
 def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
@@ -83,6 +83,21 @@ def test_randomised_ids_keep_order_and_reach_far():
     assert (ids[:, 1:] > ids[:, :-1]).all()
     assert 72 < ids.max() < 96
     assert ids.min() >= 0
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_symmetric_positions_depend_on_differences_of_significance_alone(architecture):
+    built = model("symmetric", architecture)
+    texts = ["$653+049=2070$", "$12+34=640$"]
+    x = tokens(2, 14)
+    scored = torch.ones_like(x, dtype=torch.bool)
+
+    def logits(start):
+        ids = [addition.coupled_ids(text, start) for text in texts]
+        ids[1] += [0] * 3
+        return built(x, scored, torch.tensor(ids))
+
+    torch.testing.assert_close(logits(2), logits(9), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -110,7 +125,7 @@ def test_entp_is_the_unmasked_stack_on_each_prefix(name):
     found = built(x, scored, ids)
     for row, (b, end) in enumerate(scored.nonzero().tolist()):
         z = built.scheme.embed(built.embedding(x[b : b + 1, : end + 1]), ids[b : b + 1, : end + 1])
-        bias = built.scheme.bias(distances(end + 1).double())
+        bias = built.scheme.bias(distances(end + 1).double(), ids[b : b + 1, : end + 1])
         for block in built.blocks:
             q, k, v = built.project(block, z)
             weights = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
