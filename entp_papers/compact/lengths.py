@@ -44,6 +44,7 @@ COMPARED = (
     ("CT-relative", DECODERS, "positions", "t5", "learned"),
     ("CT-none", DECODERS, "positions", "none", "learned"),
     ("CT-fire", {**DECODERS, "format": "hinted"}, "positions", "fire", "learned"),
+    ("CT-symmetric", DECODERS, "positions", "symmetric", "coupled"),
     (
         "CT-entp-length",
         dict(format="padded", positions="coupled"),
@@ -86,7 +87,7 @@ TIERS: dict[str, dict[str, Any]] = {
             tested=200,
         ),
         seeds=3,
-        more={"learned": 5, "coupled": 5, "t5": 5, "none": 5},
+        more={"learned": 5, "coupled": 5, "t5": 5, "none": 5, "symmetric": 0},
         other_seeds=3,
         others=("learned",),
     ),
@@ -101,7 +102,7 @@ TIERS: dict[str, dict[str, Any]] = {
             tested=500,
         ),
         seeds=1,
-        more={"learned": 5, "coupled": 5, "rope": 5},
+        more={"learned": 5, "coupled": 5, "symmetric": 5, "rope": 5},
         other_seeds=3,
         others=(),
         decoders=dict(cells=(("hinted", "fire"), ("hinted", "learned")), seeds=5, steps=9000),
@@ -117,7 +118,7 @@ TIERS: dict[str, dict[str, Any]] = {
         ),
         seeds=5,
         other_seeds=5,
-        others=tuple(name for name in SCHEMES if name != "coupled"),
+        others=tuple(name for name, scheme in SCHEMES.items() if scheme.ids != "coupled"),
     ),
 }
 
@@ -245,9 +246,9 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         beyond = rows[rows["factor"] >= BEYOND]
         wide = beyond.pivot_table(index="seed", columns=by, values="token_accuracy")
         both = {first, second} <= set(wide)
-        if not both and shared["format"] != "padded":  # quick has no such runs
+        if not both:  # not every tier has them
             continue
-        values = (wide[first] - wide[second]).dropna().tolist() if both else []
+        values = (wide[first] - wide[second]).dropna().tolist()
         compared = beyond[beyond[by].isin((first, second))]
         means = compared.groupby(by)["token_accuracy"].mean()
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)

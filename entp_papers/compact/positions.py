@@ -1,5 +1,5 @@
-"""Ten positional schemes (§2.4.3), each an entry of ``SCHEMES``, and a Transformer with any of
-them.
+"""Eleven positional schemes (§2.4.3, §3.4.2), each an entry of ``SCHEMES``, and a Transformer with
+any of them.
 
 A scheme may add to the token embeddings, turn queries and keys, or add a bias to the attention
 scores before the softmax. Causal attention only looks back; in ENTP every token but a prefix's last
@@ -30,6 +30,7 @@ T5_BUCKETS = 32
 T5_FARTHEST = 128
 RANDOM_RANGE = 4  # randomised ids come from so many times the longest sequence
 FIRE_HIDDEN = 32
+SYMMETRIC_FARTHEST = 4
 
 
 class Scheme(nn.Module):
@@ -56,9 +57,9 @@ class Scheme(nn.Module):
         """Turn queries or keys by their place."""
         return x_BHTK
 
-    def bias(self, distance_TT: Tensor) -> Tensor | None:
-        """Return what is added to the scores, (H, T, T) by query and key, from i - j; None for
-        nothing.
+    def bias(self, distance_TT: Tensor, ids_BT: Tensor) -> Tensor | None:
+        """Return what is added to the scores, (H, T, T) or (B, H, T, T) by query and key, from
+        i - j or from position ids; None for nothing.
         """
         return None
 
@@ -116,7 +117,7 @@ class T5(Scheme):
     def build(self):
         self.table = nn.Embedding(T5_BUCKETS, self.n_heads)
 
-    def bias(self, distance_TT):
+    def bias(self, distance_TT, ids_BT):
         return self.table(self.buckets(distance_TT.long())).permute(2, 0, 1)
 
     def buckets(self, back_TT: Tensor) -> Tensor:
@@ -146,7 +147,7 @@ class Alibi(Scheme):
     def build(self):
         self.register_buffer("slopes", torch.tensor(alibi_slopes(self.n_heads)), persistent=False)
 
-    def bias(self, distance_TT):
+    def bias(self, distance_TT, ids_BT):
         return -self.slopes[:, None, None] * distance_TT.abs()
 
 
@@ -156,7 +157,7 @@ class Kerple(Scheme):
     def build(self):
         self.raw = nn.Parameter(torch.zeros(2, self.n_heads))  # softplus keeps them above 0
 
-    def bias(self, distance_TT):
+    def bias(self, distance_TT, ids_BT):
         r_1, r_2 = F.softplus(self.raw)[..., None, None]
         return -r_1 * torch.log1p(r_2 * distance_TT.abs())
 
@@ -175,13 +176,34 @@ class Fire(Scheme):
         self.raw_c = nn.Parameter(torch.tensor(0.1))
         self.raw_L = nn.Parameter(torch.tensor(float(self.longest) / 4))
 
-    def bias(self, distance_TT):
+    def bias(self, distance_TT, ids_BT):
         c = self.raw_c.abs() + 1e-6
         threshold = self.raw_L.abs()
         query_T1 = distance_TT[:, :1] + 1
         far = torch.log1p(c * torch.maximum(query_T1, threshold))
         ratio_TT = torch.log1p(c * distance_TT.abs()) / far
         return self.out(F.relu(self.hidden(ratio_TT[..., None]))).permute(2, 0, 1)
+
+
+class Symmetric(Scheme):
+    """A learned bias per difference of significance, cut off at four digits, for each head.
+
+    Digits that stand for the same power of ten are at no distance, whichever number they are of,
+    and nothing else tells places apart. ``$``, whose id is 0, is far from every digit. The paper
+    says of its source (Sabbaghi et al., 2024) that digits are aligned by their significance; the
+    form of the bias is ours.
+    """
+
+    ids = "coupled"
+
+    def build(self):
+        self.table = nn.Embedding(2 * SYMMETRIC_FARTHEST + 1, self.n_heads)
+
+    def bias(self, distance_TT, ids_BT):
+        far = SYMMETRIC_FARTHEST
+        places_BT = ids_BT.masked_fill(ids_BT == 0, -2 * far)
+        apart_BTT = (places_BT[:, :, None] - places_BT[:, None]).clamp(-far, far)
+        return self.table(apart_BTT + far).permute(0, 3, 1, 2)
 
 
 class Rope(Scheme):
@@ -213,6 +235,7 @@ SCHEMES: dict[str, type[Scheme]] = {
     "none": Scheme,
     "randomised": Randomised,
     "coupled": Coupled,
+    "symmetric": Symmetric,
 }
 
 
@@ -258,8 +281,10 @@ class PositionedTransformer(Transformer):
         mask = torch.zeros(hidden.shape, dtype=x.dtype, device=device).masked_fill(
             hidden, -math.inf
         )
-        bias_HTT = self.scheme.bias(distance_TT.to(x.dtype))
-        mask = mask if bias_HTT is None else mask + bias_HTT
+        bias = self.scheme.bias(distance_TT.to(x.dtype), ids_BT)
+        if bias is not None:
+            by_row = bias.dim() == 4 and not self.causal
+            mask = mask + (bias[rows_N] if by_row else bias)
         for block in self.blocks if self.causal else self.blocks[:-1]:
             q, k, v = self.project(block, x)
             x = block.residual(x, block.attention(q, k, v, mask, False))
@@ -269,7 +294,7 @@ class PositionedTransformer(Transformer):
             last = self.blocks[-1]
             here_N = torch.arange(len(rows_N), device=device)
             q, k, v = self.project(last, x)
-            mask = mask if bias_HTT is None else mask[here_N, :, ends_N][:, :, None]
+            mask = mask if bias is None else mask[here_N, :, ends_N][:, :, None]
             attended = last.attention(q[here_N, :, ends_N][:, :, None], k, v, mask, False)[:, 0]
             x_ND = last.residual(x[here_N, ends_N], attended)
         return self.head(self.ln_f(x_ND))

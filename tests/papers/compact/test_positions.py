@@ -45,7 +45,7 @@ def test_fire_by_its_formula():
         whole = max(i + 1, threshold)
         ratio = math.log(c * (i - j) + 1) / math.log(c * whole + 1)
         expected = fire.out(torch.relu(fire.hidden(torch.tensor([ratio]))))
-        torch.testing.assert_close(fire.bias(distances(13))[:, i, j], expected)
+        torch.testing.assert_close(fire.bias(distances(13), None)[:, i, j], expected)
 
 
 def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
@@ -66,6 +66,23 @@ def test_randomised_ids_keep_order_and_reach_far():
     assert ids.min() >= 0
 
 
+def stack(name, architecture):
+    model = PositionedTransformer(ModelConfig(architecture, 2, 2, 16, 7, 24), name, 0).double()
+    spread(model)
+    return model
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_symmetric_positions_depend_on_differences_of_significance_alone(architecture):
+    model = stack("symmetric", architecture)
+    tokens_BT = torch.randint(7, (1, 14), generator=torch.Generator().manual_seed(0))
+    near, far = (addition.coupled_ids("$653+049=2070$", start) for start in (2, 9))
+    scored_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
+    logits_NV = model(tokens_BT, scored_BT, torch.tensor([near]))
+    moved_NV = model(tokens_BT, scored_BT, torch.tensor([far]))
+    torch.testing.assert_close(logits_NV, moved_NV, rtol=1e-9, atol=1e-9)
+
+
 IDS = {
     "random": lambda generator: positions.random_ids(3, 9, 24, generator),
     "coupled": lambda generator: torch.randint(24, (3, 9), generator=generator),
@@ -76,8 +93,7 @@ IDS = {
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_output_is_that_of_the_plain_stack_on_its_prefix(name, architecture):
-    model = PositionedTransformer(ModelConfig(architecture, 2, 2, 16, 7, 24), name, 0).double()
-    spread(model)
+    model = stack(name, architecture)
     generator = torch.Generator().manual_seed(0)
     tokens_BT = torch.randint(7, (3, 9), generator=generator)
     ids_BT = IDS[SCHEMES[name].ids](generator)
@@ -89,7 +105,7 @@ def test_every_output_is_that_of_the_plain_stack_on_its_prefix(name, architectur
         seen = torch.ones(size, size, dtype=torch.float64)
         if architecture == "decoder":
             seen = seen.tril()
-        bias = model.scheme.bias(distances(size).double())
+        bias = model.scheme.bias(distances(size).double(), ids_BT[[b], :size])
         mask = seen.log() + (0.0 if bias is None else bias)
         x = model.embedding(tokens_BT[[b], :size])
         x = model.scheme.embed(x, ids_BT[[b], :size])
