@@ -39,15 +39,6 @@ def records():
     return found
 
 
-def test_minima_are_those_of_the_curves(records):
-    table = tables.minima(records).set_index(["schedule", "arm"])
-    row = table.loc[(tables.TABLE_8, "entp")]
-    assert row["lowest validation loss"] == 1.8
-    assert row["last validation loss"] == 2.5
-    assert row["lowest training loss"] == row["last training loss"] == 1.0
-    assert row["unigram loss"] == 3.0
-
-
 def test_counts_are_those_of_the_text():
     tokens = np.array([0, 1, 0, 1, 1, 2])
     assert tables.counted(tokens, 1, 3).tolist() == [2, 3, 1]
