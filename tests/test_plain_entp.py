@@ -8,6 +8,7 @@ import nbformat
 import plain_entp
 import pytest
 import torch
+from conftest import seeded
 
 from entp_lab.notebooks import notebook_paths
 from entp_lib import ModelConfig, TrainConfig, Transformer, tasks
@@ -81,7 +82,7 @@ def test_the_loop_makes_the_library_s_steps(predict, task):
     for step in range(1, 21):
         state = TrainingState(twin, optimizer, config, torch.zeros((), dtype=torch.float64))
         set_learning_rate(optimizer, learning_rate(step, config))
-        update(state, task, task.batch(torch.Generator().manual_seed(3 * 10**6 + step), 64))
+        update(state, task, task.batch(seeded(3 * 10**6 + step), 64))
         losses.append(float(state.loss_sum))
     assert [point["step"] for point in curve] == list(range(1, 21))
     assert [point["loss"] for point in curve] == pytest.approx(losses, rel=1e-3)

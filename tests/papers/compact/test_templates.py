@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import seeded
 from scipy import stats
 from torch import nn
 
@@ -71,7 +72,7 @@ def test_traced_logits_are_the_model_s(architecture):
     task = Templates(**SHORT)
     cfg = ModelConfig(architecture, 3, 2, 16, task.vocab_size, task.length)
     model = scale_up(build_model(cfg, 0), 0)
-    inputs_BT = task.batch(torch.Generator().manual_seed(0), 6).inputs_BT[:, :6]
+    inputs_BT = task.batch(seeded(0), 6).inputs_BT[:, :6]
     logits, looked = templates.traced(model, inputs_BT)
     scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
     scored_BT[:, 5] = True
@@ -100,7 +101,7 @@ def test_templates_by_brute_force(length, variables, count):
 
 def test_sequences_are_instantiations_and_their_variables():
     task = Templates()
-    batch = task.batch(torch.Generator().manual_seed(0), 50)
+    batch = task.batch(seeded(0), 50)
     learned = set(map(tuple, task.sides()[0].tolist()))
     assert batch.scored_BT.all()
     for row in texts(batch):
@@ -117,12 +118,12 @@ def test_sequences_are_instantiations_and_their_variables():
 def test_evaluation_has_templates_of_its_own(evaluating, seen, expected):
     task = Templates(template_length=5, instances=2, seen=seen)
     apart = set(map(tuple, task.sides()[1].tolist()))
-    batch = task.batch(torch.Generator().manual_seed(1), 40, evaluating)
+    batch = task.batch(seeded(1), 40, evaluating)
     assert {canonical(row[:5]) in apart for row in texts(batch)} == {expected}
 
 
 def test_scored_positions():
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     matching = Templates(scored="matching").batch(generator, 3).scored_BT[0]
     assert matching.nonzero().flatten().tolist() == [*range(31, 43)]
     sampled = Templates(scored="sampled", sample=5)

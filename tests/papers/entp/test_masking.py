@@ -4,6 +4,7 @@ better.
 
 import pytest
 import torch
+from conftest import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def test_exact_masks_reproduce_causal_attention(n, seed):
     basis = exact_basis(n)
     assert torch.equal(added_scores(basis), causal)
     assert torch.equal(added_scores(basis[:, : max(1, n - 1)]), causal)
-    draw = torch.Generator().manual_seed(seed)
+    draw = seeded(seed)
     rotated, _ = torch.linalg.qr(torch.randn(n, n, generator=draw, dtype=torch.float64))
     assert mask_error(rotated, 60.0, seed) < 1e-10
     assert score_error(rotated) < 1e-12
@@ -47,7 +48,7 @@ def test_exact_masks_reproduce_causal_attention(n, seed):
 
 def test_compact_vectors_have_the_inner_products_of_random_unit_vectors():
     """Of 16 unit vectors in 40 dimensions the mean of <a, b> is 0, and that of <a, b>² 1/40."""
-    bases = [random_basis(16, 40, torch.Generator().manual_seed(seed)) for seed in range(400)]
+    bases = [random_basis(16, 40, seeded(seed)) for seed in range(400)]
     grams = torch.stack([basis @ basis.T for basis in bases])
     lengths = grams.diagonal(dim1=1, dim2=2)
     torch.testing.assert_close(lengths, torch.ones(400, 16, dtype=torch.float64))

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from conftest import seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import named
@@ -61,7 +62,7 @@ def adapted(kind: str, architecture: str = "entp", **options) -> Adapted:
 
 
 def some_data(batch: int, seed: int):
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     inputs_BT = torch.randint(SYMBOLS, (batch, LENGTH), generator=generator)
     scored_BT = torch.rand(batch, LENGTH, generator=generator) < 0.5
     scored_BT[0, -1] = True
