@@ -15,6 +15,7 @@ from entp_lab.registry import resumable
 from entp_lib.config import MAX_CURVE_POINTS, ModelConfig, TrainConfig
 from entp_lib.validation import ConfigError, check_types, from_dict, require
 
+Json = dict[str, Any]  # parameters, metrics, labels: values of JSON types by name
 TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
 TIERS = get_args(TierName)
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
