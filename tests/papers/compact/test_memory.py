@@ -23,8 +23,8 @@ CFG = MemoryConfig(symbols=8, length=5, width=12, head_width=6, n_heads=2)
 
 def weights(cfg):
     """Draw the trained and the frozen weights in double precision."""
-    trained, frozen = memory.initial_weights(cfg, seeded(0))
-    return {k: v.double() for k, v in trained.items()}, {k: v.double() for k, v in frozen.items()}
+    for drawn in memory.initial_weights(cfg, seeded(0)):
+        yield {name: weight.double() for name, weight in drawn.items()}
 
 
 def attention(cfg, trained, layer, x):
@@ -79,30 +79,27 @@ def test_models_before_training_recall_as_many_as_guesses():
     library = 256
     runs = 50
     schedule = Schedule(epochs=1, rate=1e-12, count_every=1)
-    right_R = memory.train(CFG, schedule, library, range(runs)).right_RC[:, 0].double()
-    share = 1 / CFG.symbols
-    deviation = math.sqrt(library * share * (1 - share) / runs)
-    assert abs(right_R.mean() - library * share) < 3 * deviation
-
-
-def test_scores_have_the_rank_of_a_head():
-    trained, _ = weights(CFG)
-    scores_HDD = trained["0.query"] @ trained["0.key"].transpose(1, 2)
-    assert torch.linalg.matrix_rank(scores_HDD).tolist() == [CFG.head_width] * CFG.n_heads
+    outcome = memory.train(CFG, schedule, library, range(runs))
+    guesses = stats.binom(library, 1 / CFG.symbols)
+    deviation = guesses.std() / math.sqrt(runs)
+    mean = outcome.right_RC[:, 0].double().mean()
+    assert abs(mean - guesses.mean()) < 3 * deviation
 
 
 def test_runs_side_by_side_equal_single_runs():
     cfg = replace(CFG, n_layers=2)
     schedule = Schedule(epochs=6, batch_size=8, count_every=2)
-    together = memory.train(cfg, schedule, 24, [0, 1, 2]).losses_RC
-    alone = [memory.train(cfg, schedule, 24, [run]).losses_RC[0] for run in range(3)]
-    torch.testing.assert_close(together, torch.stack(alone), rtol=1e-4, atol=1e-4)
+    together = memory.train(cfg, schedule, 24, [0, 1, 2])
+    for run, losses_C in enumerate(together.losses_RC):
+        alone = memory.train(cfg, schedule, 24, [run])
+        torch.testing.assert_close(losses_C, alone.losses_RC[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("scored", ["last", "every"])
 def test_a_small_library_is_learned_by_heart_and_runs_end_there(scored):
     schedule = Schedule(epochs=200, batch_size=8, rate=1e-2, count_every=1, until_all=True)
-    outcome = memory.train(replace(CFG, scored=scored, width=24), schedule, 12, [0, 1])
+    cfg = replace(CFG, scored=scored, width=24)
+    outcome = memory.train(cfg, schedule, 12, [0, 1])
     assert outcome.best_R.tolist() == [12, 12]
     assert outcome.epochs_C[-1] == outcome.ended_R.max() < 200
 
@@ -131,7 +128,10 @@ def test_the_law_as_printed():
 
 def test_fit_recovers_a_law_and_min_beats_max():
     law = Parameters(60.0, -0.1, 0.6, 0.2, 4.0, 150.0, 900.0)
-    shapes = np.array(list(itertools.product((8, 16, 32, 64), (1, 2, 4), (8, 16, 32))), float).T
+    widths = (8, 16, 32, 64)
+    heads = (1, 2, 4)
+    lengths = (8, 16, 32)
+    shapes = np.array([*itertools.product(widths, heads, lengths)], float).T
     measured = laws.capacity(law, *shapes)
     r2 = {}
     for form in laws.FORMS:
@@ -144,7 +144,8 @@ def test_fit_recovers_a_law_and_min_beats_max():
 def test_the_negative_binomial_is_found_again_and_another_law_is_rejected():
     epochs = stats.nbinom(6, 0.1).rvs(4000, random_state=0)
     found = laws.fit_epochs(epochs.tolist())
-    assert (found["r"], found["p"]) == pytest.approx((6, 0.1), rel=0.1)
+    assert found["r"] == pytest.approx(6, rel=0.1)
+    assert found["p"] == pytest.approx(0.1, rel=0.1)
     assert found["p_value"] > 0.01
     assert laws.by_moments(epochs) == pytest.approx((6, 0.1), rel=0.2)
     two_humps = [10, 11, 12] * 100 + [100, 101, 102] * 100

@@ -29,23 +29,23 @@ def distances(length):
 
 def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
     rope = scheme("rope")
-    x = torch.randn(2, 4, generator=seeded(0), dtype=torch.float64)
-    q, k = (row.expand(1, 1, 12, 4) for row in x)
-    scores = rope.turn(q)[0, 0] @ rope.turn(k)[0, 0].T
+    x = torch.randn(2, 1, 4, generator=seeded(0), dtype=torch.float64)
+    q, k = rope.turn(x.expand(2, 12, 4)[None])[0]
+    scores = q @ k.T
     torch.testing.assert_close(scores[3:, 3:], scores[:-3, :-3], rtol=0, atol=1e-6)
     assert (scores - scores.T).abs().max() > 1e-3
-    torch.testing.assert_close(rope.turn(q).norm(dim=-1), q.norm(dim=-1))
+    torch.testing.assert_close(q.norm(dim=1), x[0].norm().expand(12))
 
 
 def test_fire_by_its_formula():
     fire = scheme("fire")
     c = fire.raw_c.item()
-    threshold = fire.raw_L.item()
+    bias_HTT = fire.bias(distances(13), None)
     for i, j in ((1, 0), (12, 3)):
-        whole = max(i + 1, threshold)
-        ratio = math.log(c * (i - j) + 1) / math.log(c * whole + 1)
-        expected = fire.out(torch.relu(fire.hidden(torch.tensor([ratio]))))
-        torch.testing.assert_close(fire.bias(distances(13), None)[:, i, j], expected)
+        whole = max(i + 1, fire.raw_L.item())
+        ratio = math.log1p(c * (i - j)) / math.log1p(c * whole)
+        hidden = torch.relu(fire.hidden(torch.tensor([ratio])))
+        torch.testing.assert_close(bias_HTT[:, i, j], fire.out(hidden))
 
 
 def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
@@ -67,7 +67,8 @@ def test_randomised_ids_keep_order_and_reach_far():
 
 
 def stack(name, architecture):
-    model = PositionedTransformer(ModelConfig(architecture, 2, 2, 16, 7, 24), name, 0).double()
+    cfg = ModelConfig(architecture, 2, 2, 16, 7, 24)
+    model = PositionedTransformer(cfg, name, 0).double()
     spread(model)
     return model
 
@@ -100,18 +101,21 @@ def test_every_output_is_that_of_the_plain_stack_on_its_prefix(name, architectur
     scored_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
     scored_BT[[0, 1, 2], [4, 8, 0]] = True
     found_NV = model(tokens_BT, scored_BT, ids_BT)
-    for logits_V, (b, end) in zip(found_NV, scored_BT.nonzero().tolist(), strict=True):
+    places = scored_BT.nonzero().tolist()
+    for logits_V, (b, end) in zip(found_NV, places, strict=True):
         size = end + 1
+        ids = ids_BT[[b], :size]
         seen = torch.ones(size, size, dtype=torch.float64)
         if architecture == "decoder":
             seen = seen.tril()
-        bias = model.scheme.bias(distances(size).double(), ids_BT[[b], :size])
+        bias = model.scheme.bias(distances(size).double(), ids)
         mask = seen.log() + (0.0 if bias is None else bias)
-        x = model.embedding(tokens_BT[[b], :size])
-        x = model.scheme.embed(x, ids_BT[[b], :size])
+        x = model.scheme.embed(model.embedding(tokens_BT[[b], :size]), ids)
         for block in model.blocks:
-            heads = F.scaled_dot_product_attention(*model.project(block, x), mask)
-            x = block.residual(x, block.attention.out(heads.transpose(1, 2).flatten(2)))
+            q, k, v = model.project(block, x)
+            heads = F.scaled_dot_product_attention(q, k, v, mask)
+            attended = block.attention.out(heads.transpose(1, 2).flatten(2))
+            x = block.residual(x, attended)
         expected_V = model.head(model.ln_f(x[0, -1]))
         torch.testing.assert_close(logits_V, expected_V, rtol=1e-8, atol=1e-8)
 
@@ -123,13 +127,16 @@ def read(form, text):
     """Read the three numbers of a text."""
     parts = re.split("[+=]", text)
     numbers = [re.sub(r"\D", "", part) for part in parts]
-    return [int(n[::-1] if i in form.reverse else n) for i, n in enumerate(numbers)]
+    for place in form.reverse:
+        numbers[place] = numbers[place][::-1]
+    return [int(number) for number in numbers]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_round_trip_within_the_longest_text(name):
     generator = np.random.default_rng(0)
-    for a, b in generator.integers(0, 10 ** generator.integers(1, 16, (500, 2))).tolist():
+    largest = 10 ** generator.integers(1, 16, (500, 2))
+    for a, b in generator.integers(0, largest).tolist():
         text = addition.write(FORMATS[name], a, b, generator)
         assert read(FORMATS[name], text) == [a, b, a + b]
         assert len(text) <= addition.longest_text(name, 15)

@@ -5,6 +5,7 @@ known rule.
 import itertools
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -55,7 +56,8 @@ class Rule(nn.Module):
 
 def test_the_last_token_is_split_by_whether_it_repeats_the_one_before():
     apart = SOURCE.sides()[1]
-    repeats = float((apart[:, -1] == apart[:, -2]).double().mean())
+    *_, before, last = apart.T
+    repeats = float((before == last).double().mean())
     found = split(Rule(), SOURCE, 3000, generator_for("cpu", "test"))
     assert found["repeating"] == 1
     assert found["copied"] == 0
@@ -72,7 +74,8 @@ def test_traced_logits_are_the_model_s(architecture):
     task = Templates(**SHORT)
     cfg = ModelConfig(architecture, 3, 2, 16, task.vocab_size, task.length)
     model = scale_up(build_model(cfg, 0), 0)
-    inputs_BT = task.batch(seeded(0), 6).inputs_BT[:, :6]
+    batch = task.batch(seeded(0), 6)
+    inputs_BT = batch.inputs_BT[:, :6]
     logits, looked = templates.traced(model, inputs_BT)
     scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
     scored_BT[:, 5] = True
@@ -93,7 +96,8 @@ def canonical(symbols):
 @pytest.mark.parametrize(("length", "variables", "count"), [(4, 2, 6), (6, 3, 75), (8, 3, 903)])
 def test_templates_by_brute_force(length, variables, count):
     every = itertools.product(range(variables), repeat=length)
-    kept = {canonical(s) for s in every if len(set(s)) == variables and s[-1] in s[:-1]}
+    whole = {canonical(symbols) for symbols in every if len(set(symbols)) == variables}
+    kept = {template for template in whole if template[-1] in template[:-1]}
     found = all_templates(length, variables)
     assert set(found) == kept
     assert len(found) == count
@@ -145,7 +149,8 @@ def test_floor_by_position_by_counting_every_sequence():
         counts = Counter(text[:length] for text in sequences)
         return stats.entropy(list(counts.values()))
 
-    expected = [entropy(t + 1) - entropy(t) for t in range(1, task.length + 1)]
+    entropies = [entropy(length) for length in range(1, task.length + 2)]
+    expected = np.diff(entropies)
     learned = task.sides()[0]
     found = templates.floor_by_position(task, learned)
     assert found == pytest.approx(expected, abs=1e-9)
