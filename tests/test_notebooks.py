@@ -58,7 +58,8 @@ def folded(cell, what):
 
 def printed(output):
     """What an output has as plain text."""
-    return str(output.get("text", "")) + str(output.get("data", {}).get("text/plain", ""))
+    data = output.get("data", {})
+    return str(output.get("text", "")) + str(data.get("text/plain", ""))
 
 
 def plain(text):

@@ -74,14 +74,17 @@ def test_a_loss_that_is_no_number_makes_no_step(one_weight):
 
 
 def test_weights_are_scaled_in_double_precision_by_the_seed_alone():
-    one, same, other = (scale_up(nn.LayerNorm(4), seed).bias for seed in (0, 0, 1))
-    assert one.dtype == torch.float64
-    assert torch.equal(one, same)
-    assert largest(one, other) > 1e-3
+    def bias(seed):
+        return scale_up(nn.LayerNorm(4), seed).bias
+
+    assert bias(0).dtype == torch.float64
+    assert torch.equal(bias(0), bias(0))
+    assert largest(bias(0), bias(1)) > 1e-3
 
 
 def test_studies_are_planned_and_found_by_name():
-    first, second = plan_studies("made", {"smoke": {"one": dict(n=1), "two": {}}})("smoke", 3)
+    plan = plan_studies("made", {"smoke": {"one": dict(n=1), "two": {}}})
+    first, second = plan("smoke", 3)
     assert (first.config.study, first.config.params) == ("made_one", {"n": 1})
     records = [record_of(run) for run in (first, second)]
     assert of_study(records, "two") is records[1]

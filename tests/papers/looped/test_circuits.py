@@ -37,8 +37,8 @@ def test_a_stack_equals_its_transcription_and_its_sparse_form():
     stack = random_stack()
     y = stack(X)
     apply = transcribe(stack)
-    for b in range(2):
-        np.testing.assert_allclose(apply(X[b].numpy().T).T, y[b].numpy(), rtol=0, atol=1e-12)
+    for x_TD, y_TD in zip(X.numpy(), y.numpy(), strict=True):
+        np.testing.assert_allclose(apply(x_TD.T).T, y_TD, rtol=0, atol=1e-12)
     torch.testing.assert_close(stack.sparse()(X), y, rtol=0, atol=1e-12)
 
 

@@ -49,6 +49,6 @@ def test_attention_squares_with_an_error_of_delta_by_one_head_and_of_its_square_
     x = np.linspace(-1, 1, 101)
     exact = x**2
     assert np.abs(attention_square(x, 1e-4) - exact).max() < 1e-7
-    coarse = attention_square(x, 1e-3, symmetric=False) - exact
-    fine = attention_square(x, 1e-4, symmetric=False) - exact
-    assert np.abs(coarse).max() / np.abs(fine).max() == pytest.approx(10, rel=0.05)
+    coarse = np.abs(attention_square(x, 1e-3, symmetric=False) - exact).max()
+    fine = np.abs(attention_square(x, 1e-4, symmetric=False) - exact).max()
+    assert coarse / fine == pytest.approx(10, rel=0.05)
