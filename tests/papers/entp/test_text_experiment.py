@@ -39,6 +39,14 @@ def records():
     return found
 
 
+def test_minima_are_those_of_the_curves(records):
+    table = tables.minima(records).set_index(["schedule", "arm"])
+    row = table.loc[(tables.TABLE_8, "entp")]
+    assert row["lowest validation loss"] == 1.8
+    assert row["last validation loss"] == 2.5
+    assert row["last training loss"] == 1.0
+
+
 def test_counts_are_those_of_the_text():
     tokens = np.array([0, 1, 0, 1, 1, 2])
     single, pairs, triples = (tables.counted(tokens, order, 3) for order in (1, 2, 3))
