@@ -26,6 +26,7 @@ from entp_lab import resume as resuming
 from entp_lab.configs import Json
 from entp_lab.studies import Study, descend, seeded
 from entp_lib.config import ModelConfig
+from entp_lib.model import parameter_count
 from entp_lib.tasks.base import seed_from
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
 
@@ -193,7 +194,7 @@ def scores_of_texts(model: PositionedTransformer, tests: Mapping[int, Iterable[T
             single_N.append(right_N)
         metrics["accuracy"][str(length)] = float(torch.cat(whole_B).double().mean())
         metrics["token_accuracy"][str(length)] = float(torch.cat(single_N).double().mean())
-    return metrics | {"parameters": sum(p.numel() for p in model.parameters())}
+    return metrics | {"parameters": parameter_count(model, embeddings=True)}
 
 
 def draw(

@@ -26,7 +26,7 @@ from entp_lab.configs import Json
 from entp_lab.statistics import first_at
 from entp_lab.studies import Study, descend, largest, seeded
 from entp_lib.config import ModelConfig
-from entp_lib.model import Block, Transformer, build_model
+from entp_lib.model import Block, Transformer, build_model, parameter_count
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_papers.compact import graph
 
@@ -218,7 +218,7 @@ def triplets_study(
         "relation_gradient": relation_gradient(network, sample),
         "change_by_batch_mates": change_by_batch_mates(network, sample),
         "epochs_to_99": first_at(curves, "accuracy", 0.99, "epoch"),
-        "parameters": sum(p.numel() for p in network.parameters()),
+        "parameters": parameter_count(network, embeddings=True),
         "graph": facts,
     }
     return metrics, curves

@@ -30,7 +30,6 @@ from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.statistics import reaches
 from entp_lab.store import Records
-from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.algorithms import ALGORITHMS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
@@ -261,12 +260,7 @@ def measure(records: Records) -> list[Measurement]:
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
-        tier = records[0].config.tier
-        found.append(
-            Measurement(
-                claim, values, tier, names_of(chosen), levels=levels, excluded_because=barred
-            )
-        )
+        found.append(measured(claim, values, chosen, levels=levels, excluded_because=barred))
     return found
 
 
@@ -307,12 +301,12 @@ def plan_algorithms(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 ALGORITHM_RUNS = Experiment(
-    name="compact_algorithms",
-    version=1,
-    title="Polynomials, sorting, sums, parity and LEGO beyond the trained size",
-    notebook="12b_compact_details",
-    plan=plan_algorithms,
-    measure=no_claims,
+    "compact_algorithms",
+    1,
+    "Polynomials, sorting, sums, parity and LEGO beyond the trained size",
+    "12b_compact_details",
+    plan_algorithms,
+    no_claims,
     tiers=ALGORITHM_TIERS,
 )
 TITLE = "Addition beyond the trained length, by format and positions"

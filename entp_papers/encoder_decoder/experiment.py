@@ -47,12 +47,12 @@ STUDIES: dict[str, dict[str, Json]] = {
 }
 
 ENCODER_DECODER = Experiment(
-    name="encoder_decoder",
-    version=1,
-    title="Encoder and decoder: the primer's bugs, its parts rightly built, costs",
-    notebook=NOTEBOOK,
-    plan=plan_studies("encoder_decoder", STUDIES),
-    measure=checks_of("entp_papers.encoder_decoder.claims"),
+    "encoder_decoder",
+    1,
+    "Encoder and decoder: the primer's bugs, its parts rightly built, costs",
+    NOTEBOOK,
+    plan_studies("encoder_decoder", STUDIES),
+    checks_of("entp_papers.encoder_decoder.claims"),
     jobs=1,  # CPU time is measured
 )
 
@@ -153,12 +153,12 @@ def measure_objectives(records: Records) -> list[Measurement]:
 
 
 OBJECTIVES = Experiment(
-    name="objectives",
-    version=1,
-    title="Masked, causal and ENTP's training of one backbone on one text",
-    notebook=NOTEBOOK,
-    plan=plan_objectives,
-    measure=measure_objectives,
+    "objectives",
+    1,
+    "Masked, causal and ENTP's training of one backbone on one text",
+    NOTEBOOK,
+    plan_objectives,
+    measure_objectives,
     tiers=TIERS,
 )
 
@@ -188,11 +188,11 @@ def plan_pretraining(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 PRETRAINING = Experiment(
-    name="encoder_decoder_pretraining",
-    version=1,
-    title="NSP, SOP and RTD on the small model, and ways of fine-tuning",
-    notebook=NOTEBOOK,
-    plan=plan_pretraining,
-    measure=no_claims,
+    "encoder_decoder_pretraining",
+    1,
+    "NSP, SOP and RTD on the small model, and ways of fine-tuning",
+    NOTEBOOK,
+    plan_pretraining,
+    no_claims,
     tiers=TIERS,
 )

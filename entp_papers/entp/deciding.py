@@ -26,7 +26,6 @@ from entp_lab.experiment import (
 )
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, levels, measured
-from entp_lab.statistics import to_figures
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
@@ -35,7 +34,6 @@ from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
 from entp_papers.entp.pilot_runs import SEED
 
-# that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
 # a decoder on a quarter of the positions, with ENTP's multiply-adds there
 QUARTER = "quarter, more steps"
 ARMS = {
@@ -178,22 +176,6 @@ def measure_own_rates(records: Records) -> list[Measurement]:
         judge = Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)
         found += judge([*decoders, *entp])
     return found
-
-
-def costs_to(records: Records) -> pd.DataFrame:
-    """By arm: runs that have ``WHOLE`` of the sequences, and steps and multiply-adds to it
-    (geometric means).
-    """
-    rows = {}
-    for arm, part in count3.arrivals(records, WHOLE, "sequence_accuracy").groupby(
-        "arm", sort=False
-    ):
-        rows[arm] = {
-            f"runs that reach {WHOLE}": f"{int(part['reached'].sum())} of {len(part)}",
-            "steps to it": to_figures(math.exp(part["log_step"].mean()), 2),
-            "multiply-adds to it": f"{math.exp(part['log_operations'].mean()):.1e}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def against_decoders(

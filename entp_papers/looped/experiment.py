@@ -83,11 +83,11 @@ TIERS: dict[str, dict[str, dict]] = {
 
 
 LOOPED = Experiment(
-    name="looped",
-    version=1,
-    title="Looped Transformers as programmable computers",
-    notebook="11_looped_transformers",
-    plan=plan_studies("looped", TIERS),
-    measure=checks_of("entp_papers.looped.claims"),
+    "looped",
+    1,
+    "Looped Transformers as programmable computers",
+    "11_looped_transformers",
+    plan_studies("looped", TIERS),
+    checks_of("entp_papers.looped.claims"),
     jobs=1,
 )

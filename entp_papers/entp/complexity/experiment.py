@@ -10,7 +10,7 @@ import pandas as pd
 
 from entp_lab.configs import Json
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
-from entp_lab.measurements import Check
+from entp_lab.measurements import Check, checked
 from entp_lab.statistics import reaches
 from entp_lab.store import Record, Records
 from entp_lib import costs as complexity
@@ -193,15 +193,13 @@ def measure(records: Records) -> list[Check]:
     decoder = doubling(complexity.decoder_token(cfg, every))
     entp = doubling(complexity.encoder_token(cfg, every))
     grows = counted and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1
-    tier = records[0].config.tier
-    ids = tuple(r.name for r in records)
     exponents = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
     streamed = printed_error() < 1e-12 and all(map(is_streamed, records))
     return [
-        Check("T1", printed, tier, bool(counted and small), CORRECTION, ids),
-        Check("T1-sequence", grows, tier, records=ids, remark=exponents),
-        Check("T1-algorithms", grows, tier, records=ids, remark=MORE_TOKENS),
-        Check("D-1", streamed, tier, records=ids, remark=REMARK),
+        checked("T1", printed, records, corrected=bool(counted and small), correction=CORRECTION),
+        checked("T1-sequence", grows, records, remark=exponents),
+        checked("T1-algorithms", grows, records, remark=MORE_TOKENS),
+        checked("D-1", streamed, records, remark=REMARK),
     ]
 
 

@@ -3,11 +3,10 @@ imitation.
 """
 
 import math
-from typing import Any
 
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
-from entp_lab.measurements import Check
+from entp_lab.measurements import Check, checked
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record, Records
 from entp_lab.studies import by_study
@@ -79,13 +78,6 @@ def measure(records: Records) -> list[Check]:
     ]  # 4.2 says nothing of p1 = p2
     m = record.metrics
     c = record.curves
-    tier = record.config.tier
-
-    def check(claim: str, holds: bool | None, used: Records = (), **corrected: Any) -> Check:
-        return Check(
-            claim, holds, tier, records=(record.name, *(r.name for r in used)), **corrected
-        )
-
     refuted = {
         direction: c[f"{direction}s_refuted"] == c[f"{direction}s_models"]
         and m["control_refuted"] == 0
@@ -108,20 +100,25 @@ def measure(records: Records) -> list[Check]:
     )
     as_printed = False if m["exponent_random"] >= POLYNOMIAL else None
     return [
-        check("A.2", m["a2_error"] <= EXACT),
-        check("A.3", one_layer),
-        check("A.4", m["a4_error"] <= EXACT),
-        check("4.1", refuted["encoder"] and rational, trained["encoder"]),
-        check("4.2", refuted["decoder"], trained["decoder"]),
-        check("F1-approximation", simulated),
-        check(
+        checked("A.2", m["a2_error"] <= EXACT, [record]),
+        checked("A.3", one_layer, [record]),
+        checked("A.4", m["a4_error"] <= EXACT, [record]),
+        checked("4.1", refuted["encoder"] and rational, [record, *trained["encoder"]]),
+        checked("4.2", refuted["decoder"], [record, *trained["decoder"]]),
+        checked("F1-approximation", simulated, [record]),
+        checked(
             "8-expressive",
             False if refuted["encoder"] else None,
-            trained["encoder"] + trained["decoder"],
+            [record, *trained["encoder"], *trained["decoder"]],
             corrected=refuted["encoder"] and refuted["decoder"],
             correction="neither computes all that the other does (Theorems 4.1 and 4.2)",
         ),
-        check("F1-logarithmic", as_printed, remark=instead if one_dimension and slower else ""),
+        checked(
+            "F1-logarithmic",
+            as_printed,
+            [record],
+            remark=instead if one_dimension and slower else "",
+        ),
     ]
 
 
