@@ -5,6 +5,7 @@ ceilings.
 import numpy as np
 import pytest
 import torch
+from conftest import seeded
 
 from entp_lib.config import ModelConfig
 from entp_papers.compact import graph, graph_studies
@@ -41,7 +42,7 @@ def test_walk_models_differ_in_the_activation_alone():
     gelu = walk_model(cfg, "gelu", 3)
     torch.testing.assert_close(softmax.state_dict(), gelu.state_dict(), rtol=0, atol=0)
     block = softmax.blocks[0]
-    x_TD = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    x_TD = torch.randn(4, 16, generator=seeded(1))
     hidden = torch.softmax(block.fc_in(block.ln_2(x_TD)), dim=-1)
     expected = x_TD + block.fc_out(hidden)
     torch.testing.assert_close(block.residual(x_TD, torch.zeros_like(x_TD)), expected)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import seeded
 from scipy import stats
 
 from entp_lib.validation import ConfigError
@@ -22,7 +23,7 @@ CFG = MemoryConfig(symbols=8, length=5, width=12, head_width=6, n_heads=2)
 
 def weights(cfg):
     """Draw the trained and the frozen weights in double precision."""
-    trained, frozen = memory.initial_weights(cfg, torch.Generator().manual_seed(0))
+    trained, frozen = memory.initial_weights(cfg, seeded(0))
     return {k: v.double() for k, v in trained.items()}, {k: v.double() for k, v in frozen.items()}
 
 
@@ -59,7 +60,7 @@ def attention(cfg, trained, layer, x):
 def test_equals_plain_attention(architecture, changes):
     cfg = replace(CFG, architecture=architecture, n_layers=2, **changes)
     trained, frozen = weights(cfg)
-    tokens_ST = torch.randint(8, (5, 4), generator=torch.Generator().manual_seed(1))
+    tokens_ST = torch.randint(8, (5, 4), generator=seeded(1))
     x = frozen["embedding"][tokens_ST] + frozen["positions"]
     for layer in range(2):
         x = memory.feed_forward(cfg, trained, layer, x + attention(cfg, trained, layer, x))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import spread
+from conftest import seeded, spread
 
 from entp_lib.config import ModelConfig
 from entp_papers.compact import addition, positions
@@ -29,7 +29,7 @@ def distances(length):
 
 def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
     rope = scheme("rope")
-    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = torch.randn(2, 4, generator=seeded(0), dtype=torch.float64)
     q, k = (row.expand(1, 1, 12, 4) for row in x)
     scores = rope.turn(q)[0, 0] @ rope.turn(k)[0, 0].T
     torch.testing.assert_close(scores[3:, 3:], scores[:-3, :-3], rtol=0, atol=1e-6)
@@ -60,7 +60,7 @@ def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
 
 
 def test_randomised_ids_keep_order_and_reach_far():
-    ids = positions.random_ids(50, 10, 24, torch.Generator().manual_seed(0))
+    ids = positions.random_ids(50, 10, 24, seeded(0))
     assert (ids[:, 1:] > ids[:, :-1]).all()
     assert 72 < ids.max() < 96
     assert ids.min() >= 0
@@ -75,7 +75,7 @@ def stack(name, architecture):
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_symmetric_positions_depend_on_differences_of_significance_alone(architecture):
     model = stack("symmetric", architecture)
-    tokens_BT = torch.randint(7, (1, 14), generator=torch.Generator().manual_seed(0))
+    tokens_BT = torch.randint(7, (1, 14), generator=seeded(0))
     near, far = (addition.coupled_ids("$653+049=2070$", start) for start in (2, 9))
     scored_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
     logits_NV = model(tokens_BT, scored_BT, torch.tensor([near]))
@@ -94,7 +94,7 @@ IDS = {
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_output_is_that_of_the_plain_stack_on_its_prefix(name, architecture):
     model = stack(name, architecture)
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     tokens_BT = torch.randint(7, (3, 9), generator=generator)
     ids_BT = IDS[SCHEMES[name].ids](generator)
     scored_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)

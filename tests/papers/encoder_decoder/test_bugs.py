@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 import torch
+from conftest import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 from mistakes import named
@@ -68,9 +69,9 @@ def test_selected_and_masked_tokens_are_the_collators(seed, share):
     """From one generator; what is drawn differs, since the collator also draws special tokens."""
     pytest.importorskip("transformers")
     masking = Masking(50, 49, (47, 48, 49), share)
-    tokens = torch.randint(50, (6, 20), generator=torch.Generator().manual_seed(seed))
-    ours = mask_tokens(tokens, masking, torch.Generator().manual_seed(seed), padding=48)
-    inputs, labels = collated(tokens, masking, torch.Generator().manual_seed(seed))
+    tokens = torch.randint(50, (6, 20), generator=seeded(seed))
+    ours = mask_tokens(tokens, masking, seeded(seed), padding=48)
+    inputs, labels = collated(tokens, masking, seeded(seed))
     assert torch.equal(labels, ours.labels_BT)
     apart = inputs != ours.inputs_BT
     assert not (apart & (ours.inputs_BT == 49)).any()

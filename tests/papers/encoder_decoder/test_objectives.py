@@ -5,7 +5,7 @@ misprints.
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import spread
+from conftest import seeded, spread
 
 from entp_lib.config import TrainConfig
 from entp_lib.model import build_model
@@ -95,7 +95,7 @@ def test_candidates_are_weighed_by_whole_texts():
 
 
 def test_a_misprint_is_one_token_that_differs():
-    rows = torch.randint(5, (300, 7), generator=torch.Generator().manual_seed(0))
+    rows = torch.randint(5, (300, 7), generator=seeded(0))
     changed, places = misprinted(rows, "t")
     assert torch.equal((changed != rows).nonzero()[:, 1], places)
     assert len(set(places.tolist())) == 7
@@ -118,7 +118,7 @@ def test_misprints_of_a_plain_text_can_be_learned():
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 def test_wrong_pairs_are_exchanged_or_of_two_windows(objective):
     window_BW = torch.arange(400).view(50, 8)
-    pairs, wrong_B = draw_pairs(window_BW, objective, torch.Generator().manual_seed(0))
+    pairs, wrong_B = draw_pairs(window_BW, objective, seeded(0))
     halves = pairs.view(50, 2, 4)
     assert torch.equal((pairs == window_BW).all(1), wrong_B == 0)
     assert 0 < wrong_B.sum() < 50

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import named
@@ -12,7 +11,6 @@ from mistakes import named
 from entp_lib import costs as complexity
 from entp_lib import kernels
 from entp_lib.config import ModelConfig
-from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import build_model
 from entp_papers.entp.complexity import experiment as study
 from entp_papers.entp.complexity import measurements as costs
@@ -63,31 +61,6 @@ def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
     assert counted(lambda: model(x, scored)) == every_prefix
     decoder = build_model(config("decoder", layers, heads=heads))
     assert counted(lambda: decoder(x)) == complexity.decoder_pass(cfg, 12)
-
-
-def test_a_cached_step_costs_what_is_counted():
-    cfg = config("decoder")
-    model = build_model(cfg)
-    x = torch.zeros(1, 9, dtype=torch.long)
-    cache = Cache(model, 1)
-    cached_logits(model, x[:, :8], cache)
-    found = counted(lambda: cached_logits(model, x[:, 8:], cache))
-    assert found == complexity.decoder_token(cfg, 9)
-
-
-@given(
-    n=st.integers(1, 20),
-    width=st.integers(1, 6),
-    scale=st.sampled_from([1.0, 30.0, 3000.0]),
-    seed=st.integers(0, 99),
-)
-def test_algorithm_1_is_attention(n, width, scale, seed):
-    generator = torch.Generator().manual_seed(seed)
-    q = scale * torch.randn(width, generator=generator, dtype=torch.float64)
-    k = torch.randn(n, width, generator=generator, dtype=torch.float64)
-    v = torch.randn(n, 3, generator=generator, dtype=torch.float64)
-    expected = F.softmax(k @ q / width**0.5, 0) @ v
-    torch.testing.assert_close(streaming_attention(q, k, v), expected)
 
 
 def test_algorithm_1_as_printed_is_attention_until_it_overflows():

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib.config import ModelConfig
 from entp_lib.model import Block, Transformer, build_model
-from entp_lib.tasks.counting import count3, count3_quadratic
+from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp.constructed import (
     constructed_count3,
@@ -43,9 +44,8 @@ def test_answers_every_prefix(x):
     torch.testing.assert_close(first - second, torch.ones_like(first), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("length", "max_value"), [(1, 0), (1, 60), (2, 7), (5, 0), (5, 60), (24, 7), (24, 60)]
-)
+@pytest.mark.parametrize("length", [1, 2, 5, 24])
+@pytest.mark.parametrize("max_value", [0, 7, 60])
 def test_hard_cases(length, max_value):
     model = constructed_count3(length, max_value)
     x = hard_cases(length, max_value)
@@ -63,7 +63,7 @@ def test_a_causal_mask_breaks_it():
     causal = run_by_layer(decoder, x)[0].column("last").tolist()
     assert full == pytest.approx([7] * 8)
     assert causal == pytest.approx(list(range(8)))
-    many = torch.randint(41, (30, 12), generator=torch.Generator().manual_seed(0))
+    many = torch.randint(41, (30, 12), generator=seeded(0))
     wrong, asked, _ = wrong_answers(decoder, many, everywhere(many))
     assert wrong > asked / 2
 
@@ -87,19 +87,14 @@ test_mistakes_are_named = named(
 
 CFG = smallest_decoder(40, 12)
 DECODER = count3_decoder(CFG)
-X = torch.randint(40, (6, 12), generator=torch.Generator().manual_seed(1))
-
-
-@settings(max_examples=60)
-@given(st.lists(st.integers(0, 39), min_size=1, max_size=12))
-def test_answers_every_prefix_in_one_causal_pass(x):
-    logits_TV = DECODER(torch.tensor([x]))
-    assert logits_TV.argmax(-1).tolist() == [count3_quadratic(x[: t + 1]) for t in range(len(x))]
+X = torch.randint(40, (6, 12), generator=seeded(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("vocab", "length"), [(2, 1), (2, 2), (3, 3), (8, 5), (13, 13), (24, 24)])
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 13, 24])
+@pytest.mark.parametrize("vocab", [2, 24])
 def test_hard_sequences(vocab, length, dtype):
+    vocab = max(vocab, length)
     model = count3_decoder(smallest_decoder(vocab, length)).to(dtype)
     x = hard_sequences(length, vocab)
     assert x.min() >= 0

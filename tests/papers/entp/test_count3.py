@@ -49,18 +49,6 @@ def records():
     return made_up("overnight", [0.5, 0.5, 0.5], [0.5, 0.6, 0.7])
 
 
-def test_the_slope_is_that_of_the_gap_on_n(records):
-    assert count3.slopes(records).tolist() == pytest.approx([0.1] * 5)
-    (grows,) = judge(count3.growth(records), only_measured=True).to_dict("records")
-    assert (grows["id"], grows["verdict"]) == ("F2-unseen-parity", "grows with n")
-
-
-def test_the_questions_are_answered_by_their_rules(records):
-    measured = {m.claim: m.values for m in count3.failure_and_speed(records)}
-    assert measured["F2-fails"] == pytest.approx([0.02, 0.03, 0.04, 0.05, 0.06])
-    assert measured["F2-speed"] == pytest.approx([math.log(2)] * 5)
-
-
 def test_a_pair_in_which_neither_arrives_is_dropped(records):
     late = count3.lead(count3.arrivals(records, 0.975))  # ENTP never: its last step
     assert late.tolist() == pytest.approx([math.log(90 / 50)] * 5)

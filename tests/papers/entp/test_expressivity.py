@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from conftest import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 from mistakes import named
@@ -29,7 +30,7 @@ widths = st.integers(1, 6)
 
 
 def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
 
 
 def some_positions(width, same, seed=0, scale=1.0):
@@ -149,7 +150,7 @@ def test_training_imitates_off_the_line_and_the_line_holds_its_error(distance):
 
 def test_batches_are_the_definition():
     model = AttentionStack(1, 2, causal=False, mlp_width=4, seed=3)
-    x_BT = imitation.boxes(5, 3, torch.Generator().manual_seed(0))
+    x_BT = imitation.boxes(5, 3, seeded(0))
     expected = torch.stack([causal_model(model, x_T[:, None])[:, 0] for x_T in x_BT])
     torch.testing.assert_close(imitation.causal_outputs(model, x_BT), expected)
 

@@ -1,6 +1,5 @@
 """Runs of each model at its own constant learning rate: what is chosen, and what is compared."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ from entp_lab.store import Store
 from entp_papers.entp.own_rates import (
     LINEAR_OWN_RATES,
     TRIAL_SEED,
-    Measure,
     chosen_rates,
     compared,
 )
@@ -54,16 +52,6 @@ def test_a_decoder_that_does_not_come_so_far_counts_with_its_last_step(course, e
     row = compared([entp, course("operations", [0.9] * 8)]).loc[0]
     assert row["steps"] == 80 / 40
     assert not row["reached"]
-
-
-def test_speed_is_a_logarithm_and_levels_are_the_decoders_and_entps(course, entp, late):
-    trial = course("entp", [0.1] * 4, TRIAL_SEED)
-    measure = Measure("F7-own", level=dict(floor=1.0, ceiling=0.0, distance=0.1))
-    found = {m.claim: m for m in measure([entp, late, trial])}
-    assert found["F7-own-speed"].values == pytest.approx([math.log(1.5)])
-    scores = [level.score for level in found["F7-own-operations"].levels]
-    assert scores == pytest.approx([0.3, 0.5])
-    assert measure([trial]) == []
 
 
 def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(course):

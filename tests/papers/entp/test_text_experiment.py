@@ -39,36 +39,32 @@ def records():
     return found
 
 
-def test_minima_are_those_of_the_curves(records):
-    table = tables.minima(records).set_index(["schedule", "arm"])
-    row = table.loc[(tables.TABLE_8, "entp")]
-    assert row["lowest validation loss"] == 1.8
-    assert row["last validation loss"] == 2.5
-    assert row["lowest training loss"] == row["last training loss"] == 1.0
-    assert row["unigram loss"] == 3.0
-
-
 def test_counts_are_those_of_the_text():
     tokens = np.array([0, 1, 0, 1, 1, 2])
-    assert tables.counted(tokens, 1, 3).tolist() == [2, 3, 1]
-    assert tables.counted(tokens, 2, 3).tolist() == [[0, 2, 0], [1, 1, 1], [0, 0, 0]]
-    triples = tables.counted(tokens, 3, 3)
-    assert triples.sum() == 4
-    assert triples[0, 1, 0] == 1
-    pairs = np.exp(tables.log_probabilities(tables.counted(tokens, 2, 3), 0.5))
-    assert pairs.sum(-1) == pytest.approx([1, 1, 1])
-    assert pairs[0] == pytest.approx([0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5])
+    single, pairs, triples = (tables.counted(tokens, order, 3) for order in (1, 2, 3))
+    assert single.tolist() == [2, 3, 1]
+    assert pairs[1].tolist() == [1, 1, 1]
+    assert triples[0, 1].tolist() == [1, 1, 0]
+    assert (pairs.sum(), triples.sum()) == (5, 4)
+    shares = np.exp(tables.log_probabilities(pairs, 0.5))
+    assert shares.sum(-1) == pytest.approx(1)
+    assert shares[0, 1] == pytest.approx(2.5 / 3.5)
 
 
 def test_a_count_model_takes_the_longest_context_that_a_prefix_has():
     tokens = np.random.default_rng(0).integers(0, 3, 200)
     counts = [tables.counted(tokens, order, 3) for order in (1, 2, 3)]
     by_order = [torch.from_numpy(tables.log_probabilities(c, 0.1)) for c in counts]
+    unigrams, bigrams, trigrams = by_order
     inputs = torch.tensor([[2, 0, 1, 1]])
-    scored = torch.tensor([[True, True, False, True]])
-    expected = torch.stack([by_order[1][2], by_order[2][2, 0], by_order[2][1, 1]])
-    assert torch.equal(tables.CountModel(by_order)(inputs, scored), expected)
-    assert torch.equal(tables.CountModel(by_order[:1])(inputs, scored), by_order[0].expand(3, -1))
+    every = torch.ones_like(inputs, dtype=torch.bool)
+    after_2, after_20, after_01, after_11 = tables.CountModel(by_order)(inputs, every)
+    assert torch.equal(after_2, bigrams[2])
+    assert torch.equal(after_20, trigrams[2, 0])
+    assert torch.equal(after_01, trigrams[0, 1])
+    assert torch.equal(after_11, trigrams[1, 1])
+    by_itself = tables.CountModel([unigrams])(inputs, every)
+    assert torch.equal(by_itself, unigrams.expand(4, -1))
 
 
 def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path):
