@@ -2,12 +2,10 @@
 in the claims.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from entp_lab.configs import Json
 from entp_lab.experiment import (
     Experiment,
     PlannedRun,
@@ -35,7 +33,7 @@ ALL_SHAPES = [
     for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
     for n_layers, n_heads in ((1, 8), (2, 4), (3, 2))
 ]
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3, sample=4),
         shapes=[
@@ -67,7 +65,7 @@ TIERS: dict[str, Json] = {
 # Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just
 # after two thirds of the last tokens are right, as far as the runs of ``compact_abstraction`` had
 # shown it.
-LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
+LAST_TOKEN_RUNS = {
     "smoke": ((1, 2, 0, 4),),
     "overnight": ((1, 8, 0, 8000), (1, 8, 2, 8000), (2, 4, 4, 3000)),
 }

@@ -43,7 +43,7 @@ def growing_sizes(starts: dict[int, int], count: int) -> dict[int, list[int]]:
 
 
 # By tier: the library, its symbols and runs; what is swept; the schedule of the sweep.
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         library=64,
         symbols=8,
@@ -386,7 +386,7 @@ CAPACITY = Experiment(
 # The loss at every position, as in the paper's autoregressive task, or at the last token alone;
 # heads of width 128, as in the paper, or 16. Its design stands in docs/journal/compact.md.
 SCORED = ("every", "last")
-TRAININGS: dict[str, Json] = {
+TRAININGS = {
     "smoke": dict(
         library=64,
         symbols=8,

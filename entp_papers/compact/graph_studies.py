@@ -147,19 +147,18 @@ def fit(
     that recall is counted in; ``name`` and ``seed`` give the order.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
-    curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
+    curves = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
         total = 0.0
-        scored = 0
-        right = 0
+        scored = right = 0
         for pick in torch.randperm(items, generator=generator_for("cpu", name, seed, epoch)).split(
             batch_size
         ):
             logits_NV, targets_N = predict(pick)
             loss = descend(network, optimizer, [F.cross_entropy(logits_NV, targets_N)])
-            total = total + loss * len(targets_N)
-            scored = scored + len(targets_N)
+            total += loss * len(targets_N)
+            scored += len(targets_N)
         if epoch % 2 == 0 or epoch == epochs:
             network.eval()
             with torch.no_grad():

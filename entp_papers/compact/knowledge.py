@@ -44,7 +44,7 @@ END = 0.2  # share of the counts that say where a run ends
 ARRIVED = 0.9  # of what can be recalled
 
 # By tier: traits of the synthetic graph; triplets in three sizes by wiring; widths by depth; walks.
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         traits=dict(concepts=60, relations=6),
         sizes=(20, 40),
@@ -84,7 +84,7 @@ TIERS: dict[str, Json] = {
 }
 # Of runs by activation and depth: the width of one layer is divided by their number; ``sizes`` of
 # triplets or walks.
-ACTIVATION_TIERS: dict[str, Json] = {
+ACTIVATION_TIERS = {
     "smoke": dict(TIERS["smoke"], sizes=(40,), width=32, epochs=4),
     "overnight": dict(
         traits=dict(concepts=600, relations=30),
@@ -97,7 +97,7 @@ ACTIVATION_TIERS: dict[str, Json] = {
     ),
     "paper": dict(TIERS["paper"], epochs=1000, batch_size=128),
 }
-WALK_TIERS: dict[str, Json] = {
+WALK_TIERS = {
     "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
     "overnight": dict(
         ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64

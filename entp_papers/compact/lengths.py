@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lab.configs import Json
 from entp_lab.experiment import (
     TWINS,
     Experiment,
@@ -66,7 +65,7 @@ COMPARED = (
 # learned sums of five or three digits in a pilot; one of each other shows that it does not in this
 # time. ``decoders``: formats and schemes of which decoders alone are trained, with seeds and steps
 # of their own.
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         shared=dict(
             trained_digits=2,
@@ -251,10 +250,9 @@ def measure(records: Records) -> list[Measurement]:
         rows = table(pool)
         beyond = rows[rows["factor"] >= BEYOND]
         wide = beyond.pivot_table(index="seed", columns=by, values="token_accuracy")
-        both = {first, second} <= set(wide)
-        if not both:  # not every tier has them
+        if not {first, second} <= set(wide):  # not every tier has them
             continue
-        values = (wide[first] - wide[second]).dropna().tolist()
+        values = (wide[first] - wide[second]).dropna()
         compared = beyond[beyond[by].isin((first, second))]
         means = compared.groupby(by)["token_accuracy"].mean()
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
@@ -280,7 +278,7 @@ def measure_seeds(records: Records) -> list[Measurement]:
 
 # --- The other tasks of Table 1 -------------------------------------------------------------------
 
-ALGORITHM_TIERS: dict[str, Json] = {
+ALGORITHM_TIERS = {
     "smoke": dict(
         trained=2, tested=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, texts=10
     ),

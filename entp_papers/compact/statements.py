@@ -116,7 +116,7 @@ def a_hopfield_network_of_gpt_3_stores_billions(hopfield: Record) -> Outcome:
     )
 
 
-STUDIES: dict[str, dict[str, dict]] = {"examples": {}, "hopfield": {}}
+STUDIES = {"examples": {}, "hopfield": {}}
 STATEMENTS = Experiment(
     "compact_statements",
     1,

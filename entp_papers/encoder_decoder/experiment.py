@@ -4,7 +4,6 @@ ways.
 
 import itertools
 
-from entp_lab.configs import Json
 from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
@@ -14,7 +13,7 @@ from entp_lab.theory import checks_of
 
 NOTEBOOK = "14_encoder_vs_decoder"
 
-STUDIES: dict[str, dict[str, Json]] = {
+STUDIES = {
     "smoke": {
         "bugs": dict(),
         "parity": dict(libraries=["torch"]),
@@ -69,7 +68,7 @@ SHOWN = ("masked", "decoder", "ENTP")
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 TUNED = dict(labelled=1024, epochs=4, tested=512)
 RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, grad_clip=1.0)
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         text=dict(corpus="README.md", split="tail", held_out=0.1, context=8),
         prefixes=dict(many=4, few=2),

@@ -399,7 +399,7 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     batch = mask_tokens(tokens_BT, masking, seeded(1), padding=998)
     special_BT = tokens_BT == 998
     selected_BT = batch.selected_BT
-    metrics: Json = {
+    metrics = {
         "tokens": tokens_BT.numel(),
         "special_selected": int((selected_BT & special_BT).sum()),
         "unselected_changed": int(((batch.inputs_BT != tokens_BT) & ~selected_BT).sum()),

@@ -129,7 +129,7 @@ def train(
     model = build_model(setting.model(), seed_from("model", model_seed)).train()
     optimizer = make_optimizer(model, schedule)
     shown = windows(setting.task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
-    curves: dict[str, list] = {"step": [], "train_loss": [], "next_token_loss": []}
+    curves = {"step": [], "train_loss": [], "next_token_loss": []}
     spent = {
         "token_forwards": 0,
         "cpu_seconds": 0.0,
@@ -357,7 +357,7 @@ def objective_study(setting: Json, train_config: Json, model_seed: int, data_see
     middle_B = middle_losses(chosen, model, shown_BW).double()
     few_BW = shown_BW[: chosen.candidates]
     tried = chosen.objective == "causal" and len(few_BW)
-    metrics: Json = {
+    metrics = {
         "next_token_loss": float(by_position_T.mean()),
         "middle_loss": float(middle_B.mean()),
         "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,

@@ -116,9 +116,8 @@ class Pretraining(nn.Module):
             logits_B2 = self.head(states_BTD[:, 0])
             selected_BT = batch.selected_BT
             logits_NV = self.model.head(states_BTD[:, 1:][selected_BT])
-            loss = F.cross_entropy(logits_NV, pairs[selected_BT]) + F.cross_entropy(
-                logits_B2, wrong_B
-            )
+            loss = F.cross_entropy(logits_NV, pairs[selected_BT])
+            loss = loss + F.cross_entropy(logits_B2, wrong_B)
             return loss, logits_B2.argmax(-1), wrong_B
         batch = mask_tokens(window_BW, masking, draw)
         selected_BW = batch.selected_BT
@@ -143,7 +142,7 @@ def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
     schedule = from_dict(TrainConfig, train_config, "train_config.")
     learner = Pretraining(chosen, seed).train()
     optimizer = make_optimizer(learner, schedule)
-    curves: dict[str, list] = {"loss": []}
+    curves = {"loss": []}
     for step in resuming.steps(resuming.Progress(curves), schedule.steps, learner, optimizer):
         window_BW, _ = windows(chosen.task, schedule.batch_size, "objectives", seed, step)
         loss, _, _ = learner(window_BW, generator_for("cpu", "pretraining", seed, step))

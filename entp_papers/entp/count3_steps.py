@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lab.budgets import training_operations
+from entp_lab.budgets import step_operations
 from entp_lab.experiment import (
     TWINS,
     Experiment,
@@ -225,7 +225,7 @@ def arrivals_at_loss(records: Records, loss: float) -> pd.DataFrame:
     rows = []
     for r in records:
         steps = steps_to_loss(r, loss)
-        one = training_operations(r.config) / r.config.train.steps
+        one = step_operations(r.config)
         log_step = math.log(steps or r.curves["step"][-1])
         spent = dict(log_step=log_step, log_operations=log_step + math.log(one))
         rows.append({**r.labels, "reached": steps is not None, **spent})
@@ -282,7 +282,7 @@ def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
     rows = {}
     for seed in sorted({record.labels["seed"] for record in records}):
         decoder, entp = (select(records, arm=arm, seed=seed)[0] for arm in TWINS)
-        each = [training_operations(run.config) / run.config.train.steps for run in (decoder, entp)]
+        each = [step_operations(run.config) for run in (decoder, entp)]
         base = score_at(decoder, metric, steps)
         rows[seed] = {
             "equal steps": score_at(entp, metric, steps) - base,

@@ -178,30 +178,6 @@ def measure_own_rates(records: Records) -> list[Measurement]:
     return found
 
 
-def against_decoders(
-    records: Records, values: Mapping[str, tuple[str, pd.Series]]
-) -> list[Measurement]:
-    """Measure by claim the values of ENTP against an arm; claims without a pair are left out."""
-    return [
-        measured(claim, found, select(records, arm=(arm, "entp")))
-        for claim, (arm, found) in values.items()
-        if len(found)
-    ]
-
-
-def measure_speed(records: Records) -> list[Measurement]:
-    """Measure ln of what ``WHOLE`` of the sequences cost, decoder − ENTP.
-
-    In steps against the decoder of equal steps, in multiply-adds against the one of equal
-    multiply-adds. Pairs of which neither run reaches it are dropped.
-    """
-    times = count3.arrivals(records, WHOLE, "sequence_accuracy")
-    faster = count3.lead(times, "decoder", "log_step")
-    cheaper = count3.lead(times, EQUAL_OPERATIONS, "log_operations")
-    values = {"T2-end-speed": ("decoder", faster), "T2-end-cost": (EQUAL_OPERATIONS, cheaper)}
-    return against_decoders(records, values)
-
-
 AREA_TO = {"smoke": 20, "overnight": 5000}  # ENTP's steps over which the area is taken
 
 
@@ -228,11 +204,23 @@ def whole_sequences_at(record: Record, steps: np.ndarray) -> np.ndarray:
     return np.interp(steps, record.curves["step"], record.curves["sequence_accuracy"])
 
 
-def measure_areas(records: Records) -> list[Measurement]:
-    """Measure who has more whole sequences right on the way, each at its own learning rate."""
-    claims = {"T2-area": "decoder", "T2-area-operations": EQUAL_OPERATIONS}
-    values = {claim: (arm, area_leads(records, arm)) for claim, arm in claims.items()}
-    return against_decoders(records, values)
+def measure_ways(records: Records) -> list[Measurement]:
+    """Measure who is earlier and who is ahead on the way, at equal steps and equal multiply-adds.
+
+    ln of what ``WHOLE`` of the sequences cost, decoder − ENTP, without pairs of which neither run
+    reaches it; and ENTP's lead in whole sequences. Each at its own learning rate.
+    """
+    times = count3.arrivals(records, WHOLE, "sequence_accuracy")
+    found = []
+    for claim, arm, values in (
+        ("T2-end-speed", "decoder", count3.lead(times, "decoder", "log_step")),
+        ("T2-end-cost", EQUAL_OPERATIONS, count3.lead(times, EQUAL_OPERATIONS, "log_operations")),
+        ("T2-area", "decoder", area_leads(records, "decoder")),
+        ("T2-area-operations", EQUAL_OPERATIONS, area_leads(records, EQUAL_OPERATIONS)),
+    ):
+        if len(values):
+            found.append(measured(claim, values, select(records, arm=(arm, "entp"))))
+    return found
 
 
 MEASURE_MATCH3 = Comparisons(
@@ -241,7 +229,7 @@ MEASURE_MATCH3 = Comparisons(
         Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
     ),
     near=match3.NEAR,
-    others=(measure_speed, measure_areas, match3.printed),
+    others=(measure_ways, match3.printed),
 )
 
 

@@ -6,7 +6,7 @@ from entp_lab.theory import checks_of
 
 HALVES = [round(10 ** (-k / 2), 15) for k in range(2, 25)]  # two values of δ per power of 10
 
-TIERS: dict[str, dict[str, dict]] = {
+TIERS = {
     "smoke": {
         "multiply": dict(x=3, y=2),
         "random_programs": dict(

@@ -2,14 +2,12 @@
 imitation.
 """
 
-import math
-
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Check, checked
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record, Records
-from entp_lab.studies import by_study
+from entp_lab.studies import by_study, exponent
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
@@ -21,7 +19,7 @@ ROWS = [
 SEEDS = 3
 
 ALL_LENGTHS = dict(simulated_lengths=[4, 8, 16, 32, 64], mask_lengths=[4, 16, 64, 256])
-CHECKS: dict[str, dict] = {
+CHECKS = {
     "smoke": dict(
         models=10, simulated_lengths=[4, 8], mask_lengths=[4, 16], dimension_lengths=[16, 32, 64]
     ),
@@ -127,7 +125,7 @@ def last_exponent(record: Record, kind: str) -> float:
     lengths.
     """
     n, d = (record.curves[f"dimensions_{name}"][-2:] for name in ("n", kind))
-    return math.log(d[1] / d[0]) / math.log(n[1] / n[0])
+    return exponent(n, d)
 
 
 TITLE = "Expressive power of encoders and decoders"
