@@ -8,28 +8,27 @@ import re
 import pandas as pd
 import pytest
 
-from entp_lab import paths, report
+from entp_lab import ledger, paths, report
 from entp_lab.claims import reference_claims
 from entp_lab.configs import TIERS
 from entp_lab.measurements import Measurement
 from entp_lab.notebooks import is_own, notebook_paths, notebooks_markdown
 from entp_lab.paths import number_of
 from entp_lab.registry import EXPERIMENTS
-from entp_lab.report import ledger
 from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 
 
 @pytest.fixture(scope="module")
 def table():
-    return ledger(Store(read_only=True))
+    return ledger.compute(Store(read_only=True))
 
 
 @pytest.mark.parametrize("name", ["claims", "questions"])
 def test_the_committed_ledger_is_what_the_committed_records_give(table, name, tmp_path, monkeypatch):
     """A change of code that moves a verdict is seen here, whatever it is."""
-    monkeypatch.setattr(report, "ledger", lambda _: table)
-    report.write_ledger(Store(read_only=True), tmp_path)
+    monkeypatch.setattr(ledger, "compute", lambda _: table)
+    ledger.write_ledger(Store(read_only=True), tmp_path)
     files = (tmp_path / f"{name}.csv", paths.results() / f"{name}.csv")
     computed, committed = (list(csv.reader(file.read_text(encoding="utf-8").splitlines())) for file in files)
     assert {row[0]: row for row in computed} == {row[0]: row for row in committed}
@@ -37,7 +36,7 @@ def test_the_committed_ledger_is_what_the_committed_records_give(table, name, tm
 
 
 def test_the_readme_says_what_the_records_say(table, monkeypatch):
-    monkeypatch.setattr(report, "ledger", lambda _: table)
+    monkeypatch.setattr(ledger, "compute", lambda _: table)
     assert report.outdated() == [], "run: python -m entp_lab readme"
 
 
@@ -66,7 +65,7 @@ def test_the_verdict_shown_is_that_of_the_row_it_rests_on_and_numbers_are_its_va
 
 
 def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
-    main = report.main_rows()
+    main = ledger.main_rows()
     assert len(main) <= 40 and set(main) <= set(table["id"])
     assert set(table.loc[table["part"] == "main", "id"]) <= set(main)
     assert (table.loc[table["verdict"] == "uninformative", "part"] == "could not tell").all()
@@ -75,7 +74,7 @@ def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
 
 
 def test_what_is_measured_is_not_lost_where_tasks_are_compared(table):
-    shown = report.comparisons(table)
+    shown = ledger.comparisons(table)
     measured = table.set_index("id").loc[shown["claim"], "our_value"].notna()
     assert (shown["value"].notna().to_numpy() == measured.to_numpy()).all()
 
@@ -116,8 +115,9 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    for name in ("ledger", "front", "findings_page", "ledger_page", "costs_page", "deviations_page"):
+    for name in ("front", "findings_page", "ledger_page", "costs_page", "deviations_page"):
         monkeypatch.setattr(f"entp_lab.report.{name}", lambda _: "made")
+    monkeypatch.setattr("entp_lab.ledger.compute", lambda _: "made")
     monkeypatch.setattr("entp_lab.coverage.page", lambda _: "made")
     monkeypatch.setattr("entp_lab.report.answer_in_short", lambda: "made")
     assert report.outdated() == [
@@ -190,7 +190,7 @@ def rows(**changes):
     ],
 )
 def test_answers_follow_one_rule(changes, answer):
-    assert report.comparisons(rows(**changes)).set_index("claim")["answer"]["F2-tokens"] == answer
+    assert ledger.comparisons(rows(**changes)).set_index("claim")["answer"]["F2-tokens"] == answer
 
 
 def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger(table):
@@ -202,7 +202,7 @@ def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger(table):
         "open": {"open", "inconclusive"},
         "uninformative": {"uninformative"},
     }
-    apart = {r.claim: r.answer for r in report.comparisons(table).itertuples() if r.answer in alike}
+    apart = {r.claim: r.answer for r in ledger.comparisons(table).itertuples() if r.answer in alike}
     apart = {claim: answer for claim, answer in apart.items() if verdicts[claim] not in alike[answer]}
     assert apart == {}
 
