@@ -70,7 +70,8 @@ def test_records_that_lack_what_is_measured_are_named(results, capsys):
     assert cli.main(["claims"]) == 2
     (line,) = lines(capsys)
     names = [f"record complexity/{path.stem} has no 'streamed_error' in its metrics" for path in paths_of_records]
-    assert any(name in line for name in names) and "--fresh" in line
+    assert any(name in line for name in names)
+    assert "--fresh" in line
 
 
 def test_a_mistake_in_a_measure_function_keeps_its_traceback(results, monkeypatch):
@@ -81,7 +82,8 @@ def test_a_mistake_in_a_measure_function_keeps_its_traceback(results, monkeypatc
     monkeypatch.setattr("entp_papers.entp.complexity.experiment.COMPLEXITY", broken)
     with pytest.raises(NameError, match="undefined") as raised:
         cli.main(["claims"])
-    assert raised.traceback[-1].name == "measure" and "records of complexity" in raised.value.__notes__[0]
+    assert raised.traceback[-1].name == "measure"
+    assert "records of complexity" in raised.value.__notes__[0]
 
 
 def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, tmp_path_factory):
@@ -91,8 +93,12 @@ def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, t
     forge(path, lambda body: body["metrics"].update(token_accuracy=7.5))
     assert cli.main(["records", str(other)]) == 1
     *told, last = capsys.readouterr().out.strip().splitlines()
-    assert len(told) == 2 and path.stem in told[0] and "7.5" in told[0] and "no regular file" in told[1]
-    assert last.endswith("records are sound, 2 are not") and cli.main(["records"]) == 0
+    assert len(told) == 2
+    assert path.stem in told[0]
+    assert "7.5" in told[0]
+    assert "no regular file" in told[1]
+    assert last.endswith("records are sound, 2 are not")
+    assert cli.main(["records"]) == 0
     assert cli.main(["records", str(other / "records")]) == 2
 
 
@@ -111,12 +117,14 @@ def test_a_list_of_claims_that_is_damaged_is_one_line(results, capsys, monkeypat
     monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
     assert cli.main(["claims"]) == 2
     (line,) = lines(capsys)
-    assert "claims.csv" in line and any(part in line for part in message.split("|"))
+    assert "claims.csv" in line
+    assert any(part in line for part in message.split("|"))
     assert not (results / "claims.csv").exists()
 
 
 def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
-    before, seen = signal.getsignal(signal.SIGTERM), []
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
 
     def command(*_):
         try:
@@ -127,7 +135,8 @@ def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
             raise
 
     monkeypatch.setattr(report, "write_ledger", command)
-    assert cli.main(["claims"]) == 143 and seen == ["put away"]
+    assert cli.main(["claims"]) == 143
+    assert seen == ["put away"]
     assert "finished records are kept" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -145,10 +154,13 @@ def test_a_variable_that_cannot_be_right_is_named(monkeypatch, capsys, variable,
     monkeypatch.setenv(variable, value)
     assert cli.main(["records"]) == 2
     (line,) = lines(capsys)
-    assert variable in line and value in line
+    assert variable in line
+    assert value in line
 
 
 def test_a_value_of_many_signs_is_shown_in_part(capsys):
     assert cli.main(["run", "--only", "03", "-p", f"seeds={'9' * 100_000}"]) == 2
     (line,) = lines(capsys)
-    assert "seeds = " in line and line.endswith("must be a whole number") and len(line) < 3000
+    assert "seeds = " in line
+    assert line.endswith("must be a whole number")
+    assert len(line) < 3000

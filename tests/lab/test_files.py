@@ -27,7 +27,8 @@ BAD_TEXTS = {
 
 @pytest.mark.parametrize("how", BAD_TEXTS)
 def test_what_is_no_text_is_named(tmp_path, how):
-    path, (make, message) = tmp_path / "x.csv", BAD_TEXTS[how]
+    path = tmp_path / "x.csv"
+    (make, message) = BAD_TEXTS[how]
     make(path)
     for read in (read_text, lambda p: read_table(p, []), lambda p: list(read_json_lines(p))):
         with pytest.raises(ConfigError, match=f"x.csv {message}"):

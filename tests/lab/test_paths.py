@@ -71,11 +71,13 @@ def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
     listed = subprocess.run(["git", "ls-files", "entp_*"], cwd=paths.root(), capture_output=True, text=True)
     data = [name for name in listed.stdout.splitlines() if not name.endswith((".py", ".toml"))]
     data = [name for name in data if (paths.root() / name).exists()] + ["entp_lab/site_source/conf.py"]
-    assert any("templates" in name for name in data) and any("_static" in name for name in data)
+    assert any("templates" in name for name in data)
+    assert any("_static" in name for name in data)
     assert [name for name in data if not (wheel / name).exists()] == []
     (about,) = wheel.glob("*.dist-info")
     assert "entp = entp_lab.cli:main" in (about / "entry_points.txt").read_text()
-    assert (about / "licenses" / "LICENSE").exists() and "Typing :: Typed" in (about / "METADATA").read_text()
+    assert (about / "licenses" / "LICENSE").exists()
+    assert "Typing :: Typed" in (about / "METADATA").read_text()
 
 
 def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, installed):
@@ -95,7 +97,8 @@ def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, insta
     said = done.stderr.splitlines()
     assert len(said) == len(commands), done.stderr
     assert all("without its repository: clone it" in line for line in said), done.stderr
-    assert sorted(wheel.rglob("*.py")) == before and not list(folder.iterdir())
+    assert sorted(wheel.rglob("*.py")) == before
+    assert not list(folder.iterdir())
 
 
 # What is imported is declared, what gets installed is pinned, and records need no Jupyter.
@@ -149,7 +152,8 @@ def is_needed_here(line: str) -> bool:
 
 def installed_with(names) -> dict[str, str]:
     """Every installed distribution that the named ones need here, with its version."""
-    found, todo = {}, list(names)
+    found = {}
+    todo = list(names)
     while todo:
         name = todo.pop()
         try:
@@ -166,7 +170,8 @@ def test_everything_that_is_installed_is_pinned_to_its_version():
     names = required([*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["development"]])
     here = {n: v for n, v in installed_with(names).items() if not OF_TORCH.match(n)}
     wrong = {name: version for name, version in here.items() if version.partition("+")[0] not in pinned().get(name, [])}
-    assert len(here) > 50 and not wrong, "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
+    assert len(here) > 50, "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
+    assert not wrong, "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +209,9 @@ def test_asking_for_a_place_leaves_the_environment_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for variable in ("ENTP_RESULTS", "ENTP_FIGURES", "ENTP_NEW_FIGURES"):
         monkeypatch.setenv(variable, variable.lower())
-    assert paths.results() == tmp_path / "entp_results" and paths.figures() == tmp_path / "entp_figures"
-    assert os.environ["ENTP_RESULTS"] == "entp_results" and os.environ["ENTP_FIGURES"] == "entp_figures"
+    assert paths.results() == tmp_path / "entp_results"
+    assert paths.figures() == tmp_path / "entp_figures"
+    assert os.environ["ENTP_RESULTS"] == "entp_results"
+    assert os.environ["ENTP_FIGURES"] == "entp_figures"
     paths.make_absolute()
     assert os.environ["ENTP_RESULTS"] == str(tmp_path / "entp_results")

@@ -47,9 +47,11 @@ def test_a_run_on_it_ends_in_a_record_with_a_test(tmp_path, store):
     train = TrainConfig(steps=6, batch_size=8, warmup_steps=1, eval_every=3, eval_sequences=8, final_eval_sequences=20)
     config = RunConfig("own_data", "quick", "table", params, ModelConfig("prefix_decoder", **shape), train)
     record = run(config, 1, store=store)
-    assert record.status == "complete" and record.metrics["data"]["train"] == task.count("train")
+    assert record.status == "complete"
+    assert record.metrics["data"]["train"] == task.count("train")
     assert set(record.metrics["test"]) == {"last", "lowest_loss", "highest_accuracy"}
-    assert record.metrics["data"]["checksum"] == task.checksum and len(record.metrics["data"]["words"]) == 12
+    assert record.metrics["data"]["checksum"] == task.checksum
+    assert len(record.metrics["data"]["words"]) == 12
 
 
 def test_another_file_under_the_same_name_is_refused(tmp_path):

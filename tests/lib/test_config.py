@@ -73,7 +73,8 @@ def test_configurations_survive_json(config, version):
     """And keep their id, whatever the order of keys."""
     values = json.loads(json.dumps(to_dict(config)))
     for again in (from_dict(RunConfig, values), from_dict(RunConfig, reversed_keys(values))):
-        assert again == config and type(again.train.betas) is tuple
+        assert again == config
+        assert type(again.train.betas) is tuple
         assert config_id(again, version) == config_id(config, version)
 
 
@@ -115,16 +116,20 @@ def test_the_id_depends_on_every_field_and_on_the_version(small_run):
 def test_equal_configurations_have_equal_ids(small_run, changes):
     """1 and 1.0 are the same number: the same run must not have two names."""
     as_floats = {k: tuple(map(float, v)) if isinstance(v, tuple) else float(v) for k, v in changes.items()}
-    one, two = small_run(**changes), small_run(**as_floats)
-    assert one == two and config_id(one, 1) == config_id(two, 1)
+    one = small_run(**changes)
+    two = small_run(**as_floats)
+    assert one == two
+    assert config_id(one, 1) == config_id(two, 1)
 
 
 def test_a_field_that_came_later_leaves_old_names_alone(small_run):
     """At its default it is no part of the plain form, on which the name of a record rests; else it is."""
     plain = to_dict(small_run())
-    assert "input_std" not in plain["model"] and config_from(plain) == small_run()
+    assert "input_std" not in plain["model"]
+    assert config_from(plain) == small_run()
     continuous = small_run(model=dict(input_dim=2, output_dim=1, input_std=0.5))
-    assert to_dict(continuous)["model"]["input_std"] == 0.5 and config_from(to_dict(continuous)) == continuous
+    assert to_dict(continuous)["model"]["input_std"] == 0.5
+    assert config_from(to_dict(continuous)) == continuous
 
 
 def test_a_longer_schedule_has_no_more_points_than_a_record_holds():
@@ -149,7 +154,8 @@ def test_full_layers_by_architecture():
 @given(layers=st.integers(2, 9), data=st.data())
 def test_a_number_of_full_layers_has_one_configuration(layers, data):
     """None is the decoder, all is ENTP, and what lies between survives being written and read."""
-    base, full = config(n_layers=layers), data.draw(st.integers(0, layers).filter(lambda n: n != 1))
+    base = config(n_layers=layers)
+    full = data.draw(st.integers(0, layers).filter(lambda n: n != 1))
     found = base.with_full_layers(full)
     assert found.recomputed_layers == full
     assert from_dict(ModelConfig, asdict(found)) == found

@@ -79,7 +79,8 @@ def test_last_digits_change_no_verdict(interval, off, other, sign, no_worse):
     """An end that lies on zero, on the margin or on the paper's value lies there on every processor."""
     rule = dict(pairs=5, sign=sign, paper_value=0.2, margin=0.02, paper_settings=True, no_worse=no_worse)
     words = dict(pairs=5, margin=0.02, positive="ENTP ahead", negative="decoder ahead")
-    (low, high), moved = interval, (interval[0] + off, interval[1] + other)
+    (low, high) = interval
+    moved = (interval[0] + off, interval[1] + other)
     assert verdict(*moved, **rule) == verdict(low, high, **rule)
     assert claims.answer(*moved, **words) == claims.answer(low, high, **words)
     bar = [claims.answer_of_every([*ends, 0.1, 0.2, 0.3], "learns", "stays below") for ends in (moved, (low, high))]
@@ -93,16 +94,21 @@ def test_last_digits_change_no_verdict(interval, off, other, sign, no_worse):
 def row_of(*findings):
     """The one row of the ledger that these findings give."""
     table = judge(findings, only_measured=True)
-    assert list(table.columns) == list(claims.COLUMNS) and len(table) == 1
+    assert list(table.columns) == list(claims.COLUMNS)
+    assert len(table) == 1
     return table.iloc[0]
 
 
 def test_a_measurement_becomes_a_row_judged_by_its_own_claim_and_settings():
     """CT-walks-level claims that nothing differs; F2-tokens has a positive value."""
     row = row_of(Measurement("F2-tokens", [0.1, 0.12, 0.11, 0.13, 0.12], "quick", ("count3/x",)))
-    assert row["verdict"] == "same direction" and row["seeds"] == 5 and row["records"] == "count3/x"
-    assert row["our_value"] == pytest.approx(0.116) and row["low"] < 0.116 < row["high"]
-    assert row["paper_value"] == pytest.approx(0.2935) and row["notebook"] == "03_count3"
+    assert row["verdict"] == "same direction"
+    assert row["seeds"] == 5
+    assert row["records"] == "count3/x"
+    assert row["our_value"] == pytest.approx(0.116)
+    assert row["low"] < 0.116 < row["high"]
+    assert row["paper_value"] == pytest.approx(0.2935)
+    assert row["notebook"] == "03_count3"
     even = [-0.001, 0.001, 0.0, 0.0005, -0.0005]
     assert row_of(Measurement("CT-walks-level", even, "quick"))["verdict"] == "same direction"
     for settings, expected in ((True, "reproduced"), (False, "same direction")):
@@ -123,7 +129,8 @@ def test_an_open_row_says_why():
     for values, levels, why in cases:
         table = judge([Measurement("F2-tokens", values, "quick", levels=levels)], only_measured=True)
         shown = claims.readable(table).iloc[0]["verdict"]
-        assert table.iloc[0]["why"] == why and (f"({why})" in shown) == bool(why)
+        assert table.iloc[0]["why"] == why
+        assert (f"({why})" in shown) == bool(why)
 
 
 @pytest.mark.parametrize(
@@ -147,16 +154,20 @@ def test_what_was_not_measured_was_not_attempted():
     table = judge([Measurement("F2-tokens", [0.1] * 5, "quick"), Measurement("C1-count2", [], "quick")])
     assert list(table["id"]) == list(claims.reference_claims()["id"])
     others = table[table["id"] != "F2-tokens"]
-    assert set(others["verdict"]) == {"not attempted"} and set(others["seeds"]) == {0}
-    assert others["our_value"].isna().all() and others["statement"].notna().all()
+    assert set(others["verdict"]) == {"not attempted"}
+    assert set(others["seeds"]) == {0}
+    assert others["our_value"].isna().all()
+    assert others["statement"].notna().all()
 
 
 def test_the_papers_claims_are_well_formed():
     table = claims.reference_claims()
-    assert table["id"].is_unique and set(table["kind"]) == {"empirical", "theory", "question"}
+    assert table["id"].is_unique
+    assert set(table["kind"]) == {"empirical", "theory", "question"}
     signed = table[(table["kind"] == "empirical") & table["paper_value"].notna() & (table["sign"] != 0)]
     mild = signed["rule"] == "no worse"  # less the paper's own value, where that is 0
-    assert (signed["paper_value"] * signed["sign"] > 0)[~mild].all() and (signed["paper_value"] == 0)[mild].all()
+    assert (signed["paper_value"] * signed["sign"] > 0)[~mild].all()
+    assert (signed["paper_value"] == 0)[mild].all()
     asked = table[table["kind"] == "question"]
     assert asked[["positive", "negative"]].notna().all(axis=None)
     assert asked["paper_value"].isna().all()  # what the paper has a value for is its claim
@@ -182,7 +193,8 @@ def test_theory_is_judged_by_what_holds(printed, corrected, expected):
 def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
     row = row_of(Observation("F2-tokens", "inconclusive", "quick", "one run each", "40 epochs", 1, ("a/b",)))
     assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
-    assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
+    assert row["statement"].endswith("[40 epochs]")
+    assert math.isnan(row["our_value"])
 
 
 def test_the_strongest_evidence_counts_and_the_first_of_equals():

@@ -65,7 +65,8 @@ def test_lines_are_means_over_seeds_and_bands_their_range():
     assert lines["ENTP"].get_ydata() == pytest.approx([1.6, 1.7, 1.8])
     assert lines["decoder"].get_color() == figures.PALETTE["decoder"]
     assert band(ax) == pytest.approx((0.1, 1.3))
-    assert ax.get_xlabel() == "step" and ax.get_ylabel() == "accuracy"
+    assert ax.get_xlabel() == "step"
+    assert ax.get_ylabel() == "accuracy"
 
 
 def test_a_band_ends_where_the_quantity_does():
@@ -74,7 +75,8 @@ def test_a_band_ends_where_the_quantity_does():
     figures.lines(free, table, "x", "share", errorbar=figures.interval())
     figures.lines(share, table, "x", "share", errorbar=figures.interval(0, 1))
     low, high = band(free)
-    assert low == pytest.approx(0.5 - T_OF_THREE * 0.4) and high > 1
+    assert low == pytest.approx(0.5 - T_OF_THREE * 0.4)
+    assert high > 1
     assert band(share) == (0, 1)
 
 
@@ -87,14 +89,16 @@ def test_differences_are_paired_by_seed_with_their_interval(sign, name):
     _, ax = figures.panels(1)
     figures.differences(ax, table, "n", "score", ["decoder", "hybrid"], sign=sign)
     (line,) = [line for line in ax.get_lines() if line.get_label() == name]  # of an arm without runs there is none
-    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2) and line.get_color() == figures.OTHERS[0]
+    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2)
+    assert line.get_color() == figures.OTHERS[0]
     assert band(ax) == pytest.approx((sign * 1.1 - T_OF_THREE * 0.1, sign * 1.1 + T_OF_THREE * 0.1))
 
 
 def test_files_of_the_same_data_are_left_alone(save):
     paths = save(drawn()[0])
     before = [(p.read_bytes(), p.stat().st_mtime_ns) for p in paths]
-    assert save(drawn()[0]) == paths and [p.suffix for p in paths] == [".png", ".svg"]
+    assert save(drawn()[0]) == paths
+    assert [p.suffix for p in paths] == [".png", ".svg"]
     assert [(p.read_bytes(), p.stat().st_mtime_ns) for p in paths] == before
     save(drawn()[0], alt="other words")
     assert all(p.read_bytes() != old for p, (old, _) in zip(paths, before, strict=True))
@@ -180,8 +184,10 @@ def test_files_say_what_they_show_and_no_date(save):
     assert about.keys() == {"Title", "Description"}
     text = svg.read_text()
     for said in ("Two rising lines.", "tier quick", "seeds 2", "commit abcdef123456", "records test/"):
-        assert said in about["Description"] and said in text
-    assert not re.search(r"20\d\d-\d\d-\d\d", text) and "dc:date" not in text
+        assert said in about["Description"]
+        assert said in text
+    assert not re.search(r"20\d\d-\d\d-\d\d", text)
+    assert "dc:date" not in text
     assert site.gallery() == [(png, about["Description"])]
 
 

@@ -89,7 +89,8 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(workers, small
         with pytest.raises(SweepError, match=r"^1 of 3 runs failed:\n  test entp, seed 20: KilledWorker: .*$") as error:
             going.result()
     assert error.value.report == str(error.value)  # a worker that dies is no mistake of code
-    assert len(store.all("test")) == 2 and checkpoint_step(checkpoint) > 0  # from which the same command goes on
+    assert len(store.all("test")) == 2
+    assert checkpoint_step(checkpoint) > 0  # from which the same command goes on
 
 
 @dask

@@ -45,7 +45,8 @@ def test_only_a_repository_of_its_own_names_a_commit(project):
     assert git_state() == ("unknown", None)  # no commit yet
     commit(project)
     name, dirty = git_state()
-    assert len(name) == 12 and dirty is False
+    assert len(name) == 12
+    assert dirty is False
     (project / "entp_lib" / "code.py").write_text("2\n")
     assert git_state() == (name, True)
 
@@ -57,7 +58,8 @@ def test_a_hook_of_another_repository_changes_no_commit(project, tmp_path, monke
     theirs = tmp_path / ".git"
     for name, value in {"GIT_DIR": theirs, "GIT_INDEX_FILE": theirs / "index", "GIT_WORK_TREE": tmp_path}.items():
         monkeypatch.setenv(name, str(value))
-    assert git_state() == before and before[1] is False
+    assert git_state() == before
+    assert before[1] is False
 
 
 def test_asking_for_the_state_leaves_the_index_alone(project):
@@ -74,11 +76,13 @@ def test_sources_are_the_files_that_a_run_loads_and_no_others(small_run):
     def loaded(config):
         return origin.loaded_files(modules_of(config), origin.FILES)
 
-    trained, study = loaded(small_run()), loaded(StudyConfig("test", "smoke", "looped_drift", {}))
+    trained = loaded(small_run())
+    study = loaded(StudyConfig("test", "smoke", "looped_drift", {}))
     assert {"entp_lib/training.py", "entp_lib/model.py", "entp_lib/tasks/counting.py"} <= trained
     assert loaded(small_run("entp")) == trained
     assert not any(path.startswith("entp_papers") or "figures" in path or "cli" in path for path in trained)
-    assert study and all(not path.startswith("entp_papers/") or "/looped/" in path for path in study)
+    assert study
+    assert all(not path.startswith("entp_papers/") or "/looped/" in path for path in study)
 
 
 def test_imports_of_every_form_are_followed():
@@ -115,7 +119,8 @@ def test_pairs_made_apart_say_so(small_run):
     resumed = made(small_run(), sources="two", earlier_processes=[{"sources": "one"}])
     assert pairs_apart([resumed, pairs[1][0]]) == "1 of 2 runs continued with other sources"
     assert pairs_apart([resumed, pairs[0][1]]) == "1 of 1 pairs from different sources"
-    assert pairs_apart(together) == "" and pairs_apart([]) == ""
+    assert pairs_apart(together) == ""
+    assert pairs_apart([]) == ""
     pairs[1][1].provenance["cpu_capability"] = "NO AVX"
     assert pairs_apart(together) == "1 of 3 pairs from different instruction sets"
     pairs[0][0].provenance["sources"] = "two"

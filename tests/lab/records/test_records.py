@@ -32,12 +32,18 @@ def path(store, record):
 
 def test_a_record_survives_its_file(store, record, path):
     found = store.load("test", record.id)
-    assert found.config == record.config and found.curves == record.curves and path.stem == record.id
-    assert found.metrics["token_accuracy"] == 0.333333 and found.metrics["baseline"]["loss"] is None
+    assert found.config == record.config
+    assert found.curves == record.curves
+    assert path.stem == record.id
+    assert found.metrics["token_accuracy"] == 0.333333
+    assert found.metrics["baseline"]["loss"] is None
     assert Record.from_json(found.to_json()) == found
-    assert store.find(record.config, 1) == found and store.find(record.config, 2) is None
-    assert store.has(record.config, 1) and not store.has(record.config, 2)
-    assert store.all("test") == [found] and store.all("other") == []
+    assert store.find(record.config, 1) == found
+    assert store.find(record.config, 2) is None
+    assert store.has(record.config, 1)
+    assert not store.has(record.config, 2)
+    assert store.all("test") == [found]
+    assert store.all("other") == []
 
 
 def test_a_metric_that_a_record_lacks_is_named_with_the_record(store, record, path):
@@ -47,10 +53,12 @@ def test_a_metric_that_a_record_lacks_is_named_with_the_record(store, record, pa
 
 def test_an_older_programs_record_of_a_cut_run_is_none(store, record):
     path = store.save(dataclasses.replace(record, status="partial", metrics={}))
-    assert store.find(record.config, 1) is None and store.all("test") == []
+    assert store.find(record.config, 1) is None
+    assert store.all("test") == []
     assert Store(store.root, read_only=True).find(record.config, 1) is None
     store.save(record)
-    assert store.find(record.config, 1).status == "complete" and path.exists()
+    assert store.find(record.config, 1).status == "complete"
+    assert path.exists()
 
 
 def test_nothing_is_unpickled():
@@ -120,18 +128,24 @@ def test_a_damaged_record_is_named_left_alone_by_looking_and_set_aside_by_saving
     WAYS[how](path)
     before = os.lstat(path)
     with caplog.at_level(logging.WARNING):
-        assert store.load("test", record.id) is None and store.all("test") == []
-        assert store.find(record.config, 1) is None and store.has(record.config, 1)
-    assert len(caplog.records) == 1 and path.name in caplog.text and "is not used" in caplog.text  # said once
+        assert store.load("test", record.id) is None
+        assert store.all("test") == []
+        assert store.find(record.config, 1) is None
+        assert store.has(record.config, 1)
+    assert len(caplog.records) == 1  # said once
+    assert path.name in caplog.text
+    assert "is not used" in caplog.text
     with pytest.raises(RecordError, match=path.name):
         Store(store.root, read_only=True).load("test", record.id)
-    assert os.lstat(path) == before and not (store.root / "set_aside").exists()
+    assert os.lstat(path) == before
+    assert not (store.root / "set_aside").exists()
     for count in ("", ".2"):  # another takes its place
         with caplog.at_level(logging.WARNING):
             store.save(record)
         assert store.find(record.config, 1).metrics["token_accuracy"] == 0.333333
         kept = store.root / "set_aside" / f"test-{path.name}{count}"
-        assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
+        assert os.path.lexists(kept)
+        assert f"kept as {kept}" in caplog.text
         WAYS[how](path)
 
 
@@ -160,7 +174,9 @@ def test_content_that_no_run_writes_is_named_with_the_record(store, record, path
         with_checksum_that_fits(part, **{name: value})(path)
         with pytest.raises(RecordError) as raised:
             store.load("test", record.id, strict=True)
-        assert path.name in str(raised.value) and name in str(raised.value) and len(str(raised.value)) < 400
+        assert path.name in str(raised.value)
+        assert name in str(raised.value)
+        assert len(str(raised.value)) < 400
 
 
 @pytest.mark.parametrize("name", ["other/{id}", "test/0123456789abcdef"])
@@ -180,16 +196,19 @@ def test_a_record_that_did_not_change_is_read_once(store, record, path, monkeypa
     assert store.find(record.config, 1) == Store(store.root).load("test", record.id) == store.all("test")[0]
     assert len(parsed) == 1
     store.save(dataclasses.replace(record, metrics=record.metrics | {"loss": 2.0}))
-    assert store.find(record.config, 1).metrics["loss"] == 2.0 and len(parsed) == 2
+    assert store.find(record.config, 1).metrics["loss"] == 2.0
+    assert len(parsed) == 2
 
 
 def test_a_link_that_leads_nowhere_is_no_record_and_gives_way_to_one(store, record):
     path = store.path("test", record.id)
     path.parent.mkdir(parents=True)
     path.symlink_to("nowhere")
-    assert store.find(record.config, 1) is None and store.all("test") == []
+    assert store.find(record.config, 1) is None
+    assert store.all("test") == []
     store.save(record)
-    assert store.find(record.config, 1) and not path.is_symlink()
+    assert store.find(record.config, 1)
+    assert not path.is_symlink()
 
 
 def test_records_that_are_there_are_read_where_nothing_can_be_removed(store, record, path, monkeypatch):
@@ -218,7 +237,8 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch, fa
     monkeypatch.setattr(os, fails, full)
     with pytest.raises(OSError, match="No space left on device: .*record.json"):
         write_atomically(path, b"new")
-    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["record.json"]
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["record.json"]
 
 
 def test_writers_at_once_never_show_half_a_file(tmp_path):

@@ -51,14 +51,17 @@ def test_a_cut_study_goes_on_bit_for_bit(name, store, tmp_path):
     study = planned(experiment, **parameters)
     made = []
     whole = run(study, 1, store=Store(tmp_path / "whole", read_only=False), on_step=made.append)
-    assert made == list(range(1, study.steps + 1)) and len(made) >= 2
+    assert made == list(range(1, study.steps + 1))
+    assert len(made) >= 2
     checkpoint = cut_at(study, study.steps - 1, store)
     spent = checkpoint_step(checkpoint, "spent")["cpu_seconds"]
     assert checkpoint_step(checkpoint) == study.steps - 1
     rest = run(study, 1, store=store)
-    assert timeless([rest]) == timeless([whole]) and not checkpoint.exists()
+    assert timeless([rest]) == timeless([whole])
+    assert not checkpoint.exists()
     assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
-    assert rest.provenance["steps"] == study.steps and rest.provenance["cpu_seconds"] > spent > 0
+    assert rest.provenance["steps"] == study.steps
+    assert rest.provenance["cpu_seconds"] > spent > 0
 
 
 @pytest.fixture(params=["run", "study"])
@@ -96,7 +99,8 @@ def test_sigterm_ends_the_step_and_leaves_the_checkpoint(config, whole, store):
     """Several signals at once are one request: every process of a job may get them from several sides."""
     with stopping.handled(), pytest.raises(stopping.Terminated):
         run(config, 1, store=store, on_step=terminate_at(7, times=3))
-    assert stopping.REQUEST.deferred == 0 and store.find(config, 1) is None
+    assert stopping.REQUEST.deferred == 0
+    assert store.find(config, 1) is None
     assert checkpoint_step(store.checkpoint_path(config.experiment, whole.id)) == 7
     assert timeless([run(config, 1, store=store)]) == timeless([whole])
 
@@ -110,7 +114,8 @@ def test_a_killed_run_goes_on_from_the_last_minute(config, whole, store, monkeyp
 
     with pytest.raises(MemoryError):
         run(config, 1, store=store, on_step=on_step)
-    assert stopping.REQUEST.deferred == 0 and resuming.CURRENT.get() is None
+    assert stopping.REQUEST.deferred == 0
+    assert resuming.CURRENT.get() is None
     assert checkpoint_step(store.checkpoint_path(config.experiment, whole.id)) == 8
     assert timeless([run(config, 1, store=store)]) == timeless([whole])
 
@@ -204,8 +209,10 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside_in_one_line(config, wh
             rewritten(path, change)
         rest = run(config, 1, store=store)
         (line,) = [record.getMessage() for record in caplog.records]
-        assert f"checkpoint {path} " in line and "\n" not in line, how
-        assert timeless([rest]) == timeless([whole]) and "earlier_processes" not in rest.provenance, how
+        assert f"checkpoint {path} " in line, how
+        assert "\n" not in line, how
+        assert timeless([rest]) == timeless([whole]), how
+        assert "earlier_processes" not in rest.provenance, how
         assert len(list((store.root / "set_aside").iterdir())) == 1, how
         (store.root / "set_aside" / f"{config.experiment}-{path.name}").unlink()
         store.path(config.experiment, rest.id).unlink()
@@ -221,7 +228,8 @@ def test_a_run_keeps_its_kernels_and_says_which(small_run, store, monkeypatch):
             ConfigError, match="kernels = 'bf16-9': the first 3 steps .* computed with 'bf16-2, "
         ) as error:
             run(config, 1, store=store)
-    assert "\n" not in str(error.value) and path.exists()
+    assert "\n" not in str(error.value)
+    assert path.exists()
     cut_at(config, 5, store)
     record = run(config, 1, store=store)
     processes = [*record.provenance["earlier_processes"], record.provenance]
@@ -277,12 +285,14 @@ def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(started):
     process, configs, store = started
     os.killpg(process.pid, signal.SIGINT)
     said = process.communicate(timeout=300)[1]
-    assert said.count("Traceback") == 1 and said.strip().splitlines()[-1].startswith("entp_lab.stopping.Stopped:")
+    assert said.count("Traceback") == 1
+    assert said.strip().splitlines()[-1].startswith("entp_lab.stopping.Stopped:")
     assert "Stopped: 0 of 2 runs are complete and kept; run it again" in said
     for config in configs:
         assert checkpoint_step(store.checkpoint_path("test", config_id(config, 1))) > 0
     cut = sweep(configs, 1, store=store, jobs=1, time_limit=1e-6).cut
-    assert all(0 < step < 50_000 for step in cut.values()) and len(cut) == 2  # they go on from where they were
+    assert all(0 < step < 50_000 for step in cut.values())
+    assert len(cut) == 2  # they go on from where they were
 
 
 def members(group):

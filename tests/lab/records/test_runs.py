@@ -67,7 +67,8 @@ def test_a_fresh_run_that_does_not_end_leaves_the_old_record(configs, store, how
 
     with pytest.raises((Cut, MemoryError, KeyboardInterrupt)):
         run(configs[0], 1, store=store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
-    assert len(steps) == 5 and contents(store) == before
+    assert len(steps) == 5
+    assert contents(store) == before
     assert sweep(configs[:1], 1, store=store, jobs=1).reused == 1
     assert not store.checkpoint_path("test", config_id(configs[0], 1)).exists()
 
@@ -77,7 +78,8 @@ def test_a_failing_run_is_a_line_and_the_others_are_kept(configs, small_run, sto
     with pytest.raises(SweepError) as error:
         sweep([bad, *configs], 1, store=store, jobs=1)
     assert str(error.value).startswith("1 of 5 runs failed:\n  test decoder, seed 0: TrainingError: the training")
-    assert error.value.report == str(error.value) and len(store.all("test")) == 4
+    assert error.value.report == str(error.value)
+    assert len(store.all("test")) == 4
 
 
 def test_a_mistake_of_code_keeps_its_traceback(configs, store, monkeypatch):
@@ -88,7 +90,8 @@ def test_a_mistake_of_code_keeps_its_traceback(configs, store, monkeypatch):
     with pytest.raises(SweepError) as error:
         sweep(configs, 1, store=store, jobs=1)
     for shown in (error.value.report, "\n".join(error.value._render_traceback_())):
-        assert shown.count("return undefined") == 1 and shown.index("in batch") < shown.index("4 of 4 runs failed")
+        assert shown.count("return undefined") == 1
+        assert shown.index("in batch") < shown.index("4 of 4 runs failed")
 
 
 def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, monkeypatch):
@@ -103,7 +106,8 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
     monkeypatch.setattr(Store, "save", save)
     with pytest.raises(SweepError, match=r"No space left on device: .results/records/x.json.; what was saved"):
         sweep(configs, 1, store=store, jobs=1)
-    assert len(store.all("test")) == 3 and store.checkpoint_path("test", victim).exists()
+    assert len(store.all("test")) == 3
+    assert store.checkpoint_path("test", victim).exists()
     monkeypatch.setattr(Store, "save", real)
     assert sweep(configs, 1, store=store, jobs=1).computed == 1
 
@@ -112,7 +116,8 @@ def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, 
     configs = [small_run("entp", steps=300, eval_every=50)]
     whole = sweep(configs, 1, store=Store(tmp_path / "whole", read_only=False), jobs=1)
     cut = sweep(configs, 1, store=store, jobs=1, time_limit=0.4)
-    assert cut.records == [] and 0 < cut.cut[whole.records[0].name] < 300
+    assert cut.records == []
+    assert 0 < cut.cut[whole.records[0].name] < 300
     assert timeless(sweep(configs, 1, store=store, jobs=1).records) == timeless(whole.records)
 
 
@@ -133,14 +138,16 @@ def test_tiers_choose_their_device(monkeypatch):
     with pytest.raises(ConfigError, match="tier gpu needs a CUDA GPU"):
         device_for("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert device_for("quick") == "cpu" and device_for("gpu") == device_for("paper") == "cuda"
+    assert device_for("quick") == "cpu"
+    assert device_for("gpu") == device_for("paper") == "cuda"
 
 
 def test_any_executor_computes_the_same(configs, store, tmp_path):
     with cf.ThreadPoolExecutor(1) as executor:
         done = sweep(configs, 1, store=store, executor=executor)
     here = sweep(configs, 1, store=Store(tmp_path / "here", read_only=False), jobs=1)
-    assert done.computed == 4 and timeless(here.records) == timeless(done.records)
+    assert done.computed == 4
+    assert timeless(here.records) == timeless(done.records)
 
 
 def test_a_killed_worker_costs_no_run(small_run, store, tmp_path, caplog):
@@ -208,6 +215,8 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, s
     configs = [small_run(seed=seed, steps=steps, eval_every=steps) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
     assert any(0 < count < 2 * steps and count % steps for count in done)
-    assert done[-1] == 2 * steps and done == sorted(done)
+    assert done[-1] == 2 * steps
+    assert done == sorted(done)
     here = sweep(configs, 1, store=Store(tmp_path / "here", read_only=False), jobs=1)
-    assert not progress.ON_STEP and timeless(spawned.records) == timeless(here.records)
+    assert not progress.ON_STEP
+    assert timeless(spawned.records) == timeless(here.records)

@@ -41,8 +41,10 @@ def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(sma
     with caplog.at_level(logging.WARNING), pytest.raises(ConfigError, match=f"the weights of {trained.name} are miss"):
         run(config, 1, store=store)
     kept = store.root / "set_aside" / f"count3-{path.name}"
-    assert f"weights {path} " in caplog.text and f"It is kept as {kept}" in caplog.text
-    assert kept.exists() and not path.exists()
+    assert f"weights {path} " in caplog.text
+    assert f"It is kept as {kept}" in caplog.text
+    assert kept.exists()
+    assert not path.exists()
 
 
 def test_a_run_of_ones_own_starts_from_the_projects_weights(trained, store):
@@ -65,7 +67,8 @@ def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store):
     path = store.weights_path("count3", trained.id)
     models = [load_model(name, store) for name in (trained.name, trained.name[:11], str(path), path)]
     for model in models:
-        assert not model.training and model.cfg == trained.config.model
+        assert not model.training
+        assert model.cfg == trained.config.model
         assert all(map(torch.equal, model.parameters(), models[0].parameters()))
 
 
@@ -88,7 +91,9 @@ def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_pa
     example = re.search(r"^    .*\n(?:(?:    .*)?\n)*", section, re.M)[0]
     exec(textwrap.dedent(example), {})
     (entp, high), (decoder, low) = (line.split() for line in capsys.readouterr().out.splitlines())
-    assert (entp, decoder) == ("entp", "decoder") and float(high) > 0.95 and float(low) < 0.85
+    assert (entp, decoder) == ("entp", "decoder")
+    assert float(high) > 0.95
+    assert float(low) < 0.85
 
 
 # Tokenizers: what a corpus taught them lies beside the weights, and a corpus that weights name is never looked at.

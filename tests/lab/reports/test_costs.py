@@ -38,7 +38,8 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
     niceness = []
     monkeypatch.setattr("os.nice", lambda more: niceness.append(more) or 0)  # of the tests' own process
     assert main(["train", "--tier", "smoke", "--jobs", "1"]) == 0
-    assert "rasp smoke: 5 of 5 runs are left" in capsys.readouterr().err and max(niceness) == 19
+    assert "rasp smoke: 5 of 5 runs are left" in capsys.readouterr().err
+    assert max(niceness) == 19
     assert Store(tmp_path / "smoke").missing(EXPERIMENTS["rasp"].configs("smoke"), EXPERIMENTS["rasp"].version) == []
     assert not (tmp_path / "records").exists()  # apart from records that claim something
     assert main(["train", "--tier", "smoke"]) == 0
@@ -50,7 +51,8 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
 
 def test_operations_of_a_run_by_hand(small_run):
     """8 tokens; prefixes of 4 to 8 tokens are scored; forward and backward are three forwards."""
-    decoder, entp = small_run("decoder"), small_run("entp")
+    decoder = small_run("decoder")
+    entp = small_run("entp")
     sequences = decoder.train.steps * decoder.train.batch_size
     unread = 3 * passes.head(decoder.model)  # of 8 tokens 5 are scored, and go through the output layer
     once = passes.decoder_pass(decoder.model, 8) - unread
@@ -83,7 +85,8 @@ def test_records_tell_how_long_runs_like_them_take(store, capsys):
     assert estimates.expected([third], 1, store, "cuda") == (0.0, 1)
     estimates.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
     said = capsys.readouterr().err
-    assert "3 runs (1 of them of a time" in said and "about 23 minutes" in said
+    assert "3 runs (1 of them of a time" in said
+    assert "about 23 minutes" in said
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
@@ -93,7 +96,8 @@ def test_other_runs_take_what_their_own_steps_take_here(small_run, store, archit
     assert sum(1 for _ in store.all(config.experiment)) == 0
     seconds, unknown = estimates.expected([config], 1, store)
     run = training_seconds(config)
-    assert unknown == 0 and run / 4 < seconds < 4 * run
+    assert unknown == 0
+    assert run / 4 < seconds < 4 * run
     longer = replace(config, train=replace(config.train, steps=600, eval_every=60))
     assert 5 < estimates.expected([longer], 1, store)[0] / seconds < 20
     rate = estimates.rate_here.__wrapped__
@@ -134,4 +138,5 @@ def test_a_long_tier_is_asked_about_before_it_begins(tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))  # none of its runs is there
     command = ["train", "--tier", "overnight"]
     assert main(command) == main([*command, "--yes"]) == 2
-    assert asked[0][0] > 0 and [yes for _, yes in asked] == [False, True]
+    assert asked[0][0] > 0
+    assert [yes for _, yes in asked] == [False, True]

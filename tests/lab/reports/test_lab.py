@@ -38,38 +38,48 @@ def project(tmp_path, monkeypatch):
 
 def test_copies_follow_their_notebooks_until_somebody_edits_them(project, capsys, monkeypatch):
     assert lab.refresh_copies() == []
-    copy, committed = project / "lab" / "03_a.ipynb", project / "notebooks" / "03_a.ipynb"
+    copy = project / "lab" / "03_a.ipynb"
+    committed = project / "notebooks" / "03_a.ipynb"
     assert copy.read_bytes() == committed.read_bytes()
     output = nbformat.v4.new_output("stream", text="2")
     write(copy, "1 + 1", outputs=[output])  # run and saved: no edit, and kept while nothing is new
-    assert lab.refresh_copies() == [] and "stream" in copy.read_text()
+    assert lab.refresh_copies() == []
+    assert "stream" in copy.read_text()
     text = write(committed, "1 + 2")
-    assert lab.refresh_copies() == [] and copy.read_text() == text
+    assert lab.refresh_copies() == []
+    assert copy.read_text() == text
     edited = write(copy, "1 + 3")
     write(committed, "1 + 2", outputs=[output])  # has new outputs alone: nothing to tell
-    assert lab.refresh_copies() == [] and copy.read_text() == edited
+    assert lab.refresh_copies() == []
+    assert copy.read_text() == edited
     text = write(committed, "1 + 4")
-    assert lab.refresh_copies() == [copy] and copy.read_text() == edited
+    assert lab.refresh_copies() == [copy]
+    assert copy.read_text() == edited
     monkeypatch.setattr("os.execv", lambda *_: sys.exit(0))
     monkeypatch.chdir(project)
     with pytest.raises(SystemExit):
         cli.main(["lab", "--no-browser", "--reset", "6"])
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("kept with your edits") and "lab/03_a.ipynb (./run_all.sh --lab --reset 03 " in line
+    assert line.startswith("kept with your edits")
+    assert "lab/03_a.ipynb (./run_all.sh --lab --reset 03 " in line
     assert copy.read_text() == edited
     with pytest.raises(SystemExit):
         cli.main(["lab", "--no-browser", "--reset", "all"])
-    assert copy.read_text() == text and capsys.readouterr().out == ""
+    assert copy.read_text() == text
+    assert capsys.readouterr().out == ""
     copy.write_text("{")  # whatever it is, it is the user's
-    assert lab.refresh_copies() == [] and copy.read_text() == "{"
+    assert lab.refresh_copies() == []
+    assert copy.read_text() == "{"
 
 
 def test_a_notebook_of_ones_own_is_edited_in_its_place(project):
     lab.refresh_copies()
     own = project / "lab" / "50_own.ipynb"
     text = write(own, "1 + 5")
-    assert own.is_symlink() and (project / "notebooks" / "50_own.ipynb").read_text() == text
-    assert lab.refresh_copies(lab.notebook_paths()) == [] and own.read_text() == text
+    assert own.is_symlink()
+    assert (project / "notebooks" / "50_own.ipynb").read_text() == text
+    assert lab.refresh_copies(lab.notebook_paths()) == []
+    assert own.read_text() == text
 
 
 @pytest.mark.parametrize("folder", ["lab", "notebooks"])

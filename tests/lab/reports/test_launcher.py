@@ -64,7 +64,8 @@ def executed(tmp_path, name):
     ],
 )
 def test_parameters_are_checked_and_go_to_the_notebooks_that_have_them(folder, given, message):
-    first, second = write_notebook(folder, "03_x"), write_notebook(folder, "04_y")
+    first = write_notebook(folder, "03_x")
+    second = write_notebook(folder, "04_y")
     second.write_text(second.read_text().replace("rate = 0.5", "slope = 2"))
     assert defaults(first) == {"tier": "best", "seeds": 0, "jobs": 0, "rate": 0.5}
     assert parameters_for([first, second], {"seeds": 3, "slope": 1}) == {
@@ -97,16 +98,19 @@ def test_notebooks_go_side_by_side_and_a_failure_or_a_death_stops_no_other(folde
         "04_b": "ValueError: rate is",
         "05_dies": "its process was kil",
     }
-    assert found["04_b"].error.endswith("0.5") and "ValueError" in found["04_b"].traceback
+    assert found["04_b"].error.endswith("0.5")
+    assert "ValueError" in found["04_b"].traceback
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     outputs = executed(tmp_path, "03_a").cells[-1].outputs
     kinds = [output.output_type for output in outputs]
     assert kinds == ["stream", "stream", "display_data", "stream", "execute_result"]
     assert [outputs[i].text for i in (0, 1, 3)] == ["one line\n", "aside\n", "20\n"]
-    assert "image/png" in outputs[2].data and outputs[4].data["text/plain"] == "0.5"
+    assert "image/png" in outputs[2].data
+    assert outputs[4].data["text/plain"] == "0.5"
     assert executed(tmp_path, "04_b").cells[-1].outputs[0].evalue == "rate is 0.5"
     said = capfd.readouterr().err
-    assert "/4] 03_a" in said and said.count("  failed: ") == 2
+    assert "/4] 03_a" in said
+    assert said.count("  failed: ") == 2
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,8 @@ def test_a_request_to_end_ends_notebooks_and_their_processes(folder, tmp_path):
         os.killpg(command.pid, signal.SIGINT)
         said = command.communicate(timeout=120)[1]
         assert command.returncode == 130
-        assert said.startswith("stopped; finished records are kept") and len(said.strip().splitlines()) == 1
+        assert said.startswith("stopped; finished records are kept")
+        assert len(said.strip().splitlines()) == 1
         wait_for(lambda: not any(alive(int(path.read_text())) for path in processes))
     finally:
         command.kill()
@@ -168,7 +173,8 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
     monkeypatch.setattr(notebooks, "missing_runs", lambda path, _: [3] * path.stem.startswith("03"))
     mark = f"import pathlib\nmark = pathlib.Path({str(tmp_path)!r}, 'record')\n"
     path = write_notebook(folder, "03_x", mark + "print('read' if mark.exists() else 'computing')\nmark.touch()")
-    overview, other = write_notebook(folder, "00_overview", "print('all')"), write_notebook(folder, "04_y", "1 / 0")
+    overview = write_notebook(folder, "00_overview", "print('all')")
+    other = write_notebook(folder, "04_y", "1 / 0")
     before = other.read_bytes()
     results = notebooks.run_all(planned("03", update=True)[0])
     assert [(r.notebook, r.error) for r in results] == [("03_x", ""), ("00_overview", "")]
@@ -202,18 +208,22 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
 def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys):
     assert cli.main(arguments) == 2
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and message in lines[0] and lines[0].startswith("entp: ")
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert lines[0].startswith("entp: ")
 
 
 def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     scored = [config_id(c, COUNT3.version) for c in COUNT3.configs("smoke")][2]
     command = ["train", "count3", "--tier", "smoke", "--jobs", "1", "--results", str(tmp_path), "--run"]
-    assert cli.main([*command, f"count3/{scored[:9]}"]) == 0 and "token_accuracy" in capsys.readouterr().out
+    assert cli.main([*command, f"count3/{scored[:9]}"]) == 0
+    assert "token_accuracy" in capsys.readouterr().out
     assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [scored]
     numbers = itertools.count()
     monkeypatch.setattr("entp_lab.commands.config_id", lambda config, version: f"same{next(numbers)}")
-    assert cli.main([*command, "sam"]) == 2 and "begin so, same0, same1, same2; write more" in capsys.readouterr().err
+    assert cli.main([*command, "sam"]) == 2
+    assert "begin so, same0, same1, same2; write more" in capsys.readouterr().err
 
 
 def test_the_command_that_names_a_committed_run_finds_it():
@@ -237,7 +247,8 @@ def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
     written = {"rests_on": {"A.2": "verified"}}
     cell = {"metadata": written | {"trusted": True, "tags": []}, "outputs": [{"data": data}]}
     clean(content := {"metadata": {}, "cells": [cell]})
-    assert content["cells"][0]["metadata"] == written and data == {"text/plain": ["VBox()"]}
+    assert content["cells"][0]["metadata"] == written
+    assert data == {"text/plain": ["VBox()"]}
 
 
 @pytest.mark.parametrize(
@@ -276,8 +287,10 @@ def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_trac
         if not words:
             continue
         (error,) = cell.outputs
-        told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
-        assert error.output_type == "error" and told.startswith(words)
+        told = f"{error.ename}: {error.evalue}"
+        shown = "\n".join(error.traceback).splitlines()
+        assert error.output_type == "error"
+        assert told.startswith(words)
         assert shown == [told] if error.ename in ONE_LINE else len(shown) > 5
 
 

@@ -25,7 +25,8 @@ clear x
 @pytest.fixture(scope="module")
 def play(tmp_path_factory):
     """A function that opens a play on a page of its own. Skipped where no browser is installed."""
-    folder, static = tmp_path_factory.mktemp("plays"), site.SOURCE / "_static"
+    folder = tmp_path_factory.mktemp("plays")
+    static = site.SOURCE / "_static"
     (folder / "match3_data.js").write_text(site.weights_script("match3"), encoding="utf-8")
     window = browser.Browser(tmp_path_factory.mktemp("profile"))
 
@@ -70,7 +71,8 @@ def test_both_models_are_seen_at_once_and_differ_at_first(play):
         [playground.player(n) for n in (defaults.first, defaults.second)], "8 3 9 0 3 8 1 3"
     )
     assert rows == table[["prefix", "truth", "decoder", "ENTP"]].values.tolist()
-    assert any("✗" in row[2] for row in rows) and not any("✗" in row[3] for row in rows)
+    assert any("✗" in row[2] for row in rows)
+    assert not any("✗" in row[3] for row in rows)
     for text, said in (("1 11", "11: these models read the numbers 0 to 10"), ("1 " * 9, "Type 1 to 8 numbers, not 9")):
         window.enter("#play-match3 input", text)
         assert said in window.ask("document.querySelector('#play-match3').textContent")
@@ -92,14 +94,16 @@ def test_subleq_goes_the_interpreters_way_step_by_step(play):
     window.ask("document.querySelector('#subleq-step').click()")
     assert window.ask(rows) == expected[:2]
     window.ask("document.querySelector('#subleq-run').click()")
-    assert window.ask(rows) == expected and history.lines[-1] == program.last
+    assert window.ask(rows) == expected
+    assert history.lines[-1] == program.last
     assert f"Halted after {len(history.lines) - 1} steps" in window.ask(
         "document.querySelector('#subleq-said').textContent"
     )
 
 
 def test_random_subleq_programs_go_the_interpreters_way(play):
-    drawn, window = random.Random(0), play("subleq")
+    drawn = random.Random(0)
+    window = play("subleq")
     for _ in range(30):
         names = [f"c{i}" for i in range(drawn.randint(1, 6))]
         lines = [f"bits {drawn.randint(3, 12)}", *(f"cell {n} = {drawn.randint(-4, 3)}" for n in names)]

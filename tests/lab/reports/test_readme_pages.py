@@ -49,7 +49,8 @@ def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
     ):
         report.table_of_claims(moved)
     marked = report.table_of_claims(moved, strict=False).set_index("claim")["here"]
-    assert "to be written anew: 6.2-medium" in marked["6.2"] and "anew" not in marked["4.1"]
+    assert "to be written anew: 6.2-medium" in marked["6.2"]
+    assert "anew" not in marked["4.1"]
     with pytest.raises(ConfigError, match="rests on '6.2-medium', a row that the ledger lacks"):
         report.table_of_claims(table[table["id"] != "6.2-medium"])
 
@@ -61,13 +62,15 @@ def test_the_verdict_shown_is_that_of_the_row_it_rests_on_and_numbers_are_its_va
         assert row["verdict"] == report.PLAIN.get(rows.loc[claim, "verdict"], rows.loc[claim, "verdict"])
     assert f"by {-rows.loc['T3-all', 'our_value']:.2f} nats" in shown.loc["T3-all", "here"]
     assert not shown[["here", "numbers"]].map(lambda text: "{" in text).any(axis=None)
-    front, page = report.front(table), report.claims_markdown(table)
+    front = report.front(table)
+    page = report.claims_markdown(table)
     assert all(says in front and says in page for says in shown.loc[shown["front"], "says"])
 
 
 def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
     main = report.main_rows()
-    assert len(main) <= 40 and set(main) <= set(table["id"])
+    assert len(main) <= 40
+    assert set(main) <= set(table["id"])
     assert set(table.loc[table["part"] == "main", "id"]) <= set(main)
     assert (table.loc[table["verdict"] == "uninformative", "part"] == "could not tell").all()
     page = report.ledger_page(table)
@@ -94,14 +97,16 @@ def test_the_tally_counts_each_statement_once(table):
 
 def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(table):
     said = report.leads(table)
-    assert "the decoder is ahead on text" in said and "sets never seen" not in said  # p = .038 alone
+    assert "the decoder is ahead on text" in said
+    assert "sets never seen" not in said  # p = .038 alone
     alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("F2-unseen-sets", "T3-all"))))
     assert "sets never seen" in report.leads(alone)
 
 
 def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table):
     tried = table[(table["kind"] == "empirical") & (table["verdict"] != "not attempted")]
-    assert len(tried) > 50 and tried["id"][tried["differs"] == ""].tolist() == []
+    assert len(tried) > 50
+    assert tried["id"][tried["differs"] == ""].tolist() == []
 
 
 def test_a_row_whose_experiment_has_no_reason_is_named(table):
@@ -129,7 +134,8 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
         "docs/coverage.md",
     ]
     report.write()
-    assert report.outdated() == [] and "made" in (tmp_path / "README.md").read_text()
+    assert report.outdated() == []
+    assert "made" in (tmp_path / "README.md").read_text()
     (tmp_path / "docs" / "costs.md").write_text("typed")
     assert report.outdated() == ["docs/costs.md"]
 
@@ -138,11 +144,13 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
 
 
 def test_every_notebook_is_listed_once_with_what_it_asks():
-    text, found = notebooks_markdown(), sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
+    text = notebooks_markdown()
+    found = sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
     rows = re.findall(r"^\| \[(.*)\]\((\w+)\.ipynb\) \| (.*) \|$", text, re.MULTILINE)
     assert [stem for _, stem, _ in rows] == [path.stem for path in found]
     for (title, stem, asks), path in zip(rows, found, strict=True):
-        assert title.startswith(f"{number_of(stem)} · ") and 20 < len(asks) < 160
+        assert title.startswith(f"{number_of(stem)} · ")
+        assert 20 < len(asks) < 160
         if not is_own(path):
             first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
             assert asks == first["metadata"]["asks"]
@@ -218,7 +226,8 @@ WHOLE = {"openwebtext", "pretrained_prompts", *(f"compact_{name}" for name in OF
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - WHOLE))
 def test_the_records_that_a_row_names_give_its_values(name):
-    experiment, store = EXPERIMENTS[name], Store(read_only=True)
+    experiment = EXPERIMENTS[name]
+    store = Store(read_only=True)
     for tier in TIERS:
         records = {r.name: r for r in experiment.stored(store, tier) or []}
         for found in experiment.measurements(list(records.values())) if records else []:
@@ -235,4 +244,5 @@ def test_a_row_that_needs_all_its_experiments_records_names_some_of_them():
         records = EXPERIMENTS[name].stored(store, "quick") or EXPERIMENTS[name].stored(store, "overnight")
         names = {r.name for r in records}
         measured = [m for m in EXPERIMENTS[name].measurements(records) if isinstance(m, Measurement)]
-        assert measured and all(m.records and set(m.records) <= names for m in measured), name
+        assert measured, name
+        assert all(m.records and set(m.records) <= names for m in measured), name

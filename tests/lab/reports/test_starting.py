@@ -51,7 +51,8 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     assert found.returncode == 0, found.stdout
     out = copy / "out"
     found = python(copy, "-m", "entp_lab", "train", "my_runs", "--tier", "smoke", "--results", str(out), "--jobs", "1")
-    assert found.returncode == 0 and "token_accuracy" in found.stdout, found.stderr
+    assert found.returncode == 0, found.stderr
+    assert "token_accuracy" in found.stdout, found.stderr
     assert len(list((out / "records" / "my_runs").glob("*.json"))) == 4
 
 

@@ -64,7 +64,9 @@ def test_pieces_joined_are_the_file(tmp_path_factory, text):
     source = TextFile(path)
     pieces = list(source.documents())
     assert max(map(len, pieces)) <= sources.LONGEST_PIECE
-    assert "".join(pieces) == text and not source.whole and source.count() == len(pieces)
+    assert "".join(pieces) == text
+    assert not source.whole
+    assert source.count() == len(pieces)
     assert source.checksum == hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -72,13 +74,16 @@ def test_form_feeds_end_documents_wherever_a_chunk_ends(file, monkeypatch):
     monkeypatch.setattr(sources, "CHUNK", 7)
     documents = ["first\n\nof two paragraphs", "second", "third, without an end"]
     source = source_of(file("\f".join(documents)))
-    assert list(source.documents()) == documents and source.whole
+    assert list(source.documents()) == documents
+    assert source.whole
 
 
 @pytest.mark.parametrize("text", ["one\n\ntwo\n\f", "\fone\n\ntwo\n", "one\n\ntwo\n\f\n \n"])
 def test_a_form_feed_at_an_end_makes_no_document(file, text):
     source = source_of(file(text))
-    assert not source.whole and "".join(source.documents()) == text and source.count() >= 2
+    assert not source.whole
+    assert "".join(source.documents()) == text
+    assert source.count() >= 2
 
 
 def test_a_mark_of_byte_order_is_no_symbol(file):
@@ -90,7 +95,8 @@ def test_a_mark_of_byte_order_is_no_symbol(file):
     ("text", "what"), [("one<|endoftext|>two\n", "endoftext"), ('{"text": "one"}\n{"text": "two"}\n', "JSON")]
 )
 def test_a_text_that_another_program_takes_apart_is_read_with_a_warning(file, text, what, caplog):
-    assert "".join(source_of(file(text)).documents()) == text and what in caplog.text
+    assert "".join(source_of(file(text)).documents()) == text
+    assert what in caplog.text
 
 
 def test_a_tail_far_from_its_share_says_how_many_tokens_are_held_out(file, caplog):
@@ -157,11 +163,13 @@ def test_parquet_of_anything_but_texts_is_named(parquet):
 
 
 def test_parquet_gives_its_rows(parquet):
-    one, two = parquet(["a", "b", "c", "d\n"]), parquet(["", "e", None], "b.parquet")
+    one = parquet(["a", "b", "c", "d\n"])
+    two = parquet(["", "e", None], "b.parquet")
     assert list(source_of(str(one)).documents()) == ["a", "b", "c", "d\n"]
     both = source_of(str(one.parent))
     assert list(both.numbered()) == [(0, "a"), (1, "b"), (2, "c"), (3, "d\n"), (5, "e")]
-    assert both.whole and both.count() == 7  # rows without a text keep their numbers
+    assert both.whole
+    assert both.count() == 7  # rows without a text keep their numbers
     assert source_of(str(one)).checksum == hashlib.sha256(one.read_bytes()).hexdigest()
     assert len({both.checksum, source_of(str(one)).checksum, source_of(str(two)).checksum}) == 3
     with pytest.raises(ConfigError, match="'text'"):
@@ -191,7 +199,8 @@ def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
 
 
 def test_without_a_network_the_corpus_is_named(monkeypatch):
-    hub, errors = pytest.importorskip("huggingface_hub"), pytest.importorskip("huggingface_hub.errors")
+    hub = pytest.importorskip("huggingface_hub")
+    errors = pytest.importorskip("huggingface_hub.errors")
 
     def fail(*_, **__):
         raise errors.LocalEntryNotFoundError("no network")
@@ -230,7 +239,8 @@ def test_a_document_that_comes_twice_is_on_one_side(file):
     corpus = file("".join(f"{text}\f" for text in [f"document {i % 40}" for i in range(400)]))
     tokens = open_tokens(recipe(corpus))
     sides = [set(bytes(tokens.part(n)).decode().split("\f")) - {""} for n in ("train", "validation")]
-    assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 40
+    assert not sides[0] & sides[1]
+    assert len(sides[0] | sides[1]) == 40
 
 
 def test_nanogpts_split_is_that_of_datasets():
@@ -257,12 +267,14 @@ def test_tokens_read_back_and_name_their_text(file, tokenizer):
     corpus = file(SPEECHES)
     tokens = open_tokens(recipe(corpus, tokenizer, 0 if tokenizer == "bytes" else 400, split="tail"))
     text = "".join(tokens.tokenizer().decode(tokens.part(name)) for name in ("train", "validation"))
-    assert text == SPEECHES and isinstance(tokens.train, np.memmap)
+    assert text == SPEECHES
+    assert isinstance(tokens.train, np.memmap)
     assert tokens.train.dtype == (np.uint8 if tokenizer == "bytes" else np.uint16)
     assert tokens.meta["corpus_checksum"] == hashlib.sha256(SPEECHES.encode()).hexdigest()
     for name in ("train", "validation"):
         said = tokens.meta["parts"][name]
-        assert said["tokens"] == len(tokens.part(name)) and said["largest"] == tokens.part(name).max()
+        assert said["tokens"] == len(tokens.part(name))
+        assert said["largest"] == tokens.part(name).max()
         assert said["checksum"] == hashlib.sha256(tokens.part(name).tobytes()).hexdigest()
 
 
@@ -370,17 +382,22 @@ TOKENIZERS = {
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_texts_come_back(name):
-    tokenizer, texts = TOKENIZERS[name](), [SPEECHES[:500], "für", SPEECHES[500:900]]
+    tokenizer = TOKENIZERS[name]()
+    texts = [SPEECHES[:500], "für", SPEECHES[500:900]]
     plain, ended = (tokenizer.encode(texts, ended).tolist() for ended in (False, True))
     assert tokenizer.decode(plain) == "".join(texts)
-    assert ended.count(tokenizer.end) == 3 and [t for t in ended if t != tokenizer.end] == plain
-    assert 0 <= min(ended) and max(ended) < tokenizer.vocab_size
+    assert ended.count(tokenizer.end) == 3
+    assert [t for t in ended if t != tokenizer.end] == plain
+    assert 0 <= min(ended)
+    assert max(ended) < tokenizer.vocab_size
     assert tokenizer.encode([], True).tolist() == []
 
 
 def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
-    one, two = bpe(), bpe()
-    assert one.state == two.state and one.tokenizer.get_vocab_size() == 300
+    one = bpe()
+    two = bpe()
+    assert one.state == two.state
+    assert one.tokenizer.get_vocab_size() == 300
     assert len(one.encode([SPEECHES], False)) < 0.6 * len(SPEECHES.encode())
     assert one.decode(one.encode(["not learned: ☃"], False)) == "not learned: ☃"  # every byte has a token
 
@@ -394,4 +411,5 @@ def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
     monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding={"gpt2": encoding}.get))
     tokenizer = GPT2()
     assert tokenizer.encode(["a bb ccc", "dddd"], True).tolist() == [1, 2, 3, 50_256, 4, 50_256]
-    assert tokenizer.decode(np.array([1, 50_256])) == "1 50256" and tokenizer.vocab_size % 64 == 0
+    assert tokenizer.decode(np.array([1, 50_256])) == "1 50256"
+    assert tokenizer.vocab_size % 64 == 0

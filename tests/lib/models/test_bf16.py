@@ -58,7 +58,8 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
     real = bf16.product
     monkeypatch.setattr(bf16, "product", lambda a, b: passes.append(a.dtype) or real(a, b))
     logits_and_gradients("entp", "fast", half=True)
-    assert passes and set(passes) == {torch.bfloat16}
+    assert passes
+    assert set(passes) == {torch.bfloat16}
     passes.clear()
     with kernels.without_fused_kernels():
         logits_and_gradients("entp", "fast", half=True)
@@ -146,4 +147,5 @@ def test_without_a_compiler_that_works_one_line_says_so_and_the_pieces_compute(h
     run = subprocess.run([sys.executable, "-c", CHOOSE], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.splitlines() == [f"{bf16.VERSION}, GELU eager", "True"]
     ours = [line for line in run.stderr.splitlines() if "GELU in bf16" in line]
-    assert len(ours) == 1 and "Traceback" not in run.stderr
+    assert len(ours) == 1
+    assert "Traceback" not in run.stderr

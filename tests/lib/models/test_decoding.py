@@ -32,10 +32,12 @@ def test_cache_equals_recomputation(dtype, tolerance, sizes):
     """Prefill, single steps and steps of several tokens, at every point of the sequence."""
     model = model_of("decoder", 3, dtype)
     x = torch.randint(6, (3, 8), generator=torch.Generator().manual_seed(0))
-    cache, stop = Cache(model, 3, 8), 0
+    cache = Cache(model, 3, 8)
+    stop = 0
     for size in sizes:
         stop += size
-        found, expected = cached_logits(model, x[:, stop - size : stop], cache), last_logits(model, x[:, :stop])
+        found = cached_logits(model, x[:, stop - size : stop], cache)
+        expected = last_logits(model, x[:, :stop])
         assert (found - expected).abs().max() <= tolerance * expected.abs().max()
 
 
@@ -65,11 +67,13 @@ def test_a_naive_cache_on_an_encoder(n_layers, exact):
     ],
 )
 def test_generation_with_and_without_a_cache(architecture, positions, temperature):
-    model, results = model_of(architecture, positions=positions), []
+    model = model_of(architecture, positions=positions)
+    results = []
     for use_cache in (True, False):
         options = dict(generator=torch.Generator().manual_seed(1), use_cache=use_cache)
         results.append(generate(model, PROMPT, 8, temperature=temperature, top_p=0.9, **options))
-    assert results[0].shape == (2, 11) and torch.equal(results[0][:, :3], PROMPT)
+    assert results[0].shape == (2, 11)
+    assert torch.equal(results[0][:, :3], PROMPT)
     assert torch.equal(*results)
 
 
@@ -97,7 +101,8 @@ def test_filters_keep_what_they_say(logits, temperature, top_k, top_p):
     found = sampling_probabilities(x, temperature, top_k, top_p)[0]
     order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
     kept = [i for i in order if found[i] > 0]
-    assert kept == order[: len(kept)] and 1 <= len(kept) <= top_k
+    assert kept == order[: len(kept)]
+    assert 1 <= len(kept) <= top_k
     among = plain[order[:top_k]] / plain[order[:top_k]].sum()
     if top_p == 1:
         assert len(kept) == min(top_k, len(logits))

@@ -76,7 +76,8 @@ def test_bad_arguments_are_named(small_model, inputs_BT, changes, named):
 
 
 def test_a_prefix_decoder_needs_prompts_and_does_not_answer_within_them(small_model, inputs_BT):
-    model, everywhere_BT = small_model("prefix_decoder"), torch.ones(3, 6, dtype=torch.bool)
+    model = small_model("prefix_decoder")
+    everywhere_BT = torch.ones(3, 6, dtype=torch.bool)
     for wrong in (
         None,
         [1, 2, 3],

@@ -38,7 +38,8 @@ def only(t, inputs):
 
 def assert_near(found, expected, tolerance, name="output"):
     """Equal, relative to the largest entry."""
-    assert found.shape == expected.shape and torch.isfinite(found).all(), name
+    assert found.shape == expected.shape, name
+    assert torch.isfinite(found).all(), name
     assert (found - expected).abs().max() <= tolerance * expected.abs().max(), name
 
 
@@ -47,7 +48,9 @@ def assert_near(found, expected, tolerance, name="output"):
 )
 def test_earlier_hidden_states_are_revised_by_entp_alone(small_model, architecture, revised, layer):
     """The state of token 1 that enters layer 2 or 3, with and without token 4 in sight."""
-    model, x, seen = small_model(architecture, n_layers=3), tokens(batch=1, length=5), []
+    model = small_model(architecture, n_layers=3)
+    x = tokens(batch=1, length=5)
+    seen = []
     model.entp_method = "reference"
     model.blocks[layer].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     for n in (4, 5):
@@ -76,14 +79,18 @@ def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
 
 @pytest.mark.parametrize(("method", "work"), [("grouped", 3 * 36), ("packed", 8 * 14)])
 def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch, method, work):
-    held, grouped, packed = [], grouping.stack, packing.stack
+    held = []
+    grouped = grouping.stack
+    packed = packing.stack
     monkeypatch.setattr(grouping, "stack", lambda *x: held.append(sum(r * n for _, r, n in x[2])) or grouped(*x))
     monkeypatch.setattr(packing, "stack", lambda *x: held.append(x[2].index_RC.numel()) or packed(*x))
     monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_: 17)
-    model, x = small_model(n_layers=3), tokens()
+    model = small_model(n_layers=3)
+    x = tokens()
     model.entp_method = method
     model(x, everywhere(x)).sum().backward()
-    assert max(held) <= 17 and sum(held) == work
+    assert max(held) <= 17
+    assert sum(held) == work
     monkeypatch.setattr("entp_lib.arguments.can_look", lambda x: False)  # as on a GPU
     assert torch.equal(model(x), model(x, everywhere(x)))
 
@@ -92,7 +99,8 @@ def test_gradients_do_not_multiply_with_the_groups(small_model):
     """The gradient of a slice is a tensor as large as what it was cut from, one for every length of prefixes."""
     counts = []
     for length in (4, 8):
-        model, x = small_model(n_layers=3), tokens(2, length)
+        model = small_model(n_layers=3)
+        x = tokens(2, length)
         with torch.profiler.profile() as profiled:
             model(x, everywhere(x)).sum().backward()
         counts.append(sum(event.name == "aten::slice_backward" for event in profiled.events()))
@@ -114,7 +122,8 @@ def test_packing_holds_every_prefix_once_in_the_fewest_rows(lengths, data):
         row, segment = divmod(slot, 2)
         held = rows.index_RC[row][rows.segment_RC[row] == segment]
         assert held.tolist() == [8 * sequences[prefix] + t for t in range(lengths[prefix])]
-        assert divmod(end, capacity)[0] == row and rows.index_RC.flatten()[end] == held[-1]
+        assert divmod(end, capacity)[0] == row
+        assert rows.index_RC.flatten()[end] == held[-1]
     assert int((rows.segment_RC != packing.PADDING).sum()) == sum(lengths)
 
 
@@ -123,7 +132,8 @@ def fewest_rows(lengths, capacity):
     """By trying every partner for the first."""
     if not lengths:
         return 0
-    first, rest = lengths[0], lengths[1:]
+    first = lengths[0]
+    rest = lengths[1:]
     partners = [i for i, other in enumerate(rest) if first + other <= capacity]
     choices = [rest, *(rest[:i] + rest[i + 1 :] for i in partners)]
     return 1 + min(fewest_rows(left, capacity) for left in choices)
@@ -132,7 +142,8 @@ def fewest_rows(lengths, capacity):
 @pytest.mark.parametrize("method", ["grouped", "packed"])
 def test_bf16_stays_near_fp32(small_model, method):
     """Under autocast, and with weights in bf16: an eighth of a bit per layer is lost, not the result."""
-    model, x = small_model(n_layers=3, width=32).float(), tokens()
+    model = small_model(n_layers=3, width=32).float()
+    x = tokens()
     model.entp_method = method
     expected = model(x, everywhere(x))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -155,7 +166,8 @@ def test_twins_start_equal_and_seeds_differ(small_model):
 )
 def test_sizes_of_table_6(size, count):
     """12 L D² + 13 L D for the blocks, 2 D for the final norm."""
-    layers, width = SIZES[size]["n_layers"], SIZES[size]["width"]
+    layers = SIZES[size]["n_layers"]
+    width = SIZES[size]["width"]
     assert count == 12 * layers * width**2 + 13 * layers * width + 2 * width
     with torch.device("meta"):  # shapes without memory
         model = Transformer(ModelConfig.from_size(size, architecture="entp", vocab_size=64, max_length=64))
@@ -203,14 +215,16 @@ def gpt2():
 def test_models_are_gpt2_with_their_own_masks(gpt2):
     """The decoder with GPT-2's, the prefix decoder with its prompt open, ENTP with none on every prefix."""
     theirs, ours = gpt2
-    x, near = tokens(batch=2, length=7), dict(rtol=1e-9, atol=1e-9)
+    x = tokens(batch=2, length=7)
+    near = dict(rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(ours["decoder"](x).view(2, 7, 11), theirs(x).logits, **near)
     found = ours["entp"](x).view(2, 7, 11)
     for t in range(7):
         unmasked = torch.zeros(2, 1, t + 1, t + 1, dtype=torch.float64)  # added to the scores: nothing is hidden
         torch.testing.assert_close(found[:, t], theirs(x[:, : t + 1], attention_mask=unmasked).logits[:, -1], **near)
     hidden = torch.full((7, 7), torch.finfo(torch.float64).min, dtype=torch.float64).triu(1)
-    added, scored = hidden.repeat(2, 1, 1, 1), torch.zeros(2, 7, dtype=torch.bool)
+    added = hidden.repeat(2, 1, 1, 1)
+    scored = torch.zeros(2, 7, dtype=torch.bool)
     for row, n in enumerate((5, 2)):
         added[row, :, :n, :n] = 0
         scored[row, n - 1 :] = True

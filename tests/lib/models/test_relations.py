@@ -33,7 +33,8 @@ def model_of(architecture, positions, n_layers=3, n_heads=2, full_layers=None, s
 
 def by_hand(model, inputs_BT, scored_BT, prompts_B, positions_BT, mask_BTT):
     """Every scored position from its prefix alone, one head and one query after the other in spirit."""
-    cfg, rows = model.cfg, []
+    cfg = model.cfg
+    rows = []
     causal_layers = cfg.n_layers - cfg.recomputed_layers
     for b, t in scored_BT.nonzero().tolist():
         n = t + 1
@@ -81,7 +82,8 @@ def gradients(model, out):
 
 def assert_near(found, expected, name="", half=False):
     """Equal, relative to the largest entry; ``half`` has half the digits of fp64."""
-    assert found.shape == expected.shape and torch.isfinite(found).all(), name
+    assert found.shape == expected.shape, name
+    assert torch.isfinite(found).all(), name
     tolerance, least = (1e-5, 1e-6) if half else (1e-10, 1e-14)
     assert (found - expected).abs().max() <= tolerance * expected.abs().max() + least, name
 
@@ -164,7 +166,8 @@ def test_schemes_are_found_by_their_files():
 @pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
 def test_schemes_without_a_table_share_all_weights(positions):
     """And depend on differences of positions alone: the same ids moved by a constant give the same logits."""
-    model, learned = model_of("entp", positions), model_of("entp", "learned")
+    model = model_of("entp", positions)
+    learned = model_of("entp", "learned")
     assert {n for n, _ in learned.named_parameters()} - {n for n, _ in model.named_parameters()} == {"positions.weight"}
     inputs_BT, positions_BT, _ = drawn(1)
     scored_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
@@ -176,10 +179,13 @@ def test_schemes_without_a_table_share_all_weights(positions):
     ("positions", "sizes"), [("learned", [3, 1, 3]), ("none", [1] * 7), ("rotary", [3, 1, 3]), ("alibi", [1, 5, 1])]
 )
 def test_a_cache_with_ids_equals_none(positions, sizes):
-    model, (inputs_BT, positions_BT, _) = model_of("decoder", positions), drawn(3)
-    cache, stop = Cache(model, 3), 0
+    model = model_of("decoder", positions)
+    (inputs_BT, positions_BT, _) = drawn(3)
+    cache = Cache(model, 3)
+    stop = 0
     for size in sizes:
-        new, stop = slice(stop, stop + size), stop + size
+        new = slice(stop, stop + size)
+        stop = stop + size
         found = cached_logits(model, inputs_BT[:, new], cache, positions_BT=positions_BT[:, new])
         scored_BT = torch.arange(stop).expand(3, -1) == stop - 1
         assert_near(found, model(inputs_BT[:, :stop], scored_BT, None, positions_BT[:, :stop]))

@@ -25,11 +25,15 @@ def test_text_is_read_back(a, b, reversed_answer):
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_carries_are_those_of_the_school_method(a, b):
-    carry, count, x, y = 0, 0, a, b
+    carry = 0
+    count = 0
+    x = a
+    y = b
     while x or y or carry:
         carry = (x % 10 + y % 10 + carry) // 10
         count += carry
-        x, y = x // 10, y // 10
+        x = x // 10
+        y = y // 10
     assert addition.carries(np.array([a]), np.array([b])).tolist() == [count]
     assert addition.digits(np.array([a]), np.array([b])).tolist() == [max(len(str(a)), len(str(b)))]
 
@@ -57,9 +61,11 @@ def test_the_split_is_the_authors():
     everything = np.concatenate(list(split.values()))
     assert len(everything) == 2500 + 10_000 + 70_000 == len(np.unique(everything, axis=0))
     one_digit = {(a, b) for a in range(10) for b in range(10)}
-    assert one_digit <= keys(split["train"]) and not one_digit & (keys(split["validation"]) | keys(split["test"]))
+    assert one_digit <= keys(split["train"])
+    assert not one_digit & (keys(split["validation"]) | keys(split["test"]))
     other = addition.split(2500, 1)
-    assert not np.array_equal(other["train"], split["train"]) and cells(other["test"]) == whole
+    assert not np.array_equal(other["train"], split["train"])
+    assert cells(other["test"]) == whole
 
 
 def test_sums_up_to_99_leave_nothing_out():
@@ -67,7 +73,8 @@ def test_sums_up_to_99_leave_nothing_out():
     parts = addition.split(5000, 0, largest=99)
     assert set.union(*map(keys, parts.values())) == {(a, b) for a in range(100) for b in range(100)}
     assert [len(keys(parts[part])) for part in ("train", "validation", "test")] == [5000, 1000, 4000]
-    trained, tested = cells(parts["train"][100:]), cells(parts["test"])
+    trained = cells(parts["train"][100:])
+    tested = cells(parts["test"])
     assert trained.keys() == tested.keys() == {20, 21, 22}
     assert all(abs(trained[c] - tested[c] * 4900 / 4000) <= 2 for c in tested)
 
@@ -83,7 +90,8 @@ def test_long_splits_have_the_lengths_that_are_stated():
         a, b = (addition.digits(x, x) for x in split[part].T)
         counts = np.histogram2d(a, b, bins=np.arange(0.5, 11))[0] / len(a)
         enough = np.add.outer(np.arange(1, 11), np.arange(1, 11)) >= 5  # 10^5 pairs and more: others are used up
-        assert np.allclose(counts[enough], 0.01, atol=6 * np.sqrt(0.01 / len(a)) + 1e-3) and counts[0, 0] > 0
+        assert np.allclose(counts[enough], 0.01, atol=6 * np.sqrt(0.01 / len(a)) + 1e-3)
+        assert counts[0, 0] > 0
     a, b = (addition.digits(x, x) for x in split["test"].T)
     longer = np.maximum(a, b)
     assert (longer.min(), longer.max(), np.minimum(a, b).min()) == (11, 15, 1)
@@ -124,7 +132,9 @@ def test_the_answer_is_scored_to_its_end_and_groups_name_its_operands(task):
     for x, y, scored, prompt, name in rows:
         text = addition.decode(x[:prompt].tolist()) + addition.decode(y[scored].tolist())
         a, b, c = addition.parse(text, task.reversed_answer)
-        assert c == a + b and (a, b) in own and text == addition.text(a, b, task.reversed_answer)
+        assert c == a + b
+        assert (a, b) in own
+        assert text == addition.text(a, b, task.reversed_answer)
         assert name.startswith(f"{max(len(str(a)), len(str(b)))} digits")
 
 
@@ -134,10 +144,12 @@ def test_windows_are_the_running_text(part, size):
     task = Addition(view="windows", n_train=300, largest=99)
     line = addition.decode(addition.running_text(task, part).tolist())
     lines = line.split("\n")[:-1]
-    assert len(set(lines)) == size and {addition.parse(x, True)[:2] for x in lines} == keys(task.split()[part])
+    assert len(set(lines)) == size
+    assert {addition.parse(x, True)[:2] for x in lines} == keys(task.split()[part])
     source = task if part == "train" else task.extra_scorings()["text"]
     batch = source.batch(generator_for("cpu", "w"), 20, evaluating=part != "train")
-    assert batch.scored_BT.all() and batch.inputs_BT.shape == (20, 64)
+    assert batch.scored_BT.all()
+    assert batch.inputs_BT.shape == (20, 64)
     for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         assert addition.decode([*x.tolist(), int(y[-1])]) in line
     assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, len("$99+99=891"))
@@ -150,6 +162,8 @@ def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
     short = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
     params = dict(view="windows", n_train=200, largest=99, drawn=5)
     outcome = train_run(RunConfig("test", "smoke", "addition", params, model, TrainConfig(**short)))
-    found, curve = outcome.metrics["test"], outcome.state.curves["text_loss"]
-    assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"} and len(curve) == 2
+    found = outcome.metrics["test"]
+    curve = outcome.state.curves["text_loss"]
+    assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"}
+    assert len(curve) == 2
     assert found["lowest_text_loss"]["step"] == 2 * (curve.index(min(curve)) + 1)

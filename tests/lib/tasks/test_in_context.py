@@ -23,19 +23,25 @@ def test_a_batch_shows_every_pair_but_the_last_y(function):
     task = InContext(function, **SMALL)
     x, y = drawn(task, 7)
     batch = task.batch(generator_for("cpu", 0), 7)
-    assert batch.inputs_BT.shape == (7, 17, 6) and task.length == 17 and task.input_dim == 6
+    assert batch.inputs_BT.shape == (7, 17, 6)
+    assert task.length == 17
+    assert task.input_dim == 6
     assert InContext(function).points == (40 if function in ("linear", "sparse") else 100)  # the paper's
     assert torch.equal(batch.inputs_BT[:, ::2], x)
-    assert torch.equal(batch.inputs_BT[:, 1::2, 0], y[:, :-1]) and not batch.inputs_BT[:, 1::2, 1:].any()
-    assert (batch.scored_BT[0].nonzero()[:, 0] % 2 == 0).all() and batch.scored_BT.sum(1).tolist() == [9] * 7
-    assert torch.equal(batch.targets_N, y.flatten()) and batch.prompt_lengths_B.tolist() == [1] * 7
+    assert torch.equal(batch.inputs_BT[:, 1::2, 0], y[:, :-1])
+    assert not batch.inputs_BT[:, 1::2, 1:].any()
+    assert (batch.scored_BT[0].nonzero()[:, 0] % 2 == 0).all()
+    assert batch.scored_BT.sum(1).tolist() == [9] * 7
+    assert torch.equal(batch.targets_N, y.flatten())
+    assert batch.prompt_lengths_B.tolist() == [1] * 7
 
 
 def test_a_linear_function_is_one_function_of_a_prompt():
     x, y = drawn(InContext("linear", **SMALL))
     w = torch.linalg.lstsq(x.double(), y.double()[..., None]).solution
     assert ((x.double() @ w)[..., 0] - y).abs().max() < 1e-4
-    assert w.var().item() == pytest.approx(1, rel=0.1) and w.flatten(1).unique(dim=0).shape[0] == 300
+    assert w.var().item() == pytest.approx(1, rel=0.1)
+    assert w.flatten(1).unique(dim=0).shape[0] == 300
 
 
 def test_a_sparse_function_has_its_number_of_coordinates_and_uses_all_alike():
@@ -50,7 +56,8 @@ def test_a_sparse_function_has_its_number_of_coordinates_and_uses_all_alike():
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_tree_is_walked_as_the_paper_says(depth):
     """By hand, with the numbers that the generator gives: splits first, then leaves."""
-    task, size = InContext("tree", dims=4, points=5, depth=depth), 20
+    task = InContext("tree", dims=4, points=5, depth=depth)
+    size = 20
     x = torch.randn(size, 5, 4)
     y = FUNCTIONS["tree"](task, x, generator_for("cpu", 3))
     generator = generator_for("cpu", 3)
@@ -70,7 +77,8 @@ def test_a_network_is_two_layers_with_relu():
     task = InContext("network", dims=3, points=5, hidden=4)
     x = torch.randn(6, 5, 3)
     generator = generator_for("cpu", 3)
-    into, out = torch.randn(6, 3, 4, generator=generator), torch.randn(6, 4, generator=generator)
+    into = torch.randn(6, 3, 4, generator=generator)
+    out = torch.randn(6, 4, generator=generator)
     expected = torch.stack([(x[b] @ into[b]).clamp(min=0) @ out[b] for b in range(6)])
     plain = FUNCTIONS["network"](dataclasses.replace(task, output_scale="none"), x, generator_for("cpu", 3))
     scaled = FUNCTIONS["network"](task, x, generator_for("cpu", 3))
@@ -116,7 +124,8 @@ def test_scaled_and_noisy_prompts_are_standard_ones_changed():
     torch.testing.assert_close(wide, 3 * x)
     torch.testing.assert_close(far, 3 * y)
     same, noisy = drawn(InContext(**SMALL, noise=0.5), 5000)
-    assert torch.equal(x, same) and (noisy - y).std().item() == pytest.approx(0.5, rel=0.05)
+    assert torch.equal(x, same)
+    assert (noisy - y).std().item() == pytest.approx(0.5, rel=0.05)
     batch = InContext(**SMALL, noise=0.5).batch(generator_for("cpu", 0), 50)  # noise is shown and scored
     assert torch.equal(batch.inputs_BT[:, 1::2, 0], batch.targets_BT[:, ::2][:, :-1])
 
@@ -125,9 +134,11 @@ def test_scaled_and_noisy_prompts_are_standard_ones_changed():
 def test_a_curriculum_grows_dimensions_and_points(function, points):
     task = InContext(function, curriculum_every=2000)
     stages = [task.at_step(step) for step in (1, 2001, 28_001, 30_001)]
-    assert [s.used_dims for s in stages] == [5, 6, 19, 20] and [s.points for s in stages] == points
+    assert [s.used_dims for s in stages] == [5, 6, 19, 20]
+    assert [s.points for s in stages] == points
     assert task.at_step(2000) == stages[0]
     assert task.at_step(10**6).batch(generator_for("cpu", 0), 2).inputs_BT.shape[1] == task.length
     x, _ = drawn(stages[1], 50)
-    assert not x[..., 6:].any() and x[..., :6].all()
+    assert not x[..., 6:].any()
+    assert x[..., :6].all()
     assert InContext(function).at_step(1) == InContext(function)

@@ -22,12 +22,15 @@ def everything(task):
 
 def test_words_become_symbols_and_scored_tokens_targets():
     task = Table.from_arrays(SUMS, SCORED)
-    assert task.vocab_size == 12 and task.length == 5 and not task.continuous  # ten digits, + and =
+    assert task.vocab_size == 12  # ten digits, + and =
+    assert task.length == 5
+    assert not task.continuous
     for batch in everything(task).values():
         for inputs, targets, scored in zip(batch.inputs_BT, batch.targets_BT, batch.scored_BT, strict=True):
             text = [task.words[i] for i in inputs]
             answer = "".join(task.words[i] for i in targets[scored])
-            assert int(text[0]) + int(text[2]) == int(answer) and scored.tolist()[:3] == [False] * 3
+            assert int(text[0]) + int(text[2]) == int(answer)
+            assert scored.tolist()[:3] == [False] * 3
         assert batch.prompt_lengths_B.eq(4).all()
 
 
@@ -36,7 +39,9 @@ def test_targets_of_their_own_are_asked_after_each_scored_position(kind):
     rows = kind([[i % 5, (3 * i) % 5, (7 * i + 1) % 5] for i in range(60)])
     sums = kind([[0, int(x[0] + x[1]), int(x[0] + x[1] + x[2])] for x in rows])
     task = Table.from_arrays(rows, [[False, True, True]] * 60, sums)
-    assert task.vocab_size == 1 + max(int(x[2]) for x in sums) and task.length == 3 and not task.continues
+    assert task.vocab_size == 1 + max(int(x[2]) for x in sums)
+    assert task.length == 3
+    assert not task.continues
     for batch in everything(task).values():
         assert batch.scored_BT.tolist() == [[False, True, True]] * len(batch.scored_BT)
         assert torch.equal(batch.inputs_BT.cumsum(1)[batch.scored_BT], batch.targets_N)
@@ -57,7 +62,8 @@ def test_parts_are_disjoint_whole_and_share_no_input(count, held_out, seed):
     task = Table.from_arrays(rows, held_out=held_out, seed=seed)
     parts = {part: set(map(tuple, batch.inputs_BT.tolist())) for part, batch in everything(task).items()}
     assert sum(task.count(part) for part in PARTS) == 2 * count
-    assert not parts["train"] & parts["test"] and not parts["train"] & parts["validation"]
+    assert not parts["train"] & parts["test"]
+    assert not parts["train"] & parts["validation"]
     assert not parts["validation"] & parts["test"]
 
 
@@ -68,7 +74,8 @@ def test_what_no_prediction_sees_tells_no_two_inputs_apart(answered):
     scored = [[j == (1 if answered else 2) for j in range(len(row))] for row in rows]
     task = Table.from_arrays(rows, scored, rows if answered else None, held_out=0.3)
     prompts = {part: set(map(tuple, batch.inputs_BT[:, :2].tolist())) for part, batch in everything(task).items()}
-    assert sorted(map(len, prompts.values())) == [9, 9, 12] and len(set.union(*prompts.values())) == 30
+    assert sorted(map(len, prompts.values())) == [9, 9, 12]
+    assert len(set.union(*prompts.values())) == 30
     assert [task.count(part) for part in PARTS] == [4 * len(prompts[part]) for part in PARTS]
 
 
@@ -82,7 +89,9 @@ def test_named_parts_are_kept():
 def test_real_numbers_are_a_task_of_squared_errors():
     x = np.random.default_rng(0).normal(size=(60, 5, 2))
     task = Table.from_arrays(x, targets=x.sum(axis=2))
-    assert task.continuous and task.input_dim == 2 and task.length == 5
+    assert task.continuous
+    assert task.input_dim == 2
+    assert task.length == 5
     assert task.losses(torch.zeros(3, 1), torch.ones(3)).tolist() == [1] * 3
     for batch in everything(task).values():
         torch.testing.assert_close(batch.inputs_BT.sum(2), batch.targets_BT)

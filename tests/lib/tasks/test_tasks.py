@@ -30,7 +30,8 @@ TABLE_5 = [int(x) for x in (
 
 @pytest.mark.parametrize("sequence", [FIGURE_2, TABLE_5])
 def test_printed_sequences_obey_count3(sequence):
-    assert [count3(sequence[:n]) for n in range(16, 64)] == sequence[16:] and len(sequence) == 64
+    assert [count3(sequence[:n]) for n in range(16, 64)] == sequence[16:]
+    assert len(sequence) == 64
 
 
 @given(st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(st.integers(0, 99), min_size=n, max_size=n), min_size=1)))
@@ -51,7 +52,8 @@ def test_sequences_are_continued_by_the_function_and_scored_after_their_seed(ord
     task = Counting(order=order, length=20, seed_length=5, symbols=30)
     batch = task.batch(generator_for("cpu", 1), 40)
     assert set(batch.inputs_BT[:, :5].flatten().tolist()) == set(range(30))  # every symbol, and no other
-    assert torch.equal(batch.inputs_BT[:, 1:], batch.targets_BT[:, :-1]) and batch.prompt_lengths_B.eq(5).all()
+    assert torch.equal(batch.inputs_BT[:, 1:], batch.targets_BT[:, :-1])
+    assert batch.prompt_lengths_B.eq(5).all()
     for row, targets in zip(batch.inputs_BT.tolist(), batch.targets_BT.tolist(), strict=True):
         assert all(function(row[:n]) == targets[n - 1] for n in range(5, 21))
     assert batch.scored_BT.eq(torch.arange(20) >= 5).all()  # prefixes of 6 to 20: the first generated is left out
@@ -70,8 +72,11 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     task = Triplets(length=9, symbols=12, modulus=modulus, anchor=anchor, output=output)
     batch = task.batch(generator_for("cpu", 2), 30)
     labels = batch.targets_BT - task.symbols
-    assert set(batch.inputs_BT.flatten().tolist()) == set(range(12)) and batch.scored_BT.all()
-    assert 0 <= labels.min() and labels.max() < task.n_labels and task.vocab_size == 12 + task.n_labels
+    assert set(batch.inputs_BT.flatten().tolist()) == set(range(12))
+    assert batch.scored_BT.all()
+    assert 0 <= labels.min()
+    assert labels.max() < task.n_labels
+    assert task.vocab_size == 12 + task.n_labels
     for x, row in zip(batch.inputs_BT.tolist(), labels.tolist(), strict=True):
         assert row == [triplet_label(x[:t], modulus, anchor, output) for t in range(1, 10)]
 
@@ -100,7 +105,8 @@ def test_held_out_seeds_are_never_trained_on(by):
     train, test = (
         {tuple(x[:5]) for x in task.sequences(generator_for("cpu", 1), 4000, side).tolist()} for side in (False, True)
     )
-    assert not train & test and len(train | test) == 3**5
+    assert not train & test
+    assert len(train | test) == 3**5
     assert len(test) / 3**5 == pytest.approx(0.3, abs=0.15)
     if by == "multiset":
         assert not {tuple(sorted(x)) for x in train} & {tuple(sorted(x)) for x in test}
@@ -113,7 +119,8 @@ def test_no_prompt_of_a_chain_is_both_trained_on_and_scored():
         batch = Chain(4, 5).batch(generator_for("cpu", evaluating), 2000, evaluating)
         rows = zip(batch.inputs_BT.tolist(), (batch.prompt_lengths_B - 1).tolist(), strict=True)
         sides.append({tuple(row[:n]) for row, n in rows})
-    assert all(len(side) > 50 for side in sides) and not sides[0] & sides[1]
+    assert all(len(side) > 50 for side in sides)
+    assert not sides[0] & sides[1]
 
 
 @settings(max_examples=20)
@@ -134,7 +141,8 @@ def test_same_seed_same_batch(name):
     }
     task = build_task(name, params.get(name, {}))
     one, two, other = (task.batch(generator_for("cpu", "x", seed), 4).inputs_BT for seed in (1, 1, 2))
-    assert torch.equal(one, two) and not torch.equal(one, other)
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +186,8 @@ def test_each_part_is_evaluated_once_in_random_order(part, trained, evaluated):
         return torch.cat([b.inputs_BT[:, 0] for b in batches]).tolist()
 
     assert sorted(scored()) == list(evaluated) != scored()
-    assert scored(seed=1) != scored() and len(set(scored(sequences=6))) == 6
+    assert scored(seed=1) != scored()
+    assert len(set(scored(sequences=6))) == 6
     drawn = Numbers(part).batch(generator_for("cpu", 1), 400).inputs_BT[:, 0].tolist()
     assert set(drawn) == set(trained)
     assert Numbers(part).test() == (Numbers("test") if part == "train" else None)
@@ -187,8 +196,11 @@ def test_each_part_is_evaluated_once_in_random_order(part, trained, evaluated):
 def test_a_batch_is_cut_by_rows_with_all_it_brings():
     x_BT = torch.arange(6).view(3, 2)
     part = Batch(x_BT, x_BT, x_BT > 1, mask_BTT=torch.ones(3, 2, 2, dtype=torch.bool)).rows(slice(1, 3))
-    assert torch.equal(part.inputs_BT, x_BT[1:]) and part.prompt_lengths_B is None and part.positions_BT is None
-    assert part.mask_BTT.shape == (2, 2, 2) and list(part.model_arguments()) == ["mask_BTT"]
+    assert torch.equal(part.inputs_BT, x_BT[1:])
+    assert part.prompt_lengths_B is None
+    assert part.positions_BT is None
+    assert part.mask_BTT.shape == (2, 2, 2)
+    assert list(part.model_arguments()) == ["mask_BTT"]
     assert torch.equal(part.targets_N, torch.tensor([2, 3, 4, 5]))
 
 

@@ -42,8 +42,10 @@ def test_windows_are_from_their_part_and_targets_are_what_follows(text, evaluati
     own = "".join(LINES[90:] if evaluating else LINES[:90])
     for inputs, targets in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         window = read(inputs) + read(targets[-1:])
-        assert window in own and read(targets) == window[1:]
-    assert batch.inputs_BT.shape == (200, 16) and batch.scored_BT.all()
+        assert window in own
+        assert read(targets) == window[1:]
+    assert batch.inputs_BT.shape == (200, 16)
+    assert batch.scored_BT.all()
 
 
 def test_every_window_has_its_chance(text):
@@ -59,9 +61,11 @@ def test_every_window_has_its_chance(text):
 def test_the_same_windows_however_many_prefixes_are_scored(text):
     whole, some = (text(prefixes=k).batch(generator_for("cpu", 3), 64) for k in (0, 4))
     assert torch.equal(whole.inputs_BT, some.inputs_BT)
-    assert whole.scored_BT.all() and some.scored_BT.sum(1).eq(4).all()
+    assert whole.scored_BT.all()
+    assert some.scored_BT.sum(1).eq(4).all()
     counts_T = text(prefixes=4).batch(generator_for("cpu", 4), 8000).scored_BT.sum(0)
-    assert counts_T.min() > 1800 and counts_T.max() < 2200  # every position alike: 2,000 on average
+    assert counts_T.min() > 1800
+    assert counts_T.max() < 2200  # every position alike: 2,000 on average
     assert not torch.equal(some.scored_BT[0], some.scored_BT[1])
 
 
@@ -98,7 +102,8 @@ def test_records_name_their_text_and_score_every_position(text, store):
     task = text(prefixes=4)
     record = run(run_config(task, "entp"), 1, store=store)
     corpus = record.metrics["corpus"]
-    assert corpus == task.facts()["corpus"] and len(corpus["checksum"]) == 64
+    assert corpus == task.facts()["corpus"]
+    assert len(corpus["checksum"]) == 64
     assert corpus["train"]["tokens"] + corpus["validation"]["tokens"] == sum(map(len, LINES))
     assert record.metrics["position"] == list(range(1, 17))
     assert len(record.metrics["loss_by_position"]) == 16

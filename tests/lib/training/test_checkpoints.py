@@ -224,14 +224,17 @@ def test_a_run_starts_from_the_weights_of_another(small_run, store):
     for p, q in zip(model.parameters(), begun.parameters(), strict=True):
         assert torch.equal(p, q)
     later = run(continued(config, record), 1, store=store)
-    assert later.status == "complete" and later.metrics["loss"] != record.metrics["loss"]
+    assert later.status == "complete"
+    assert later.metrics["loss"] != record.metrics["loss"]
     assert later.curves["train_loss"][0] < record.curves["train_loss"][0]
 
 
 def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
     record = run(small_run("entp"), 1, store=store)
-    config, path = continued(small_run("entp"), record), weights_of(store, f"test/{record.id}")
-    whole, checkpoint = train_run(config, start=lambda: path), tmp_path / "cut.safetensors"
+    config = continued(small_run("entp"), record)
+    path = weights_of(store, f"test/{record.id}")
+    whole = train_run(config, start=lambda: path)
+    checkpoint = tmp_path / "cut.safetensors"
     assert train_until(config, 5, checkpoint, start=lambda: path)[0] is None
     rest = train_run(config, checkpoint=Checkpoint(checkpoint))  # the weights it started from are no longer needed
     assert rest.metrics == whole.metrics

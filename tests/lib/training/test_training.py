@@ -38,11 +38,14 @@ def test_schedule_at_its_corners():
     rates = {step: learning_rate(step, schedule) for step in (1, 5, 10, 60, 110, 200)}
     assert rates == pytest.approx({1: 0.1, 5: 0.5, 10: 1.0, 60: 0.55, 110: 0.1, 200: 0.1})
     to_the_end = dataclasses.replace(schedule, decay_steps=None)
-    assert learning_rate(200, to_the_end) == 0.1 and learning_rate(105, to_the_end) == pytest.approx(0.55)
+    assert learning_rate(200, to_the_end) == 0.1
+    assert learning_rate(105, to_the_end) == pytest.approx(0.55)
     no_warmup = dataclasses.replace(schedule, warmup_steps=0)
-    assert 0.99 < learning_rate(1, no_warmup) < 1.0 and learning_rate(55, no_warmup) == pytest.approx(0.55)
+    assert 0.99 < learning_rate(1, no_warmup) < 1.0
+    assert learning_rate(55, no_warmup) == pytest.approx(0.55)
     rates = [learning_rate(step, schedule) for step in range(1, 201)]
-    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
+    assert rates[:10] == sorted(rates[:10])
+    assert rates[9:] == sorted(rates[9:], reverse=True)
 
 
 def test_initial_weights_depend_on_the_model_seed_alone(small_run):
@@ -57,8 +60,10 @@ def test_initial_weights_depend_on_the_model_seed_alone(small_run):
 def test_weight_decay_spares_vectors_only(small_model):
     model = small_model()
     decayed, spared = make_optimizer(model, TrainConfig(steps=1)).param_groups
-    assert decayed["weight_decay"] == 0.1 and spared["weight_decay"] == 0.0
-    assert all(p.dim() >= 2 for p in decayed["params"]) and all(p.dim() < 2 for p in spared["params"])
+    assert decayed["weight_decay"] == 0.1
+    assert spared["weight_decay"] == 0.0
+    assert all(p.dim() >= 2 for p in decayed["params"])
+    assert all(p.dim() < 2 for p in spared["params"])
     assert any(p is model.positions.weight for p in decayed["params"])
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
 
@@ -104,7 +109,8 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
     cut = changes.pop("cut", 3)
     config = small_run(**changes)
     whole = train_run(config)
-    checkpoint, cuts = tmp_path / "run.safetensors", 0
+    checkpoint = tmp_path / "run.safetensors"
+    cuts = 0
     while True:
         part, state = train_until(config, cut, checkpoint)
         if part is not None:
@@ -121,10 +127,12 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
 
 def test_curves_and_metrics_have_what_notebooks_show(small_run):
     outcome = train_run(small_run("entp", steps=10, eval_every=4))
-    curves, metrics = outcome.state.curves, outcome.metrics
+    curves = outcome.state.curves
+    metrics = outcome.metrics
     assert curves["step"] == [4, 8, 10]
     assert curves["token_forwards"] == [step * 8 * sum(range(4, 9)) for step in (4, 8, 10)]
-    assert metrics["position"] == [4, 5, 6, 7, 8] and metrics["sequences"] == 64
+    assert metrics["position"] == [4, 5, 6, 7, 8]
+    assert metrics["sequences"] == 64
     assert 0 <= metrics["first_generated"]["token_accuracy"] <= 1
     assert metrics["margin"]["q05"] <= metrics["margin"]["q50"] <= metrics["margin"]["q95"]
     assert metrics["baseline"]["token_accuracy"] > 1 / 8
@@ -155,11 +163,13 @@ def test_patience_ends_a_run_that_no_longer_improves(small_run):
     """After the wait has begun anew twice."""
     config = small_run(seed=8, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
     outcome = train_run(config)
-    assert outcome.state.step < 80 and outcome.metrics
+    assert outcome.state.step < 80
+    assert outcome.metrics
     losses = outcome.state.curves["train_loss"]
     assert min(losses[-2:]) >= min(losses[:-2])
     lasting = train_run(dataclasses.replace(config, train=dataclasses.replace(config.train, patience=0))).state
-    assert lasting.step == 80 and lasting.curves["train_loss"][: len(losses)] == losses
+    assert lasting.step == 80
+    assert lasting.curves["train_loss"][: len(losses)] == losses
     course = lasting.curves["train_loss"]
     waited = [n - course.index(min(course[:n])) - 1 for n in range(1, len(course) + 1)]  # points since the best
     assert waited.index(2) + 1 == len(losses)
@@ -168,14 +178,16 @@ def test_patience_ends_a_run_that_no_longer_improves(small_run):
 @pytest.mark.parametrize("cut", [6, None])
 def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
     """Also where the run had stopped already and was killed before its record was written."""
-    config, checkpoint = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2), tmp_path / "run"
+    config = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
+    checkpoint = tmp_path / "run"
     whole = train_run(config)
     if cut is None:
         train_run(config, checkpoint=Checkpoint(checkpoint))
     else:
         train_until(config, cut, checkpoint)
     resumed = train_run(config, checkpoint=Checkpoint(checkpoint))
-    assert resumed.state.step == whole.state.step and resumed.metrics == whole.metrics
+    assert resumed.state.step == whole.state.step
+    assert resumed.metrics == whole.metrics
     assert without_times(resumed.state.curves) == without_times(whole.state.curves)
 
 
@@ -215,7 +227,8 @@ def addition_run():
 
 def test_every_checkpoint_rule_is_tested(addition_run):
     outcome = train_run(addition_run)
-    curves, test = outcome.state.curves, outcome.metrics["test"]
+    curves = outcome.state.curves
+    test = outcome.metrics["test"]
     assert set(test) == {"last", "lowest_loss", "highest_accuracy"}  # the answer view watches no whole texts
     assert test["last"]["step"] == 10
     assert test["lowest_loss"]["step"] == curves["step"][curves["loss"].index(min(curves["loss"]))]
@@ -234,10 +247,12 @@ def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(
     state = TrainingState(model, make_optimizer(model, addition_run.train), addition_run.train, torch.zeros(()))
     task = build_task("addition", {"n_train": 200})
     for step, loss in enumerate((3.0, 1.0, 2.0, 0.5)):
-        state.step, scores = step, {"loss": loss, "sequence_accuracy": 0.0}
+        state.step = step
+        scores = {"loss": loss, "sequence_accuracy": 0.0}
         monkeypatch.setattr("entp_lib.training.evaluate", lambda *_, found=scores, **__: found)
         add_point(state, task, 1.0, 0, "cpu")
-    assert state.kept["lowest_loss"] == {"step": 3, "score": 0.5} and state.kept["highest_accuracy"]["step"] == 0
+    assert state.kept["lowest_loss"] == {"step": 3, "score": 0.5}
+    assert state.kept["highest_accuracy"]["step"] == 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,7 +282,8 @@ def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run,
     ]
     assert lengths == [6, 6, 8, 8]
     curves = outcome.state.curves
-    assert len(curves["short_loss"]) == len(curves["step"]) and curves["short_loss"] != curves["loss"]
+    assert len(curves["short_loss"]) == len(curves["step"])
+    assert curves["short_loss"] != curves["loss"]
     watched = curves["short_loss"]
     better = [0, *(i for i in range(1, len(watched)) if watched[i] < min(watched[:i]))]
     assert len(watched) == min(4, next(i for i in range(99) if i - max(b for b in better if b <= i) == 2) + 1)
@@ -294,7 +310,8 @@ def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, archit
     told = train_run(config)
     assert told.state.curves["train_loss"] != plain.state.curves["train_loss"]
     batch = next(training_batches(build_task("counting", config.task_params), config.train, 0, 3, "cpu"))
-    assert batch.mask_BTT.shape == (8, 8, 8) and batch.positions_BT[0].tolist() == list(range(8))[::-1]
+    assert batch.mask_BTT.shape == (8, 8, 8)
+    assert batch.positions_BT[0].tolist() == list(range(8))[::-1]
     model = told.model.eval()
     scores = evaluate(model, Backwards(**config.task_params), 64, 0, "x")
     assert scores["loss"] != evaluate(model, Counting(**config.task_params), 64, 0, "x")["loss"]
