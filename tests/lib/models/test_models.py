@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+from conftest import spread
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,13 +35,6 @@ def only(t, inputs):
     scored = torch.zeros(inputs.shape[:2], dtype=torch.bool)
     scored[:, t] = True
     return scored
-
-
-def assert_near(found, expected, tolerance, name="output"):
-    """Equal, relative to the largest entry."""
-    assert found.shape == expected.shape, name
-    assert torch.isfinite(found).all(), name
-    assert (found - expected).abs().max() <= tolerance * expected.abs().max(), name
 
 
 @pytest.mark.parametrize(
@@ -139,40 +133,16 @@ def fewest_rows(lengths, capacity):
     return 1 + min(fewest_rows(left, capacity) for left in choices)
 
 
-@pytest.mark.parametrize("method", ["grouped", "packed"])
-def test_bf16_stays_near_fp32(small_model, method):
-    """Under autocast, and with weights in bf16: an eighth of a bit per layer is lost, not the result."""
-    model = small_model(n_layers=3, width=32).float()
-    x = tokens()
-    model.entp_method = method
-    expected = model(x, everywhere(x))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert_near(model(x, everywhere(x)).float(), expected, 0.05)
-    assert_near(model.bfloat16()(x, everywhere(x)).float(), expected, 0.05)
-
-
-def test_twins_start_equal_and_seeds_differ(small_model):
-    first, *others = [dict(small_model(a).named_parameters()) for a in ARCHITECTURES]
-    for other in others:
-        assert first.keys() == other.keys()
-        assert all(torch.equal(first[name], other[name]) for name in first)
-    third = dict(small_model("entp", seed=1).named_parameters())
-    assert not any(torch.equal(p, third[name]) for name, p in first.items() if p.dim() > 1)
-
-
 @pytest.mark.parametrize(
     ("size", "count"),
     [("small", 1_334_976), ("medium", 10_647_552), ("large", 85_056_000), ("small_deep", 1_586_432)],
 )
 def test_sizes_of_table_6(size, count):
     """12 L D² + 13 L D for the blocks, 2 D for the final norm."""
-    layers = SIZES[size]["n_layers"]
-    width = SIZES[size]["width"]
-    assert count == 12 * layers * width**2 + 13 * layers * width + 2 * width
     with torch.device("meta"):  # shapes without memory
         model = Transformer(ModelConfig.from_size(size, architecture="entp", vocab_size=64, max_length=64))
     assert parameter_count(model) == count
-    assert parameter_count(model, embeddings=True) == count + 128 * width
+    assert parameter_count(model, embeddings=True) == count + 128 * SIZES[size]["width"]
 
 
 def test_initial_scales():
@@ -199,37 +169,36 @@ def gpt2():
 
     torch.manual_seed(0)
     shape = dict(vocab_size=11, n_positions=12, n_embd=16, n_layer=3, n_head=2)
-    config = GPT2Config(**shape, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, initializer_range=0.3)
-    config._attn_implementation = "eager"
+    config = GPT2Config(**shape, initializer_range=0.3, attn_implementation="eager")
     theirs = GPT2LMHeadModel(config).double().eval()
-    with torch.no_grad():
-        for p in theirs.parameters():  # theirs start at 0 and 1 too
-            p.add_(torch.randn_like(p) if p.dim() == 1 else 0)
+    spread(theirs)  # biases too
     models = {}
     for architecture in ARCHITECTURES:
-        models[architecture] = build_model(ModelConfig(architecture, 3, 2, 16, 11, 12)).double().eval()
+        models[architecture] = build_model(ModelConfig(architecture, 3, 2, 16, 11, 12)).double()
         copy_gpt2(theirs.transformer, models[architecture])
     return theirs, models
+
+
+def assert_near(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_models_are_gpt2_with_their_own_masks(gpt2):
     """The decoder with GPT-2's, the prefix decoder with its prompt open, ENTP with none on every prefix."""
     theirs, ours = gpt2
-    x = tokens(batch=2, length=7)
-    near = dict(rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(ours["decoder"](x).view(2, 7, 11), theirs(x).logits, **near)
-    found = ours["entp"](x).view(2, 7, 11)
-    for t in range(7):
-        unmasked = torch.zeros(2, 1, t + 1, t + 1, dtype=torch.float64)  # added to the scores: nothing is hidden
-        torch.testing.assert_close(found[:, t], theirs(x[:, : t + 1], attention_mask=unmasked).logits[:, -1], **near)
-    hidden = torch.full((7, 7), torch.finfo(torch.float64).min, dtype=torch.float64).triu(1)
-    added = hidden.repeat(2, 1, 1, 1)
-    scored = torch.zeros(2, 7, dtype=torch.bool)
-    for row, n in enumerate((5, 2)):
+    x_BT = tokens(batch=2, length=7)
+    assert_near(ours["decoder"](x_BT).view(2, 7, 11), theirs(x_BT).logits)
+    found = ours["entp"](x_BT).view(2, 7, 11)
+    for n in range(1, 8):
+        unmasked = torch.zeros(2, 1, n, n, dtype=torch.float64)  # added to the scores: nothing is hidden
+        assert_near(found[:, n - 1], theirs(x_BT[:, :n], attention_mask=unmasked).logits[:, -1])
+    added = torch.full((2, 1, 7, 7), torch.finfo(torch.float64).min, dtype=torch.float64).triu(1)
+    prompts_B = torch.tensor([5, 2])
+    for row, n in enumerate(prompts_B):
         added[row, :, :n, :n] = 0
-        scored[row, n - 1 :] = True
-    found = ours["prefix_decoder"](x, scored, torch.tensor([5, 2]))
-    torch.testing.assert_close(found, theirs(x, attention_mask=added).logits[scored], **near)
+    scored_BT = torch.arange(7) >= prompts_B[:, None] - 1
+    found = ours["prefix_decoder"](x_BT, scored_BT, prompts_B)
+    assert_near(found, theirs(x_BT, attention_mask=added).logits[scored_BT])
 
 
 @pytest.mark.parametrize(

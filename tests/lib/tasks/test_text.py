@@ -48,14 +48,12 @@ def test_windows_are_from_their_part_and_targets_are_what_follows(text, evaluati
     assert batch.scored_BT.all()
 
 
-def test_every_window_has_its_chance(text):
+@pytest.mark.parametrize(("context", "windows"), [(5, {"012345", "123456", "234567"}), (7, {"01234567"})])
+def test_every_window_has_its_chance(text, context, windows):
     """The first and the last token of a part among them."""
-    task = text("abcdefg\n\n" * 9 + "01234567")
-    small = dataclasses.replace(task, context=5)
-    found = {read(x) for x in small.batch(generator_for("cpu", 0), 500, evaluating=True).inputs_BT}
-    assert found == {"01234", "12345", "23456"}
-    (only,) = {read(x) for x in dataclasses.replace(task, context=7).batch(generator_for("cpu", 0), 9, True).targets_BT}
-    assert only == "1234567"
+    task = dataclasses.replace(text("abcdefg\n\n" * 9 + "01234567"), context=context)
+    batch = task.batch(generator_for("cpu", 0), 500, evaluating=True)
+    assert {read(x) + read(y[-1:]) for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True)} == windows
 
 
 def test_the_same_windows_however_many_prefixes_are_scored(text):
