@@ -61,11 +61,9 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     [
         (["task", "counting"], "exists, as the name of a task"),
         (["task", "count3"], "exists, as the name of an experiment"),
-        (["task", "tasks"], "exists"),
         (["task", "3d"], "identifier"),
         (["task", "lambda"], "identifier"),
         (["task", "a" * 31], "of at most 30 letters"),
-        (["notebook", "count3"], "exists"),
         (["notebook", "runs", "--task", "countign"], "did you mean 'counting'"),
         (["notebook", "runs", "--task", "clutrr"], "must be one of addition"),
     ],
@@ -84,6 +82,8 @@ def test_the_python_of_the_page_loads_and_asks_the_models_that_git_keeps(monkeyp
     page = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
     section = page.partition("## A model of a finished run")[2].partition("\n## ")[0]
     blocks = re.findall(r"(?:^    .+\n(?:\n(?=    ))?)+", section, re.MULTILINE)
-    exec("\n".join(map(textwrap.dedent, blocks)))
-    (*_, entp, decoder) = capsys.readouterr().out.splitlines()
+    exec("\n".join(map(textwrap.dedent, blocks)), {})
+    entp_score, decoder_score, *_, entp, decoder = capsys.readouterr().out.splitlines()
+    assert float(entp_score.removeprefix("entp ")) > 0.95
+    assert float(decoder_score.removeprefix("decoder ")) < 0.85
     assert (entp, decoder) == ("entp 1", "decoder 0")

@@ -96,34 +96,31 @@ def test_real_numbers_are_a_task_of_squared_errors():
     assert constant_baseline(task, 100, 0)["loss_by_position"] == pytest.approx([2] * 4, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (dict(sequences=[]), "no sequences"),
-        (dict(sequences=[[1, 2], []]), "a sequence is empty"),
-        (dict(sequences=[[1, "a"]]), "the symbol"),
-        (dict(sequences=[[2, True]]), "the symbol True"),
-        (dict(sequences=[[1, 2**20]]), "the symbol 1048576"),
-        (dict(sequences=[[0, 0]] * 3), "single symbol"),
-        (dict(sequences=[[1, 2]] * 2, scored=[[0, 1]]), "scored has 1 rows"),
-        (dict(sequences=[[1, 2]] * 2, scored=[[0, 1], [1]]), "sequence 2: scored"),
-        (dict(sequences=[[1, 2]] * 2, scored=[[0, 1], [1, 1]]), "sequence 2: its first token"),
-        (dict(sequences=[[1, 2], [3]]), "sequence 2: has no scored"),
-        (dict(sequences=[[1, 2]], targets=[[1]]), "sequence 1: targets"),
-        (dict(sequences=[[1, 2]], part=["tests"]), "'test'"),
-        (dict(sequences=[[1, 2]], part=["test", "test"]), "part has 2"),
-        (dict(sequences=[[1, 2]], held_out=0.5), "held_out"),
-        (dict(sequences=[[[1.0]]]), "real targets"),
-        (dict(sequences=[[[1.0]]], targets=[[1.0, 2.0]]), "targets has shape"),
-        (dict(sequences=[[[1.0]], [[1e39]]], targets=[[1.0]] * 2), "sequence 2: has an input"),
-        (dict(sequences=[[[1.0]], [[1.0]]], targets=[[1.0], [float("nan")]]), "sequence 2: has a scored target"),
-    ],
-)
-def test_mistakes_are_named(arguments, message):
+MISTAKES = {  # of two rows of 1 and 2, where nothing else is said
+    "no sequences": dict(sequences=[]),
+    "a sequence is empty": dict(sequences=[[1, 2], []]),
+    "the symbol": dict(sequences=[[1, "a"]]),
+    "the symbol True": dict(sequences=[[2, True]]),
+    "the symbol 1048576": dict(sequences=[[1, 2**20]]),
+    "single symbol": dict(sequences=[[0, 0]] * 3),
+    "scored has 1 rows": dict(scored=[[0, 1]]),
+    "sequence 2: scored": dict(scored=[[0, 1], [1]]),
+    "sequence 2: its first token": dict(scored=[[0, 1], [1, 1]]),
+    "sequence 2: has no scored": dict(sequences=[[1, 2], [3]]),
+    "sequence 1: targets": dict(targets=[[1], [1]]),
+    "'test'": dict(part=["tests"] * 2),
+    "part has 3": dict(part=["test"] * 3),
+    "held_out": dict(held_out=0.5),
+    "real targets": dict(sequences=[[[1.0]]]),
+    "targets has shape": dict(sequences=[[[1.0]]], targets=[[1.0, 2.0]]),
+    "sequence 2: has an input": dict(sequences=[[[1.0]], [[1e39]]], targets=[[1.0]] * 2),
+    "sequence 2: has a scored target": dict(sequences=[[[1.0]]] * 2, targets=[[1.0], [float("nan")]]),
+    "left for train.*different inputs": dict(sequences=[[1, 2], [1, 3]] * 9),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named(message):
+    arguments = dict(sequences=[[1, 2]] * 2) | MISTAKES[message]
     with pytest.raises(ConfigError, match=message), np.errstate(over="ignore"):
         Table.from_arrays(**arguments).facts()
-
-
-def test_a_part_without_examples_says_what_it_takes():
-    with pytest.raises(ConfigError, match="left for train.*different inputs"):
-        Table.from_arrays([[1, 2], [1, 3]] * 9).facts()
