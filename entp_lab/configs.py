@@ -8,13 +8,14 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from entp_lab.registry import resumable
 from entp_lib.config import MAX_CURVE_POINTS, ModelConfig, TrainConfig
 from entp_lib.validation import ConfigError, check_types, from_dict, require
 
+Json = dict[str, Any]  # parameters, metrics, labels: values of JSON types by name
 TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
 TIERS = get_args(TierName)
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
@@ -178,10 +179,12 @@ LATER_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """Return a configuration as dictionaries, lists and tuples of plain types, which share nothing with it."""
-    found = asdict(config)
+def to_dict(config: Config) -> dict[str, Any]:
+    """Return a configuration as dictionaries, lists and tuples of plain types; its parameters are not copied."""
+    found = dict(vars(config))
     for part, defaults in LATER_FIELDS.items():
+        if part in found:
+            found[part] = dict(vars(found[part]))
         holder = found.get(part, {}) if part else found
         for name, default in defaults.items():
             if name in holder and holder[name] == default:

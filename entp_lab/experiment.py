@@ -34,6 +34,9 @@ class PlannedRun:
     labels: dict[str, Any] = field(default_factory=dict)
 
 
+PlannedRuns = list[PlannedRun]
+
+
 def planned(config: RunConfig, **labels: Any) -> PlannedRun:
     """Plan a training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
     architecture = config.model.architecture

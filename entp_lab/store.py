@@ -13,7 +13,7 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -108,6 +108,9 @@ class Record:
                 record, kind, Entries(body[kind], f"{record.name} has no {{}} in its {kind}")
             )
         return record
+
+
+Records = Sequence[Record]
 
 
 def seeds_of(records: Iterable[Record]) -> int:

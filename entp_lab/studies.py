@@ -35,10 +35,20 @@ def largest(x: Any, y: Any = 0.0) -> float:
     return float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
 
 
+def seeded(seed: int) -> torch.Generator:
+    """Return a generator on the CPU that begins at a seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def gaussians(seed: int, *shape: int) -> Tensor:
+    """Draw standard normal numbers in fp64."""
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+
+
 @torch.no_grad()
 def scale_up(model: nn.Module, seed: int) -> nn.Module:
     """Return the model in double precision, its weights made so large that attention and order matter."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     for p in model.double().eval().parameters():
         p.mul_(8) if p.dim() > 1 else p.add_(
             torch.randn(p.shape, generator=generator).to(p), alpha=0.3

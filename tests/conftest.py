@@ -16,10 +16,15 @@ settings.register_profile("any machine", deadline=None)  # a first call or a bus
 settings.load_profile("any machine")
 
 
+def seeded(seed=0):
+    """A generator of random numbers that depend on the seed alone."""
+    return torch.Generator().manual_seed(seed)
+
+
 @torch.no_grad()
 def spread(model, seed=0):
     """Weights larger than the initial 0.02, so that attention and order matter, and biases that are not 0."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     for p in model.parameters():
         p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
 

@@ -28,8 +28,8 @@ def sound(record: Record) -> Record:
 
 def record_of(run, curves=None, **metrics):
     """A complete record of a planned run with given metrics and curves, its costs all 1; nothing is trained."""
-    cost = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
-    cost["device"] = "cpu"
+    numbers = ("steps", "token_forwards", "train_seconds", "wall_seconds", "cpu_seconds", "peak_memory_bytes")
+    cost = dict.fromkeys(numbers, 1) | {"device": "cpu"}
     return Record(run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels)
 
 

@@ -1,7 +1,6 @@
 """What live cells of notebooks show: one text, and the library's model and loop."""
 
 import ast
-import math
 import re
 from pathlib import Path
 
@@ -9,27 +8,42 @@ import nbformat
 import plain_entp
 import pytest
 import torch
+from conftest import seeded
 
 from entp_lab.notebooks import notebook_paths
 from entp_lib import ModelConfig, TrainConfig, Transformer, tasks
 from entp_lib.training import TrainingState, learning_rate, make_optimizer, set_learning_rate, update
 from entp_lib.validation import ConfigError
 
-TASKS = {
-    "counting": tasks.Counting(length=8, seed_length=3, symbols=8, held_out=0.2),
-    "triplets": tasks.Triplets(length=6, symbols=8, modulus=8),
-}
+TASKS = [
+    tasks.Counting(length=8, seed_length=3, symbols=8, held_out=0.2),
+    tasks.Triplets(length=6, symbols=8, modulus=8),
+]
 SHAPE = {"width": 16, "heads": 2, "layers": 2}
-PREDICTORS = pytest.mark.parametrize("predict", [plain_entp.decoder, plain_entp.entp], ids=lambda p: p.__name__)
+
+
+@pytest.fixture(params=[plain_entp.decoder, plain_entp.entp], ids=lambda p: p.__name__)
+def predict(request):
+    return request.param
+
+
+@pytest.fixture(params=TASKS, ids=lambda task: type(task).__name__)
+def task(request):
+    return request.param
+
+
+def plain_model(task, seed):
+    torch.manual_seed(seed)
+    return plain_entp.Transformer(task.vocab_size, task.length, **SHAPE)
 
 
 def library_twin(plain, predict, task):
     """Return the library's model with the weights of a plain one."""
-    shape = dict(n_layers=SHAPE["layers"], n_heads=SHAPE["heads"], width=SHAPE["width"])
-    config = ModelConfig(predict.__name__, vocab_size=task.vocab_size, max_length=task.length, **shape)
-    twin = Transformer(config)
-    weights = plain.state_dict().items()
-    twin.load_state_dict({re.sub(r"\.(qkv|out)\.", r".attention.\1.", name): p for name, p in weights})
+    twin = Transformer(ModelConfig(predict.__name__, 2, 2, 16, task.vocab_size, task.length))
+    weights = plain.state_dict()
+    for name in list(weights):
+        weights[re.sub(r"\.(qkv|out)\.", r".attention.\1.", name)] = weights.pop(name)
+    twin.load_state_dict(weights)
     return twin
 
 
@@ -49,47 +63,43 @@ CELLS = {
 }
 
 
-@PREDICTORS
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_the_same_weights_give_the_library_s_logits(predict, task):
-    torch.manual_seed(0)
-    plain = plain_entp.Transformer(task.vocab_size, task.length, **SHAPE).double()
+    plain = plain_model(task, 0).double()
     batch = task.batch(tasks.generator_for("cpu", "logits"), 5)
     first = int(batch.scored_BT.any(0).nonzero()[0]) + 1
     logits = predict(plain, batch.inputs_BT, first)[batch.scored_BT[:, first - 1 :]]
     twin = library_twin(plain, predict, task).double()
-    assert (logits - twin(batch.inputs_BT, batch.scored_BT)).abs().max() < 1e-10
+    expected = twin(batch.inputs_BT, batch.scored_BT)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
 
 
-@PREDICTORS
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_the_loop_makes_the_library_s_steps(predict, task):
-    steps = 20
-    torch.manual_seed(3)
-    begin = plain_entp.Transformer(task.vocab_size, task.length, **SHAPE)
-    trained, curve = plain_entp.learn(predict, task, steps, seed=3, every=1, **SHAPE)
-    twin = library_twin(begin, predict, task)
-    config = TrainConfig(steps=steps, max_lr=3e-3, min_lr=0.0, warmup_steps=steps // 10, weight_decay=0.0)
-    state = TrainingState(twin, make_optimizer(twin, config), config, torch.zeros((), dtype=torch.float64))
-    for step, point in enumerate(curve, start=1):
-        set_learning_rate(state.optimizer, learning_rate(step, config))
-        update(state, task, task.batch(torch.Generator().manual_seed(3 * 10**6 + step), 64))
-        assert point["step"] == step
-        assert math.isclose(point["loss"], float(state.loss_sum), rel_tol=1e-3)
-        state.loss_sum.zero_()
+    twin = library_twin(plain_model(task, 3), predict, task)
+    trained, curve = plain_entp.learn(predict, task, 20, seed=3, every=1, **SHAPE)
+    config = TrainConfig(20, max_lr=3e-3, min_lr=0.0, warmup_steps=2, weight_decay=0.0)
+    optimizer = make_optimizer(twin, config)
+    losses = []
+    for step in range(1, 21):
+        state = TrainingState(twin, optimizer, config, torch.zeros((), dtype=torch.float64))
+        set_learning_rate(optimizer, learning_rate(step, config))
+        update(state, task, task.batch(seeded(3 * 10**6 + step), 64))
+        losses.append(float(state.loss_sum))
+    assert [point["step"] for point in curve] == list(range(1, 21))
+    assert [point["loss"] for point in curve] == pytest.approx(losses, rel=1e-3)
     ours = library_twin(trained, predict, task).state_dict()
-    assert all((ours[name] - p).abs().max() < 1e-3 for name, p in twin.state_dict().items())
+    torch.testing.assert_close(ours, twin.state_dict(), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_the_cell_is_the_text_that_is_tested(name):
     cell = CELLS[name]
-    assert cell.source == PARTS[cell.id], "write the change in tests/plain_entp.py and in every such cell"
+    # a change is written in tests/plain_entp.py and in every such cell
+    assert cell.source == PARTS[cell.id]
 
 
 def test_model_and_loop_fit_a_screen():
-    lines = [line.strip() for text in PARTS.values() for line in text.splitlines()]
-    assert len([line for line in lines if line and not line.startswith('"""')]) <= 60
+    lines = map(str.strip, "\n".join(PARTS.values()).splitlines())
+    assert sum(bool(line) and not line.startswith('"""') for line in lines) <= 60
 
 
 SETTINGS = {"task", "model", "shape", "steps", "trained"}

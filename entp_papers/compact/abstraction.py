@@ -7,10 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment, PlannedRun, by_seed, no_claims, planned_study
+from entp_lab.configs import Json
+from entp_lab.experiment import (
+    Experiment,
+    PlannedRun,
+    PlannedRuns,
+    by_seed,
+    no_claims,
+    planned_study,
+)
 from entp_lab.frames import paired, select
 from entp_lab.measurements import Check, Level, Measurement, measured
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lab.studies import names_of
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
@@ -28,7 +36,7 @@ ALL_SHAPES = [
     for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
     for n_layers, n_heads in ((1, 8), (2, 4), (3, 2))
 ]
-TIERS: dict[str, dict[str, Any]] = {
+TIERS: dict[str, Json] = {
     "smoke": dict(
         task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3, sample=4),
         shapes=[
@@ -81,7 +89,7 @@ def planned(
     return planned_study(name, tier, name, params, seed, **shape)
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every arm of the tier and its seeds, seeds outermost."""
     setting = TIERS[tier]
     found = []
@@ -95,7 +103,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return by_seed(found)
 
 
-def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_last_token(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
     found = []
     for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS[tier]:
@@ -104,7 +112,7 @@ def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Records) -> pd.DataFrame:
     """Return a row per run: loss and floor, both accuracies on held-out templates, and the
     strongest head.
     """
@@ -121,7 +129,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     )
 
 
-def stretches(records: Sequence[Record]) -> pd.DataFrame:
+def stretches(records: Records) -> pd.DataFrame:
     """Average ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to
     0.75.
     """
@@ -143,13 +151,13 @@ def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
     return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 
 
-def templates_counted(records: Sequence[Record]) -> Check:
+def templates_counted(records: Records) -> Check:
     """Check that 903 templates of length 8 over three variables fit the definition."""
     count = len(all_templates(8, 3))
     return Check("CT-templates", count == 903, records[0].config.tier, records=names_of(records))
 
 
-def loss_is_the_floor(records: Sequence[Record]) -> Check:
+def loss_is_the_floor(records: Records) -> Check:
     """Check that the loss of 0.68, at which training ends, is the entropy of the task."""
     task = Templates(held_out=0.0)
     floor = bayes_floor(task, task.sides()[0])
@@ -166,7 +174,7 @@ def loss_is_the_floor(records: Sequence[Record]) -> Check:
     )
 
 
-def deeper(claim: str, records: Sequence[Record], shallow: int, deep: int) -> Measurement:
+def deeper(claim: str, records: Records, shallow: int, deep: int) -> Measurement:
     """Measure the accuracy at the last token of the deeper decoders less the shallower, by seed."""
     rows = table(records)
     sides = rows[rows["n_layers"].isin((shallow, deep))]
@@ -174,7 +182,7 @@ def deeper(claim: str, records: Sequence[Record], shallow: int, deep: int) -> Me
     return measured(claim, values, records, levels=levels(sides))
 
 
-def abstraction_head(records: Sequence[Record]) -> Measurement:
+def abstraction_head(records: Records) -> Measurement:
     """Measure how much more the strongest head of two layers looks at the aligned place, where two
     succeeded.
     """
@@ -186,21 +194,21 @@ def abstraction_head(records: Sequence[Record]) -> Measurement:
     )
 
 
-def matching(records: Sequence[Record]) -> Measurement:
+def matching(records: Records) -> Measurement:
     """Measure how far one layer is from matching all variables."""
     rows = table(records)
     one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
     return measured("CT-matching", one - 1, records)
 
 
-def entp_or_decoder(records: Sequence[Record]) -> Measurement:
+def entp_or_decoder(records: Records) -> Measurement:
     """Measure ENTP less decoder with two layers, both trained on sampled positions, by seed."""
     two = table(select(records, n_layers=2))
     values = paired(two, "last_held_out", "entp", "decoder", by="architecture")
     return measured("CT-entp-depth", values, records, levels=levels(two))
 
 
-def measure(records: Sequence[Record]) -> list[Measurement | Check]:
+def measure(records: Records) -> list[Measurement | Check]:
     """Measure every claim on templates, of decoders trained on all positions and of both on sampled
     ones.
     """
@@ -244,7 +252,7 @@ LAST_TOKEN = Experiment(
 DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
 
 
-def plan_attention(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_attention(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan a run of each shape, whatever ``seeds`` is."""
     shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
     return [planned("compact_attention", tier, *shape, **shared) for shape in DRAWN[tier]]

@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lab import resume as resuming
-from entp_lab.studies import Study, descend
+from entp_lab.configs import Json
+from entp_lab.studies import Study, descend, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.tasks.base import seed_from
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
@@ -178,11 +179,9 @@ def train_on_texts(
 
 
 @torch.no_grad()
-def scores_of_texts(
-    model: PositionedTransformer, tests: Mapping[int, Iterable[Texts]]
-) -> dict[str, Any]:
+def scores_of_texts(model: PositionedTransformer, tests: Mapping[int, Iterable[Texts]]) -> Json:
     """Return by length the share of texts that are right, and of their scored tokens."""
-    metrics: dict[str, Any] = {"accuracy": {}, "token_accuracy": {}}
+    metrics: Json = {"accuracy": {}, "token_accuracy": {}}
     for length, batches in tests.items():
         whole_B = []
         single_N = []
@@ -224,8 +223,8 @@ def draw(
     batch, length = scored.shape
     ids = None
     if kind == "random":
-        seeded = torch.Generator().manual_seed(int(generator.integers(2**62)))
-        ids = random_ids(batch, length, longest, seeded)
+        drawn = seeded(int(generator.integers(2**62)))
+        ids = random_ids(batch, length, longest, drawn)
     elif kind == "coupled":
         ids = torch.zeros(batch, length, dtype=torch.long)
         most = (longest - 5) // 3  # digits of the longest operands that the table has ids for

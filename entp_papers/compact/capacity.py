@@ -4,17 +4,17 @@ the claims.
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from entp_lab.experiment import Experiment, PlannedRun, planned_study
+from entp_lab.configs import Json
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Measurement, Observation, measured
 from entp_lab.statistics import TOLERANCE, exceeds
-from entp_lab.store import Record, RecordError
+from entp_lab.store import RecordError, Records
 from entp_lab.studies import flat, names_of
 from entp_papers.compact import laws
 
@@ -36,7 +36,7 @@ def growing_sizes(starts: dict[int, int], count: int) -> dict[int, list[int]]:
 
 
 # By tier: the library, its symbols and runs; what is swept; the schedule of the sweep.
-TIERS: dict[str, dict[str, Any]] = {
+TIERS: dict[str, Json] = {
     "smoke": dict(
         library=64,
         symbols=8,
@@ -98,7 +98,7 @@ SHATTERED = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """List all studies of a tier; ``seeds`` sets the runs that each trains side by side, except
     figure 8's.
     """
@@ -107,7 +107,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     short = setting["lengths"][0]
     found = []
 
-    def model(width: int, n_heads: int, length: int, **changes: Any) -> dict[str, Any]:
+    def model(width: int, n_heads: int, length: int, **changes: Any) -> Json:
         shape = dict(
             symbols=setting["symbols"],
             width=width,
@@ -117,7 +117,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         )
         return shape | changes
 
-    def add(part: str, params: dict[str, Any], study: str = NAME, **labels: Any) -> None:
+    def add(part: str, params: Json, study: str = NAME, **labels: Any) -> None:
         found.append(planned_study(NAME, tier, study, params, part=part, **labels))
 
     def add_capacity(
@@ -162,7 +162,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def table(records: Sequence[Record], part: str) -> pd.DataFrame:
+def table(records: Records, part: str) -> pd.DataFrame:
     """Return a row per study of a part: its labels and plain metrics. RecordError where a time
     limit left none.
     """
@@ -175,14 +175,14 @@ def table(records: Sequence[Record], part: str) -> pd.DataFrame:
     return flat(chosen, "study", "part", "tier")
 
 
-def points(records: Sequence[Record]) -> np.ndarray:
+def points(records: Records) -> np.ndarray:
     """Return the sweep for the capacity model: width, heads, length, and the capacity of the best
     run.
     """
     return table(records, "sweep")[["width", "n_heads", "length", "best"]].to_numpy(float)
 
 
-def forms(records: Sequence[Record]) -> pd.DataFrame:
+def forms(records: Records) -> pd.DataFrame:
     """Fit both forms of the capacity model to the sweep: their numbers and how well they fit."""
     measured = points(records)
     rows = {}
@@ -193,7 +193,7 @@ def forms(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows).T
 
 
-def two_measures(records: Sequence[Record]) -> pd.DataFrame:
+def two_measures(records: Records) -> pd.DataFrame:
     """Return capacity, capacity less chance, and the largest library recalled whole, by width (two
     heads).
     """
@@ -203,7 +203,7 @@ def two_measures(records: Sequence[Record]) -> pd.DataFrame:
     return rows.set_index("width")[["best", "above_chance"]].join(largest, how="inner")
 
 
-def same_with_one_layer(records: Sequence[Record]) -> bool | None:
+def same_with_one_layer(records: Records) -> bool | None:
     """Compare all counts and losses of a decoder and ENTP of one layer; None without both."""
     both = [record.metrics | record.curves for record in select(records, part="one_layer")]
     if len(both) < 2:
@@ -217,7 +217,7 @@ def same_with_one_layer(records: Sequence[Record]) -> bool | None:
 # --- What the records say of each claim -----------------------------------------------------------
 
 
-def chance(sweep: Sequence[Record]) -> Check:
+def chance(sweep: Records) -> Check:
     """Check the printed probabilities of right guesses, a binomial distribution (equation 7)."""
     from scipy import stats  # takes a second to import
 
@@ -235,7 +235,7 @@ def chance(sweep: Sequence[Record]) -> Check:
     )
 
 
-def one_layer(records: Sequence[Record]) -> Check:
+def one_layer(records: Records) -> Check:
     """Check that one layer of a decoder and of ENTP recall the same."""
     return Check(
         "CT-one-layer",
@@ -246,7 +246,7 @@ def one_layer(records: Sequence[Record]) -> Check:
     )
 
 
-def printed_law(sweep: Sequence[Record]) -> Check:
+def printed_law(sweep: Records) -> Check:
     """Check the printed maximum of two branches: no capacity may lie below the saturation, as
     figure 13 does.
     """
@@ -261,7 +261,7 @@ def printed_law(sweep: Sequence[Record]) -> Check:
     return Check("CT-ecm", all(above), sweep[0].config.tier, records=names_of(sweep), remark=remark)
 
 
-def observe(claim: str, records: Sequence[Record], why: str, seen: str) -> Observation:
+def observe(claim: str, records: Records, why: str, seen: str) -> Observation:
     """Return an observation that decides nothing, and why."""
     return Observation(
         claim,
@@ -273,7 +273,7 @@ def observe(claim: str, records: Sequence[Record], why: str, seen: str) -> Obser
     )
 
 
-def law_or_cubic(sweep: Sequence[Record]) -> Observation:
+def law_or_cubic(sweep: Records) -> Observation:
     """Compare the capacity model with a cubic polynomial on points left out of the fit."""
     measured = points(sweep)
     predicted = laws.left_out(measured)
@@ -282,7 +282,7 @@ def law_or_cubic(sweep: Sequence[Record]) -> Observation:
     return observe("CT-cubic", sweep, "one sweep, far from where capacity ends", seen)
 
 
-def heads(sweep: Sequence[Record]) -> Measurement:
+def heads(sweep: Records) -> Measurement:
     """Measure log2 of capacity with four heads over that with two at equal parameters,
     interpolated, by length.
     """
@@ -301,7 +301,7 @@ def heads(sweep: Sequence[Record]) -> Measurement:
     return measured("CT-heads", values, sweep)
 
 
-def economy(sweep: Sequence[Record]) -> Measurement:
+def economy(sweep: Records) -> Measurement:
     """Measure log2 of sequences per trained weight, the widest model over the narrowest, by length
     and heads.
     """
@@ -310,7 +310,7 @@ def economy(sweep: Sequence[Record]) -> Measurement:
     return measured("CT-economy", np.log2(wide.iloc[-1] / wide.iloc[0]), sweep)
 
 
-def negative_binomial(records: Sequence[Record]) -> Observation:
+def negative_binomial(records: Records) -> Observation:
     """Test whether a negative binomial describes the epochs of attention alone, the 512 weights of
     the figure.
 
@@ -343,7 +343,7 @@ def negative_binomial(records: Sequence[Record]) -> Observation:
     return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
 
 
-def largest_library(records: Sequence[Record]) -> Observation:
+def largest_library(records: Records) -> Observation:
     """Compare the two measures of capacity at the widest model."""
     widest = two_measures(records).iloc[-1]
     largest = select(records, part="largest")
@@ -353,7 +353,7 @@ def largest_library(records: Sequence[Record]) -> Observation:
     return observe("CT-mls", largest, "no wide model", seen)
 
 
-def batches(records: Sequence[Record]) -> Observation:
+def batches(records: Records) -> Observation:
     """Ask whether capacity rises with the batch size, at equal epochs and at equal steps."""
     rows = table(records, "batch").sort_values("batch_size")
     seen = []
@@ -364,7 +364,7 @@ def batches(records: Sequence[Record]) -> Observation:
     return observe("CT-batch", select(records, part="batch"), why, " and ".join(seen))
 
 
-def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
+def measure(records: Records) -> list[Measurement | Check | Observation]:
     """Measure every claim of the section from records of a whole tier; nothing from fewer shapes or
     parts alone.
     """
@@ -392,7 +392,7 @@ CAPACITY = Experiment(
 # The loss at every position, as in the paper's autoregressive task, or at the last token alone;
 # heads of width 128, as in the paper, or 16. Its design stands in docs/journal/compact.md.
 SCORED = ("every", "last")
-TRAININGS: dict[str, dict[str, Any]] = {
+TRAININGS: dict[str, Json] = {
     "smoke": dict(
         library=64,
         symbols=8,
@@ -420,16 +420,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan_trainings(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_trainings(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan recall by length, and with a trained feed-forward layer and an identity, for each
     training.
     """
     setting = TRAININGS[tier]
     found = []
 
-    def add(
-        part: str, library: int, schedule: dict[str, Any], shape: dict[str, Any], **labels: Any
-    ) -> None:
+    def add(part: str, library: int, schedule: Json, shape: Json, **labels: Any) -> None:
         params = dict(
             model=dict(symbols=setting["symbols"], **shape),
             schedule=schedule,
@@ -461,7 +459,7 @@ def plan_trainings(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def capacities(records: Sequence[Record], part: str) -> pd.DataFrame:
+def capacities(records: Records, part: str) -> pd.DataFrame:
     """Return a row for each study of a part and run: the study's labels, ``run``, and the sequences
     that it recalls.
     """
@@ -491,7 +489,7 @@ def gains_of_feed_forward(table: pd.DataFrame) -> pd.DataFrame:
     return np.log2(wide["trained"] / wide["identity"]).unstack("width")
 
 
-def measure_trainings(records: Sequence[Record]) -> list[Measurement]:
+def measure_trainings(records: Records) -> list[Measurement]:
     """Measure both claims in the paper's training: the loss at every position, the widest heads."""
     widest = max(record.labels["head_width"] for record in records)
     paper = select(records, scored="every", head_width=widest)

@@ -20,10 +20,10 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from entp_lab.configs import Json
 from entp_lab.frames import published
 from entp_lib.validation import require
 
@@ -42,7 +42,7 @@ class Graph:
     n_relations: int
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Return sizes and a checksum of the triplets, for a record."""
         return {
             "concepts": self.n_concepts,
@@ -55,7 +55,7 @@ class Graph:
         }
 
 
-def load(source: str, traits: dict[str, Any] | None, seed: int) -> Graph:
+def load(source: str, traits: Json | None, seed: int) -> Graph:
     """Return the graph called ``source``: ``synthetic`` with its traits, or a real one, which has
     none.
     """

@@ -16,15 +16,15 @@ nodes.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lab import resume as resuming
+from entp_lab.configs import Json
 from entp_lab.statistics import first_at
-from entp_lab.studies import Study, descend, largest
+from entp_lab.studies import Study, descend, largest, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.model import Block, Transformer, build_model
 from entp_lib.tasks.base import generator_for, seed_from
@@ -90,7 +90,7 @@ class TripletModel(nn.Module):
 def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
     """Return the largest derivative of a random sum of all logits by any relation's embedding."""
     logits_BV = model(pairs_B2)
-    noise_BV = torch.randn(logits_BV.shape, generator=torch.Generator().manual_seed(0))
+    noise_BV = torch.randn(logits_BV.shape, generator=seeded(0))
     (gradient,) = torch.autograd.grad((logits_BV * noise_BV).sum(), model.embedding.weight)
     return largest(gradient[model.n_concepts :])
 
@@ -176,10 +176,10 @@ def fit(
 def triplets_study(
     source: str,
     size: int,
-    model: dict[str, Any],
+    model: Json,
     epochs: int = 100,
     batch_size: int = 128,
-    traits: dict[str, Any] | None = None,
+    traits: Json | None = None,
     seed: int = 0,
 ) -> Study:
     """Train on ``size`` triplets (0: all) and count those recalled, in shuffled batches, every two
@@ -233,7 +233,7 @@ def walks_study(
     n_heads: int = 4,
     epochs: int = 60,
     batch_size: int = 128,
-    traits: dict[str, Any] | None = None,
+    traits: Json | None = None,
     seed: int = 0,
     activation: str = "gelu",
 ) -> Study:

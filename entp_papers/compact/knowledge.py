@@ -12,17 +12,17 @@ unmasked attention, as ENTP does. RReLU draws its slopes in training.
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lab.configs import Json
+from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Level, Measurement, Observation, measured
 from entp_lab.statistics import exceeds, first_at, mean_interval
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lab.studies import names_of
 from entp_papers.compact.capacity import table
 
@@ -37,7 +37,7 @@ END = 0.2  # share of the counts that say where a run ends
 ARRIVED = 0.9  # of what can be recalled
 
 # By tier: traits of the synthetic graph; triplets in three sizes by wiring; widths by depth; walks.
-TIERS: dict[str, dict[str, Any]] = {
+TIERS: dict[str, Json] = {
     "smoke": dict(
         traits=dict(concepts=60, relations=6),
         sizes=(20, 40),
@@ -77,7 +77,7 @@ TIERS: dict[str, dict[str, Any]] = {
 }
 # Of runs by activation and depth: the width of one layer is divided by their number; ``sizes`` of
 # triplets or walks.
-ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
+ACTIVATION_TIERS: dict[str, Json] = {
     "smoke": dict(TIERS["smoke"], sizes=(40,), width=32, epochs=4),
     "overnight": dict(
         traits=dict(concepts=600, relations=30),
@@ -90,7 +90,7 @@ ACTIVATION_TIERS: dict[str, dict[str, Any]] = {
     ),
     "paper": dict(TIERS["paper"], epochs=1000, batch_size=128),
 }
-WALK_TIERS: dict[str, dict[str, Any]] = {
+WALK_TIERS: dict[str, Json] = {
     "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
     "overnight": dict(
         ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64
@@ -102,14 +102,14 @@ WALK_TIERS: dict[str, dict[str, Any]] = {
 REAL_EPOCHS = {"smoke": 1, "quick": 80}  # by tier, of the real graphs
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan triplets by wiring and size, triplets by width and depth, and walks by architecture and
     depth.
     """
     setting = TIERS[tier]
     found = []
 
-    def add(study: str, part: str, seed: int, params: dict[str, Any], **labels: Any) -> None:
+    def add(study: str, part: str, seed: int, params: Json, **labels: Any) -> None:
         whole = graph_of(setting, seed) | params
         found.append(planned_study(NAME, tier, study, whole, seed, part=part, **labels))
 
@@ -136,7 +136,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_real(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan all pairs of three real graphs in each wiring; needs the package with their files."""
     found = []
     for source, wiring in itertools.product(("nations", "umls", "kinships"), WIRINGS):
@@ -154,7 +154,7 @@ def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def plan_activations(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_activations(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan triplets by seed, size, wiring, depth and activation."""
     setting = ACTIVATION_TIERS[tier]
     cells = itertools.product(
@@ -178,7 +178,7 @@ def plan_activations(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def plan_walks(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_walks(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan walks by seed, number, depth and activation."""
     setting = WALK_TIERS[tier]
     cells = itertools.product(range(seeds or setting["seeds"]), setting["sizes"], DEPTHS, WALKED)
@@ -195,13 +195,13 @@ def plan_walks(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def graph_of(setting: dict[str, Any], seed: int) -> dict[str, Any]:
+def graph_of(setting: Json, seed: int) -> Json:
     """Return the parameters of a study that say on which graph, and for how long."""
     chosen = {name: setting[name] for name in ("traits", "epochs", "batch_size")}
     return chosen | dict(source="synthetic", seed=seed)
 
 
-def shape_of(setting: dict[str, Any], n_layers: int) -> dict[str, Any]:
+def shape_of(setting: Json, n_layers: int) -> Json:
     """Divide the width among the layers."""
     return dict(width=setting["width"] // n_layers, n_heads=setting["n_heads"])
 
@@ -209,14 +209,14 @@ def shape_of(setting: dict[str, Any], n_layers: int) -> dict[str, Any]:
 # --- Triplets and walks ---------------------------------------------------------------------------
 
 
-def hidden_relation(wired: Sequence[Record]) -> Check:
+def hidden_relation(wired: Records) -> Check:
     """Check that in the published wiring no output has a gradient with respect to a relation."""
     published = select(wired, wiring="published")
     hidden = all(record.metrics["relation_gradient"] == 0 for record in published)
     return Check("CT-wiring", hidden, wired[0].config.tier, records=names_of(wired))
 
 
-def above_the_ceiling(wired: Sequence[Record]) -> Measurement:
+def above_the_ceiling(wired: Records) -> Measurement:
     """Measure the published wiring's recall above what the concept alone determines, by seed, mean
     over sizes.
     """
@@ -225,7 +225,7 @@ def above_the_ceiling(wired: Sequence[Record]) -> Measurement:
     return measured("CT-ceiling", above.groupby(published["seed"]).mean(), wired)
 
 
-def recall_by_size(wired: Sequence[Record]) -> Observation:
+def recall_by_size(wired: Records) -> Observation:
     """Ask whether the share recalled falls with every larger set; where each is recalled whole,
     none could fall.
     """
@@ -243,7 +243,7 @@ def recall_by_size(wired: Sequence[Record]) -> Observation:
     )
 
 
-def width_or_depth(records: Sequence[Record]) -> Observation:
+def width_or_depth(records: Records) -> Observation:
     """Compare how far epochs to 99 % of all triplets spread with width and with depth; never counts
     all epochs.
     """
@@ -265,7 +265,7 @@ def width_or_depth(records: Sequence[Record]) -> Observation:
     )
 
 
-def walks_or_triplets(records: Sequence[Record]) -> Observation:
+def walks_or_triplets(records: Records) -> Observation:
     """Compare epochs to 99 % of what can be recalled: as many walks as triplets, in the largest
     size, one layer.
     """
@@ -284,7 +284,7 @@ def walks_or_triplets(records: Sequence[Record]) -> Observation:
     )
 
 
-def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
+def measure(records: Records) -> list[Measurement | Check | Observation]:
     """Measure every claim on triplets and walks, from records of all parts."""
     if not {"wirings", "shape", "walks"} <= {record.labels["part"] for record in records}:
         return []
@@ -296,7 +296,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
 # --- Activations ----------------------------------------------------------------------------------
 
 
-def ends(records: Sequence[Record]) -> pd.DataFrame:
+def ends(records: Records) -> pd.DataFrame:
     """Return one row per run: its labels and how its curve of the share recalled ends.
 
     ``reachable``, the share that can be recalled: of walks their ceiling, of triplets all or, as
@@ -321,7 +321,7 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"epochs": float})
 
 
-def lead(records: Sequence[Record], measure: str, first: str, *others: str) -> list[float]:
+def lead(records: Records, measure: str, first: str, *others: str) -> list[float]:
     """Return a measure of ``ends`` with the ``first`` activation less its mean with the others, by
     seed.
 
@@ -334,7 +334,7 @@ def lead(records: Sequence[Record], measure: str, first: str, *others: str) -> l
     return (wide[first] - wide[list(others)].mean(axis=1)).tolist()
 
 
-def deepest_less_one(records: Sequence[Record], measure: str = "end") -> list[float]:
+def deepest_less_one(records: Records, measure: str = "end") -> list[float]:
     """Return the share with four layers less that with one, mean over ReLU and RReLU, by seed."""
     rows = ends(select(records, activation=("relu", "rrelu")))
     wide = rows.pivot_table(index="seed", columns="n_layers", values=measure)
@@ -349,7 +349,7 @@ def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
     return tuple(Level(end, 0.0, most, 0.0) for end, most in means.itertuples(index=False))
 
 
-def late(records: Sequence[Record]) -> str:
+def late(records: Records) -> str:
     """Say how many runs never recall nine tenths of what they can, whose epochs are unknown; empty
     if none.
     """
@@ -359,7 +359,7 @@ def late(records: Sequence[Record]) -> str:
     return f"{missing.sum()} of {len(missing)} runs never recall nine tenths of what they can"
 
 
-def measure_activations(records: Sequence[Record]) -> list[Measurement]:
+def measure_activations(records: Records) -> list[Measurement]:
     """Measure the paper's statements on triplets, in its own wiring."""
     published = select(records, wiring="published")
     if not published:
@@ -399,7 +399,7 @@ def measure_activations(records: Sequence[Record]) -> list[Measurement]:
     ]
 
 
-def measure_walks(records: Sequence[Record]) -> list[Measurement]:
+def measure_walks(records: Records) -> list[Measurement]:
     """Measure the speed of RReLU and Softmax on walks, and their ends with one and two layers and
     with four.
     """

@@ -14,15 +14,22 @@ and not shown: they have 1.6 times ENTP's multiply-adds.
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
-from entp_lab.experiment import TWINS, Experiment, PlannedRun, by_seed, no_claims, planned_study
+from entp_lab.configs import Json
+from entp_lab.experiment import (
+    TWINS,
+    Experiment,
+    PlannedRuns,
+    by_seed,
+    no_claims,
+    planned_study,
+)
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.statistics import reaches
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.algorithms import ALGORITHMS
@@ -60,7 +67,7 @@ COMPARED = (
 # learned sums of five or three digits in a pilot; one of each other shows that it does not in this
 # time. ``decoders``: formats and schemes of which decoders alone are trained, with seeds and steps
 # of their own.
-TIERS: dict[str, dict[str, Any]] = {
+TIERS: dict[str, Json] = {
     "smoke": dict(
         shared=dict(
             trained_digits=2,
@@ -143,7 +150,7 @@ def planned(
     seeds: range,
     arms=ARCHITECTURES,
     steps: int = 0,
-) -> list[PlannedRun]:
+) -> PlannedRuns:
     """Plan runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others
     than the tier's.
     """
@@ -158,7 +165,7 @@ def planned(
     return runs
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every scheme in padded text, and the other formats under some schemes, each as decoder
     and as ENTP.
     """
@@ -178,7 +185,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return by_seed(runs)
 
 
-def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_seeds(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan each scheme in padded text with seeds from 1 up: 0 is that of ``compact_lengths``."""
     runs = []
     longer = EQUAL_FORWARDS[tier]
@@ -190,7 +197,7 @@ def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return by_seed(runs)
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Records) -> pd.DataFrame:
     """Return a row per run and tested length, with both accuracies and the factor over the trained
     length.
     """
@@ -208,7 +215,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*LABELS, "digits", "factor", "accuracy", "token_accuracy"])
 
 
-def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
+def trained_length(records: Records, schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
     """Return whole padded sums right at the trained length: a row per scheme and arm, a column per
     seed.
     """
@@ -220,7 +227,7 @@ def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE)
     return wide.sort_index(axis=1)
 
 
-def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> str:
+def not_learned(records: Records, sides: Sequence[tuple[str, str]]) -> str:
     """Name the ``sides`` (positions, architecture) that have not learned their training sums; empty
     if none.
 
@@ -234,7 +241,7 @@ def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> 
     return f"trained length not learned: {', '.join(missing)}" if missing else ""
 
 
-def measure(records: Sequence[Record]) -> list[Measurement]:
+def measure(records: Records) -> list[Measurement]:
     """Measure token accuracy beyond the trained length, one side less the other, for each claim of
     ``COMPARED``.
     """
@@ -263,7 +270,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
+def measure_seeds(records: Records) -> list[Measurement]:
     """Measure ENTP less decoder at the trained length, at equal steps, as seed 0 suggested."""
     chosen = select(records, positions=RELATIVE, arm=TWINS)
     if {r.labels["arm"] for r in chosen} != set(TWINS):
@@ -279,7 +286,7 @@ def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
 
 # --- The other tasks of Table 1 -------------------------------------------------------------------
 
-ALGORITHM_TIERS: dict[str, dict[str, Any]] = {
+ALGORITHM_TIERS: dict[str, Json] = {
     "smoke": dict(
         trained=2, tested=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, texts=10
     ),
@@ -287,7 +294,7 @@ ALGORITHM_TIERS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan_algorithms(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_algorithms(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every task but addition, with T5's positions, as decoder and as ENTP."""
     found = []
     for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, ARCHITECTURES):

@@ -19,13 +19,14 @@ head width, V symbols.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
+from entp_lab.configs import Json
 from entp_lab.studies import Study
 from entp_lib.tasks.base import generator_for
 from entp_lib.validation import require
@@ -310,9 +311,7 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
 # whatever the model.
 
 
-def capacity_study(
-    model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int
-) -> Study:
+def capacity_study(model: Json, schedule: Json, library: int, runs: int) -> Study:
     """Count the most sequences of a large library that are recalled at any time: its capacity
     (§3.1).
 
@@ -345,9 +344,7 @@ def capacity_study(
     return metrics, curves
 
 
-def largest_library_study(
-    model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int
-) -> Study:
+def largest_library_study(model: Json, schedule: Json, sizes: list[int], runs: int) -> Study:
     """Find the largest of ``sizes`` that is recalled whole, each trained from new weights (§3.1).
 
     Sizes, which ascend, are tried until no run recalls two in a row. Metrics: ``largest`` by run (0
@@ -375,9 +372,7 @@ def largest_library_study(
     return metrics | {"bounded": failed == FAILED_SIZES}, {"size": tried, "right": right}
 
 
-def shatter_study(
-    model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int
-) -> Study:
+def shatter_study(model: Json, schedule: Json, library: int, runs: int) -> Study:
     """Count epochs until a small library is recalled whole, and fit a negative binomial to them
     (figure 8).
 

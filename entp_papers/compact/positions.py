@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab.studies import seeded
 from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer
 from entp_lib.positions import alibi_slopes
@@ -260,9 +261,7 @@ class PositionedTransformer(Transformer):
             torch.manual_seed(seed)
             self.scheme = SCHEMES[positions](cfg.width, cfg.n_heads, cfg.max_length, self.causal)
             if hasattr(self.scheme, "table"):
-                self.scheme.table.weight.normal_(
-                    0.0, 0.02, generator=torch.Generator().manual_seed(seed + 1)
-                )
+                self.scheme.table.weight.normal_(0.0, 0.02, generator=seeded(seed + 1))
 
     def forward(self, tokens_BT: Tensor, scored_BT: Tensor, ids_BT: Tensor | None = None) -> Tensor:
         length = tokens_BT.shape[1]

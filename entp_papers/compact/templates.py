@@ -33,6 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lab import resume as resuming
+from entp_lab.configs import Json
 from entp_lab.studies import Study, descend
 from entp_lib.config import ModelConfig
 from entp_lib.evaluation import evaluate
@@ -160,9 +161,7 @@ def bayes_floor(task: Templates, templates: Tensor) -> float:
     return sum(floor_by_position(task, templates)) / task.length
 
 
-def abstraction_study(
-    task: dict[str, Any], sequences: int = 256, seed: int = 0, **training: Any
-) -> Study:
+def abstraction_study(task: Json, sequences: int = 256, seed: int = 0, **training: Any) -> Study:
     """Train on the templates of one side, and evaluate on both (§2.3); ``training``: as in
     ``trained``.
 
@@ -182,7 +181,7 @@ def abstraction_study(
 
     source, model, curves = trained(task, ("loss", "last", "matching"), look, seed, **training)
     learned, apart = source.sides()
-    metrics: dict[str, Any] = {"last": {}, "matching": {}}
+    metrics: Json = {"last": {}, "matching": {}}
     for side, seen in (("held_out", False), ("seen", True)):
         whole = evaluate(
             model, replace(source, scored="all", seen=seen), FINAL, seed, side, detailed=True
@@ -202,7 +201,7 @@ def abstraction_study(
     }, curves
 
 
-def last_token_study(task: dict[str, Any], seed: int = 0, **training: Any) -> Study:
+def last_token_study(task: Json, seed: int = 0, **training: Any) -> Study:
     """Train as ``abstraction_study`` does, and split the accuracy at the last token of held-out
     templates.
 
@@ -223,7 +222,7 @@ def last_token_study(task: dict[str, Any], seed: int = 0, **training: Any) -> St
     return {part: curves[part][-1] for part in PARTS} | {"repeats": repeats, "rule": rule}, curves
 
 
-def attention_study(task: dict[str, Any], seed: int = 0, **training: Any) -> Study:
+def attention_study(task: Json, seed: int = 0, **training: Any) -> Study:
     """Train as ``abstraction_study`` does, and keep the attention of the head that abstracts
     (figures 24 and 28).
 
@@ -249,7 +248,7 @@ def attention_study(task: dict[str, Any], seed: int = 0, **training: Any) -> Stu
 
 
 def trained(
-    task: dict[str, Any],
+    task: Json,
     names: tuple[str, ...],
     look: Callable[[Templates, nn.Module, int, float], dict[str, float]],
     seed: int,
@@ -340,7 +339,7 @@ def traced(
     return model.head(model.ln_f(x_BTD[:, -1])), torch.stack(looked)
 
 
-def examine_heads(model: nn.Module, task: Templates, generator: torch.Generator) -> dict[str, Any]:
+def examine_heads(model: nn.Module, task: Templates, generator: torch.Generator) -> Json:
     """Measure every head's attention on the aligned places, and the accuracy at the last token
     without it.
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entp_lab.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, gaussians, largest, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import Attention, build_model
@@ -43,7 +43,7 @@ CHANGED = 1e-6  # an output that moves by more has seen what was changed
 def drawn_attention() -> Attention:
     """Draw the library's attention with weights of a size at which everything matters."""
     attention = Attention(ModelConfig("decoder", 1, HEADS, WIDTH, 1, LENGTH))
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     with torch.no_grad():
         for p in attention.parameters():
             p.copy_(torch.randn(p.shape, generator=generator) * (0.5 if p.dim() > 1 else 0.3))
@@ -52,9 +52,7 @@ def drawn_attention() -> Attention:
 
 def states(length: int = LENGTH) -> Tensor:
     """Draw states (2, T, D)."""
-    return torch.randn(
-        2, length, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64
-    )
+    return gaussians(1, 2, length, WIDTH)
 
 
 @torch.no_grad()
@@ -241,8 +239,8 @@ def no_special_token_is_drawn(from_all: bool) -> Finding:
     """Look for special tokens among replacements from the whole vocabulary, as printed, or ordinary
     ones.
     """
-    tokens_BT = torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(1)
+    tokens_BT = torch.randint(9, (200, 50), generator=seeded(0))
+    generator = seeded(1)
     batch = mask_tokens(tokens_BT, MASKING, generator)
     inputs_BT = batch.inputs_BT
     replaced_BT = batch.selected_BT & (inputs_BT != MASKING.mask_token) & (inputs_BT != tokens_BT)
@@ -294,8 +292,7 @@ def layered_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
 
 def keys(length: int, seed: int = 0) -> Tensor:
     """Draw keys (2, H, T, K)."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, HEADS, length, WIDTH // HEADS, generator=generator, dtype=torch.float64)
+    return gaussians(seed, 2, HEADS, length, WIDTH // HEADS)
 
 
 def prompt_is_kept(cache: Callable[[], Any]) -> Finding:

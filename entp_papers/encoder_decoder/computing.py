@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from entp_lab.studies import Study, largest, scale_up
+from entp_lab.studies import Study, largest, scale_up, seeded
 from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import (
@@ -53,7 +53,7 @@ def model_of(
 
 def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Tensor:
     """Draw token ids (B, T)."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return torch.randint(model.cfg.vocab_size, (batch, length), generator=generator)
 
 
@@ -122,7 +122,7 @@ def masked_difference(encoder: Transformer, tokens_BT: Tensor, seed: int) -> flo
     one.
     """
     masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
-    batch = mask_tokens(tokens_BT % 6, masking, torch.Generator().manual_seed(seed))
+    batch = mask_tokens(tokens_BT % 6, masking, seeded(seed))
     losses = []
     for row, place in batch.selected_BT.nonzero().tolist():
         label = int(batch.labels_BT[row, place])
@@ -233,7 +233,7 @@ def p_value_of_draws(model: Transformer, prompt_1T: Tensor, draws: int) -> float
     """Test by χ² whether drawn tokens follow the model's probabilities at a temperature of 1.5."""
     from scipy.stats import chisquare
 
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     drawn = generate(model, prompt_1T.expand(draws, -1), 1, temperature=1.5, generator=generator)
     counts = torch.bincount(drawn[:, -1], minlength=model.cfg.vocab_size)
     expected = (last_logits(model, prompt_1T) / 1.5).softmax(-1)[0] * draws
@@ -413,7 +413,7 @@ def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study
         tokens_BT = tokens_of(model, 4, length)
         before = last_logits(model, tokens_BT)
         for seed in range(orders):
-            order = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))
+            order = torch.randperm(length - 1, generator=seeded(seed))
             moved = max(
                 moved,
                 largest(last_logits(model, tokens_BT[:, [*order.tolist(), length - 1]]), before),

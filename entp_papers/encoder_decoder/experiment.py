@@ -3,19 +3,18 @@ ways.
 """
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
-from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lab.configs import Json
+from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lab.studies import flat, plan_studies
 from entp_lab.theory import checks_of
 
 NOTEBOOK = "14_encoder_vs_decoder"
 
-STUDIES: dict[str, dict[str, dict[str, Any]]] = {
+STUDIES: dict[str, dict[str, Json]] = {
     "smoke": {
         "bugs": dict(),
         "parity": dict(libraries=["torch"]),
@@ -70,7 +69,7 @@ SHOWN = ("masked", "decoder", "ENTP")
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 TUNED = dict(labelled=1024, epochs=4, tested=512)
 RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, grad_clip=1.0)
-TIERS: dict[str, dict[str, Any]] = {
+TIERS: dict[str, Json] = {
     "smoke": dict(
         text=dict(corpus="README.md", split="tail", held_out=0.1, context=8),
         prefixes=dict(many=4, few=2),
@@ -116,7 +115,7 @@ COMPARED = (
 )
 
 
-def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_objectives(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every arm at every seed; arms of a seed share texts, initial weights and misprints."""
     setting = TIERS[tier]
     runs = []
@@ -133,7 +132,7 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
+def measure_objectives(records: Records) -> list[Measurement]:
     """Compare two arms by seed for each claim: next token, a token in the middle, misprints."""
     rows = flat(records)
     places = records[0].config.params["setting"]["text"]["context"] + 1
@@ -167,7 +166,7 @@ OBJECTIVES = Experiment(
 # --- Objectives of encoders, and ways to fine-tune ------------------------------------------------
 
 
-def plan_pretraining(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_pretraining(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan a run of NSP, SOP and RTD, and all ways of fine-tuning a masked model and a decoder, at
     each seed.
     """

@@ -5,14 +5,14 @@ double precision.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab.configs import Json
 from entp_lab.frames import published
-from entp_lab.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, largest, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer, build_model
 from entp_lib.validation import require
@@ -40,7 +40,7 @@ PLACES = 12
 
 def texts() -> tuple[Tensor, Tensor]:
     """Return token ids (B, T), and which of them are no padding: rows of different lengths."""
-    tokens_BT = torch.randint(VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(0))
+    tokens_BT = torch.randint(VOCABULARY, (3, 9), generator=seeded(0))
     return tokens_BT, torch.arange(9) < torch.tensor([[9], [7], [5]])
 
 
@@ -186,7 +186,7 @@ def properties() -> dict[str, float]:
     token.
     """
     tokens_BT, _ = texts()
-    order = torch.randperm(tokens_BT.shape[1], generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(tokens_BT.shape[1], generator=seeded(1))
     bag = random_stack(5, 2, 4, 16, 40, VOCABULARY, 0)
     later = tokens_BT.clone()
     later[:, -1] = (later[:, -1] + 1) % VOCABULARY
@@ -348,7 +348,7 @@ def collated(
     return collator.torch_mask_tokens(tokens_BT.clone(), special_BT)
 
 
-def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[str, Any]]:
+def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[Json]:
     """Count, by rate, hits among how many, the nominal share, and how many standard deviations it
     is off.
 
@@ -393,13 +393,13 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     collator, from the same generator, selects and masks the same.
     """
     masking = Masking(vocab_size=1000, mask_token=999, special=(998, 999))
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     tokens_BT = torch.randint(998, (-(-tokens // 100), 100), generator=generator)
     tokens_BT[:, ::10] = 998
-    batch = mask_tokens(tokens_BT, masking, torch.Generator().manual_seed(1), padding=998)
+    batch = mask_tokens(tokens_BT, masking, seeded(1), padding=998)
     special_BT = tokens_BT == 998
     selected_BT = batch.selected_BT
-    metrics: dict[str, Any] = {
+    metrics: Json = {
         "tokens": tokens_BT.numel(),
         "special_selected": int((selected_BT & special_BT).sum()),
         "unselected_changed": int(((batch.inputs_BT != tokens_BT) & ~selected_BT).sum()),
@@ -409,7 +409,7 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     }
     rows = [{"by": "ours", **row} for row in rates(tokens_BT, batch, masking)]
     if "transformers" in libraries:
-        inputs_BT, labels_BT = collated(tokens_BT, masking, torch.Generator().manual_seed(1))
+        inputs_BT, labels_BT = collated(tokens_BT, masking, seeded(1))
         metrics["same_selected"] = torch.equal(labels_BT, batch.labels_BT)
         masked = [x == masking.mask_token for x in (inputs_BT, batch.inputs_BT)]
         metrics["masked_apart"] = int((masked[0] != masked[1]).sum())

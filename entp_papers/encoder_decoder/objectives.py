@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,8 @@ from torch import Tensor, nn
 
 from entp_lab import resume as resuming
 from entp_lab.budgets import token_forwards
-from entp_lab.studies import Study, descend
+from entp_lab.configs import Json
+from entp_lab.studies import Study, descend, seeded
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Text
@@ -53,7 +53,7 @@ class ObjectiveConfig:
     """
 
     objective: str
-    text: dict[str, Any]
+    text: Json
     n_layers: int = 2
     n_heads: int = 4
     width: int = 64
@@ -272,7 +272,7 @@ class Pointer(nn.Module):
         self.score = nn.Linear(model.cfg.width, 1)
         self.prompt_PD: nn.Parameter | None = None
         with torch.no_grad():
-            self.score.weight.normal_(0, 0.02, generator=torch.Generator().manual_seed(seed))
+            self.score.weight.normal_(0, 0.02, generator=seeded(seed))
             self.score.bias.zero_()
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
@@ -297,7 +297,7 @@ def fine_tuned(
     lr: float,
     batch_size: int,
     seed: int,
-    groups: list[dict[str, Any]] | None = None,
+    groups: list[Json] | None = None,
     before_epoch: Callable[[int], None] | None = None,
 ) -> float:
     """Fine-tune, all rates falling to 0; return the share of texts whose misprint scores highest.
@@ -327,9 +327,7 @@ def fine_tuned(
         )
 
 
-def objective_study(
-    setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int
-) -> Study:
+def objective_study(setting: Json, train_config: Json, model_seed: int, data_seed: int) -> Study:
     """Train, test and fine-tune one model; fine-tune beside it one that was not trained before.
 
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding
@@ -345,7 +343,7 @@ def objective_study(
     middle_B = middle_losses(chosen, model, shown_BW).double()
     few_BW = shown_BW[: chosen.candidates]
     tried = chosen.objective == "causal" and len(few_BW)
-    metrics: dict[str, Any] = {
+    metrics: Json = {
         "next_token_loss": float(by_position_T.mean()),
         "middle_loss": float(middle_B.mean()),
         "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,

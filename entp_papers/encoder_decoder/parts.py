@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lab.studies import seeded
 from entp_lib.attention_bias import attention_bias, combine_masks
 from entp_lib.config import ModelConfig
 from entp_lib.entp import MicroBatch
@@ -114,7 +115,7 @@ class Stack(nn.Module):
 def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
     """Draw a stack in double precision whose weights are large enough for every part to matter."""
     stack = Stack(*shape, **options)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     with torch.no_grad():
         for p in stack.parameters():
             p.copy_(

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from entp_lab import resume as resuming
+from entp_lab.configs import Json
 from entp_lab.studies import Study, columns, descend
 from entp_lib.config import TrainConfig
 from entp_lib.model import Block, Transformer, build_model
@@ -136,7 +137,7 @@ class Pretraining(nn.Module):
         return loss, (logits_BW1[..., 0] > 0).long(), replaced_BW
 
 
-def pretraining_study(setting: dict[str, Any], train_config: dict[str, Any], seed: int) -> Study:
+def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
     """Train by NSP, SOP or RTD, test on new windows, and fine-tune to find misprints.
 
     Metrics: ``told_apart``, the mean share right of what is as in the text and of what is not, half
@@ -249,7 +250,7 @@ def from_top(pointer: Pointer) -> list[list[nn.Parameter]]:
     return [top, *([*block.parameters()] for block in reversed(model.blocks)), bottom]
 
 
-def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> dict[str, Any]:
+def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> Json:
     """Freeze or add weights as ``way`` says; return what ``fine_tuned`` must be told."""
     if way in FROZEN:
         pointer.model.requires_grad_(False)
@@ -271,7 +272,7 @@ def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> dict[str, Any]
     return {"lr": lr}
 
 
-def tuning_study(setting: dict[str, Any], train_config: dict[str, Any], seed: int) -> Study:
+def tuning_study(setting: Json, train_config: Json, seed: int) -> Study:
     """Train one model before, and fine-tune it in every way to find misprints; a row per way.
 
     ``trained``: the weights that are trained, ``share`` of all; ``accuracy``: of the misprints

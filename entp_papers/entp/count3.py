@@ -28,7 +28,7 @@ from entp_lab.measurements import (
 )
 from entp_lab.parameters import NotebookParameters
 from entp_lab.statistics import first_at
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.validation import require
 from entp_papers.entp.pairless import no_pairs_found
@@ -126,7 +126,7 @@ def above_mode(table: pd.DataFrame, arms: Sequence[str], near: float = NEAR) -> 
     return levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=near)
 
 
-def control(records: Sequence[Record]) -> list[Measurement]:
+def control(records: Records) -> list[Measurement]:
     """Measure a decoder's Count2 − Count3 in token accuracy above the mode baseline, by seed."""
     parts = [select(records, task=task, arm="decoder") for task in ("count2", "count3")]
     if not all(parts):
@@ -148,7 +148,7 @@ def control(records: Sequence[Record]) -> list[Measurement]:
 
 
 def arrivals(
-    records: Sequence[Record], threshold: float = REACHED, metric: str = "token_accuracy"
+    records: Records, threshold: float = REACHED, metric: str = "token_accuracy"
 ) -> pd.DataFrame:
     """Return a row per run: logarithms of what it had spent at the first evaluation that has such a
     score.
@@ -167,7 +167,7 @@ def arrivals(
     return pd.DataFrame(rows)
 
 
-def slopes(records: Sequence[Record]) -> pd.Series:
+def slopes(records: Records) -> pd.Series:
     """Return by seed the slope of ENTP − decoder in token accuracy on the prefix length n.
 
     One slope for even and for odd n, each about its own mean: trained models are worse at even n,
@@ -194,7 +194,7 @@ def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> 
     return found[somebody.reindex(found.index)]
 
 
-def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
+def failure_and_speed(records: Records) -> list[Measurement]:
     """Measure the decoder's sequence accuracy − ``LEARNED``, and the steps to ``REACHED``."""
     records = select(records, task="count3")
     found = []
@@ -208,7 +208,7 @@ def failure_and_speed(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-def early_lead(records: Sequence[Record]) -> list[Measurement]:
+def early_lead(records: Records) -> list[Measurement]:
     """Measure ENTP − decoder in whole sequences at ``quick``, which ends half-way."""
     if records[0].config.tier != "quick":
         return []
@@ -216,7 +216,7 @@ def early_lead(records: Sequence[Record]) -> list[Measurement]:
     return Comparisons((row,), excluded=no_pairs_found)(records)
 
 
-def growth(records: Sequence[Record]) -> list[Measurement]:
+def growth(records: Records) -> list[Measurement]:
     """Measure whether ENTP's lead grows with n among even and among odd n."""
     values = slopes(records)
     if not len(values):

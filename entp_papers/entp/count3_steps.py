@@ -20,6 +20,7 @@ from entp_lab.experiment import (
     TWINS,
     Experiment,
     PlannedRun,
+    PlannedRuns,
     no_claims,
     planned,
     run_of,
@@ -28,7 +29,7 @@ from entp_lab.experiment import (
 )
 from entp_lab.frames import published, select
 from entp_lab.measurements import Measurement, measured
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lib.config import TrainConfig
 from entp_papers.entp import count3
 from entp_papers.entp.pairless import lookup
@@ -93,7 +94,7 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
     return planned(config, setting=name)
 
 
-def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_gate(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
     return [gate_run(tier, name, arm) for name in GATES for arm in TWINS]
 
@@ -118,7 +119,7 @@ def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | No
 
 
 def steps_to(
-    records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
+    records: Records, start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.DataFrame:
     """Return both models' steps (columns) to a held-out loss, by share of the way from ``start`` to
     ``end``.
@@ -133,7 +134,7 @@ def steps_to(
 
 
 def step_ratios(
-    records: Sequence[Record], start: float, end: float, shares: Sequence[float], smoothing: int = 3
+    records: Records, start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.Series:
     """Return steps of a decoder over ENTP's to the same held-out loss, by share, from
     ``steps_to``.
@@ -148,7 +149,7 @@ def way_of(task: Mapping[str, Any]) -> tuple[float, float]:
     return bounds["last"]["loss"], bounds["pairless"]["loss"]
 
 
-def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]:
+def gate_row(runs: Records, start: float, end: float) -> dict[str, str]:
     """Return both models' steps to the shares ``WAY`` from ``start`` to ``end`` nats, and whether
     they part.
 
@@ -172,7 +173,7 @@ def gate_row(runs: Sequence[Record], start: float, end: float) -> dict[str, str]
     return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
 
 
-def gate_table(pairs: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
+def gate_table(pairs: Mapping[str, Records]) -> pd.DataFrame:
     """``gate_row`` of every setting, on the way from the loss of x_n alone to the pairless bound of
     its task.
     """
@@ -200,7 +201,7 @@ ENDS = {
 
 def runs_of_end(
     experiment: str, tier: str, seeds: int, arms: Sequence[str], **ends: Any
-) -> list[PlannedRun]:
+) -> PlannedRuns:
     """Plan the arms by random seed in the setting ``END``, to other ends."""
     runs = []
     for seed in range(seeds or (2 if tier == "smoke" else 5)):
@@ -210,7 +211,7 @@ def runs_of_end(
     return runs
 
 
-def plan_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_end(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
     ends = dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
     return runs_of_end("count3_end", tier, seeds, TWINS, **({} if tier == "smoke" else ends))
@@ -222,14 +223,14 @@ WHOLE_STEPS = 60_000
 WHOLE_ARMS = ("decoder", "prefix_decoder", "entp")
 
 
-def plan_whole(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_whole(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
     ends = {} if tier == "smoke" else dict(steps=WHOLE_STEPS, eval_every=200)
     whole = dict(precision="bf16", stop_loss=None)
     return runs_of_end("count3_whole", tier, seeds, WHOLE_ARMS, **whole, **ends)
 
 
-def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
+def arrivals_at_loss(records: Records, loss: float) -> pd.DataFrame:
     """``count3.arrivals`` at a held-out loss, by ``steps_to_loss``."""
     rows = []
     for r in records:
@@ -244,7 +245,7 @@ def arrivals_at_loss(records: Sequence[Record], loss: float) -> pd.DataFrame:
 STEPS = ("steps to the bound", "twice the way")  # of ``end_table``
 
 
-def end_table(pairs: Mapping[int, Sequence[Record]]) -> pd.DataFrame:
+def end_table(pairs: Mapping[int, Records]) -> pd.DataFrame:
     """Return by seed and arm the steps to the bound, and the accuracy by parity of n."""
     rows = {}
     for seed, runs in pairs.items():
@@ -300,7 +301,7 @@ def score_at(record: Record, metric: str, step: float) -> float:
     return float(np.mean(known[-LAST_EVALUATIONS:]))
 
 
-def leads_at_equal_budgets(records: Sequence[Record], metric: str) -> pd.DataFrame:
+def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
     """ENTP − decoder in a score, by random seed, after equally many steps and after equally many
     multiply-adds.
 
@@ -321,7 +322,7 @@ def leads_at_equal_budgets(records: Sequence[Record], metric: str) -> pd.DataFra
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def measure_end(records: Sequence[Record]) -> list[Measurement]:
+def measure_end(records: Records) -> list[Measurement]:
     """ln of what the claims of ``ENDS`` cost, decoder − ENTP, and ENTP's lead in tokens at equal
     budgets.
 

@@ -14,16 +14,15 @@ elsewhere as often as the commonest parity is.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from entp_lab.configs import RunConfig
-from entp_lab.experiment import TWINS, Experiment, PlannedRun, no_claims, planned_study
+from entp_lab.configs import Json, RunConfig
+from entp_lab.experiment import TWINS, Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.resume import train_run
-from entp_lab.studies import Study
+from entp_lab.studies import Study, seeded
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Batch, Counting, Task, generator_for, loss_curve
@@ -38,7 +37,7 @@ PARITY = "parity"  # and its parity alone
 PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models
 
 
-def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
+def repeats_study(task: Json, trained: int, scored: int) -> Study:
     """``seen`` for a task with too many seeds to be enumerated: by drawing ``trained`` sequences
     and ``scored`` more.
 
@@ -48,7 +47,7 @@ def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
     ``n`` and ``seen``, the share there.
     """
     counting = Counting(**task)
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     weights_2V = torch.randint(-(2**63), 2**63 - 1, (2, counting.vocab_size), generator=generator)
     lengths = range(counting.first_scored, counting.length + 1)
 
@@ -70,7 +69,7 @@ def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
     }
 
 
-def plan_repeats(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_repeats(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan a simulation for each schedule at length 24, of as many training sequences as a run of
     it draws.
     """
@@ -119,7 +118,7 @@ def scorings(task: Counting) -> dict[str, Task]:
     return {EVEN: even, PARITY: replace(even, parity=True)}
 
 
-def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> dict[str, Any]:
+def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> Json:
     """Score a trained model where n and x_n are even: ``token_accuracy``, ``parity_agreement`` and
     ``commonest``.
 
@@ -146,9 +145,7 @@ def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> di
     return found | {"commonest": float(commonest)}
 
 
-def probe_study(
-    task: dict[str, Any], model: dict[str, Any], train_config: dict[str, Any], seed: int
-) -> Study:
+def probe_study(task: Json, model: Json, train_config: Json, seed: int) -> Study:
     """Train a model on Count3 and probe it: metrics of ``probe``, and of the course two of them.
 
     ``all_token_accuracy``: over all scored n. Curves: ``step``, ``loss`` and ``all_token_accuracy``
@@ -172,7 +169,7 @@ def probe_study(
     return scores | {"all_token_accuracy": outcome.metrics["token_accuracy"]}, course
 
 
-def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_probes(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew
     and probed.
     """

@@ -18,6 +18,7 @@ from entp_lab.experiment import (
     Arm,
     Experiment,
     PlannedRun,
+    PlannedRuns,
     Tier,
     no_claims,
     planned,
@@ -26,7 +27,7 @@ from entp_lab.experiment import (
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, levels, measured
 from entp_lab.statistics import to_figures
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, chosen, scores
@@ -45,7 +46,7 @@ ARMS = {
 DECODERS = ("decoder", EQUAL_OPERATIONS)  # that ENTP is compared with
 
 
-def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_text(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan by seed: decoder and ENTP on all positions, and decoders with ENTP's multiply-adds.
 
     One of these has all positions, and one a quarter, with the steps at which it has the
@@ -97,13 +98,13 @@ def match3_run(
 
 def to_its_end(
     experiment: str, tier: str, steps: int, rates: Mapping[str, float], seed: int
-) -> list[PlannedRun]:
+) -> PlannedRuns:
     """Plan every arm of Match3′ for so many steps, each at its own rate."""
     ends = dict(steps=steps, eval_every=steps // min(steps, 200))
     return [match3_run(experiment, tier, arm, rates[arm], seed, **ends) for arm in ARMS]
 
 
-def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_match3_rates(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the pilot: every arm at every rate, on a seed that no comparison uses."""
     runs = []
     for rate in RATES:
@@ -112,7 +113,7 @@ def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_match3_end(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan Match3′ to its end: the three arms, each at the rate that its pilot chose."""
     runs = []
     for seed in seeds_of_pairs(tier, seeds):
@@ -126,13 +127,13 @@ def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
 OWN_RATES = {"pilot": (1e-4, 3e-4, 1e-3, 3e-3), "pairs": (3e-4, 1e-3)}
 
 
-def own_rate_decoders(tier: str, rates: Sequence[float], seed: int) -> list[PlannedRun]:
+def own_rate_decoders(tier: str, rates: Sequence[float], seed: int) -> PlannedRuns:
     """Plan decoders on Match3′ at several rates, with ENTP's steps and with its multiply-adds."""
     name = "match3_own_rates"
     return [match3_run(name, tier, arm, rate, seed) for rate in rates for arm in DECODERS]
 
 
-def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_match3_own_rates(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the pilot's decoders, and by seed ``match3``'s ENTP with decoders at their rates.
 
     Overnight has five pairs by design and five more as its extension.
@@ -147,7 +148,7 @@ def plan_match3_own_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
+def chosen_rates(records: Records) -> dict[str, float]:
     """Return each decoder's rate by its pilot: most whole sequences, of equals the lowest rate.
 
     Equals are those within 0.005. Without the pilot's runs it is the lowest rate of the pairs that
@@ -164,7 +165,7 @@ def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
     return found
 
 
-def measure_own_rates(records: Sequence[Record]) -> list[Measurement]:
+def measure_own_rates(records: Records) -> list[Measurement]:
     """Measure ENTP less the decoder with the rate of its pilot, in whole sequences."""
     entp = select(records, arm="entp")
     claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
@@ -179,7 +180,7 @@ def measure_own_rates(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-def costs_to(records: Sequence[Record]) -> pd.DataFrame:
+def costs_to(records: Records) -> pd.DataFrame:
     """By arm: runs that have ``WHOLE`` of the sequences, and steps and multiply-adds to it
     (geometric means).
     """
@@ -196,7 +197,7 @@ def costs_to(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def against_decoders(
-    records: Sequence[Record], values: Mapping[str, tuple[str, pd.Series]]
+    records: Records, values: Mapping[str, tuple[str, pd.Series]]
 ) -> list[Measurement]:
     """Measure by claim the values of ENTP against an arm; claims without a pair are left out."""
     return [
@@ -206,7 +207,7 @@ def against_decoders(
     ]
 
 
-def measure_speed(records: Sequence[Record]) -> list[Measurement]:
+def measure_speed(records: Records) -> list[Measurement]:
     """Measure ln of what ``WHOLE`` of the sequences cost, decoder − ENTP.
 
     In steps against the decoder of equal steps, in multiply-adds against the one of equal
@@ -222,7 +223,7 @@ def measure_speed(records: Sequence[Record]) -> list[Measurement]:
 AREA_TO = {"smoke": 20, "overnight": 5000}  # ENTP's steps over which the area is taken
 
 
-def area_leads(records: Sequence[Record], other: str) -> pd.Series:
+def area_leads(records: Records, other: str) -> pd.Series:
     """Return ENTP's mean lead in whole sequences over its first ``AREA_TO`` steps, by seed.
 
     That is the area between its curve and another arm's, whose own curve is stretched to the same
@@ -245,7 +246,7 @@ def whole_sequences_at(record: Record, steps: np.ndarray) -> np.ndarray:
     return np.interp(steps, record.curves["step"], record.curves["sequence_accuracy"])
 
 
-def measure_areas(records: Sequence[Record]) -> list[Measurement]:
+def measure_areas(records: Records) -> list[Measurement]:
     """Measure who has more whole sequences right on the way, each at its own learning rate."""
     claims = {"T2-area": "decoder", "T2-area-operations": EQUAL_OPERATIONS}
     values = {claim: (arm, area_leads(records, arm)) for claim, arm in claims.items()}
@@ -274,7 +275,7 @@ WINDOWS = {
 }
 
 
-def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_windows(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder and ENTP on the authors' windows, every checkpoint rule on the same runs.
 
     ENTP is scored on drawn characters, and so is a further decoder, so that fewer answers are told
@@ -290,7 +291,7 @@ def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def measure_windows(records: Sequence[Record]) -> list[Measurement]:
+def measure_windows(records: Records) -> list[Measurement]:
     """Measure decoder − ENTP in test error by the authors' checkpoint rule.
 
     For a decoder on all characters, and for one on ENTP's.

@@ -4,16 +4,16 @@ A decoder with ENTP's steps has fewer. The one here is compared with the ENTP of
 asks at equal steps, by the same rules.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from entp_lab.budgets import EQUAL_FORWARDS, EQUAL_OPERATIONS, equal_operations, on_budget
-from entp_lab.experiment import Experiment, PlannedRun, by_seed
+from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, by_seed
 from entp_lab.frames import select
 from entp_lab.measurements import Measurement
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_STEPS
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_WIDER
@@ -41,7 +41,7 @@ class Comparison:
     task_of: Mapping[str, Any] | None = None
     others: Mapping[str, Any] | None = None
 
-    def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
+    def runs(self, experiment: str, tier: str, seeds: int) -> PlannedRuns:
         """Plan decoders with ENTP's multiply-adds, on its schedule stretched, before each ENTP."""
         planned = self.source.plan(tier, seeds)
         whose = self.task_of or self.decoder
@@ -54,7 +54,7 @@ class Comparison:
         found += select(planned, **self.others) if self.others else []
         return [replace(run, labels=run.labels | {"comparison": self.name}) for run in found]
 
-    def measured(self, records: Sequence[Record]) -> list[Measurement]:
+    def measured(self, records: Records) -> list[Measurement]:
         """Measure by the experiment's rules, with the decoders here in place of its own."""
         mine = select(records, comparison=self.name)
         decoders = select(mine, arm=EQUAL_OPERATIONS)
@@ -120,12 +120,12 @@ COMPARISONS = {
 }
 
 
-def plan(name: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(name: str, tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the runs of an experiment's comparisons."""
     return by_seed([run for each in COMPARISONS[name] for run in each.runs(name, tier, seeds)])
 
 
-def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
+def measure(name: str, records: Records) -> list[Measurement]:
     """Measure the questions at equal multiply-adds of an experiment's comparisons."""
     return [found for each in COMPARISONS[name] for found in each.measured(records)]
 

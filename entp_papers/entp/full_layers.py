@@ -8,7 +8,14 @@ planned and stored.
 from dataclasses import replace
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
-from entp_lab.experiment import Experiment, PlannedRun, by_seed, planned, run_of, with_seed
+from entp_lab.experiment import (
+    Experiment,
+    PlannedRuns,
+    by_seed,
+    planned,
+    run_of,
+    with_seed,
+)
 from entp_lab.measurements import Comparisons, Paired
 from entp_papers.entp.count3 import UNSEEN
 from entp_papers.entp.pairless import no_pairs_found
@@ -25,7 +32,7 @@ TIERS = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every number of full layers and seed at both budgets; ENTP's runs serve both, and are
     planned once.
     """

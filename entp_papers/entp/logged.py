@@ -7,16 +7,14 @@ library computes it (the authors' program runs every prefix by itself and takes 
 PyTorch's operation counter checks them on one sequence.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import pandas as pd
 import torch
 
-from entp_lab.experiment import TWINS, Experiment, PlannedRun, planned_study
+from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned_study
 from entp_lab.frames import published, select
 from entp_lab.measurements import Check
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
+from entp_lab.studies import Study
 from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
@@ -33,7 +31,7 @@ SETTINGS = {
 BACKWARD = 2  # a gradient takes as many multiply-adds again as two forward passes
 
 
-def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]]:
+def logged_study(task: str, model: str) -> Study:
     """Cost of a training step of a logged pair, and the steps at which each arm first has a score.
 
     Metrics, by arm: ``step`` (multiply-adds of a training step), ``forward`` (of one sequence
@@ -70,7 +68,7 @@ def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]
     return metrics, {"level": steps.index.tolist(), **found}
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan a study for each logged pair of curves."""
     logged = published("entp", NAME)[["task", "model"]].drop_duplicates().to_dict("records")
     pairs = {"smoke": [dict(task="shakespeare", model="small")], "quick": logged}.get(tier, [])
@@ -89,7 +87,7 @@ def spent(record: Record) -> pd.DataFrame:
     return pd.concat({"steps": steps, "multiply-adds": operations, "ratio": ratios}, axis=1)
 
 
-def ratios(records: Sequence[Record]) -> pd.DataFrame:
+def ratios(records: Records) -> pd.DataFrame:
     """Return by logged pair the range of the ratios of steps and of multiply-adds."""
     rows = {}
     for r in records:
@@ -116,7 +114,7 @@ ABOVE_ONE = {
 }
 
 
-def measure(records: Sequence[Record]) -> list[Check]:
+def measure(records: Records) -> list[Check]:
     """Check that ENTP takes fewer steps and more compute, and alone gets whole sequences right."""
     found = []
     for claim, (column, pairs) in ABOVE_ONE.items():
@@ -138,7 +136,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     return found
 
 
-def check(claim: str, holds: bool, remark: str, used: Sequence[Record]) -> Check:
+def check(claim: str, holds: bool, remark: str, used: Records) -> Check:
     """Return a check that rests on some records."""
     names = tuple(r.name for r in used)
     return Check(claim, holds, used[0].config.tier, records=names, remark=remark)

@@ -9,7 +9,7 @@ from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
 from entp_lab.frames import paired, published, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, measured
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
 from entp_papers.entp.pairless import within
@@ -58,13 +58,13 @@ def gap(
     return paired(table[table["variant"] == variant], metric, "entp", second)
 
 
-def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
+def gaps(records: Records) -> dict[str, pd.Series]:
     """ENTP − decoder in token accuracy, by seed, for each variant under its readable name."""
     table = summary(records)
     return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
 
 
-def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
+def excluded(records: Records, arms: Sequence[str]) -> str:
     """Say which arms of one variant are at the majority, by ``overnight``'s design, or that none
     finds pairs; or empty.
 
@@ -83,7 +83,7 @@ def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
     return within(means["token_accuracy"], "triplets", records[0].config.task_params, BEGUN)
 
 
-def printed(records: Sequence[Record]) -> list[Measurement]:
+def printed(records: Records) -> list[Measurement]:
     """T2-decoder, T2-entp: the share of whole sequences of runs that came to their end, less the
     one Table 2 prints.
     """
@@ -99,7 +99,7 @@ def printed(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-def printed_at_scale(records: Sequence[Record]) -> list[Measurement]:
+def printed_at_scale(records: Records) -> list[Measurement]:
     """Measure ``printed`` of the tiers that have the paper's task; the others end half-way
     (``match3_end`` does not).
     """
@@ -107,7 +107,7 @@ def printed_at_scale(records: Sequence[Record]) -> list[Measurement]:
     return printed(select(records, variant="match3")) if whole else []
 
 
-def differences(records: Sequence[Record]) -> list[Measurement]:
+def differences(records: Records) -> list[Measurement]:
     """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token
     accuracy.
     """

@@ -204,6 +204,12 @@ SETS_OWN_RATES = experiment(
     "sets_own_rates",
     "Count3 on numbers never seen together, each model at its own constant learning rate",
     "03_count3",
-    OwnRates("sets_own_rates", count3.COUNT3_UNSEEN_SETS, THREE_RATES),
+    OwnRates(
+        "sets_own_rates",
+        count3.COUNT3_UNSEEN_SETS,
+        THREE_RATES,
+        beyond={"entp": 1e-4, EQUAL_OPERATIONS: 1e-2},
+        chosen={"entp": 1e-4, EQUAL_OPERATIONS: 3e-3},
+    ),
     Measure("F2-sets-own", "token_accuracy"),
 )

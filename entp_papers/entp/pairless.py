@@ -23,10 +23,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lab.configs import StudyConfig
-from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lab.configs import Json, StudyConfig
+from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select, summary
-from entp_lab.store import Record, Store
+from entp_lab.store import Records, Store
+from entp_lab.studies import Study
 from entp_lib.tasks import Chain, Counting, Task, Triplets, build_task, generator_for
 from entp_lib.tasks.chain import traces
 from entp_lib.tasks.counting import next_symbols
@@ -140,9 +141,7 @@ def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> tuple[float, float]:
     return float(right / tested_CA.sum()), float(nats / tested_CA.sum())
 
 
-def bounds_study(
-    task: str, params: dict[str, Any], sequences: int
-) -> tuple[dict[str, Any], dict[str, list]]:
+def bounds_study(task: str, params: Json, sequences: int) -> Study:
     """Accuracy and loss of every predictor of ``known`` on a task, exactly if ``sequences`` is 0,
     else by simulation.
 
@@ -183,7 +182,7 @@ def bounds_study(
     return means.to_dict("index"), curves
 
 
-def task_of(task: str, params: dict[str, Any]) -> Task:
+def task_of(task: str, params: Json) -> Task:
     """Return the task without settings that its bound does not hang on; ConfigError where it has
     none.
     """
@@ -212,7 +211,7 @@ def study_of(
     )
 
 
-def lookup(task: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list]]:
+def lookup(task: str, params: Mapping[str, Any]) -> Study:
     """(metrics, curves) of ``bounds_study`` for a task: its record's, else computed from fewer
     sequences.
     """
@@ -224,7 +223,7 @@ def lookup(task: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 
 
 @lru_cache(maxsize=64)
-def on_the_spot(task: str, decides: tuple) -> tuple[dict[str, Any], dict[str, list]]:
+def on_the_spot(task: str, decides: tuple) -> Study:
     """``bounds_study`` of a task that no record has, from fewer sequences, once."""
     return bounds_study(**study_of(task, dict(decides), simulated=ON_THE_SPOT).params)
 
@@ -256,9 +255,7 @@ def within(
     )
 
 
-def no_pairs_found(
-    records: Sequence[Record], arms: Sequence[str], metric: str = "token_accuracy"
-) -> str:
+def no_pairs_found(records: Records, arms: Sequence[str], metric: str = "token_accuracy") -> str:
     """Why a comparison of arms says nothing of pairs: none is beyond the pairless bound of their
     task; else empty.
     """
@@ -303,7 +300,7 @@ SMOKE = (
 )
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the bound of every task that has runs, is planned or is the paper's, a study each."""
     tasks = {"smoke": SMOKE, "quick": QUICK}.get(tier, ())
     simulated = SIMULATED if tier == "quick" else 1000

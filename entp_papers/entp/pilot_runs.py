@@ -17,6 +17,7 @@ from entp_lab.experiment import (
     TWINS,
     Experiment,
     PlannedRun,
+    PlannedRuns,
     Tier,
     no_claims,
     planned,
@@ -68,19 +69,19 @@ def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
     return planned(config, arm=arm, drawn=drawn)
 
 
-def plan_gate(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_gate(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the gate: a decoder that learns from every scored prefix, ENTP from a few."""
     return [counting_run("count3_long", tier, arm, SEED) for arm in TWINS]
 
 
-def plan_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_pairs(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the gate's runs on seeds of comparisons, and a decoder that has ENTP's few prefixes."""
     every = range(seeds or COUNTING[tier].seeds)
     arms = (*TWINS, SAME_PREFIXES)
     return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 
 
-def plan_all_prefixes(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_all_prefixes(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder and ENTP on all prefixes, and the decoder that ``count3_long_pairs`` has."""
     runs = []
     for seed in range(seeds or COUNTING[tier].seeds):
@@ -92,7 +93,7 @@ def plan_all_prefixes(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def plan_four_digits(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_four_digits(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan one run of ENTP, on the gate's seed."""
     name = "addition_four_digits"
     setting = FOUR_DIGITS[tier]

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -21,10 +20,11 @@ from PIL import Image
 from torch import Tensor
 
 from entp_lab import figures, paths
-from entp_lab.configs import RunConfig
+from entp_lab.configs import Json, RunConfig
 from entp_lab.frames import select
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Record, Store
+from entp_lab.studies import seeded
 from entp_lab.weights import find_weights, load_model, load_tokenizer, trained_model
 from entp_lib import costs
 from entp_lib.config import ModelConfig
@@ -202,7 +202,7 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
     Answers stand in the order of the prefixes; ``right: …`` says whether all of a model's are
     right. ConfigError where the models have no task in common.
     """
-    x_BT = common_task(pair).batch(torch.Generator().manual_seed(seed), sequences).inputs_BT
+    x_BT = common_task(pair).batch(seeded(seed), sequences).inputs_BT
     right_BT = pair[0].right(x_BT)
 
     def words(who: Player, rows_BT: Tensor) -> list[str]:
@@ -411,7 +411,7 @@ def by_prefix(model: Transformer, tokens_T: Tensor) -> list:
     ]
 
 
-def collect() -> dict[str, dict[str, Any]]:
+def collect() -> dict[str, Json]:
     """Make both tables from the weights of the runs. ConfigError names the command that makes
     missing weights.
     """
@@ -461,7 +461,7 @@ def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
     return sum(each(cfg, n) - costs.head(cfg) for n in range(1, tokens + 1))
 
 
-def stored(name: str) -> dict[str, Any]:
+def stored(name: str) -> Json:
     """Return a table: ``count3`` or ``attention``. ConfigError where it is missing."""
     return json.loads(read_text(STORED / f"{name}.json"))
 

@@ -9,7 +9,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from entp_lab.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, gaussians, largest, seeded
 from entp_papers.looped import blocks
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits
 from entp_papers.looped.fleq_machine import ROLES, Frame, Maker
@@ -74,11 +74,6 @@ class BlockStack(Stack):
         return self.apply(a_B11, torch.zeros_like(a_B11))[:, 0, 0].numpy()
 
 
-def gaussians(seed: int, *shape: int) -> Tensor:
-    """Draw standard normal numbers in fp64."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def shape_of(stack: Stack) -> dict[str, int]:
     """Layers, heads and width."""
     size = stack.size()
@@ -98,7 +93,7 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
     Curves have ``by``: delta or sink. ``predicted`` is δ s² / 2 + u / δ for one head, s the largest
     entry of A^T B.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     a, b = torch.rand(2, pairs, d, d, generator=generator, dtype=torch.float64).mul(2).sub(1)
     exact = a.transpose(1, 2) @ b
     top = largest(exact)
@@ -209,7 +204,7 @@ def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:
 
 def transpose_study(sizes: list[int], one_layer: list[int]) -> Study:
     """Measure the error of the 4-layer transpose and of the one-layer one."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     rows = []
     for d in sizes:
         stack = BlockStack(blocks.transpose_block(), d)

@@ -1,9 +1,8 @@
 """The paper's statements, a function each; parameters are the studies that it rests on."""
 
-from typing import Any
-
 import pandas as pd
 
+from entp_lab.configs import Json
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lab.theory import Outcome, claim
@@ -242,7 +241,7 @@ def roots_are_sums_of_sigmoids(sigmoids: Record) -> Outcome:
     return Outcome(found <= -0.9, f"the error falls as m^{found:.2f}")
 
 
-def small_enough(machine: dict[str, Any], layers: int, **heads: int) -> bool:
+def small_enough(machine: Json, layers: int, **heads: int) -> bool:
     """Return whether a machine keeps to ``layers``, Theorem 2's heads and those of ``heads``."""
     blocks = machine["blocks"]
     within = machine["layers"] <= layers and machine["heads"] <= sum(blocks.values())

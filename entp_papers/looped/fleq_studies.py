@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lab.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, gaussians, largest
 from entp_papers.looped import algorithms
-from entp_papers.looped.block_studies import gaussians, slope
+from entp_papers.looped.block_studies import slope
 from entp_papers.looped.fleq_programs import interpret, random_fleq, run, run_together
 
 ALONE = 25  # inputs of each operation by itself

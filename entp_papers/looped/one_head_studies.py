@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from numpy import ndarray
 
-from entp_lab.studies import Study, columns, largest
+from entp_lab.studies import Study, columns, gaussians, largest
 from entp_papers.looped import algorithms, blocks
-from entp_papers.looped.block_studies import BlockStack, gaussians, shape_of
+from entp_papers.looped.block_studies import BlockStack, shape_of
 from entp_papers.looped.blocks import SigmoidSum
 from entp_papers.looped.fleq_machine import FAR, HEAT, FleqMachine, FleqShape
 from entp_papers.looped.fleq_programs import FleqProgram, interpret, run

@@ -4,13 +4,13 @@ import itertools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lab.studies import Study, columns, largest
+from entp_lab.configs import Json
+from entp_lab.studies import Study, columns, largest, seeded
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
@@ -29,7 +29,7 @@ from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_err
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
 
-def totals(rows: list[dict]) -> dict[str, Any]:
+def totals(rows: list[dict]) -> Json:
     """Sum counts over rows and take the largest deviation."""
     sums = {name: sum(row[name] for row in rows) for name in ("programs", "passes", "wrong")}
     return sums | {"deviation": max(row["deviation"] for row in rows)}
@@ -123,7 +123,7 @@ def circuits_study(
         if bits <= most_bits:
             x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
         else:
-            generator = torch.Generator().manual_seed(0)
+            generator = seeded(0)
             x, y = torch.randint(2**bits, (2, random_pairs), generator=generator)
         total, plan = circuits.add_in_a_layer(x, y, bits, torch.float32)
         add_row(f"adder, {bits} bits", total == (x + y) % 2**bits, plan)
@@ -203,7 +203,7 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) ->
         ("write", "as printed"),
     ]
     found = {setting: [0.0, 0.0] for setting in settings}
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     for _ in range(cases):
         n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
         d = int(torch.randint(1, most_numbers + 1, (), generator=generator))
@@ -284,7 +284,7 @@ def temperature_study(bits: list[int], heats: list[float], programs: int, steps:
     ε = 10^-3 and for the ε that the width needs (``largest_error``).
     """
     rows: list[dict] = []
-    metrics: dict[str, Any] = {"bound_at_1e-3": temperature(21, 1e-3), "enough": {}, "bound": {}}
+    metrics: Json = {"bound_at_1e-3": temperature(21, 1e-3), "enough": {}, "bound": {}}
     for width in bits:
         shape = Shape.of_tokens(width, 21)
         made = random_programs(shape, programs)

@@ -11,14 +11,14 @@ vocabulary.
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from entp_lab.studies import Study, columns, largest, scale_up
+from entp_lab.configs import Json
+from entp_lab.studies import Study, columns, largest, scale_up, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import Transformer, build_model
@@ -119,7 +119,7 @@ def equivalence_study(
     ):
         found = []
         for seed in range(batches):
-            generator = torch.Generator().manual_seed(seed)
+            generator = seeded(seed)
             counts = torch.randint(2, most_states + 1, (examples,), generator=generator).tolist()
             texts = [random_example(generator, count) for count in counts]
             model = random_model(architecture, scheme, seed)
@@ -147,7 +147,7 @@ def mixed_batch_study(schemes: Sequence[str], examples: int, batches: int) -> St
     for scheme in schemes:
         worst = 0.0
         for seed in range(batches):
-            generator = torch.Generator().manual_seed(seed)
+            generator = seeded(seed)
             texts = [random_example(generator, 3) for _ in range(examples)]
             plain = [ordinary(text) for text in texts]
             mixed = [*plain, *(duplicate_states(text) for text in texts)]
@@ -176,7 +176,7 @@ def drawn(
     Gumbel trick the likeliest token behind random shifts of the logits is one drawn from the
     softmax.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     noise_TV = (
         -torch.empty((longest + 1) * states, VOCABULARY)
         .double()
@@ -206,7 +206,7 @@ def writing_study(
     texts = []
     written = []
     for scheme, seed in itertools.product(schemes, range(prompts)):
-        question = random_example(torch.Generator().manual_seed(seed), 1, longest).question
+        question = random_example(seeded(seed), 1, longest).question
         model = random_model("decoder", scheme, seed, n_layers=n_layers)
         definition = drawn(model, question, EXACT_WAYS[0], longest, states, seed)
         written.append(len(definition.states))
@@ -253,7 +253,7 @@ def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> li
     return list(cache.kv[:, :, 0].permute(0, 3, 1, 2, 4))
 
 
-def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[str, Any]]:
+def changes(model: Transformer, example: Example, inductive: bool) -> list[Json]:
     """Count the first layers whose keys and values stay, by event and part of the text.
 
     Of a text that has just ended its third state: one more ``token`` of the present state is read,
@@ -296,7 +296,7 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
     return rows
 
 
-def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str, dict[str, Any]]:
+def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str, Json]:
     """Count the tokens that each way reads to write one scratchpad, and measure its largest error.
 
     The definition is ``trimmed`` for an inductive way and ``whole`` for the others.
@@ -326,7 +326,7 @@ def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: in
     kept = []
     ways = []
     for seed in range(texts):
-        example = random_example(torch.Generator().manual_seed(seed), states, longest)
+        example = random_example(seeded(seed), states, longest)
         for kind, (architecture, inductive, readers) in KINDS.items():
             model = random_model(architecture, scheme, seed, max_length=512, n_layers=n_layers)
             kept += [{"kind": kind, **row} for row in changes(model, example, inductive)]

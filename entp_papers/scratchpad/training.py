@@ -8,7 +8,6 @@ Letters: N counted tokens, T tokens, V vocabulary.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from entp_lab import resume as resuming
+from entp_lab.configs import Json
 from entp_lab.studies import Study, columns, descend
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import build_model
@@ -39,7 +39,7 @@ class ScratchpadConfig:
     """
 
     problem: str
-    problem_params: dict[str, Any]
+    problem_params: Json
     scratchpad: str
     architecture: str
     train_sizes: tuple[int, ...]
@@ -158,7 +158,7 @@ def limits(texts: Sequence[Sequence[Sequence[int]]]) -> Limits:
     return max(len(state) for text in texts for state in text) + 2, max(map(len, texts)) + 1
 
 
-def compare_ways(model: nn.Module, examples: Sequence[Example]) -> dict[str, Any]:
+def compare_ways(model: nn.Module, examples: Sequence[Example]) -> Json:
     """Compare the exact ways of reading on a trained decoder, in fp64, and count tokens read."""
     model = model.double()
     most = limits([e.states for e in examples])
@@ -182,9 +182,7 @@ def compare_ways(model: nn.Module, examples: Sequence[Example]) -> dict[str, Any
     }
 
 
-def training_study(
-    setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int
-) -> Study:
+def training_study(setting: Json, train: Json, tested: int, compared: int, seed: int) -> Study:
     """Train and test one model on ``tested`` questions of every size.
 
     Curves: by test size the shares of right answers and texts, and the mean error of a state; by
@@ -206,7 +204,7 @@ def training_study(
         "train_loss": [losses[i] for i in thinned],
     }
     curves |= {"state": list(range(1, len(by_state) + 1)), "error_by_state": by_state}
-    metrics: dict[str, Any] = {"train_loss": losses[-1], "context": model.cfg.max_length}
+    metrics: Json = {"train_loss": losses[-1], "context": model.cfg.max_length}
     if compared and (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):
         examples = chosen.draw(compared, chosen.train_sizes, "compare", seed)
         metrics["ways"] = compare_ways(model, examples)

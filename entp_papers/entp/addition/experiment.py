@@ -9,16 +9,15 @@ one minus the share of test sums with every character right; each checkpoint rul
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS
-from entp_lab.configs import ON_CPU, lengthened
+from entp_lab.configs import ON_CPU, Json, lengthened
 from entp_lab.experiment import (
     TWINS,
     Experiment,
-    PlannedRun,
+    PlannedRuns,
     Tier,
     no_claims,
     planned,
@@ -28,7 +27,7 @@ from entp_lab.experiment import (
 from entp_lab.frames import paired_within, published, select
 from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.statistics import exceeds
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
@@ -126,7 +125,7 @@ def runs_of(
     seeds: int = 0,
     *,
     longer_eval_every: Mapping[str, int] | None = None,
-) -> list[PlannedRun]:
+) -> PlannedRuns:
     """Plan the runs of a tier, seeds outermost, so that what a time limit leaves is paired.
 
     A seed decides the split, too. Labels: ``arm``, ``model``, ``format`` of the answer (reversed or
@@ -176,7 +175,7 @@ def ratio_of(task: Sums) -> float:
     return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
 
 
-def published_rule(records: Sequence[Record]) -> str:
+def published_rule(records: Records) -> str:
     """Return the authors' rule, the lowest loss on validation text: of its answers where nothing
     else is trained on.
     """
@@ -184,7 +183,7 @@ def published_rule(records: Sequence[Record]) -> str:
     return "lowest_text_loss" if watched else "lowest_loss"
 
 
-def scores(records: Sequence[Record]) -> pd.DataFrame:
+def scores(records: Records) -> pd.DataFrame:
     """Return a row per run and checkpoint rule: labels, test scores; ``seen_error``: last weights
     on training sums.
     """
@@ -251,7 +250,7 @@ def paper_model(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["model"] == ("small" if "small" in models else models[0])]
 
 
-def measure(records: Sequence[Record]) -> list[Measurement]:
+def measure(records: Records) -> list[Measurement]:
     """Measure Figures 5 and 11 as published, and Figure 5 by best validation accuracy.
 
     These are test errors, pooled over sizes. A comparison all of whose sizes are dropped
@@ -294,7 +293,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-def to_999(records: Sequence[Record]) -> list[Record]:
+def to_999(records: Records) -> list[Record]:
     """Return the runs on the authors' task: operands to 999, as the task has them by default."""
     return [
         r
@@ -303,7 +302,7 @@ def to_999(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
+def authors_difference(records: Records, form: str) -> Json:
     """Return the authors' decoder − ENTP over the sizes that runs on their task have, if not over
     all: value and remark.
 

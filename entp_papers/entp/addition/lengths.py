@@ -2,7 +2,6 @@
 longer operand.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +13,7 @@ from entp_lab.experiment import TWINS, Experiment, Tier
 from entp_lab.frames import paired, select
 from entp_lab.measurements import Measurement, levels, measured
 from entp_lab.statistics import exceeds, reaches
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.addition import experiment as sums
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, SMALL_2, TINY, chosen, scores
@@ -52,7 +51,7 @@ TIERS = {
 }
 
 
-def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
+def by_digits(records: Records, rule: str) -> pd.DataFrame:
     """Return ``scores`` by one rule with an error for each of the task's groups.
 
     Column ``digits``: of the longer operand. ConfigError for a rule that the records lack.
@@ -65,7 +64,7 @@ def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["arm", "seed", "digits"], ignore_index=True)
 
 
-def unlearned(records: Sequence[Record]) -> str:
+def unlearned(records: Records) -> str:
     """Say that the decoder's last weights err on too many sums of the trained lengths, or ""."""
     decoders = select(records, arm="decoder")
     error = np.mean([1 - r.metrics["sequence_accuracy"] for r in decoders])
@@ -73,7 +72,7 @@ def unlearned(records: Sequence[Record]) -> str:
     return what if reaches(error, GATE) else ""
 
 
-def excluded(records: Sequence[Record]) -> str:
+def excluded(records: Records) -> str:
     """Say why a laptop's tiers compare nothing beyond the trained lengths, by design, or ""."""
     if records[0].config.tier not in ON_CPU:
         return ""
@@ -85,7 +84,7 @@ def excluded(records: Sequence[Record]) -> str:
     )
 
 
-def measure(records: Sequence[Record]) -> list[Measurement]:
+def measure(records: Records) -> list[Measurement]:
     """Measure Figure 6 as published, by the last weights, and single characters of longer sums.
 
     Never at the paper's settings, whose ENTP had half of the steps. The error is the mean over

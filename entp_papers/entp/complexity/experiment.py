@@ -4,15 +4,15 @@ judged.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from entp_lab.experiment import Experiment, PlannedRun, planned_study
+from entp_lab.configs import Json
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.measurements import Check
 from entp_lab.statistics import reaches
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig
 from entp_papers.entp.complexity.measurements import VOCABULARY, printed_error
@@ -34,7 +34,7 @@ def study_of(
     sequence_lengths: list[int],
     rounds: int,
     sequence_rounds: int,
-) -> dict[str, Any]:
+) -> Json:
     """Return the parameters of a study of one shape: layers, heads and width."""
     return {
         **dict(zip(("n_layers", "n_heads", "width"), shape, strict=True)),
@@ -62,7 +62,7 @@ TIERS = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan one study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
     shapes = (
         (params, "{n_layers}/{n_heads}/{width}".format(**params)) for params in TIERS.get(tier, [])
@@ -79,7 +79,7 @@ def shape_of(record: Record) -> ModelConfig:
     return ModelConfig("entp", p["n_layers"], p["n_heads"], p["width"], VOCABULARY, longest)
 
 
-def per_token(records: Sequence[Record]) -> pd.DataFrame:
+def per_token(records: Records) -> pd.DataFrame:
     """Long: one row per shape and length, costs of the next token after ``length`` of them."""
     parts = []
     for record in records:
@@ -107,7 +107,7 @@ def exponent(table: pd.DataFrame, by: str, column: str) -> float:
     return math.log(part[last] / part[first]) / math.log(last / first)
 
 
-def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
+def formulas_hold(records: Records) -> pd.DataFrame:
     """Count for each quantity at how many points it equals the formula of ``entp_lib.costs``."""
     rows = {}
     for name, length, formula in (
@@ -127,7 +127,7 @@ def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def table_1(records: Sequence[Record]) -> pd.DataFrame:
+def table_1(records: Records) -> pd.DataFrame:
     """Exponents in n, D and L of each cost: those of Table 1, and those found.
 
     Operations and persistent memory are counted, transient memory is measured from tensors. n: at
@@ -169,7 +169,7 @@ REMARK = (
 )
 
 
-def measure(records: Sequence[Record]) -> list[Check]:
+def measure(records: Records) -> list[Check]:
     """Table 1, judged as printed and with the linear maps' n D² L added to the time, and Algorithm
     1.
 

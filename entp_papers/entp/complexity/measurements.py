@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from entp_lab.studies import Study, at_least, largest
+from entp_lab.studies import Study, at_least, largest, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.costs import counted
 from entp_lib.decoding import Cache, cached_logits
@@ -82,7 +82,7 @@ class Subjects:
     def __init__(self, cfg: ModelConfig, seed: int = 0, device: str = "cpu"):
         self.decoder = build_model(replace(cfg, architecture="decoder"), seed, device).eval()
         self.encoder = build_model(replace(cfg, architecture="entp"), seed, device).eval()
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         self.tokens_T = torch.randint(VOCABULARY, (cfg.max_length,), generator=generator).to(device)
 
     def encoder_token(self, n: int) -> Callable[[], Tensor]:
@@ -254,7 +254,7 @@ def random_attention(n: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor,
     """Return a random query (D,), n keys and values (n, D), and their softmax attention (D,), in
     fp64.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     q, k, v = (
         torch.randn(s, generator=generator, dtype=torch.float64)
         for s in ((width,), (n, width), (n, width))

@@ -13,7 +13,7 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 
-from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.provenance import AVX2, NATIVE, for_new_processes
 from entp_lab.studies import Study, at_least
 from entp_lib import costs as complexity
@@ -112,7 +112,7 @@ def time_steps(
     }, curves
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every shape of the tier with every arithmetic.
 
     ``seeds`` changes nothing, for costs do not depend on weights.

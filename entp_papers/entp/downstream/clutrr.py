@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lab.configs import canonical_json
+from entp_lab.configs import Json, canonical_json
 from entp_lab.tables import read_table
 from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import library
@@ -84,7 +84,7 @@ class Clutrr(FixedData):
 
     source: str = "embedded"
     protocol: Literal["authors", "fair"] = "fair"
-    text: dict[str, Any] = field(default_factory=dict)
+    text: Json = field(default_factory=dict)
     n_train: int = 1000
     subset_seed: int = 0
     longest_train: int = 4
@@ -127,7 +127,7 @@ class Clutrr(FixedData):
     def length(self) -> int:
         return self.max_tokens
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Checksum and sizes of each part, and how many of its stories were left out and why."""
         return {"stories": {part: self.encoded(part).facts for part in PARTS}}
 
@@ -165,7 +165,7 @@ class Encoded(NamedTuple):
 
     examples: Batch
     chains: dict[tuple[int, ...], int]
-    facts: dict[str, Any]
+    facts: Json
 
 
 @functools.lru_cache(maxsize=8)

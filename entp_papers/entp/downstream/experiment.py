@@ -7,18 +7,16 @@ the validation set, as the authors report it, and the test set at a checkpoint t
 set chose.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
-from entp_lab.configs import RunConfig, config_id
-from entp_lab.experiment import TWINS, Experiment, PlannedRun, planned, planned_study
+from entp_lab.configs import Json, RunConfig, config_id
+from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
-from entp_lab.store import Record, Store
+from entp_lab.store import Records, Store
 from entp_lib.config import TrainConfig
 from entp_papers.entp.downstream.clutrr import Clutrr
 from entp_papers.entp.language.experiment import OPENWEBTEXT
@@ -57,7 +55,7 @@ PAPER = dict(
 SMOKE = TrainConfig(6, 8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64)
 BRIEF_STORIES = dict(longest_train=2, brief=True)
 STORIES = dict(n_train=10_000, longest_train=4, longest_test=10)
-TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
+TIERS: dict[str, tuple[Json, TrainConfig]] = {
     "smoke": (dict(n_train=40, longest_test=3, max_tokens=128, **BRIEF_STORIES), SMOKE),
     "quick": (
         dict(n_train=10_000, longest_test=4, max_tokens=160, **BRIEF_STORIES),
@@ -68,7 +66,7 @@ TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
 }
 
 
-def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def language_models(tier: str, seeds: int = 0) -> PlannedRuns:
     """Return the runs on text that a tier starts from."""
     return select(OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm=TWINS)
 
@@ -95,13 +93,13 @@ def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
     return RunConfig("downstream", tier, "clutrr", params, model, train, *seeds, start_from=start)
 
 
-def plan_clutrr(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_clutrr(tier: str, seeds: int = 0) -> PlannedRuns:
     """Both protocols after each run on text."""
     models = language_models(tier, seeds)
     return [planned(fine_tuning(run.config, p), protocol=p) for p in PROTOCOLS for run in models]
 
 
-def plan_pronouns(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_pronouns(tier: str, seeds: int = 0) -> PlannedRuns:
     """Return the pronouns by each run on text."""
     found = []
     for run in language_models(tier, seeds):
@@ -137,7 +135,7 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
                 needed.add(config.start_from if trained else config.params["weights"])
         texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier), store)
         stores = [place for place in (texts, texts.committed) if place]
-        lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
+        lost: dict[bool, PlannedRuns] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config)
             weights = [place.weights_path(*name.split("/")) for place in stores]
@@ -148,7 +146,7 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
                 OPENWEBTEXT.compute(runs, parameters, texts, fresh=again)
 
 
-def errors(records: Sequence[Record]) -> pd.DataFrame:
+def errors(records: Records) -> pd.DataFrame:
     """Return a row per run: errors on the validation set, and on the test set.
 
     On validation at its best and at its last evaluation; on the test set at the checkpoint that
@@ -179,7 +177,7 @@ def chain_of(group: str) -> int:
     return int(group.removeprefix("chain of "))
 
 
-def pronoun_errors(records: Sequence[Record]) -> pd.DataFrame:
+def pronoun_errors(records: Records) -> pd.DataFrame:
     """Return a row per language model: its error over the items."""
     return pd.DataFrame([{**r.labels, "error": r.metrics["error"]} for r in records])
 

@@ -15,7 +15,6 @@ Letters: B rows (two for each item), T tokens, N scored positions, V vocabulary.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from entp_lab.statistics import proportion_interval
+from entp_lab.studies import Study
 from entp_lab.weights import trained_model
 from entp_lib.data.tokenizers import Tokenizer
 from entp_lib.tasks.text import Text
@@ -161,7 +161,7 @@ def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]]) -> Tens
     return -torch.zeros(len(rows), dtype=torch.float64).index_add_(0, rows_N, losses_N.double())
 
 
-def pronouns_study(weights: Path, source: str) -> tuple[dict[str, Any], dict[str, list]]:
+def pronouns_study(weights: Path, source: str) -> Study:
     """Return a trained language model on the items of ``source``: error with its Wilson interval,
     and all scores.
     """

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lab.studies import largest
+from entp_lab.studies import largest, seeded
 
 
 class AttentionStack(nn.Module):
@@ -53,7 +53,7 @@ class AttentionStack(nn.Module):
         self.causal = causal
         self.skip = skip
         self.positions_TD = None if positions_TD is None else nn.Parameter(positions_TD.detach())
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
 
         def weights(out: int, fan_in: int) -> nn.Parameter:
             w = torch.randn(n_layers, out, fan_in, generator=generator, dtype=torch.float64)

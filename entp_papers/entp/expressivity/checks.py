@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
+from entp_lab.configs import Json
+from entp_lab.studies import Study, gaussians, seeded
 from entp_lib.validation import require
 from entp_papers.entp.expressivity import attention, masking
 from entp_papers.entp.expressivity.attention import AttentionStack, Refutation, causal_model
@@ -25,10 +27,6 @@ TOKENS = 5
 # share of what is guaranteed that a difference may lack: the refuters' inputs are exact up to 1e-16
 ROUNDING = 1e-7
 MASKED = 1e6  # C of the exact mask: beyond it a hidden key's weight is 0 in fp64
-
-
-def normal(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def relative(a: Tensor, b: Tensor) -> float:
@@ -44,13 +42,13 @@ def equality_errors(seed: int) -> dict[str, float]:
     stack = partial(AttentionStack, width, mlp_width=7, seed=seed)
 
     # A.2: a decoder is its own causal model.
-    x_TD = normal(TOKENS, width, seed=seed + 1)
-    decoder = stack(1 + seed % 4, causal=True, positions_TD=normal(TOKENS, width, seed=seed))
+    x_TD = gaussians(seed + 1, TOKENS, width)
+    decoder = stack(1 + seed % 4, causal=True, positions_TD=gaussians(seed, TOKENS, width))
     found = {"a2_error": relative(causal_model(decoder, x_TD), decoder.encode(x_TD))}
 
     # A.3: with one layer, encoder and decoder of the same weights have the same outputs and
     # gradients.
-    positions_TD, x_TD, weights_TD = (normal(TOKENS, width, seed=3 * seed + i) for i in range(3))
+    positions_TD, x_TD, weights_TD = (gaussians(3 * seed + i, TOKENS, width) for i in range(3))
     for layers, name in ((1, "a3_output_error"), (2, "a3_two_layers")):
         encoder, decoder = (
             stack(layers, causal=causal, positions_TD=positions_TD) for causal in (False, True)
@@ -64,7 +62,7 @@ def equality_errors(seed: int) -> dict[str, float]:
             found["a3_gradient_error"] = max(relative(p.grad, q.grad) for p, q in weights)
 
     # A.4: the printed formulas of two layers are attention, for large scores too.
-    x_TD = (1.0, 40.0)[seed % 2] * normal(2, width, seed=seed)
+    x_TD = (1.0, 40.0)[seed % 2] * gaussians(seed, 2, width)
     found["a4_error"] = 0.0
     for causal in (True, False):
         model = AttentionStack(width, 2, causal=causal, skip=False, seed=seed)
@@ -74,10 +72,7 @@ def equality_errors(seed: int) -> dict[str, float]:
             found["a4_error"] = max(found["a4_error"], relative(printed_TD, y_TD))
 
     # A.5: the decoder of theorem 4.1 has the outputs of exact arithmetic.
-    x = [
-        Fraction(int(v), 16)
-        for v in torch.randint(-99, 99, (TOKENS,), generator=Generator().manual_seed(seed))
-    ]
+    x = [Fraction(int(v), 16) for v in torch.randint(-99, 99, (TOKENS,), generator=seeded(seed))]
     exact = [
         sum(c * v for c, v in zip(row, x, strict=True))
         for row in attention.theorem_4_1_rows(TOKENS)
@@ -95,8 +90,8 @@ def random_stack(
     width = 1 + seed % 6
     p_TD = None
     if gap is not None:
-        p_TD = normal(TOKENS, width, seed=seed)
-        p_TD[1] = p_TD[0] + gap * normal(width, seed=seed + 1)
+        p_TD = gaussians(seed, TOKENS, width)
+        p_TD[1] = p_TD[0] + gap * gaussians(seed + 1, width)
     return AttentionStack(
         width, layers, causal=causal, positions_TD=p_TD, mlp_width=mlp_width, seed=seed
     )
@@ -110,11 +105,11 @@ def remasked(seed: int, causal: bool) -> AttentionStack:
     model = (attention.theorem_4_2_encoder if causal else attention.theorem_4_1_decoder)(width)
     model.causal = causal
     if causal:
-        model.positions_TD = torch.nn.Parameter(normal(TOKENS, width, seed=seed))
+        model.positions_TD = torch.nn.Parameter(gaussians(seed, TOKENS, width))
     return model
 
 
-STACKS: dict[str, dict[str, Any]] = {
+STACKS: dict[str, Json] = {
     "no positions": dict(),
     "p1 = p2": dict(gap=0.0),
     "p1 ≠ p2": dict(gap=1.0),
@@ -152,7 +147,7 @@ def attempted(refute: Callable[[Any], Refutation], model: Any) -> Refutation | N
 
 def population(
     refute: Callable[[Any], Refutation], kinds: dict[str, Callable[[int], Any]], models: int
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """By kind of model: how many were tried, how many refuted, the smallest difference, and its
     smallest ratio to what the proof guarantees. A model counts as refuted if the ratio is 1 at
     least, up to rounding.
@@ -205,9 +200,9 @@ def simulation_error(n: int, seed: int) -> float:
     """
     width = 1 + seed % 6
     decoder = AttentionStack(
-        width, 3, causal=True, positions_TD=normal(n, width, seed=seed), mlp_width=7, seed=seed
+        width, 3, causal=True, positions_TD=gaussians(seed, n, width), mlp_width=7, seed=seed
     )
-    x_TD = normal(n, width, seed=seed + 1)
+    x_TD = gaussians(seed + 1, n, width)
     longer_TD = torch.cat([x_TD, torch.zeros(n, n, dtype=torch.float64)], 1)
     y_TD = causal_model(simulating_encoder(decoder, n), longer_TD)[:, :width]
     return relative(y_TD, decoder.encode(x_TD))
@@ -226,7 +221,7 @@ def mask_errors(n: int, seed: int) -> dict[str, float]:
     bases = {
         "exact": (basis, MASKED),
         "one_less": (basis[:, : max(1, n - 1)], MASKED),
-        "random": (masking.random_basis(n, n, Generator().manual_seed(seed)), 60.0),
+        "random": (masking.random_basis(n, n, seeded(seed)), 60.0),
         "geometric": (masking.geometric_basis(n, entries, 1e-9), 60.0),
     }
     errors = {
@@ -242,7 +237,7 @@ def expressivity_study(
     dimension_lengths: Sequence[int],
     tolerance: float = 0.25,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """(metrics, curves) of every check of §4 and appendices A.1 to A.6, ``models`` random models
     each.
 
@@ -257,7 +252,7 @@ def expressivity_study(
         len(dimension_lengths) >= 2, f"dimension_lengths = {dimension_lengths}: must be two or more"
     )
     errors = [equality_errors(s) for s in range(models)]
-    metrics: dict[str, Any] = {name: max(e[name] for e in errors) for name in errors[0]}
+    metrics: Json = {name: max(e[name] for e in errors) for name in errors[0]}
     metrics["a3_two_layers"] = min(e["a3_two_layers"] for e in errors)
     metrics["rational_rows"] = [[str(c) for c in row if c] for row in attention.theorem_4_1_rows(3)]
     own = [

@@ -3,14 +3,13 @@ imitation.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from entp_lab.experiment import Experiment, PlannedRun, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Check
 from entp_lab.statistics import exceeds
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lab.studies import by_study
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
@@ -35,7 +34,7 @@ STEPS = {"smoke": 10, "quick": 1000}
 DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the checks, then per direction the candidates with fixed positions and, per seed, with
     trained ones.
     """
@@ -56,7 +55,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def measure(records: Sequence[Record]) -> list[Check]:
+def measure(records: Records) -> list[Check]:
     """Return the statements of §4 and appendix A, judged by what was found of them.
 
     - A.2, A.3, A.4: verified if equal within ``EXACT``; A.3 also needs that two layers differ.
@@ -82,9 +81,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     c = record.curves
     tier = record.config.tier
 
-    def check(
-        claim: str, holds: bool | None, used: Sequence[Record] = (), **corrected: Any
-    ) -> Check:
+    def check(claim: str, holds: bool | None, used: Records = (), **corrected: Any) -> Check:
         return Check(
             claim, holds, tier, records=(record.name, *(r.name for r in used)), **corrected
         )

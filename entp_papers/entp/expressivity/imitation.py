@@ -13,11 +13,12 @@ Letters: B batch, T tokens, D width inside (inputs have width 1), L layers.
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
+from entp_lab.configs import Json
+from entp_lab.studies import Study, seeded
 from entp_lib.validation import one_of, require
 from entp_papers.entp.expressivity import attention
 from entp_papers.entp.expressivity.attention import AttentionStack
@@ -48,7 +49,7 @@ class Candidate(nn.Module):
         self, causal: bool, distance: float | None, seed: int, width: int = 8, n_layers: int = 2
     ):
         super().__init__()
-        generator = Generator().manual_seed(seed)
+        generator = seeded(seed)
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -98,7 +99,7 @@ def train(
     """Return the squared error before each of ``steps`` steps of Adam, the rate falling from 0.01
     to 0 by a cosine.
     """
-    generator = Generator().manual_seed(seed)
+    generator = seeded(seed)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
@@ -138,7 +139,7 @@ def forced_at(function: AttentionStack, x_BT: Tensor) -> Tensor:
 
 def imitation_study(
     direction: str, length: int, steps: int, distance: float | None = None, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """(metrics, curves) of one candidate trained on sequences of ``length`` 2 or 3 from the box
     [-1, 1].
 
@@ -152,7 +153,7 @@ def imitation_study(
     require(length in (2, 3), f"length = {length}: must be 2 or 3")
     require(steps >= 1, f"steps = {steps}: must be at least 1")
     model = Candidate(direction == "decoder", distance, seed)
-    box_BT = boxes(TRIES, length, Generator().manual_seed(10_000 + seed))
+    box_BT = boxes(TRIES, length, seeded(10_000 + seed))
     before = float(errors(model, function, box_BT).max())
     losses = list(train(model, function, length, steps, seed))
     by_position = errors(model, function, box_BT).amax(0).tolist()
@@ -191,7 +192,7 @@ def imitation_study(
     return metrics, curves
 
 
-def refutation(direction: str, model: Candidate) -> dict[str, Any]:
+def refutation(direction: str, model: Candidate) -> Json:
     """Return the refuter's verdict on a model; ``case`` says why where the proof does not
     cover it.
     """

@@ -31,6 +31,8 @@ import torch
 from scipy.special import gammaincinv
 from torch import Generator, Tensor
 
+from entp_lab.studies import seeded
+
 RANGE = 1000  # binary exponents that a geometric mask may use on either side; float64 ends at 1023
 
 
@@ -80,7 +82,7 @@ def mask_error(
     """
     extra_q_nd, extra_k_nd = augmentation(basis, constant)
     n = len(extra_q_nd)
-    generator = Generator().manual_seed(seed)
+    generator = seeded(seed)
     worst = 0.0
     for _ in range(trials):
         q_nD, k_nD = torch.randn(2, n, width, generator=generator, dtype=torch.float64)
@@ -181,8 +183,8 @@ def geometric_basis(n: int, d: int, error: float) -> Pair:
 # (n, d, error, seed) -> a mask with d dimensions
 KINDS: dict[str, Callable[[int, int, float, int], Basis]] = {
     "exact": lambda n, d, error, seed: exact_basis(n)[:, :d],
-    "random": lambda n, d, error, seed: random_basis(n, d, Generator().manual_seed(seed)),
-    "dyadic": lambda n, d, error, seed: dyadic_basis(n, d, Generator().manual_seed(seed)),
+    "random": lambda n, d, error, seed: random_basis(n, d, seeded(seed)),
+    "dyadic": lambda n, d, error, seed: dyadic_basis(n, d, seeded(seed)),
     "threshold": lambda n, d, error, seed: threshold_basis(n, d),
     "geometric": lambda n, d, error, seed: geometric_basis(n, d, error),
 }

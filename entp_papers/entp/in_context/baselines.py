@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from entp_lab.configs import Json
+from entp_lab.studies import Study, seeded
 from entp_lib.evaluation import evaluation_batches
 from entp_lib.tasks import InContext, build_task
 from entp_lib.validation import one_of, require
@@ -59,7 +61,7 @@ def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InConte
 
     It has no biases, as the functions have none; that of Garg et al. has them.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
 
     def uniform(*shape: int) -> Tensor:
         start = torch.rand(*shape, generator=generator, dtype=x_Bid.dtype) * 2 - 1
@@ -182,9 +184,7 @@ def predictions(name: str, x_BNd: Tensor, y_BN: Tensor, task: InContext) -> Tens
     return torch.stack([torch.zeros_like(y_BN[:, 0]), *found], 1)
 
 
-def baselines_study(
-    task: dict[str, Any], prompts: int, costly_prompts: int, seed: int
-) -> tuple[dict[str, Any], dict[str, list]]:
+def baselines_study(task: Json, prompts: int, costly_prompts: int, seed: int) -> Study:
     """Squared errors, over the normaliser, by number of examples, of every baseline of a task's
     function class.
 
@@ -201,7 +201,7 @@ def baselines_study(
     absent = {
         name: why for name, why in missing().items() if base.function in BASELINES[name].functions
     }
-    metrics: dict[str, Any] = {"prompts": {}, "missing": absent}
+    metrics: Json = {"prompts": {}, "missing": absent}
     curves: dict[str, list] = {"examples": list(range(base.points))}
     tasks = {"standard": base, **base.reported_apart()}
     names = [n for n, b in BASELINES.items() if base.function in b.functions and n not in absent]

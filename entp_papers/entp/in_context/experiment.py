@@ -16,13 +16,14 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lab.configs import RunConfig, StudyConfig
+from entp_lab.configs import Json, RunConfig, StudyConfig
 from entp_lab.experiment import (
     TWINS,
     Arm,
     Experiment,
     Plan,
     PlannedRun,
+    PlannedRuns,
     Tier,
     Variant,
     by_seed,
@@ -36,7 +37,7 @@ from entp_lab.experiment import (
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, after, measured
 from entp_lab.statistics import reaches
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lib.config import TrainConfig
 from entp_lib.tasks import InContext
 from entp_papers.entp.pilot_runs import SEED
@@ -54,11 +55,11 @@ LONGER = (EQUAL_FORWARDS,)
 
 
 def by_class(
-    model: dict[str, Any],
-    train: dict[str, Any],
+    model: Json,
+    train: Json,
     seeds: int,
     evaluations: int,
-    **classes: tuple[dict[str, Any], Sequence[str], int],
+    **classes: tuple[Json, Sequence[str], int],
 ) -> dict[str, Tier]:
     """Return a ``Tier`` for each function class, of its task's parameters, arms and steps."""
     found = {}
@@ -175,7 +176,7 @@ PROMPTS = dict(
 )
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every function class, arm and seed of a tier, each run with as many evaluations."""
     runs = []
     for function, setting in TIERS[tier].items():
@@ -209,7 +210,7 @@ def run_at(
     return with_train(base, max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=eval_every)
 
 
-def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_slower(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder and ENTP on sparse functions at a lower rate."""
     steps = SLOWER[tier]
     setting = TIERS[tier]["sparse"]
@@ -227,7 +228,7 @@ def wider_run(
     return planned(ARMS[arm].run(base, seed), function=IN_EIGHT[function], rate=rate)
 
 
-def plan_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_rates(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the pilot of ``WIDER``: both arms at both rates, on a seed that no comparison has."""
     steps = WIDER[tier][1]
     return [
@@ -236,7 +237,7 @@ def plan_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     ]
 
 
-def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoder and ENTP on a class at the sizes of ``WIDER``, each at its pilot's rate."""
     steps = WIDER[tier][2]
     return [
@@ -245,7 +246,7 @@ def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> list[Plan
     ]
 
 
-def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_settings(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan ENTP and decoder on linear functions over a grid of rates and initial scales."""
     steps, *values = GRID[tier]
     runs = []
@@ -257,7 +258,7 @@ def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_baselines(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the classical learners of every function class, on the prompts of every seed."""
     name = "in_context_baselines"
     prompts, costly = PROMPTS[tier]
@@ -292,7 +293,7 @@ def training_error(record: Record, start: float, end: float) -> float:
     return float(mean / task_of(record).normaliser)
 
 
-def flatness(records: Sequence[Record]) -> pd.DataFrame:
+def flatness(records: Records) -> pd.DataFrame:
     """Return a row per run: training error over the ``fourth`` fifth of its steps and over the
     ``last``, and the ``fall``.
 
@@ -309,7 +310,7 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
     return found
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Records) -> pd.DataFrame:
     """Return ``summary`` with the error, and as ``late_error`` that from d examples on.
 
     From d examples on least squares knows a linear function. NaN where no prompt has so many.
@@ -327,7 +328,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return found
 
 
-def late_leads(records: Sequence[Record]) -> list[Measurement]:
+def late_leads(records: Records) -> list[Measurement]:
     """Measure ln of the decoder's error over ENTP's from d examples on, for claims of ``LATE``."""
     found = []
     for claim in LATE:
@@ -338,7 +339,7 @@ def late_leads(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
-def too_early(records: Sequence[Record], arms: Sequence[str]) -> str:
+def too_early(records: Records, arms: Sequence[str]) -> str:
     """Say that arms still improve on the classes of Figure 10, which has ENTP level; or ""."""
     compared = select(records, function=("network", "tree"), arm=tuple(arms))
     if not compared or flatness(compared)["flat"].all():
@@ -346,7 +347,7 @@ def too_early(records: Sequence[Record], arms: Sequence[str]) -> str:
     return "too little trained to tell"
 
 
-def moving(records: Sequence[Record]) -> str:
+def moving(records: Records) -> str:
     """Remark on arms whose training error still fell, by the rule of ``flatness``, or ""."""
     if not records:
         return ""

@@ -7,17 +7,15 @@ The rules of what is flat were written down before the runs of the ``overnight``
 many steps, and is said to be.
 """
 
-from collections.abc import Sequence
-
 import pandas as pd
 
 from entp_lab.frames import curves
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lib.tasks import InContext
 from entp_papers.entp.in_context.experiment import task_of
 
 
-def by_examples(records: Sequence[Record]) -> pd.DataFrame:
+def by_examples(records: Records) -> pd.DataFrame:
     """Return the error of each run by number of examples, in long form."""
     parts = []
     for r in records:
@@ -33,7 +31,7 @@ def by_examples(records: Sequence[Record]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def learners_by_examples(studies: Sequence[Record]) -> pd.DataFrame:
+def learners_by_examples(studies: Records) -> pd.DataFrame:
     """Return the same of the classical learners."""
     parts = []
     for r in studies:
@@ -62,7 +60,7 @@ def least_squares(task: InContext) -> pd.DataFrame:
     )
 
 
-def courses(records: Sequence[Record]) -> pd.DataFrame:
+def courses(records: Records) -> pd.DataFrame:
     """Return ``curves`` with the error."""
     course = curves(records)
     normalisers = {r.labels["function"]: task_of(r).normaliser for r in records}

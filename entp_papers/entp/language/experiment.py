@@ -9,7 +9,6 @@ with Table 8's schedule that learns from every position; it is stored and not sh
 authors' logged runs.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from entp_lab.budgets import EQUAL_FORWARDS, on_budget
@@ -17,7 +16,7 @@ from entp_lab.configs import RunConfig
 from entp_lab.experiment import (
     TWINS,
     Experiment,
-    PlannedRun,
+    PlannedRuns,
     Tier,
     by_seed,
     no_claims,
@@ -28,7 +27,7 @@ from entp_lab.experiment import (
 )
 from entp_lab.frames import paired, select
 from entp_lab.measurements import Measurement, levels, measured
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
 from entp_papers.entp.language import tables
@@ -85,7 +84,7 @@ COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit 
 NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan both models by both schedules, and the arm ``longer`` where ENTP has few positions."""
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
@@ -111,7 +110,7 @@ def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
     return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 
 
-def measure(records: Sequence[Record]) -> list[Measurement]:
+def measure(records: Records) -> list[Measurement]:
     """Measure Table 3 as published, by Table 8's schedule, and of longer prefixes alone.
 
     To inform, both arms must end below the bigram's loss, where there are counts: over all
@@ -181,7 +180,7 @@ LOGGED = TrainConfig(
 )
 
 
-def plan_shakespeare(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_shakespeare(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan both architectures at the authors' setting, which is the only one."""
     base = run_of("shakespeare", tier, "text", CHARACTERS, SIZES["small"], LOGGED)
     return twins(base, TWINS, seeds or 1) if tier == "paper" else []

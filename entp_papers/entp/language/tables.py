@@ -12,20 +12,18 @@ Letters: S tokens of a part, V vocabulary, B batch, T tokens, N scored positions
 """
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from entp_lab.configs import RunConfig
+from entp_lab.configs import Json, RunConfig
 from entp_lab.experiment import TWINS
 from entp_lab.frames import by_position, select
 from entp_lab.statistics import reaches
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Text
 from entp_lib.validation import require
@@ -50,12 +48,12 @@ FROM_POSITION = (
 RANGES = {False: "shorter prefixes", True: "longer prefixes"}
 
 
-def trained(records: Sequence[Record]) -> list[Record]:
+def trained(records: Records) -> list[Record]:
     """Return the records of models, without those of counts."""
     return [r for r in records if isinstance(r.config, RunConfig)]
 
 
-def trained_positions(records: Sequence[Record]) -> str:
+def trained_positions(records: Records) -> str:
     """Remark on the positions of a window that decoder and ENTP learn from; empty where both learn
     from all.
     """
@@ -69,7 +67,7 @@ def trained_positions(records: Sequence[Record]) -> str:
     return f"ENTP trained on {entp}, the decoder on {drawn['decoder']}"
 
 
-def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
+def counted_losses(records: Records) -> pd.DataFrame:
     """Loss of unigram, bigram and trigram, one column each, over all prefix lengths, and over
     shorter and longer ones.
 
@@ -88,7 +86,7 @@ def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def minima(records: Sequence[Record]) -> pd.DataFrame:
+def minima(records: Records) -> pd.DataFrame:
     """Return a row a run: lowest and last losses in training and validation, in nats a token.
 
     The lowest of many noisy losses is biased downwards. The last validation loss is that of more
@@ -108,7 +106,7 @@ def minima(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
+def prefix_losses(records: Records) -> pd.DataFrame:
     """Return the final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on,
     each counting alike.
     """
@@ -206,7 +204,7 @@ def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
     return deltas, tables
 
 
-def counts_study(task: dict[str, Any], sequences: int, seed: int) -> tuple[dict, dict]:
+def counts_study(task: Json, sequences: int, seed: int) -> tuple[dict, dict]:
     """Scores of unigram, bigram and trigram on the windows that a run of ``seed`` is scored on at
     its end.
 

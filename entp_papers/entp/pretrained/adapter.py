@@ -14,6 +14,7 @@ task.
 import torch
 from torch import Tensor, nn
 
+from entp_lab.studies import seeded
 from entp_lib import entp
 from entp_lib.entp import MicroBatch
 from entp_lib.validation import one_of, require
@@ -47,7 +48,7 @@ class Adapted(nn.Module):
             f"tokens: {vocab_size} symbols need one token each",
         )
         own_VD = body.get_input_embeddings().weight.detach()
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         width = own_VD.shape[1]
 
         def drawn(std: float) -> Tensor:
@@ -144,7 +145,7 @@ def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
     """Say whether the first token's output moves with the last token, under the body's own mask or
     under one of zeros.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     x_BTD = torch.randn(1, 4, width, generator=generator).to(next(body.parameters()))
     y_BTD = x_BTD.clone()
     y_BTD[:, -1] = torch.randn(width, generator=generator).to(x_BTD)

@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.budgets import compute_ratio
-from entp_lab.configs import lengthened
-from entp_lab.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lab.configs import Json, lengthened
+from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Level, Measurement, Paired, measured
 from entp_lab.parameters import NotebookParameters
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lib.config import TrainConfig
 from entp_lib.tasks import Counting
 from entp_lib.validation import require
@@ -68,11 +68,11 @@ class Setting:
     """
 
     model: str
-    task: dict[str, Any]
+    task: Json
     train: TrainConfig
     seeds: int
     arms: Sequence[str]
-    own: dict[str, Any]
+    own: Json
     zero_shot: int = 0
 
 
@@ -139,7 +139,7 @@ REHEARSAL = dict(
 )
 
 
-def plain(train: TrainConfig) -> dict[str, Any]:
+def plain(train: TrainConfig) -> Json:
     """Return a schedule as JSON types, defaults left out."""
     usual = asdict(TrainConfig(train.steps))
     values = {name: value for name, value in asdict(train).items() if value != usual[name]}
@@ -148,14 +148,14 @@ def plain(train: TrainConfig) -> dict[str, Any]:
     return {"steps": train.steps, **values}
 
 
-def schedule_of(setting: Setting, arm: str) -> dict[str, Any]:
+def schedule_of(setting: Setting, arm: str) -> Json:
     """Return the schedule of an arm: "longer" is stored and not shown (``entp_lab.budgets``)."""
     longer = arm == "longer"
     ratio = compute_ratio(Counting(**setting.task)) if longer else 1
     return plain(lengthened(setting.train, ratio) if longer else setting.train)
 
 
-def plan_encoder(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_encoder(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan every arm and seed of a tier; random arms of one seed share their weights."""
     setting = ENCODER[tier]
     runs = []
@@ -176,7 +176,7 @@ def plan_encoder(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_prompts(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan Count3 and Count2 with and without code, every seed; and each once untrained."""
     setting = PROMPTS[tier]
     train = setting.train
@@ -184,7 +184,7 @@ def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
     schedules = {False: train, True: schedule(train.steps, 16, PAPER_RATE, 5, *scored)}
     name = "pretrained_prompts"
 
-    def of_task(task: str) -> dict[str, Any]:
+    def of_task(task: str) -> Json:
         return {"model": setting.model, "task": {**setting.task, "order": ORDERS[task]}}
 
     runs = []
@@ -201,12 +201,12 @@ def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_provider(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the stored rehearsal with a provider: files and price at the paper's lengths."""
     return [planned_study("pretrained_provider", tier, "pretrained_dry_run", REHEARSAL)]
 
 
-def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_lifted(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan the bare sequence of Count3 with the model's mask lifted, kept, and kept for longer."""
     setting = LIFTED[tier]
     runs = []
@@ -228,7 +228,7 @@ SCORES = ("token_accuracy", "sequence_accuracy")
 COSTS = ("cpu_seconds", "peak_memory_bytes")
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Records) -> pd.DataFrame:
     """Return a row per run: labels, teacher-forced scores, the baseline's, and cost."""
     rows = []
     for r in records:
@@ -240,7 +240,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def near_baseline(records: Sequence[Record], arms: Sequence[str]) -> str:
+def near_baseline(records: Records, arms: Sequence[str]) -> str:
     """Say that no arm is above the shortcut, by ``within``; empty where one is."""
     means = table(select(records, arm=tuple(arms))).groupby("arm")["token_accuracy"].mean()
     return within(means, "counting", records[0].config.params["task"])
@@ -251,7 +251,7 @@ def reached(scores: pd.DataFrame, metric: str) -> Level:
     return Level(scores[metric].mean(), scores[f"baseline_{metric}"].mean(), 1.0, NEAR)
 
 
-def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
+def measure_prompts(records: Records) -> list[Measurement]:
     """Measure how far the tuned model fails on Count3, and its lead on the control, Count2.
 
     That Count3 fails says something only where the same training teaches the control.
@@ -359,7 +359,7 @@ def of_model(experiment: Experiment, model: str) -> Experiment:
             return run
         return replace(run, config=replace(run.config, params={**params, "model": model}))
 
-    def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    def plan(tier: str, seeds: int = 0) -> PlannedRuns:
         return [swapped(run) for run in experiment.plan(tier, seeds)]
 
     return replace(experiment, plan=plan)

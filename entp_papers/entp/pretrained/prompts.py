@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from entp_lab.configs import Json
 from entp_lib.entp import MicroBatch
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.validation import one_of, require
@@ -82,7 +83,7 @@ def read_answer(text: str, length: int) -> list[int] | None:
     return numbers if len(numbers) == length and all(type(x) is int for x in numbers) else None
 
 
-def judged(text: str, sequence: Sequence[int], seed_length: int) -> dict[str, Any]:
+def judged(text: str, sequence: Sequence[int], seed_length: int) -> Json:
     """Judge an answer by the whole sequence: "right" (every number is, those of the seed too),
     "wrong" or "invalid".
 
@@ -108,7 +109,7 @@ def judged(text: str, sequence: Sequence[int], seed_length: int) -> dict[str, An
     }
 
 
-def tally(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
+def tally(answers: Sequence[Json]) -> dict[str, float]:
     """Shares of ``judged`` answers by verdict, and of single numbers right (none of an invalid
     answer).
     """
@@ -122,7 +123,7 @@ def tally(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {"answers": len(answers), **shares, "numbers_right": numbers_right}
 
 
-def examples(answers: Sequence[dict[str, Any]], most: int = 5) -> dict[str, list[dict[str, str]]]:
+def examples(answers: Sequence[Json], most: int = 5) -> dict[str, list[dict[str, str]]]:
     """At most ``most`` answers that are right and as many that are not, for people to read."""
     kinds = {"right": True, "wrong": False}
     return {
@@ -201,7 +202,7 @@ class PromptTask(Task):
             scored_BT &= scored_BT.cumsum(1) > self.counting.seed_length
         return Batch(inputs_BT, targets_BT, scored_BT)
 
-    def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
+    def samples(self, model: nn.Module, generator: torch.Generator) -> Json:
         """Answers as the model writes them: shares by verdict, and a few of each kind."""
         sequences = self.counting.sequences(generator, self.answers, evaluating=True).tolist()
         prompts = [prompt for prompt, _ in self.texts(sequences)]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from entp_lab.configs import RunConfig
+from entp_lab.configs import Json, RunConfig
 from entp_lab.resume import CURRENT, Outcome, train_run
 from entp_lab.studies import Study
 from entp_lib.config import ModelConfig, TrainConfig
@@ -69,10 +69,10 @@ def encoder_study(
 
 def lora_study(
     model: str,
-    task: dict[str, Any],
+    task: Json,
     with_code: bool,
     rank: int,
-    train_config: dict[str, Any],
+    train_config: Json,
     answers: int,
     seed: int,
 ) -> Study:
@@ -97,7 +97,7 @@ def lora_study(
 
 
 def zero_shot_study(
-    model: str, task: dict[str, Any], with_code: bool, sequences: int, answers: int, seed: int
+    model: str, task: Json, with_code: bool, sequences: int, answers: int, seed: int
 ) -> Study:
     """Ask ``model`` Table 5's prompts before any training: (metrics, {})."""
     language_model, prompts = prompts_for(model, task, with_code, answers)
@@ -110,9 +110,9 @@ def zero_shot_study(
 def lifted_study(
     model: str,
     architecture: str,
-    task: dict[str, Any],
+    task: Json,
     rank: int,
-    train_config: dict[str, Any],
+    train_config: Json,
     seed: int,
 ) -> Study:
     """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``):
@@ -149,7 +149,7 @@ def dry_run_study(**params: Any) -> Study:
 
 
 def prompts_for(
-    model: str, task: dict[str, Any], with_code: bool, answers: int
+    model: str, task: Json, with_code: bool, answers: int
 ) -> tuple[nn.Module, PromptTask]:
     """Return a language model, and the counting task as prompts for it."""
     language_model, tokenizer = weights.language_model(model)
@@ -179,7 +179,7 @@ def run_config(
     )
 
 
-def spent(outcome: Outcome) -> dict[str, Any]:
+def spent(outcome: Outcome) -> Json:
     """Return steps, tokens through the layers, seconds and trained parameters of a run."""
     state = outcome.state
     costs = outcome.costs
@@ -192,7 +192,7 @@ def spent(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> dict[str, Any]:
+def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> Json:
     """Return a run's metrics with the baseline of the numbers alone, and its cost."""
     baseline = constant_baseline(
         counting, max(config.train.final_eval_sequences, 1024), config.data_seed

@@ -4,7 +4,7 @@ and judged.
 
 from dataclasses import dataclass, field
 
-from entp_lab.experiment import Experiment, PlannedRun, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.parameters import NotebookParameters
 from entp_lab.theory import checks_of
 from entp_lib.validation import require
@@ -38,7 +38,7 @@ TIERS: dict[str, dict[str, dict]] = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan all studies; ``seeds`` changes nothing, since nothing is trained."""
     return [
         planned_study("rasp", tier, study, params) for study, params in TIERS.get(tier, {}).items()

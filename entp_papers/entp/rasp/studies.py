@@ -5,12 +5,12 @@ A.7, E and F).
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from entp_lab.configs import Json
 from entp_lab.studies import Study, columns
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import generate
@@ -304,7 +304,7 @@ TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
 }
 
 
-def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> dict[str, Any]:
+def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> Json:
     """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states
     the mask spoils.
     """

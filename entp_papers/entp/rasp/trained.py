@@ -6,16 +6,15 @@ stated. Trained accuracy can neither prove nor refute that: it shows what a few 
 short sequences.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import pandas as pd
 
-from entp_lab.experiment import Arm, Experiment, Plan, PlannedRun, Tier, Variant, run_of, twins
+from entp_lab.experiment import Arm, Experiment, Plan, PlannedRuns, Tier, Variant, run_of, twins
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Level, Measurement, Paired, measured
-from entp_lab.store import Record
+from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED
 from entp_papers.entp.pairless import no_pairs_found, within
@@ -57,7 +56,7 @@ DEPTHS = {
 }
 
 
-def chain_table(records: Sequence[Record]) -> pd.DataFrame:
+def chain_table(records: Records) -> pd.DataFrame:
     """``summary`` with ``answer``: how often greedy decoding ends in the right answer, at the
     least.
 
@@ -75,7 +74,7 @@ def chain_table(records: Sequence[Record]) -> pd.DataFrame:
     return found
 
 
-def plan_depths(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_depths(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the
     others.
     """
@@ -90,7 +89,7 @@ def plan_depths(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def depth_tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def depth_tables(records: Records) -> tuple[pd.DataFrame, pd.DataFrame]:
     """``summary`` with the accuracy above the mode baseline: at the length that has several depths,
     and by length.
     """
@@ -100,7 +99,7 @@ def depth_tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]
     return found[deep], found[found["layers"] == SHALLOW]
 
 
-def measure_depths(records: Sequence[Record]) -> list[Measurement]:
+def measure_depths(records: Records) -> list[Measurement]:
     """Token accuracy of the deepest decoders − two layers', which does not settle Lemma 6.2."""
     deep, _ = depth_tables(records)
     if SHALLOW not in set(deep["layers"]):

@@ -20,25 +20,26 @@ LATE = [0.1, 0.5, 0.6, 0.7, 0.8, 0.96, 0.97, 0.97, 0.98, 0.98]
 EARLY = [0.1, 0.5, 0.96, 0.96, 0.97]
 
 
-def made_up(tier, decoder, entp, course=LATE, whole=0.92):
+def made_up(tier, decoder, entp):
     """Make records of a tier, of token accuracies at n = 5, 6, 7, and ENTP there in half the steps.
 
-    Whole sequences are right in ``whole``, and 0.01 more for each seed.
+    Of whole sequences 0.92 are right, and 0.01 more for each seed.
     """
     found = []
+    baseline = dict(token_accuracy=0.2, sequence_accuracy=0.0)
     for run in EXPERIMENTS["count3"].plan(tier, 0):
         is_entp = run.labels["arm"] == "entp"
         by_n = entp if is_entp else decoder
-        curve = EARLY if is_entp else course
-        curves = dict(step=[10 * i for i in range(1, len(curve) + 1)], token_accuracy=curve)
+        curve = EARLY if is_entp else LATE
+        steps = [10 * i for i in range(1, len(curve) + 1)]
         scores = dict(
             token_accuracy=sum(by_n) / 3,
-            sequence_accuracy=whole + 0.01 * run.labels["seed"],
+            sequence_accuracy=0.92 + 0.01 * run.labels["seed"],
             token_accuracy_by_position=by_n,
             position=[5, 6, 7],
-            baseline=dict(token_accuracy=0.2, sequence_accuracy=0.0),
+            baseline=baseline,
         )
-        found.append(record_of(run, curves, **scores))
+        found.append(record_of(run, dict(step=steps, token_accuracy=curve), **scores))
     return found
 
 
@@ -48,23 +49,9 @@ def records():
     return made_up("overnight", [0.5, 0.5, 0.5], [0.5, 0.6, 0.7])
 
 
-def test_the_slope_is_that_of_the_gap_on_n(records):
-    assert count3.slopes(records).tolist() == pytest.approx([0.1] * 5)
-    (grows,) = judge(count3.growth(records), only_measured=True).to_dict("records")
-    assert (grows["id"], grows["verdict"]) == ("F2-unseen-parity", "grows with n")
-
-
-def test_the_questions_are_answered_by_their_rules(records):
-    measured = {m.claim: m for m in count3.failure_and_speed(records)}
-    assert measured["F2-fails"].values == pytest.approx([0.02, 0.03, 0.04, 0.05, 0.06])
-    assert measured["F2-speed"].values == pytest.approx([math.log(2)] * 5)
-    answers = judge(list(measured.values()), only_measured=True).set_index("id")["verdict"]
-    assert answers.to_dict() == {"F2-fails": "decoder learns it", "F2-speed": "ENTP faster"}
-
-
 def test_a_pair_in_which_neither_arrives_is_dropped(records):
     late = count3.lead(count3.arrivals(records, 0.975))  # ENTP never: its last step
-    assert late.tolist() == pytest.approx([math.log(90) - math.log(50)] * 5)
+    assert late.tolist() == pytest.approx([math.log(90 / 50)] * 5)
     assert count3.lead(count3.arrivals(records, 0.995)).empty
 
 
@@ -98,19 +85,15 @@ def test_what_has_come_up_is_counted_up_to_the_order_that_changes_nothing():
     elements, 1/20³; after N draws the share of draws whose state has come up is the mean of 1 - (1
     - p)^N, in expectation.
     """
-    trained = 4000
+    task = dict(length=3, seed_length=3, symbols=20)
     total = 20**3
-    states = {2 / total: 20 * 20 * 19 / 2, 1 / total: 20 * 20}
-    expected = sum(p * count * (1 - (1 - p) ** trained) for p, count in states.items())
-    metrics, curves = repeats_study(
-        dict(length=3, seed_length=3, symbols=20), trained, scored=20_000
-    )
+    different = 20 * 20 * 19 / 2
+    expected = different * 2 / total * (1 - (1 - 2 / total) ** 4000)
+    expected += 20 * 20 / total * (1 - (1 - 1 / total) ** 4000)
+    metrics, curves = repeats_study(task, 4000, scored=20_000)
+    assert metrics["seen"] == pytest.approx(expected, abs=0.015)
     assert curves == {"n": [3], "seen": [metrics["seen"]]}
-    assert metrics["seen"] == pytest.approx(expected, abs=0.015) and expected == pytest.approx(
-        0.62, abs=0.02
-    )
-    assert expected - (1 - (1 - 1 / total) ** trained) > 0.2  # what a count of sequences would give
-    assert repeats_study(dict(length=3, seed_length=3, symbols=20), 0, scored=10)[0]["seen"] == 0
+    assert repeats_study(task, 0, scored=10)[0]["seen"] == 0
 
 
 # The authors' logs in steps and in compute: their steps, what a step costs, and what the ledger
@@ -132,17 +115,14 @@ def test_the_steps_of_count3_lie_on_the_thinned_log():
 
 
 def test_a_steps_multiply_adds_are_those_of_the_counter():
-    metrics, curves = logged_study("shakespeare", "small")
+    metrics, _ = logged_study("shakespeare", "small")
     for arm in logged.TWINS:
         assert metrics[arm]["counted"] == metrics[arm]["forward"]
         assert metrics[arm]["step"] == 3 * 64 * metrics[arm]["forward"]
     cfg = ModelConfig.from_size("small", architecture="decoder", vocab_size=65, max_length=64)
     assert metrics["decoder"]["forward"] == costs.decoder_pass(cfg, 64)
-    assert curves["level"] == [2.0, 1.9, 1.8, 1.7, 1.65] and curves["decoder"][-1] == 2400
 
 
 def test_a_pair_that_is_not_logged_is_refused_in_a_line():
-    with pytest.raises(
-        ConfigError, match="task = 'count3', model = 'small': not among the authors' logged pairs"
-    ):
+    with pytest.raises(ConfigError, match="task = 'count3', model = 'small': not among"):
         logged_study("count3", "small")

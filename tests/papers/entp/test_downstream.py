@@ -17,12 +17,9 @@ from entp_lab.statistics import mcnemar
 from entp_lab.store import Store
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.data.tokenizers import Bytes
-from entp_papers.entp.downstream import clutrr
 from entp_papers.entp.downstream import experiment as downstream
 from entp_papers.entp.downstream import pronouns as module
 from entp_papers.entp.downstream.pronouns import Item
-
-VERSION = 3  # of the made-up text experiment
 
 
 @pytest.fixture
@@ -31,48 +28,18 @@ def pretrainings(tmp_path, monkeypatch):
     at a tier.
     """
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
-    (tmp_path / "text.txt").write_text(
-        "Agnes read three chapters to her son Carl.\n\n" * 100, encoding="utf-8"
-    )
-    params = dict(
-        corpus=str(tmp_path / "text.txt"), tokenizer="bytes", context=96, split="tail", held_out=0.2
-    )
+    text = tmp_path / "text.txt"
+    text.write_text("Agnes read three chapters to her son Carl.\n\n" * 100, encoding="utf-8")
+    task = dict(corpus=str(text), tokenizer="bytes", context=96, split="tail", held_out=0.2)
     train = TrainConfig(
-        steps=2,
-        batch_size=4,
-        warmup_steps=1,
-        eval_every=2,
-        eval_sequences=4,
-        final_eval_sequences=4,
+        steps=2, warmup_steps=1, eval_every=2, eval_sequences=4, final_eval_sequences=4
     )
+    models = [ModelConfig(name, 2, 2, 16, 256, 96) for name in TWINS]
 
-    def build(tier="smoke", seeds=1):
-        return [
-            RunConfig(
-                "made_up",
-                tier,
-                "text",
-                params,
-                ModelConfig(name, 2, 2, 16, 256, 96),
-                train,
-                seed,
-                seed,
-            )
-            for seed in range(seeds)
-            for name in TWINS
-        ]
+    def build(tier):
+        return [RunConfig("made_up", tier, "text", task, model, train) for model in models]
 
     return build
-
-
-@pytest.fixture
-def few_stories(monkeypatch):
-    monkeypatch.setattr(clutrr, "EMBEDDED", {"validation": 16, "test": 32})
-    for function in (clutrr.encoded, clutrr.held_out):
-        function.cache_clear()
-    yield
-    for function in (clutrr.encoded, clutrr.held_out):
-        function.cache_clear()
 
 
 @pytest.fixture
@@ -80,12 +47,11 @@ def planned_anew():
     """Plans start from the runs on text and are kept for the process: neither those of before nor
     those of now.
     """
-    plans = downstream.DOWNSTREAM.plan, downstream.PRONOUNS.plan
-    for plan in plans:
-        plan.cache_clear()
+    downstream.DOWNSTREAM.plan.cache_clear()
+    downstream.PRONOUNS.plan.cache_clear()
     yield
-    for plan in plans:
-        plan.cache_clear()
+    downstream.DOWNSTREAM.plan.cache_clear()
+    downstream.PRONOUNS.plan.cache_clear()
 
 
 def test_language_models_are_trained_where_missing_records_need_them_and_nowhere_else(
@@ -94,13 +60,12 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     def language_models(tier, seeds=0):
         return [planned(config, schedule=downstream.TABLE_8) for config in pretrainings(tier)]
 
-    made_up = Experiment("made_up", VERSION, "", "", language_models, lambda records: [])
+    made_up = Experiment("made_up", 3, "", "", language_models, lambda records: [])
     monkeypatch.setattr(downstream, "OPENWEBTEXT", made_up)
     parameters = NotebookParameters(tier="smoke")
     store = Store(paths.results() / "smoke")
-    weights = [
-        store.weights_path(*downstream.record_name(run).split("/")) for run in pretrainings()
-    ]
+    names = map(downstream.record_name, pretrainings("smoke"))
+    weights = [store.weights_path(*name.split("/")) for name in names]
     downstream.train_missing(parameters)
     assert all(path.exists() for path in weights)
     scored = downstream.PRONOUNS.collect(parameters).records
@@ -108,14 +73,10 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     for path in weights:
         path.unlink()
     downstream.train_missing(parameters)
-    assert not any(
-        path.exists() for path in weights
-    )  # as in a fresh clone: all records, no weights
-    assert (
-        downstream.DOWNSTREAM.collect(parameters).computed
-        == downstream.PRONOUNS.collect(parameters).computed
-        == 0
-    )
+    # as in a fresh clone: all records, no weights
+    assert not any(path.exists() for path in weights)
+    assert downstream.DOWNSTREAM.collect(parameters).computed == 0
+    assert downstream.PRONOUNS.collect(parameters).computed == 0
     store.path("pronouns", scored[0].id).unlink()
     downstream.train_missing(parameters)
     needed = f"{scored[0].config.params['weights'].split('/')[1]}.weights.safetensors"
@@ -137,14 +98,6 @@ def test_the_authors_logs_give_their_table():
 # difference is noise.
 
 
-@pytest.fixture
-def model(small_model):
-    def build(architecture="decoder"):
-        return small_model(architecture, vocab_size=256, max_length=100)
-
-    return build
-
-
 @torch.no_grad()
 def by_hand(model, start, rest):
     """Log-likelihood of the rest, a token at a time, each from a prefix of its own."""
@@ -161,38 +114,38 @@ def by_hand(model, start, rest):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_scores_are_the_likelihood_of_the_rest_given_each_option(model, architecture):
+def test_scores_are_the_likelihood_of_the_rest_given_each_option(small_model, architecture):
     items = [
         Item("Ann met _ today.", "Bob", "a rather long option", 1),
         Item("The _ ran.", "dogs", "dog", 2),
     ]
-    subject = model(architecture)
+    subject = small_model(architecture, vocab_size=256, max_length=100)
     table = module.scores(subject, items, Bytes())
     for item, row in zip(items, table.itertuples(), strict=True):
         start, rest = item.sentence.split("_")
         for number, option in ((1, item.option1), (2, item.option2)):
             assert row[number] == pytest.approx(by_hand(subject, start + option, rest), rel=1e-5)
-        assert row.chosen == (1 if row.option1 >= row.option2 else 2) and row.right == (
-            row.chosen == item.answer
-        )
+        assert row.chosen == (1 if row.option1 >= row.option2 else 2)
+        assert row.right == (row.chosen == item.answer)
 
 
 def test_embedded_items_are_balanced_and_decided_by_their_last_words():
     items = module.embedded()
-    assert len(items) >= 100 and len({i.sentence for i in items}) == len(items)
+    assert len(items) >= 100
+    assert len({i.sentence for i in items}) == len(items)
     assert Counter(i.answer for i in items) == {1: len(items) // 2, 2: len(items) // 2}
     starts = Counter((i.sentence.split("_")[0], i.option1, i.option2) for i in items)
     assert set(starts.values()) == {2}  # every start with both endings
     for item in items:
         named = item.sentence.lower().split("_")[0]
-        assert item.option1.lower() in named and item.option2.lower() in named
+        assert item.option1.lower() in named
+        assert item.option2.lower() in named
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (5, 2), (9, 9), (1, 12)])
 def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
     n = first + second
     most = max(first, second)
-    expected = min(1.0, 2 * sum(stats.binom.pmf(k, n, 0.5) for k in range(most, n + 1)))
-    assert (
-        mcnemar(first, second) == pytest.approx(expected) == pytest.approx(mcnemar(second, first))
-    )
+    expected = min(1.0, 2 * stats.binom.sf(most - 1, n, 0.5))
+    assert mcnemar(first, second) == pytest.approx(expected)
+    assert mcnemar(second, first) == pytest.approx(expected)

@@ -13,22 +13,28 @@ from entp_papers.entp.in_context.baselines import baselines_study
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, flatness, measure, task_of
 from entp_papers.entp.in_context.tables import least_squares
 
-FIVE = range(5)
-COST = dict(
-    steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x"
-)
+PAIR = ("decoder", "entp")
 
 
 def fake(arm="decoder", seed=0, function="linear", tier="overnight", error=0.5, course=(1.0,) * 10):
     """Make a record of a planned run with an error at every point and a course, over E[y²]."""
-    scored = dict(arm=arm, seed=seed, function=function)
-    (run,) = (run for run in IN_CONTEXT.plan(tier, 0) if scored.items() <= run.labels.items())
+    (run,) = select(IN_CONTEXT.plan(tier), arm=arm, seed=seed, function=function)
     scale = task_of(record_of(run)).normaliser
-    every = run.config.train.steps // len(course)
-    steps = [every * point for point in range(1, len(course))] + [run.config.train.steps]
+    last = run.config.train.steps
+    every = last // len(course)
+    steps = [*range(every, every * len(course), every), last]
     curves = dict(step=steps, train_loss=[e * scale for e in course])
     scores = dict(loss=error * scale, loss_by_position=[error * scale] * 6)
     return record_of(run, curves, **scores, position=[1, 3, 5, 7, 9, 11], baseline={})
+
+
+def pairs(function, tier, **by_arm):
+    """Make five pairs; ``by_arm``: what is given to ``fake`` for the decoder, and for ENTP."""
+    records = []
+    for place, arm in enumerate(PAIR):
+        given = {name: values[place] for name, values in by_arm.items()}
+        records += [fake(arm, seed, function, tier, **given) for seed in range(5)]
+    return records
 
 
 @pytest.mark.parametrize("function", ["linear", "sparse"])
@@ -51,18 +57,21 @@ def test_the_pilot_chose_the_rates():
             assert max(rate for rate in errors if errors[rate] <= least + 0.01) == experiment.CHOSEN
 
 
-def test_models_that_have_learned_nothing_are_not_equal():
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [
+        ((0.91, 0.92), "uninformative"),
+        ((0.5, 0.5), "same direction"),
+        ((0.8, 0.95), "not reproduced"),
+        ((0.95, 0.8), "same direction"),
+    ],
+)
+def test_models_that_have_learned_nothing_are_not_equal(errors, verdict):
     """Where neither arm is below 0.9, nothing is said; one that is makes a difference worth
     judging.
     """
-
-    def verdict(decoder, entp):
-        arms = (("decoder", decoder), ("entp", entp))
-        records = [fake(arm, s, "tree", "quick", error) for arm, error in arms for s in FIVE]
-        return judge(measure(records), only_measured=True)["verdict"].tolist()
-
-    assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
-    assert verdict(0.8, 0.95) == ["not reproduced"] and verdict(0.95, 0.8) == ["same direction"]
+    judged = judge(measure(pairs("tree", "quick", error=errors)), only_measured=True)
+    assert judged["verdict"].tolist() == [verdict]
 
 
 def falling(by: float) -> list[float]:
@@ -72,29 +81,36 @@ def falling(by: float) -> list[float]:
     return [0.9] * 6 + [0.4 + by] * 2 + [0.4] * 2
 
 
-def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
-    def is_flat(*falls):
-        found = flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
-        assert found["fall"].tolist() == pytest.approx(falls) and found["flat"].nunique() == 1
-        return bool(found["flat"].iloc[0])
-
-    assert is_flat(0.0, 0.019) and not is_flat(0.0, 0.021)  # no seed for itself
-    assert is_flat(0.0099) and not is_flat(0.0101) and is_flat(-0.3)  # a rise is no fall
+@pytest.mark.parametrize(
+    ("falls", "flat"),
+    [
+        ((0.0, 0.019), True),
+        ((0.0, 0.021), False),  # no seed for itself
+        ((0.0099,), True),
+        ((0.0101,), False),
+        ((-0.3,), True),  # a rise is no fall
+    ],
+)
+def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth(falls, flat):
+    records = [fake(seed=seed, course=falling(by)) for seed, by in enumerate(falls)]
+    found = flatness(records)
+    assert found["fall"].tolist() == pytest.approx(falls)
+    assert set(found["flat"]) == {flat}
 
 
 @pytest.mark.parametrize(
-    ("falls", "verdict"), [((0.0, 0.0), "same direction"), ((0.0, 0.02), "uninformative")]
+    ("fall", "verdict", "why"),
+    [(0.0, "same direction", ""), (0.02, "uninformative", "too little trained to tell")],
 )
-def test_arms_on_the_way_are_not_shown_to_be_level(falls, verdict):
+def test_arms_on_the_way_are_not_shown_to_be_level(fall, verdict, why):
     """Figure 10 calls ENTP competitive: of where two curves end, those that still fall tell
     nothing.
     """
-    arms = zip(("decoder", "entp"), falls, strict=True)
-    records = [fake(arm, s, "tree", "quick", course=falling(by)) for arm, by in arms for s in FIVE]
+    records = pairs("tree", "quick", course=(falling(0.0), falling(fall)))
     (row,) = judge(measure(records), only_measured=True).to_dict("records")
-    assert (row["id"], row["verdict"]) == ("F10-tree", verdict)
-    assert row["why"] == ("too little trained to tell" if verdict == "uninformative" else "")
-    linear = [fake(arm, s, course=falling(0.02)) for arm in ("decoder", "entp") for s in FIVE]
-    assert not any(
-        m.uninformative_because for m in measure(linear)
-    )  # who is ahead on the way is what Figure 7's rows ask
+    assert (row["id"], row["verdict"], row["why"]) == ("F10-tree", verdict, why)
+
+
+def test_who_is_ahead_on_the_way_is_what_figure_7_s_rows_ask():
+    records = pairs("linear", "overnight", course=[falling(0.02)] * 2)
+    assert not any(m.uninformative_because for m in measure(records))

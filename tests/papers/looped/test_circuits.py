@@ -5,6 +5,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import seeded
 
 from entp_papers.looped.layers import (
     Attention,
@@ -16,11 +17,11 @@ from entp_papers.looped.layers import (
     transcribe,
 )
 
-X = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+X = torch.randn(2, 6, 7, generator=seeded(1), dtype=torch.float64)
 
 
 def random_stack():
-    g = torch.Generator().manual_seed(0)
+    g = seeded(0)
     made = []
     for i in range(3):
         attention = Attention(7, 2, 3, 4).double()
