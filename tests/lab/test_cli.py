@@ -15,13 +15,11 @@ from entp_lab.store import checksum
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
+def results(results):
     """A copy of two experiments' records as the project's results."""
     for name in ("count3", "complexity"):
-        shutil.copytree(paths.root() / "results" / "records" / name, tmp_path / "records" / name)
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    return tmp_path
+        shutil.copytree(paths.root() / "results" / "records" / name, results / "records" / name)
+    return results
 
 
 def a_record(results):

@@ -8,10 +8,7 @@ from entp_lab import embedded_corpus
 from entp_lab.embedded_corpus import embedded_file
 from entp_lib.data.sources import TextFile, source_of
 
-
-@pytest.fixture(autouse=True)
-def own_results(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+pytestmark = pytest.mark.usefixtures("results")
 
 
 @pytest.fixture

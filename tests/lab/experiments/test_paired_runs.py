@@ -25,13 +25,6 @@ def committed():
     return lab.run(lab.pairs(COUNT3, SHAPE, TRAIN, experiment="count3"))
 
 
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    return tmp_path
-
-
 def test_pairs_written_by_hand_are_the_committed_runs_of_count3(committed):
     known = [r for r in EXPERIMENTS["count3"].committed() if r.labels["task"] == "count3" and r.labels["arm"] in TWINS]
     assert {r.id for r in committed.records} == {r.id for r in known}

@@ -78,10 +78,8 @@ def files(folder):
 
 
 @pytest.fixture
-def experiment(small_run, monkeypatch, tmp_path):
+def experiment(small_run, results):
     """One with a single seed of its own, in a project's store of the test's."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
     base = small_run(steps=4)
 
     def plan(tier, seeds):

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from mistakes import one_line
 
 from entp_lab import cli, provenance
 from entp_lab.configs import StudyConfig
@@ -102,9 +103,8 @@ def a_study(**params):
     ],
 )
 def test_a_record_that_no_run_makes_or_this_machine_cannot_is_one_line(record, store, forge, named):
-    with pytest.raises(RecordError, match=f"^record test/.*{re.escape(named)}") as error:
+    with one_line(RecordError, match=f"^record test/.*{re.escape(named)}"):
         verify(forge(record), store)
-    assert "\n" not in str(error.value)
 
 
 def test_what_a_record_says_of_its_making_is_printed_without_its_escapes(record):
@@ -134,9 +134,7 @@ def test_the_arithmetic_of_older_records_is_that_of_their_processor(record, capa
     assert arithmetic_of(replace(record, provenance={"cpu_capability": capability})) == name
 
 
-def test_the_command_says_what_came_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+def test_the_command_says_what_came_out(results, capsys):
     store = Store()
     record = run(COUNT3.configs("smoke", 1)[0], COUNT3.version, store=store)
 

@@ -30,20 +30,16 @@ def test_the_order_names_experiments_that_have_the_tier():
     assert {e.notebook for e in of_count3} == {"03_count3"}
 
 
-def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+def test_a_tier_is_completed_and_said_line_by_line(results, monkeypatch, capsys):
     monkeypatch.setattr(commands, "nightly_order", lambda: ("rasp", "complexity"))
     niceness = []
     monkeypatch.setattr("os.nice", lambda more: niceness.append(more) or 0)  # of the tests' own process
     for left in (5, 0):
         assert main(["train", "--tier", "smoke", "--jobs", "1"]) == 0
         assert f"rasp smoke: {left} of 5 runs are left" in capsys.readouterr().err
-        assert (
-            Store(tmp_path / "smoke").missing(EXPERIMENTS["rasp"].configs("smoke"), EXPERIMENTS["rasp"].version) == []
-        )
+        assert Store(results / "smoke").missing(EXPERIMENTS["rasp"].configs("smoke"), EXPERIMENTS["rasp"].version) == []
     assert max(niceness) == 19
-    assert not (tmp_path / "records").exists()  # apart from records that claim something
+    assert not (results / "records").exists()  # apart from records that claim something
 
 
 # Costs by counting: against a count by hand, and in proportion to what is counted.
@@ -106,7 +102,7 @@ def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
 
 
-def test_a_long_tier_is_asked_about_before_it_begins(tmp_path, monkeypatch):
+def test_a_long_tier_is_asked_about_before_it_begins(results, monkeypatch):
     """What it would compute is announced with the answer to --yes, and nothing runs where it is no."""
     asked = []
 
@@ -116,7 +112,6 @@ def test_a_long_tier_is_asked_about_before_it_begins(tmp_path, monkeypatch):
 
     monkeypatch.setattr(commands, "announce_runs", refuse)
     monkeypatch.setattr(commands, "sweep", lambda *_, **__: pytest.fail("it began"))
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))  # none of its runs is there
     command = ["train", "--tier", "overnight"]
     assert main(command) == main([*command, "--yes"]) == 2
     assert asked[0][0] > 0

@@ -209,12 +209,11 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys):
     assert lines[0].startswith("entp: ")
 
 
-def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch):
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+def test_train_computes_one_run_by_the_name_of_its_record(results):
     found = config_id(COUNT3.configs("smoke")[2], COUNT3.version)
-    options = ["--tier", "smoke", "--jobs", "1", "--results", str(tmp_path)]
+    options = ["--tier", "smoke", "--jobs", "1", "--results", str(results)]
     assert cli.main(["train", "count3", *options, "--run", f"count3/{found[:9]}"]) == 0
-    assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [found]
+    assert [path.stem for path in results.glob("records/count3/*.json")] == [found]
 
 
 def test_two_runs_whose_names_begin_alike_are_named(tmp_path, monkeypatch, capsys):
@@ -270,10 +269,9 @@ def test_a_damaged_notebook_is_named_before_any_is_run(tmp_path, data, message):
     assert "03_x.ipynb" in str(error.value)
 
 
-def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(tmp_path, monkeypatch):
+def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(results, monkeypatch):
     """A wrong parameter, a missing record; the cell fails with the error's name and words."""
     monkeypatch.setenv("ENTP_RECORDS", "read-only")
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     mistakes = {
         "notebook_parameters(globals())": "ConfigError: parameter = 'sedes': must be one of",
         "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: record count3/",

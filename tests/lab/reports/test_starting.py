@@ -76,9 +76,8 @@ def test_names_that_will_not_do_are_one_line_and_write_nothing(arguments, said, 
     assert sorted((paths.root() / "entp_lib").rglob("*.py")) == before
 
 
-def test_the_python_of_the_page_loads_and_asks_the_models_that_git_keeps(monkeypatch, tmp_path, capsys):
+def test_the_python_of_the_page_loads_and_asks_the_models_that_git_keeps(results, capsys):
     """As the page says, wherever results are kept; ENTP is right and the decoder wrong."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     page = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
     section = page.partition("## A model of a finished run")[2].partition("\n## ")[0]
     blocks = re.findall(r"(?:^    .+\n(?:\n(?=    ))?)+", section, re.MULTILINE)

@@ -25,9 +25,7 @@ from entp_lib.validation import ConfigError
 SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
 
 
-@pytest.fixture(autouse=True)
-def own_results(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+pytestmark = pytest.mark.usefixtures("results")
 
 
 @pytest.fixture

@@ -15,9 +15,7 @@ from entp_lib.validation import ConfigError
 LINES = [f"line {i:03} of a text that nobody wrote\n\n" for i in range(100)]
 
 
-@pytest.fixture(autouse=True)
-def own_results(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+pytestmark = pytest.mark.usefixtures("results")
 
 
 @pytest.fixture
