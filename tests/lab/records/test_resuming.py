@@ -184,7 +184,7 @@ FORGED = {
     "a list as curves": in_state(curves=[]),
     "a text as curve": first_curve("a"),
     "texts in a curve": first_curve(["a"]),
-    "other curves": in_state(curves={"others": [0.0]}),
+    "a curve more": lambda header, state: state["curves"].update(others=[0.0] * 3),
 }
 OWN = {
     "run": {

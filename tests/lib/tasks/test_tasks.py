@@ -228,8 +228,6 @@ MISTAKES = {  # of each task, with the parameter that the message names last
     "addition": [{"split_seed": -1}, {"largest": 99, "n_train": 5001}, {"drawn": 3}, {"reversed_answer": 1}],
     "long_addition": [
         LONG | {"tested_digits": 19},
-        LONG | {"n_validation": 3},
-        LONG | {"trained_digits": 1, "n_train": 3001},
         dict(trained_digits=1, tested_digits=2, n_train=20, n_validation=20, n_test=5000),
     ],
     "in_context": [
@@ -261,9 +259,11 @@ def test_bad_parameters_are_named(name, params):
         ("counting3", {}, "task = 'counting3'.*'counting'"),
         ("counting", {"lenght": 3}, "'length'"),
         ("text", {"tokenizer": "bpe"}, "vocabulary"),
+        ("long_addition", LONG | {"n_validation": 3}, "n_validation = 3"),
+        ("long_addition", LONG | {"trained_digits": 1}, r"n_train \+ n_validation"),
         ("in_context", {"function": "sparse", "dims": 2}, "sparsity"),
     ],
 )
-def test_what_is_misspelt_or_missing_is_named(name, params, message):
+def test_what_is_misspelt_missing_or_too_little_is_named(name, params, message):
     with pytest.raises(ConfigError, match=message):
         build_task(name, params)
