@@ -267,5 +267,5 @@ def test_an_id_stands_in_one_row_of_all_papers(tmp_path, monkeypatch):
         (tmp_path / paper).mkdir()
         shutil.copy(paths.reference() / "entp" / "claims.csv", tmp_path / paper)
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
-    with pytest.raises(ValueError, match="the id 'A.2' stands in more than one row"):
+    with pytest.raises(ValueError, match="the id '.*' stands in more than one row"):
         claims.reference_claims()
