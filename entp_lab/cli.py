@@ -206,11 +206,11 @@ def train(
 @app.command()
 def claims() -> int:
     """Recompute claims.csv and questions.csv and print them."""
-    from entp_lab import report
+    from entp_lab import ledger
     from entp_lab.claims import multiplicity, readable
     from entp_lab.store import Store
 
-    table = report.write_ledger(Store(read_only=True))
+    table = ledger.write_ledger(Store(read_only=True))
     columns = ["ours", "95 % interval", "tier", "seeds", "where"]
     is_question = table["kind"] == "question"
     print(readable(table[~is_question], ["paper", "paper excluded", *columns]).to_string())

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from entp_lab import live, notebooks, paths, ranks, report
+from entp_lab import ledger, live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
 from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, config_id
 from entp_lab.estimates import announce_runs
@@ -95,7 +95,7 @@ def run_notebooks(
     print(f"Executed notebooks: {paths.relative(paths.results() / 'executed')}")
     if tier != "smoke" and not Store().read_only:
         folder = paths.results() if in_place else place.parent
-        judged = report.write_ledger(folder=folder)
+        judged = ledger.write_ledger(folder=folder)
         if update:
             report.write(judged)
         print(

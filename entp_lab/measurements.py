@@ -6,7 +6,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -193,6 +193,20 @@ def measured(
     return Measurement(
         claim, [float(v) for v in values], tier, names, paper_settings=at_paper, **judged
     )
+
+
+def checked(claim: str, printed: bool | None, records: Sequence[Record], **judged: Any) -> Check:
+    """Return a ``Check`` that rests on ``records``, which are of one tier. ``judged``: its further fields."""
+    names = tuple(record.name for record in records)
+    return Check(claim, printed, records[0].config.tier, records=names, **judged)
+
+
+def observed(
+    claim: str, found: str, records: Sequence[Record], why: str = "", seen: str = "", runs: int = 1
+) -> Observation:
+    """Return an ``Observation`` that rests on ``records``, which are of one tier."""
+    names = tuple(record.name for record in records)
+    return Observation(claim, cast(Any, found), records[0].config.tier, why, seen, runs, names)
 
 
 @dataclass(frozen=True)

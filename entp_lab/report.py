@@ -1,47 +1,32 @@
-"""Judge every claim by the records, and write the pages that follow: README's part, findings, costs, deviations.
+"""Write the pages that follow from the ledger: README's part, findings, costs, deviations.
 
-``ledger`` is the table of verdicts. ``results/reference/answers.csv`` is the one file of what the papers say and what
+``results/reference/answers.csv`` is the one file of what the papers say and what
 was seen here: README, notebook 00 and ``docs/findings.md`` show its sentences.
 ``rests_on`` names the verdicts that a sentence supposes; that of the first is shown in plain words. A sentence whose
 verdict has moved is refused, or marked.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from entp_lab import claims, coverage, paths
+from entp_lab import claims, coverage, ledger, paths
 from entp_lab.budgets import training_operations
 from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
-from entp_lab.experiment import Experiment, own
-from entp_lab.frames import select, spent
-from entp_lab.measurements import Check, Measurement, Observation, strongest
+from entp_lab.experiment import own
+from entp_lab.frames import spent
 from entp_lab.notebooks import OVERVIEW, Markdown, notebook_paths, read_notebook
-from entp_lab.provenance import pairs_apart, processes
-from entp_lab.registry import EXPERIMENTS, build_task
-from entp_lab.settings import differing_settings, stated_settings
-from entp_lab.statistics import exceeds, holm, p_value
-from entp_lab.store import Record, Store
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.statistics import exceeds
+from entp_lab.store import Store
 from entp_lab.tables import markdown_table, read_table
 from entp_lib.files import read_text, write_atomically
 from entp_lib.validation import ConfigError, require
 
-Found = Measurement | Check | Observation
-# Units of claims that compare last weights.
-SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
-BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
-AHEAD = "ENTP ahead"
-BEHIND = "decoder ahead"
-UNDECIDED = {
-    "not attempted": "not run yet",
-    "inconclusive": OPEN,
-    OPEN: OPEN,
-    UNINFORMATIVE: UNINFORMATIVE,
-}
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
 CORE_RATE = 2.1e11  # multiplications and additions a second: what a core with AMX reached in bf16
 GPU_RATE = 1e14  # likewise: a tenth of an H200's bf16 peak, assumed
@@ -82,168 +67,11 @@ HERE = Path(__file__).parent
 WRITTEN = "<!-- The whole page is written by python -m entp_lab readme; no line of it is typed. -->"
 
 
-# The ledger: a row a claim or question, judged by the records.
-
-
-def ledger(store: Store | None = None) -> pd.DataFrame:
-    """Judge every claim and question by the records; *not attempted* where none measures it.
-
-    A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
-    has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
-    distance from what guessing gets to the best there is in the unit of the row (1 for accuracies and errors without
-    levels, NaN where it is not known). ``differs``: settings that are not those of the paper (``settings``);
-    ``excludes_paper``: whether our interval excludes the paper's value; ``caveats``, the reservations about its
-    verdict: code that no commit has, twins that were made apart, models that were still improving; ``part``, by
-    ``part_of``. No row rests on seconds.
-    """
-    store = store or Store()
-    measured: list[tuple[Found, tuple[Experiment, dict[str, Record]]]] = []
-    for experiment in EXPERIMENTS.values():
-        for tier in BEST_FIRST:
-            records = {record.name: record for record in experiment.stored(store, tier) or []}
-            found = experiment.measure(list(records.values()))
-            measured += [(measurement, (experiment, records)) for measurement in found]
-    best = strongest(measured).values()
-    table = claims.judge([measurement for measurement, _ in best])
-    units = dict(zip(table["id"], table["unit"], strict=True))
-    stated = stated_settings()
-    differs = {}
-    caveats = {}
-    levels = {}
-    for measurement, (experiment, records) in best:
-        claim = measurement.claim
-        names = set(measurement.records)
-        used = [record for name, record in records.items() if name in names]
-        caveats[claim] = caveats_of(experiment, used, measurement, units[claim])
-        if not isinstance(measurement, Check):  # which compares no runs
-            planned = experiment.plan("paper", 1)
-            shown = select(planned, **experiment.figure_labels) or planned
-            differs[claim] = differing_settings(used, shown, stated.get(claim, {}))
-        if isinstance(measurement, Measurement) and measurement.levels:
-            levels[claim] = abs(measurement.levels[0].ceiling - measurement.levels[0].floor)
-    main = set(main_rows())
-    return table.assign(
-        differs=table["id"].map(differs).fillna(""),
-        excludes_paper=[claims.excludes_paper(row) for row in table.to_dict("records")],
-        caveats=table["id"].map(caveats).fillna(""),
-        part=[part_of(row.id, row.verdict, main) for row in table.itertuples()],
-        scale=table["id"].map(levels).fillna(table["unit"].map({"accuracy": 1.0, "error": 1.0})),
-    )
-
-
-def main_rows() -> list[str]:
-    """Return the ids of the rows that matter, of ``results/reference/main_rows.csv``; all others are the annex."""
-    return read_table(paths.reference() / "main_rows.csv", ["id"], needed=("id",))["id"].tolist()
-
-
-def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
-    """Say whether a row is of the ledger's ``main`` part, of its ``annex``, or of what ``could not tell``."""
-    if verdict == UNINFORMATIVE:
-        return "could not tell"
-    return "main" if claim in main else "annex"
-
-
-def caveats_of(
-    experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str
-) -> str:
-    """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
-
-    A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
-    they are compared by a score, not by how soon they have one; a task's own caveat everywhere.
-    """
-    found = []
-    dirty = sum(any(process.get("dirty") for process in processes(record)) for record in used)
-    if dirty:
-        found.append(f"{dirty} of {len(used)} records by code that no commit has")
-    if isinstance(measurement, Measurement):
-        configs = {
-            str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)
-        }
-        tasks = [build_task(config.task, config.task_params) for config in configs.values()]
-        found += dict.fromkeys(task.caveat for task in tasks)
-        found.append(pairs_apart(used))
-        if unit in SCORES:
-            found.append(experiment.still_improving_note(used))
-    return "; ".join(filter(None, found))
-
-
-def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
-    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``."""
-    store = store or Store()
-    table = ledger(store)
-    is_question = table["kind"] == "question"
-    for name, part in (("claims", table[~is_question]), ("questions", table[is_question])):
-        text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
-        write_atomically((folder or store.root) / f"{name}.csv", text.encode())
-    return table
-
-
-# What decoder and ENTP have at equal steps and at equal compute.
-
-
-def comparisons(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a task and budget: value, low, high and margin in ``unit``, answer, tier, seeds, claim and records.
-
-    ``results/reference/<paper>/comparisons.csv`` says which row of the ledger ``table`` answers for which task at which
-    budget. ``unit`` is "share" of the way from guessing to a perfect score, positive where ENTP is ahead, or "nats" of
-    text. The answer follows the rule of our own questions, whether a paper claims the row or not, and is open where its
-    verdict is. KeyError for a claim that the ledger does not have.
-    """
-    files = sorted(
-        paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p)
-    )
-    columns = ["task", *BUDGETS, "drawn_as"]
-    tasks = pd.concat([read_table(path, columns, needed=("task", "equal_steps")) for path in files])
-    rows = table.set_index("id")
-    margins = claims.reference_claims().set_index("id")["margin"]
-    found = []
-    for task in tasks.fillna("").to_dict("records"):
-        for column, budget in BUDGETS.items():
-            claim = task[column]
-            if claim:
-                about = {
-                    "task": task["task"],
-                    "drawn_as": task["drawn_as"],
-                    "budget": budget,
-                    "claim": claim,
-                }
-                found.append(about | compared(rows.loc[claim], margins[claim]))
-    return pd.DataFrame(found)
-
-
-def compared(row: pd.Series, margin: float) -> dict[str, Any]:
-    """Return one row of the ledger as ``comparisons`` has it."""
-    is_text = row.get("unit") == "nats"
-    scale = 1.0 if is_text else row["scale"]
-    pairs = int(row["seeds"])
-    by_rule = claims.answer(
-        row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND
-    )
-    return {
-        "unit": "nats" if is_text else "share",
-        "value": row["our_value"] / scale,
-        "low": row["low"] / scale,
-        "high": row["high"] / scale,
-        "margin": margin / scale,
-        "answer": UNDECIDED.get(row["verdict"], by_rule),
-        **row[["tier", "seeds", "records"]],
-    }
-
-
-def standing(table: pd.DataFrame) -> tuple[set[str], pd.DataFrame]:
-    """Return the rows that stand after Holm's correction over all intervals that test a difference, and those rows."""
-    measured = claims.tested(table)
-    p_values = [
-        p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()
-    ]
-    return set(measured.loc[holm(p_values), "id"]), measured
-
-
 def leads(table: pd.DataFrame) -> str:
     """Say which leads of ``comparisons`` stand after Holm's correction over all intervals that test a difference."""
-    stands, measured = standing(table)
+    stands, measured = ledger.standing(table)
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
-    kept = comparisons(table)
+    kept = ledger.comparisons(table)
     kept = kept[kept["claim"].isin(stands)]
     names = kept["task"].where(kept["answer"] != EQUAL, kept["task"] + " (by less than we count)")
     sentences = []
@@ -650,7 +478,7 @@ def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
 def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
     """Return README.md and the generated pages of ``docs/`` by the records; ``table``: their ledger, if it is known."""
     store = Store(read_only=True)
-    table = ledger(store) if table is None else table
+    table = ledger.compute(store) if table is None else table
     readme = read_text(paths.repository() / "README.md")
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
     parts = {

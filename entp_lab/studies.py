@@ -35,6 +35,11 @@ def largest(x: Any, y: Any = 0.0) -> float:
     return float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
 
 
+def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+    """Return the exponent of x in y between their first and last values."""
+    return math.log(y[-1] / y[0]) / math.log(x[-1] / x[0])
+
+
 def seeded(seed: int) -> torch.Generator:
     """Return a generator on the CPU that begins at a seed."""
     return torch.Generator().manual_seed(seed)

@@ -2,12 +2,10 @@
 in the claims.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from entp_lab.configs import Json
 from entp_lab.experiment import (
     Experiment,
     PlannedRun,
@@ -17,9 +15,8 @@ from entp_lab.experiment import (
     planned_study,
 )
 from entp_lab.frames import paired, select
-from entp_lab.measurements import Check, Level, Measurement, measured
+from entp_lab.measurements import Check, Level, Measurement, checked, measured
 from entp_lab.store import Records
-from entp_lab.studies import names_of
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
 NAME = "compact_abstraction"
@@ -36,7 +33,7 @@ ALL_SHAPES = [
     for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
     for n_layers, n_heads in ((1, 8), (2, 4), (3, 2))
 ]
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3, sample=4),
         shapes=[
@@ -68,7 +65,7 @@ TIERS: dict[str, Json] = {
 # Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just
 # after two thirds of the last tokens are right, as far as the runs of ``compact_abstraction`` had
 # shown it.
-LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
+LAST_TOKEN_RUNS = {
     "smoke": ((1, 2, 0, 4),),
     "overnight": ((1, 8, 0, 8000), (1, 8, 2, 8000), (2, 4, 4, 3000)),
 }
@@ -154,7 +151,7 @@ def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
 def templates_counted(records: Records) -> Check:
     """Check that 903 templates of length 8 over three variables fit the definition."""
     count = len(all_templates(8, 3))
-    return Check("CT-templates", count == 903, records[0].config.tier, records=names_of(records))
+    return checked("CT-templates", count == 903, records)
 
 
 def loss_is_the_floor(records: Records) -> Check:
@@ -165,13 +162,8 @@ def loss_is_the_floor(records: Records) -> Check:
     above = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
     depths = ", ".join(str(depth) for depth in above.index)
     ends = ", ".join(f"{mean:.2f}" for mean in above)
-    return Check(
-        "CT-floor",
-        printed=abs(floor - 0.68) < 0.01,
-        tier=records[0].config.tier,
-        records=names_of(records),
-        remark=f"decoders of {depths} layers end {ends} above it",
-    )
+    remark = f"decoders of {depths} layers end {ends} above it"
+    return checked("CT-floor", abs(floor - 0.68) < 0.01, records, remark=remark)
 
 
 def deeper(claim: str, records: Records, shallow: int, deep: int) -> Measurement:
@@ -227,21 +219,21 @@ def measure(records: Records) -> list[Measurement | Check]:
 
 
 ABSTRACTION = Experiment(
-    name=NAME,
-    version=1,
-    title="Abstraction from instantiations of a template",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
+    NAME,
+    1,
+    "Abstraction from instantiations of a template",
+    NOTEBOOK,
+    plan,
+    measure,
     tiers=TIERS,
 )
 LAST_TOKEN = Experiment(
-    name=LAST_TOKEN_NAME,
-    version=1,
-    title="What two thirds of the last tokens are",
-    notebook="12b_compact_details",
-    plan=plan_last_token,
-    measure=no_claims,
+    LAST_TOKEN_NAME,
+    1,
+    "What two thirds of the last tokens are",
+    "12b_compact_details",
+    plan_last_token,
+    no_claims,
     tiers=LAST_TOKEN_RUNS,
 )
 
@@ -259,11 +251,11 @@ def plan_attention(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 ATTENTION = Experiment(
-    name="compact_attention",
-    version=1,
-    title="Attention of the heads that abstract",
-    notebook="12b_compact_details",
-    plan=plan_attention,
-    measure=no_claims,
+    "compact_attention",
+    1,
+    "Attention of the heads that abstract",
+    "12b_compact_details",
+    plan_attention,
+    no_claims,
     tiers=DRAWN,
 )

@@ -15,7 +15,6 @@ Letters: B batch, T tokens.
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from entp_lab import resume as resuming
 from entp_lab.configs import Json
 from entp_lab.studies import Study, descend, seeded
 from entp_lib.config import ModelConfig
+from entp_lib.model import parameter_count
 from entp_lib.tasks.base import seed_from
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
 
@@ -61,7 +61,7 @@ FORMATS = {
 
 def write(form: Format, a: int, b: int, generator: np.random.Generator | None = None) -> str:
     """Write the sum of two natural numbers, ``$`` included; spaces where a generator is given."""
-    numbers: list[Any] = [str(a), str(b), str(a + b)]
+    numbers = [str(a), str(b), str(a + b)]
     if form.padded:
         width = max(len(numbers[0]), len(numbers[1]))
         numbers = [n.zfill(width + (i == 2)) for i, n in enumerate(numbers)]
@@ -160,7 +160,7 @@ def train_on_texts(
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // 20)
-    curves: dict[str, list] = {"step": [], "loss": []}
+    curves = {"step": [], "loss": []}
     since = {"loss": 0.0}
     for step in resuming.steps(
         resuming.Progress(curves, since), steps, model, optimizer, generator
@@ -181,7 +181,7 @@ def train_on_texts(
 @torch.no_grad()
 def scores_of_texts(model: PositionedTransformer, tests: Mapping[int, Iterable[Texts]]) -> Json:
     """Return by length the share of texts that are right, and of their scored tokens."""
-    metrics: Json = {"accuracy": {}, "token_accuracy": {}}
+    metrics = {"accuracy": {}, "token_accuracy": {}}
     for length, batches in tests.items():
         whole_B = []
         single_N = []
@@ -193,7 +193,7 @@ def scores_of_texts(model: PositionedTransformer, tests: Mapping[int, Iterable[T
             single_N.append(right_N)
         metrics["accuracy"][str(length)] = float(torch.cat(whole_B).double().mean())
         metrics["token_accuracy"][str(length)] = float(torch.cat(single_N).double().mean())
-    return metrics | {"parameters": sum(p.numel() for p in model.parameters())}
+    return metrics | {"parameters": parameter_count(model, embeddings=True)}
 
 
 def draw(
@@ -239,5 +239,6 @@ def longest_text(format: str, digits: int) -> int:
     """Return the most tokens that a text with operands of so many digits has, first and last ``$``
     included.
     """
-    each = 2 if FORMATS[format].hints or FORMATS[format].spaces else 1
-    return each * 2 * digits + (2 if FORMATS[format].hints else 1) * (digits + 1) + 4
+    form = FORMATS[format]
+    operand = (1 + (form.hints or form.spaces)) * digits
+    return 2 * operand + (1 + form.hints) * (digits + 1) + 4

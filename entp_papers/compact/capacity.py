@@ -12,10 +12,17 @@ import pandas as pd
 from entp_lab.configs import Json
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
-from entp_lab.measurements import Check, Measurement, Observation, measured
+from entp_lab.measurements import (
+    Check,
+    Measurement,
+    Observation,
+    checked,
+    measured,
+    observed,
+)
 from entp_lab.statistics import TOLERANCE, exceeds
 from entp_lab.store import RecordError, Records
-from entp_lab.studies import flat, names_of
+from entp_lab.studies import flat
 from entp_papers.compact import laws
 
 NAME = "compact_capacity"
@@ -36,7 +43,7 @@ def growing_sizes(starts: dict[int, int], count: int) -> dict[int, list[int]]:
 
 
 # By tier: the library, its symbols and runs; what is swept; the schedule of the sweep.
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         library=64,
         symbols=8,
@@ -225,23 +232,21 @@ def chance(sweep: Records) -> Check:
     as_printed = abs(guesses.cdf(24) - 0.96) < 0.005
     one_fewer = abs(guesses.cdf(23) - 0.96) < 0.005
     many = math.isclose(guesses.sf(39), 2.8e-7, rel_tol=0.03)
-    return Check(
+    return checked(
         "CT-chance",
-        printed=bool(as_printed),
-        tier=sweep[0].config.tier,
+        bool(as_printed),
+        sweep,
         corrected=bool(one_fewer and many),
         correction="0.96 is P(r < 24); P(r < 25) is 0.978",
-        records=names_of(sweep),
     )
 
 
 def one_layer(records: Records) -> Check:
     """Check that one layer of a decoder and of ENTP recall the same."""
-    return Check(
+    return checked(
         "CT-one-layer",
-        printed=same_with_one_layer(records),
-        tier=records[0].config.tier,
-        records=names_of(records, part="one_layer"),
+        same_with_one_layer(records),
+        select(records, part="one_layer"),
         remark="one function by construction: at the last token neither mask hides anything",
     )
 
@@ -258,19 +263,7 @@ def printed_law(sweep: Records) -> Check:
         f"{laws.READ_OFF[2]:,.0f}; its minimum would do, and of ours both explain alike "
         f"(R² {r2['min']:.3f} and {r2['max']:.3f})"
     )
-    return Check("CT-ecm", all(above), sweep[0].config.tier, records=names_of(sweep), remark=remark)
-
-
-def observe(claim: str, records: Records, why: str, seen: str) -> Observation:
-    """Return an observation that decides nothing, and why."""
-    return Observation(
-        claim,
-        found="inconclusive",
-        tier=records[0].config.tier,
-        why=why,
-        seen=seen,
-        records=names_of(records),
-    )
+    return checked("CT-ecm", all(above), sweep, remark=remark)
 
 
 def law_or_cubic(sweep: Records) -> Observation:
@@ -279,7 +272,9 @@ def law_or_cubic(sweep: Records) -> Observation:
     predicted = laws.left_out(measured)
     r2 = {name: laws.quality(measured[:, 3], values)["r2"] for name, values in predicted.items()}
     seen = f"left out of the fit: R² {r2['capacity_model']:.1f}, of the cubic {r2['cubic']:.1f}"
-    return observe("CT-cubic", sweep, "one sweep, far from where capacity ends", seen)
+    return observed(
+        "CT-cubic", "inconclusive", sweep, "one sweep, far from where capacity ends", seen
+    )
 
 
 def heads(sweep: Records) -> Measurement:
@@ -318,8 +313,6 @@ def negative_binomial(records: Records) -> Observation:
     0.01 it does not.
     """
     shattered = select(records, part="shatter")
-    tier = records[0].config.tier
-    names = names_of(shattered)
     found = {record.labels["way"]: record for record in shattered if record.metrics["fit"]}
     of_all = None
     if "attention" in found:
@@ -327,8 +320,8 @@ def negative_binomial(records: Records) -> Observation:
         epochs = found["attention"].curves["epochs"]
         of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
     if of_all is None:
-        return Observation(
-            "CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names
+        return observed(
+            "CT-negative-binomial", "uninformative", shattered, "too few runs got there"
         )
     seen = (
         f"attention alone: p = {of_all['p_value']:.1g}, and {alone['fit']['p_value']:.2g} without "
@@ -340,7 +333,7 @@ def negative_binomial(records: Records) -> Observation:
             f"; the whole layer: {whole['fit']['p_value']:.1g} without its {whole['unfinished']}"
         )
     verdict = "not reproduced" if exceeds(0.01, of_all["p_value"]) else "same direction"
-    return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
+    return observed("CT-negative-binomial", verdict, shattered, seen=seen, runs=alone["runs"])
 
 
 def largest_library(records: Records) -> Observation:
@@ -350,7 +343,7 @@ def largest_library(records: Records) -> Observation:
     runs = largest[0].config.params["runs"]
     counts = f"{widest['above_chance']:.0f} and {widest['largest library']:.0f}"
     seen = f"{counts} at width {widest.name}, {runs} runs each"
-    return observe("CT-mls", largest, "no wide model", seen)
+    return observed("CT-mls", "inconclusive", largest, "no wide model", seen)
 
 
 def batches(records: Records) -> Observation:
@@ -361,7 +354,8 @@ def batches(records: Records) -> Observation:
         verb = "rises" if part["best"].is_monotonic_increasing else "does not rise"
         seen.append(f"{verb} at equal {equal}")
     why = "neither separates the batch from how much is trained"
-    return observe("CT-batch", select(records, part="batch"), why, " and ".join(seen))
+    batch = select(records, part="batch")
+    return observed("CT-batch", "inconclusive", batch, why, " and ".join(seen))
 
 
 def measure(records: Records) -> list[Measurement | Check | Observation]:
@@ -377,12 +371,12 @@ def measure(records: Records) -> list[Measurement | Check | Observation]:
 
 
 CAPACITY = Experiment(
-    name=NAME,
-    version=1,
-    title="Capacity of compact Transformers for random sequences",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
+    NAME,
+    1,
+    "Capacity of compact Transformers for random sequences",
+    NOTEBOOK,
+    plan,
+    measure,
     tiers=TIERS,
 )
 
@@ -392,7 +386,7 @@ CAPACITY = Experiment(
 # The loss at every position, as in the paper's autoregressive task, or at the last token alone;
 # heads of width 128, as in the paper, or 16. Its design stands in docs/journal/compact.md.
 SCORED = ("every", "last")
-TRAININGS: dict[str, Json] = {
+TRAININGS = {
     "smoke": dict(
         library=64,
         symbols=8,
@@ -502,11 +496,11 @@ def measure_trainings(records: Records) -> list[Measurement]:
 
 
 CAPACITY_TRAININGS = Experiment(
-    name=TRAININGS_NAME,
-    version=1,
-    title="Capacity by how the models are trained: the loss and the width of a head",
-    notebook=NOTEBOOK,
-    plan=plan_trainings,
-    measure=measure_trainings,
+    TRAININGS_NAME,
+    1,
+    "Capacity by how the models are trained: the loss and the width of a head",
+    NOTEBOOK,
+    plan_trainings,
+    measure_trainings,
     tiers=TRAININGS,
 )

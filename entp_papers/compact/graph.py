@@ -174,7 +174,7 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
     """Return the most that a function of the key can get right: each key's most frequent answer,
     summed, over n.
     """
-    counts: dict[Hashable, Counter] = defaultdict(Counter)
+    counts = defaultdict(Counter)
     for key, answer in zip(keys, answers, strict=True):
         counts[key][answer] += 1
     right = sum(max(of_key.values()) for of_key in counts.values())

@@ -26,7 +26,7 @@ from entp_lab.configs import Json
 from entp_lab.statistics import first_at
 from entp_lab.studies import Study, descend, largest, seeded
 from entp_lib.config import ModelConfig
-from entp_lib.model import Block, Transformer, build_model
+from entp_lib.model import Block, Transformer, build_model, parameter_count
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_papers.compact import graph
 
@@ -147,19 +147,18 @@ def fit(
     that recall is counted in; ``name`` and ``seed`` give the order.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
-    curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
+    curves = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
         total = 0.0
-        scored = 0
-        right = 0
+        scored = right = 0
         for pick in torch.randperm(items, generator=generator_for("cpu", name, seed, epoch)).split(
             batch_size
         ):
             logits_NV, targets_N = predict(pick)
             loss = descend(network, optimizer, [F.cross_entropy(logits_NV, targets_N)])
-            total = total + loss * len(targets_N)
-            scored = scored + len(targets_N)
+            total += loss * len(targets_N)
+            scored += len(targets_N)
         if epoch % 2 == 0 or epoch == epochs:
             network.eval()
             with torch.no_grad():
@@ -218,7 +217,7 @@ def triplets_study(
         "relation_gradient": relation_gradient(network, sample),
         "change_by_batch_mates": change_by_batch_mates(network, sample),
         "epochs_to_99": first_at(curves, "accuracy", 0.99, "epoch"),
-        "parameters": sum(p.numel() for p in network.parameters()),
+        "parameters": parameter_count(network, embeddings=True),
         "graph": facts,
     }
     return metrics, curves

@@ -20,10 +20,17 @@ import pandas as pd
 from entp_lab.configs import Json
 from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
-from entp_lab.measurements import Check, Level, Measurement, Observation, measured
+from entp_lab.measurements import (
+    Check,
+    Level,
+    Measurement,
+    Observation,
+    checked,
+    measured,
+    observed,
+)
 from entp_lab.statistics import exceeds, first_at, mean_interval
 from entp_lab.store import Records
-from entp_lab.studies import names_of
 from entp_papers.compact.capacity import table
 
 NOTEBOOK = "12_compact_transformers"
@@ -37,7 +44,7 @@ END = 0.2  # share of the counts that say where a run ends
 ARRIVED = 0.9  # of what can be recalled
 
 # By tier: traits of the synthetic graph; triplets in three sizes by wiring; widths by depth; walks.
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         traits=dict(concepts=60, relations=6),
         sizes=(20, 40),
@@ -77,7 +84,7 @@ TIERS: dict[str, Json] = {
 }
 # Of runs by activation and depth: the width of one layer is divided by their number; ``sizes`` of
 # triplets or walks.
-ACTIVATION_TIERS: dict[str, Json] = {
+ACTIVATION_TIERS = {
     "smoke": dict(TIERS["smoke"], sizes=(40,), width=32, epochs=4),
     "overnight": dict(
         traits=dict(concepts=600, relations=30),
@@ -90,7 +97,7 @@ ACTIVATION_TIERS: dict[str, Json] = {
     ),
     "paper": dict(TIERS["paper"], epochs=1000, batch_size=128),
 }
-WALK_TIERS: dict[str, Json] = {
+WALK_TIERS = {
     "smoke": dict(ACTIVATION_TIERS["smoke"], sizes=(20,), width=64),
     "overnight": dict(
         ACTIVATION_TIERS["overnight"], traits=TIERS["quick"]["traits"], epochs=200, batch_size=64
@@ -213,7 +220,7 @@ def hidden_relation(wired: Records) -> Check:
     """Check that in the published wiring no output has a gradient with respect to a relation."""
     published = select(wired, wiring="published")
     hidden = all(record.metrics["relation_gradient"] == 0 for record in published)
-    return Check("CT-wiring", hidden, wired[0].config.tier, records=names_of(wired))
+    return checked("CT-wiring", hidden, wired)
 
 
 def above_the_ceiling(wired: Records) -> Measurement:
@@ -237,10 +244,8 @@ def recall_by_size(wired: Records) -> Observation:
     falls = exceeds(0, shares.diff().dropna()).all()
     verdict = "uninformative" if whole else "same direction" if falls else "not reproduced"
     why = "every set is recalled whole" if whole else ""
-    tier = wired[0].config.tier
-    return Observation(
-        "CT-table-3", verdict, tier, why, seen, described["seed"].nunique(), names_of(wired)
-    )
+    seeds = described["seed"].nunique()
+    return observed("CT-table-3", verdict, wired, why, seen, seeds)
 
 
 def width_or_depth(records: Records) -> Observation:
@@ -259,10 +264,7 @@ def width_or_depth(records: Records) -> Observation:
         f"epochs spread by {by_width:.0f} with width and by {by_depth:.0f} with depth; "
         f"{late.sum()} of {len(rows)} runs had not got there and count the last epoch"
     )
-    tier = shape[0].config.tier
-    return Observation(
-        "CT-width", "inconclusive", tier, "one run each", seen, records=names_of(shape)
-    )
+    return observed("CT-width", "inconclusive", shape, "one run each", seen)
 
 
 def walks_or_triplets(records: Records) -> Observation:
@@ -278,10 +280,7 @@ def walks_or_triplets(records: Records) -> Observation:
         for runs in (table(walks, "walks"), largest)
     ]
     seen = "{:.0f} epochs against {:.0f} of triplets".format(*needed)
-    tier = walks[0].config.tier
-    return Observation(
-        "CT-walks", "inconclusive", tier, "one run each", seen, records=names_of(walks)
-    )
+    return observed("CT-walks", "inconclusive", walks, "one run each", seen)
 
 
 def measure(records: Records) -> list[Measurement | Check | Observation]:
@@ -413,38 +412,38 @@ def measure_walks(records: Records) -> list[Measurement]:
 
 
 GRAPH = Experiment(
-    name=NAME,
-    version=1,
-    title="Knowledge graphs by heart, in three wirings",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
+    NAME,
+    1,
+    "Knowledge graphs by heart, in three wirings",
+    NOTEBOOK,
+    plan,
+    measure,
     tiers=TIERS,
 )
 REAL_GRAPH = Experiment(
-    name="compact_real_graph",
-    version=1,
-    title="Three real graphs by heart",
-    notebook=NOTEBOOK,
-    plan=plan_real,
-    measure=no_claims,
+    "compact_real_graph",
+    1,
+    "Three real graphs by heart",
+    NOTEBOOK,
+    plan_real,
+    no_claims,
     tiers=REAL_EPOCHS,
 )
 ACTIVATION_RUNS = Experiment(
-    name="compact_activations",
-    version=1,
-    title="Triplets by heart, by activation and depth",
-    notebook=DETAILS,
-    plan=plan_activations,
-    measure=measure_activations,
+    "compact_activations",
+    1,
+    "Triplets by heart, by activation and depth",
+    DETAILS,
+    plan_activations,
+    measure_activations,
     tiers=ACTIVATION_TIERS,
 )
 WALK_ACTIVATIONS = Experiment(
-    name="compact_walk_activations",
-    version=1,
-    title="Walks by heart, by activation and depth",
-    notebook=DETAILS,
-    plan=plan_walks,
-    measure=measure_walks,
+    "compact_walk_activations",
+    1,
+    "Walks by heart, by activation and depth",
+    DETAILS,
+    plan_walks,
+    measure_walks,
     tiers=WALK_TIERS,
 )

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lab.configs import Json
 from entp_lab.experiment import (
     TWINS,
     Experiment,
@@ -30,7 +29,6 @@ from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.statistics import reaches
 from entp_lab.store import Records
-from entp_lab.studies import names_of
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.algorithms import ALGORITHMS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
@@ -67,7 +65,7 @@ COMPARED = (
 # learned sums of five or three digits in a pilot; one of each other shows that it does not in this
 # time. ``decoders``: formats and schemes of which decoders alone are trained, with seeds and steps
 # of their own.
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         shared=dict(
             trained_digits=2,
@@ -252,21 +250,15 @@ def measure(records: Records) -> list[Measurement]:
         rows = table(pool)
         beyond = rows[rows["factor"] >= BEYOND]
         wide = beyond.pivot_table(index="seed", columns=by, values="token_accuracy")
-        both = {first, second} <= set(wide)
-        if not both:  # not every tier has them
+        if not {first, second} <= set(wide):  # not every tier has them
             continue
-        values = (wide[first] - wide[second]).dropna().tolist()
+        values = (wide[first] - wide[second]).dropna()
         compared = beyond[beyond[by].isin((first, second))]
         means = compared.groupby(by)["token_accuracy"].mean()
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
-        tier = records[0].config.tier
-        found.append(
-            Measurement(
-                claim, values, tier, names_of(chosen), levels=levels, excluded_because=barred
-            )
-        )
+        found.append(measured(claim, values, chosen, levels=levels, excluded_because=barred))
     return found
 
 
@@ -286,7 +278,7 @@ def measure_seeds(records: Records) -> list[Measurement]:
 
 # --- The other tasks of Table 1 -------------------------------------------------------------------
 
-ALGORITHM_TIERS: dict[str, Json] = {
+ALGORITHM_TIERS = {
     "smoke": dict(
         trained=2, tested=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, texts=10
     ),
@@ -307,12 +299,12 @@ def plan_algorithms(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 ALGORITHM_RUNS = Experiment(
-    name="compact_algorithms",
-    version=1,
-    title="Polynomials, sorting, sums, parity and LEGO beyond the trained size",
-    notebook="12b_compact_details",
-    plan=plan_algorithms,
-    measure=no_claims,
+    "compact_algorithms",
+    1,
+    "Polynomials, sorting, sums, parity and LEGO beyond the trained size",
+    "12b_compact_details",
+    plan_algorithms,
+    no_claims,
     tiers=ALGORITHM_TIERS,
 )
 TITLE = "Addition beyond the trained length, by format and positions"

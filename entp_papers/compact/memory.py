@@ -60,9 +60,8 @@ class MemoryConfig:
     scored: Literal["last", "every"] = "last"
 
     def __post_init__(self):
-        wrong = self.scored == "every" and self.architecture != "decoder"
         require(
-            not wrong,
+            self.scored == "last" or self.architecture == "decoder",
             'scored = "every" needs architecture = "decoder": ENTP would take a pass per prefix',
         )
 
@@ -99,7 +98,7 @@ def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weig
     D = cfg.width
     H = cfg.n_heads
     K = cfg.head_width
-    trained: Weights = {}
+    trained = {}
 
     def draw(*shape: int, inputs: int) -> Tensor:
         return (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
@@ -228,8 +227,10 @@ def draw_models(cfg: MemoryConfig, seeds: Sequence[int]) -> tuple[Weights, Weigh
     ones.
     """
     drawn = [initial_weights(cfg, generator_for("cpu", "memory", seed)) for seed in seeds]
-    trained = {name: torch.stack([model[0][name] for model in drawn]) for name in drawn[0][0]}
-    frozen = {name: torch.stack([model[1][name] for model in drawn]) for name in drawn[0][1]}
+    trained, frozen = (
+        {name: torch.stack([weights[name] for weights in part]) for name in part[0]}
+        for part in zip(*drawn, strict=True)
+    )
     for weight in trained.values():
         weight.requires_grad_(True)
     return trained, frozen
@@ -353,15 +354,13 @@ def largest_library_study(model: Json, schedule: Json, sizes: list[int], runs: i
     cfg = MemoryConfig(**model)
     plan = Schedule(until_all=True, **schedule)
     largest_R = torch.zeros(runs, dtype=torch.long)
+    right = {}
     failed = 0
-    tried = []
-    right = []
     for size in sizes:
         best_R = train(cfg, plan, size, range(runs)).best_R
         largest_R = torch.where(best_R == size, size, largest_R)
-        failed = 0 if (best_R == size).any() else failed + 1
-        tried.append(size)
-        right.append(int(best_R.max()))
+        right[size] = int(best_R.max())
+        failed = 0 if right[size] == size else failed + 1
         if failed == FAILED_SIZES:
             break
     metrics = {
@@ -369,7 +368,10 @@ def largest_library_study(model: Json, schedule: Json, sizes: list[int], runs: i
         "best": int(largest_R.max()),
         "parameters": parameter_count(cfg),
     }
-    return metrics | {"bounded": failed == FAILED_SIZES}, {"size": tried, "right": right}
+    return metrics | {"bounded": failed == FAILED_SIZES}, {
+        "size": list(right),
+        "right": list(right.values()),
+    }
 
 
 def shatter_study(model: Json, schedule: Json, library: int, runs: int) -> Study:

@@ -116,12 +116,12 @@ def a_hopfield_network_of_gpt_3_stores_billions(hopfield: Record) -> Outcome:
     )
 
 
-STUDIES: dict[str, dict[str, dict]] = {"examples": {}, "hopfield": {}}
+STUDIES = {"examples": {}, "hopfield": {}}
 STATEMENTS = Experiment(
-    name="compact_statements",
-    version=1,
-    title="Printed examples, and Hopfield's capacity",
-    notebook="12b_compact_details",
-    plan=plan_studies("compact_statements", {"smoke": STUDIES, "quick": STUDIES}),
-    measure=checks_of("entp_papers.compact.statements"),
+    "compact_statements",
+    1,
+    "Printed examples, and Hopfield's capacity",
+    "12b_compact_details",
+    plan_studies("compact_statements", {"smoke": STUDIES, "quick": STUDIES}),
+    checks_of("entp_papers.compact.statements"),
 )

@@ -117,9 +117,8 @@ class Templates(Task):
         else:
             where_T = torch.arange(self.length, device=device)
             last = self.last_prefix
-            scored = {"last": where_T == last - 1, "matching": where_T >= last}.get(
-                self.scored, where_T >= 0
-            )
+            scored = {"last": where_T == last - 1, "matching": where_T >= last}
+            scored = scored.get(self.scored, where_T >= 0)
             scored_BT = scored.expand(size, -1).clone()
         return Batch.of_text(text_BT, scored_BT)
 
@@ -137,7 +136,7 @@ def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
     for j in range(task.template_length):
         total = 0.0
         certain = 0.0
-        prefixes: dict[tuple[int, ...], list[int]] = {}
+        prefixes = {}
         for row in rows:
             prefixes.setdefault(row[:j], []).append(row[j])
             used = len(set(row[:j]))
@@ -181,7 +180,7 @@ def abstraction_study(task: Json, sequences: int = 256, seed: int = 0, **trainin
 
     source, model, curves = trained(task, ("loss", "last", "matching"), look, seed, **training)
     learned, apart = source.sides()
-    metrics: Json = {"last": {}, "matching": {}}
+    metrics = {"last": {}, "matching": {}}
     for side, seen in (("held_out", False), ("seen", True)):
         whole = evaluate(
             model, replace(source, scored="all", seen=seen), FINAL, seed, side, detailed=True
@@ -271,7 +270,7 @@ def trained(
     model = build_model(cfg, seed_from("abstraction", seed))
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // evaluations)
-    curves: dict[str, list] = {name: [] for name in ("step", *names)}
+    curves = {name: [] for name in ("step", *names)}
     since = {"loss": 0.0, "steps": 0}
     for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer):
         batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
@@ -279,11 +278,9 @@ def trained(
         since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
         since["steps"] += 1
         if step % every == 0 or step == steps:
-            for name, value in {
-                "step": step,
-                **look(source, model, step, since["loss"] / since["steps"]),
-            }.items():
-                curves[name].append(value)
+            found = look(source, model, step, since["loss"] / since["steps"])
+            for name in curves:
+                curves[name].append(step if name == "step" else found[name])
             since["loss"] = 0.0
             since["steps"] = 0
     return source, model, curves

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from entp_lab.studies import Study, largest, scale_up, seeded
+from entp_lab.studies import Study, exponent, largest, scale_up, seeded
 from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import (
@@ -138,7 +137,7 @@ def losses_study(seeds: int) -> Study:
     Metrics: how far a loss is off whose labels were shifted twice, as where a dataset has shifted
     already.
     """
-    apart: dict[str, float] = {}
+    apart = {}
     twice = []
     for seed in range(seeds):
         decoder = model_of("decoder", seed=seed)
@@ -294,11 +293,6 @@ def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
     return sum(WAYS[way][2](cfg, m) for m in range(1, n + 1))
 
 
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the slope of log y on log x between the last two points."""
-    return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
-
-
 def seconds_to_write(
     cfg: ModelConfig, lengths: Sequence[int], rounds: int
 ) -> dict[tuple[str, int], float]:
@@ -309,7 +303,7 @@ def seconds_to_write(
         name: build_model(replace(cfg, architecture=name)).eval() for name in ("decoder", "entp")
     }
     prompt = torch.zeros(1, 1, dtype=torch.long)
-    least: dict[tuple[str, int], float] = {}
+    least = {}
     for _, n, way in itertools.product(range(rounds), lengths, WAYS):
         architecture, cached, _ = WAYS[way]
         begun = time.process_time()
@@ -326,8 +320,8 @@ def costs_study(
     ``lengths``.
 
     ``ratio_of_seconds``: to a decoder with its cache at that length. Metrics: log-log slopes
-    between the last two lengths; of ``attention`` scores and weighted sums alone, which is what
-    Table 1 of the ENTP paper counts.
+    between the ends of ``far``, of seconds between the last two lengths; of ``attention`` scores
+    and weighted sums alone, which is what Table 1 of the ENTP paper counts.
     """
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
     seconds = seconds_to_write(cfg, lengths, rounds)
@@ -335,17 +329,18 @@ def costs_study(
     for way, n in itertools.product(WAYS, lengths):
         ratio = seconds[way, n] / seconds["decoder, cache", n]
         rows.append((way, n, counted_total(cfg, way, n), seconds[way, n], ratio))
+    longest = lengths[-2:]
     slopes = {}
     for way in WAYS:
         power = 1 if way == "decoder, cache" else 2
         slopes[way] = {
-            "attention": slope(far, [sum(m**power for m in range(1, n + 1)) for n in far]),
-            "counted": slope(far, [counted_total(cfg, way, n) for n in far]),
-            "cpu_seconds": slope(lengths, [seconds[way, n] for n in lengths]),
+            "attention": exponent(far, [sum(m**power for m in range(1, n + 1)) for n in far]),
+            "counted": exponent(far, [counted_total(cfg, way, n) for n in far]),
+            "cpu_seconds": exponent(longest, [seconds[way, n] for n in longest]),
         }
     metrics = {
         "slopes": slopes,
-        "one_pass": slope(far, [costs.decoder_pass(cfg, n) for n in far]),
+        "one_pass": exponent(far, [costs.decoder_pass(cfg, n) for n in far]),
         "crossover": costs.crossover(cfg),
         "n_layers": n_layers,
         "width": width,

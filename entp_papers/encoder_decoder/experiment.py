@@ -4,7 +4,6 @@ ways.
 
 import itertools
 
-from entp_lab.configs import Json
 from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
@@ -14,7 +13,7 @@ from entp_lab.theory import checks_of
 
 NOTEBOOK = "14_encoder_vs_decoder"
 
-STUDIES: dict[str, dict[str, Json]] = {
+STUDIES = {
     "smoke": {
         "bugs": dict(),
         "parity": dict(libraries=["torch"]),
@@ -47,12 +46,12 @@ STUDIES: dict[str, dict[str, Json]] = {
 }
 
 ENCODER_DECODER = Experiment(
-    name="encoder_decoder",
-    version=1,
-    title="Encoder and decoder: the primer's bugs, its parts rightly built, costs",
-    notebook=NOTEBOOK,
-    plan=plan_studies("encoder_decoder", STUDIES),
-    measure=checks_of("entp_papers.encoder_decoder.claims"),
+    "encoder_decoder",
+    1,
+    "Encoder and decoder: the primer's bugs, its parts rightly built, costs",
+    NOTEBOOK,
+    plan_studies("encoder_decoder", STUDIES),
+    checks_of("entp_papers.encoder_decoder.claims"),
     jobs=1,  # CPU time is measured
 )
 
@@ -69,7 +68,7 @@ SHOWN = ("masked", "decoder", "ENTP")
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 TUNED = dict(labelled=1024, epochs=4, tested=512)
 RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, grad_clip=1.0)
-TIERS: dict[str, Json] = {
+TIERS = {
     "smoke": dict(
         text=dict(corpus="README.md", split="tail", held_out=0.1, context=8),
         prefixes=dict(many=4, few=2),
@@ -153,12 +152,12 @@ def measure_objectives(records: Records) -> list[Measurement]:
 
 
 OBJECTIVES = Experiment(
-    name="objectives",
-    version=1,
-    title="Masked, causal and ENTP's training of one backbone on one text",
-    notebook=NOTEBOOK,
-    plan=plan_objectives,
-    measure=measure_objectives,
+    "objectives",
+    1,
+    "Masked, causal and ENTP's training of one backbone on one text",
+    NOTEBOOK,
+    plan_objectives,
+    measure_objectives,
     tiers=TIERS,
 )
 
@@ -188,11 +187,11 @@ def plan_pretraining(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 PRETRAINING = Experiment(
-    name="encoder_decoder_pretraining",
-    version=1,
-    title="NSP, SOP and RTD on the small model, and ways of fine-tuning",
-    notebook=NOTEBOOK,
-    plan=plan_pretraining,
-    measure=no_claims,
+    "encoder_decoder_pretraining",
+    1,
+    "NSP, SOP and RTD on the small model, and ways of fine-tuning",
+    NOTEBOOK,
+    plan_pretraining,
+    no_claims,
     tiers=TIERS,
 )

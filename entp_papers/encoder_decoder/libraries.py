@@ -14,7 +14,7 @@ from entp_lab.configs import Json
 from entp_lab.frames import published
 from entp_lab.studies import Study, columns, largest, seeded
 from entp_lib.config import ModelConfig
-from entp_lib.model import Transformer, build_model
+from entp_lib.model import Transformer, build_model, parameter_count
 from entp_lib.validation import require
 from entp_papers.encoder_decoder.bugs import (
     across_tokens,
@@ -32,7 +32,7 @@ from entp_papers.encoder_decoder.parts import (
     mask_tokens,
     random_stack,
 )
-from entp_papers.encoder_decoder.pretraining import pair_head, pair_loss, token_head, token_loss
+from entp_papers.encoder_decoder.pretraining import pair_head, token_head, token_loss
 
 VOCABULARY = 29
 PLACES = 12
@@ -285,7 +285,7 @@ def heads_study() -> Study:
         head.dense.load_state_dict(dense.state_dict())
         head.out.load_state_dict(out.state_dict())
         found = head(states_BTD if by_token else states_BTD[:, 0])
-        own_loss = token_loss(found, replaced_BT) if by_token else pair_loss(found, wrong_B)
+        own_loss = token_loss(found, replaced_BT) if by_token else F.cross_entropy(found, wrong_B)
         apart = {"logits": largest(found.squeeze(-1), logits), "loss": largest(own_loss, loss)}
         rows.append({"objective": objective, "library": type(encoder).__name__, **apart})
     return {"largest_difference": max(max(row["logits"], row["loss"]) for row in rows)}, columns(
@@ -313,7 +313,7 @@ def parameters_study() -> Study:
                 whole += [nn.Embedding(2, model.width), nn.Linear(model.width, model.width)]
             elif model.kind == "GPT-2":  # norms before the layers, and one behind the last
                 whole.append(nn.LayerNorm(model.width))
-        counted.append(sum(p.numel() for p in whole.parameters()))
+        counted.append(parameter_count(whole, embeddings=True))
     table = published("encoder_decoder", "parameters").assign(counted=counted)
     rounded = [float(f"{row.counted:.{row.digits}g}") for row in table.itertuples()]
     wrong = table.loc[rounded != table["printed"], "model"].tolist()
@@ -399,7 +399,7 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     batch = mask_tokens(tokens_BT, masking, seeded(1), padding=998)
     special_BT = tokens_BT == 998
     selected_BT = batch.selected_BT
-    metrics: Json = {
+    metrics = {
         "tokens": tokens_BT.numel(),
         "special_selected": int((selected_BT & special_BT).sum()),
         "unselected_changed": int(((batch.inputs_BT != tokens_BT) & ~selected_BT).sum()),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -128,7 +129,7 @@ def train(
     model = build_model(setting.model(), seed_from("model", model_seed)).train()
     optimizer = make_optimizer(model, schedule)
     shown = windows(setting.task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
-    curves: dict[str, list] = {"step": [], "train_loss": [], "next_token_loss": []}
+    curves = {"step": [], "train_loss": [], "next_token_loss": []}
     spent = {
         "token_forwards": 0,
         "cpu_seconds": 0.0,
@@ -281,11 +282,24 @@ class Pointer(nn.Module):
         return self.score(states_BTD[:, -tokens_BT.shape[1] :])[..., 0]
 
 
-def misprint_sets(setting: ObjectiveConfig, seed: int) -> tuple[Labelled, Labelled]:
-    """Return the texts with misprints that are learned, and those that are tested."""
+def misprints_found(
+    setting: ObjectiveConfig, schedule: TrainConfig, pointer: Pointer, seed: int, **options: Any
+) -> float:
+    """Fine-tune as ``setting`` says; return the share of new texts whose misprint is found.
+
+    ``options``: of ``fine_tuned``.
+    """
     learned_BW, _ = windows(setting.task, setting.labelled, "tune", seed)
     tested_BW, _ = windows(setting.task, setting.tested, "test", seed, evaluating=True)
-    return misprinted(learned_BW, "tune", seed), misprinted(tested_BW, "test", seed)
+    return fine_tuned(
+        pointer,
+        misprinted(learned_BW, "tune", seed),
+        misprinted(tested_BW, "test", seed),
+        epochs=setting.epochs,
+        batch_size=schedule.batch_size,
+        seed=seed,
+        **{"lr": setting.tune_lr} | options,
+    )
 
 
 def fine_tuned(
@@ -343,7 +357,7 @@ def objective_study(setting: Json, train_config: Json, model_seed: int, data_see
     middle_B = middle_losses(chosen, model, shown_BW).double()
     few_BW = shown_BW[: chosen.candidates]
     tried = chosen.objective == "causal" and len(few_BW)
-    metrics: Json = {
+    metrics = {
         "next_token_loss": float(by_position_T.mean()),
         "middle_loss": float(middle_B.mean()),
         "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,
@@ -358,13 +372,9 @@ def objective_study(setting: Json, train_config: Json, model_seed: int, data_see
     starts = {"accuracy": model}
     if chosen.objective != "entp":  # its fresh weights and attention are those of a masked model
         starts["fresh_accuracy"] = build_model(chosen.model(), seed_from("model", model_seed))
-    learned, tested = misprint_sets(chosen, data_seed)
-    options = dict(
-        epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed
-    )
     for name, start in starts.items():
         pointer = Pointer(start, seed_from("score", data_seed))
-        metrics[name] = fine_tuned(pointer, learned, tested, **options)
+        metrics[name] = misprints_found(chosen, schedule, pointer, data_seed)
     curves |= {
         "prefix": list(range(1, len(by_position_T) + 1)),
         "loss_by_prefix": by_position_T.tolist(),

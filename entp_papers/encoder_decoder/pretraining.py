@@ -26,7 +26,7 @@ from entp_lab import resume as resuming
 from entp_lab.configs import Json
 from entp_lab.studies import Study, columns, descend
 from entp_lib.config import TrainConfig
-from entp_lib.model import Block, Transformer, build_model
+from entp_lib.model import Block, Transformer, build_model, parameter_count
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
@@ -34,8 +34,7 @@ from entp_papers.encoder_decoder import objectives
 from entp_papers.encoder_decoder.objectives import (
     ObjectiveConfig,
     Pointer,
-    fine_tuned,
-    misprint_sets,
+    misprints_found,
     windows,
 )
 from entp_papers.encoder_decoder.parts import full_states, mask_tokens
@@ -69,11 +68,6 @@ def pair_head(width: int) -> Head:
 def token_head(width: int) -> Head:
     """Make the head of RTD: a number per token, positive where it was replaced."""
     return Head(width, 1, F.gelu)
-
-
-def pair_loss(logits_B2: Tensor, wrong_B: Tensor) -> Tensor:
-    """Return the loss of answers 0, as in the text, and 1, not so."""
-    return F.cross_entropy(logits_B2, wrong_B)
 
 
 def token_loss(logits_BT1: Tensor, replaced_BT: Tensor) -> Tensor:
@@ -122,7 +116,8 @@ class Pretraining(nn.Module):
             logits_B2 = self.head(states_BTD[:, 0])
             selected_BT = batch.selected_BT
             logits_NV = self.model.head(states_BTD[:, 1:][selected_BT])
-            loss = F.cross_entropy(logits_NV, pairs[selected_BT]) + pair_loss(logits_B2, wrong_B)
+            loss = F.cross_entropy(logits_NV, pairs[selected_BT])
+            loss = loss + F.cross_entropy(logits_B2, wrong_B)
             return loss, logits_B2.argmax(-1), wrong_B
         batch = mask_tokens(window_BW, masking, draw)
         selected_BW = batch.selected_BT
@@ -147,7 +142,7 @@ def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
     schedule = from_dict(TrainConfig, train_config, "train_config.")
     learner = Pretraining(chosen, seed).train()
     optimizer = make_optimizer(learner, schedule)
-    curves: dict[str, list] = {"loss": []}
+    curves = {"loss": []}
     for step in resuming.steps(resuming.Progress(curves), schedule.steps, learner, optimizer):
         window_BW, _ = windows(chosen.task, schedule.batch_size, "objectives", seed, step)
         loss, _, _ = learner(window_BW, generator_for("cpu", "pretraining", seed, step))
@@ -159,15 +154,11 @@ def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
             shown_BW, generator_for("cpu", "pretraining test", seed)
         )
     shares = [float((answers == right)[right == kind].double().mean()) for kind in (0, 1)]
-    learned, tested = misprint_sets(chosen, seed)
     pointer = Pointer(learner.model, seed_from("score", seed))
-    options = dict(
-        epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=seed
-    )
     metrics = {
         "told_apart": sum(shares) / 2,
         "loss": float(loss),
-        "accuracy": fine_tuned(pointer, learned, tested, **options),
+        "accuracy": misprints_found(chosen, schedule, pointer, seed),
     }
     return metrics | chosen.task.facts(), curves
 
@@ -260,7 +251,7 @@ def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> Json:
         groups = [
             {"params": part, "lr": lr * 0.5**depth} for depth, part in enumerate(from_top(pointer))
         ]
-        return {"lr": lr, "groups": groups}
+        return {"groups": groups}
     if way == "layers thawed in turn":
 
         def thaw(epoch: int) -> None:
@@ -268,8 +259,8 @@ def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> Json:
                 for p in part:
                     p.requires_grad_(depth <= epoch)
 
-        return {"lr": lr, "before_epoch": thaw}
-    return {"lr": lr}
+        return {"before_epoch": thaw}
+    return {}
 
 
 def tuning_study(setting: Json, train_config: Json, seed: int) -> Study:
@@ -281,21 +272,12 @@ def tuning_study(setting: Json, train_config: Json, seed: int) -> Study:
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")
     model, _, _ = objectives.train(chosen, schedule, seed, seed)
-    learned, tested = misprint_sets(chosen, seed)
     rows = []
     for way in WAYS:
         pointer = Pointer(copy.deepcopy(model), seed_from("score", seed))
         options = prepared(pointer, way, chosen.tune_lr, seed)
-        found = fine_tuned(
-            pointer,
-            learned,
-            tested,
-            epochs=chosen.epochs,
-            batch_size=schedule.batch_size,
-            seed=seed,
-            **options,
-        )
+        found = misprints_found(chosen, schedule, pointer, seed, **options)
         trained = sum(p.numel() for p in pointer.parameters() if p.requires_grad)
-        whole = sum(p.numel() for p in pointer.parameters())
+        whole = parameter_count(pointer, embeddings=True)
         rows.append({"way": way, "trained": trained, "share": trained / whole, "accuracy": found})
-    return {"chance": 1 / learned[0].shape[1], **chosen.task.facts()}, columns(rows)
+    return {"chance": 1 / (chosen.task.context + 1), **chosen.task.facts()}, columns(rows)

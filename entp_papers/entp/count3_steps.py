@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lab.budgets import training_operations
+from entp_lab.budgets import step_operations
 from entp_lab.experiment import (
     TWINS,
     Experiment,
@@ -173,16 +173,6 @@ def gate_row(runs: Records, start: float, end: float) -> dict[str, str]:
     return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
 
 
-def gate_table(pairs: Mapping[str, Records]) -> pd.DataFrame:
-    """``gate_row`` of every setting, on the way from the loss of x_n alone to the pairless bound of
-    its task.
-    """
-    rows = {}
-    for name, runs in pairs.items():
-        rows[name] = gate_row(runs, *way_of(runs[0].config.task_params))
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 # Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those
 # whose ENTP ends within two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is
 # a little further, in nats.
@@ -235,32 +225,11 @@ def arrivals_at_loss(records: Records, loss: float) -> pd.DataFrame:
     rows = []
     for r in records:
         steps = steps_to_loss(r, loss)
-        one = training_operations(r.config) / r.config.train.steps
+        one = step_operations(r.config)
         log_step = math.log(steps or r.curves["step"][-1])
         spent = dict(log_step=log_step, log_operations=log_step + math.log(one))
         rows.append({**r.labels, "reached": steps is not None, **spent})
     return pd.DataFrame(rows)
-
-
-STEPS = ("steps to the bound", "twice the way")  # of ``end_table``
-
-
-def end_table(pairs: Mapping[int, Records]) -> pd.DataFrame:
-    """Return by seed and arm the steps to the bound, and the accuracy by parity of n."""
-    rows = {}
-    for seed, runs in pairs.items():
-        steps = steps_to(runs, *way_of(runs[0].config.task_params), (1.0, 2.0))
-        for run in runs:
-            arm = run.labels["arm"]
-            scores = np.asarray(run.metrics["token_accuracy_by_position"])
-            odd = np.asarray(run.metrics["position"]) % 2 == 1
-            rows[seed, arm] = {
-                **dict(zip(STEPS, steps[arm], strict=True)),
-                "odd n": scores[odd].mean(),
-                "even n": scores[~odd].mean(),
-            }
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["seed", "arm"])
-    return table.round({name: 0 for name in STEPS}).astype(dict.fromkeys(STEPS, "Int64"))
 
 
 def authors_log() -> list[Record]:
@@ -313,7 +282,7 @@ def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
     rows = {}
     for seed in sorted({record.labels["seed"] for record in records}):
         decoder, entp = (select(records, arm=arm, seed=seed)[0] for arm in TWINS)
-        each = [training_operations(run.config) / run.config.train.steps for run in (decoder, entp)]
+        each = [step_operations(run.config) for run in (decoder, entp)]
         base = score_at(decoder, metric, steps)
         rows[seed] = {
             "equal steps": score_at(entp, metric, steps) - base,

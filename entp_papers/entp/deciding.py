@@ -26,7 +26,6 @@ from entp_lab.experiment import (
 )
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Measurement, Paired, levels, measured
-from entp_lab.statistics import to_figures
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
@@ -35,7 +34,6 @@ from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
 from entp_papers.entp.pilot_runs import SEED
 
-# that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
 # a decoder on a quarter of the positions, with ENTP's multiply-adds there
 QUARTER = "quarter, more steps"
 ARMS = {
@@ -180,46 +178,6 @@ def measure_own_rates(records: Records) -> list[Measurement]:
     return found
 
 
-def costs_to(records: Records) -> pd.DataFrame:
-    """By arm: runs that have ``WHOLE`` of the sequences, and steps and multiply-adds to it
-    (geometric means).
-    """
-    rows = {}
-    for arm, part in count3.arrivals(records, WHOLE, "sequence_accuracy").groupby(
-        "arm", sort=False
-    ):
-        rows[arm] = {
-            f"runs that reach {WHOLE}": f"{int(part['reached'].sum())} of {len(part)}",
-            "steps to it": to_figures(math.exp(part["log_step"].mean()), 2),
-            "multiply-adds to it": f"{math.exp(part['log_operations'].mean()):.1e}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def against_decoders(
-    records: Records, values: Mapping[str, tuple[str, pd.Series]]
-) -> list[Measurement]:
-    """Measure by claim the values of ENTP against an arm; claims without a pair are left out."""
-    return [
-        measured(claim, found, select(records, arm=(arm, "entp")))
-        for claim, (arm, found) in values.items()
-        if len(found)
-    ]
-
-
-def measure_speed(records: Records) -> list[Measurement]:
-    """Measure ln of what ``WHOLE`` of the sequences cost, decoder − ENTP.
-
-    In steps against the decoder of equal steps, in multiply-adds against the one of equal
-    multiply-adds. Pairs of which neither run reaches it are dropped.
-    """
-    times = count3.arrivals(records, WHOLE, "sequence_accuracy")
-    faster = count3.lead(times, "decoder", "log_step")
-    cheaper = count3.lead(times, EQUAL_OPERATIONS, "log_operations")
-    values = {"T2-end-speed": ("decoder", faster), "T2-end-cost": (EQUAL_OPERATIONS, cheaper)}
-    return against_decoders(records, values)
-
-
 AREA_TO = {"smoke": 20, "overnight": 5000}  # ENTP's steps over which the area is taken
 
 
@@ -246,11 +204,23 @@ def whole_sequences_at(record: Record, steps: np.ndarray) -> np.ndarray:
     return np.interp(steps, record.curves["step"], record.curves["sequence_accuracy"])
 
 
-def measure_areas(records: Records) -> list[Measurement]:
-    """Measure who has more whole sequences right on the way, each at its own learning rate."""
-    claims = {"T2-area": "decoder", "T2-area-operations": EQUAL_OPERATIONS}
-    values = {claim: (arm, area_leads(records, arm)) for claim, arm in claims.items()}
-    return against_decoders(records, values)
+def measure_ways(records: Records) -> list[Measurement]:
+    """Measure who is earlier and who is ahead on the way, at equal steps and equal multiply-adds.
+
+    ln of what ``WHOLE`` of the sequences cost, decoder − ENTP, without pairs of which neither run
+    reaches it; and ENTP's lead in whole sequences. Each at its own learning rate.
+    """
+    times = count3.arrivals(records, WHOLE, "sequence_accuracy")
+    found = []
+    for claim, arm, values in (
+        ("T2-end-speed", "decoder", count3.lead(times, "decoder", "log_step")),
+        ("T2-end-cost", EQUAL_OPERATIONS, count3.lead(times, EQUAL_OPERATIONS, "log_operations")),
+        ("T2-area", "decoder", area_leads(records, "decoder")),
+        ("T2-area-operations", EQUAL_OPERATIONS, area_leads(records, EQUAL_OPERATIONS)),
+    ):
+        if len(values):
+            found.append(measured(claim, values, select(records, arm=(arm, "entp"))))
+    return found
 
 
 MEASURE_MATCH3 = Comparisons(
@@ -259,7 +229,7 @@ MEASURE_MATCH3 = Comparisons(
         Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
     ),
     near=match3.NEAR,
-    others=(measure_speed, measure_areas, match3.printed),
+    others=(measure_ways, match3.printed),
 )
 
 

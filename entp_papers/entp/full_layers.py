@@ -22,7 +22,6 @@ from entp_papers.entp.pairless import no_pairs_found
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
 SAME_STEPS = "equal steps"
-SAME_FORWARDS = EQUAL_FORWARDS
 TRAIN = replace(UNSEEN["overnight"].train, steps=6000)
 TIERS = {
     "smoke": replace(UNSEEN["smoke"], model=dict(n_layers=4, n_heads=2, width=16)),
@@ -45,7 +44,7 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
         base = replace(entp, model=entp.model.with_full_layers(full))
         budgets = {SAME_STEPS: base}
         if full < entp.model.n_layers:
-            budgets[SAME_FORWARDS] = on_budget(equal_forwards, entp, base)
+            budgets[EQUAL_FORWARDS] = on_budget(equal_forwards, entp, base)
         for budget, config in budgets.items():
             for seed in range(seeds or setting.seeds):
                 runs.append(

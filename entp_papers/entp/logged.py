@@ -12,7 +12,7 @@ import torch
 
 from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned_study
 from entp_lab.frames import published, select
-from entp_lab.measurements import Check
+from entp_lab.measurements import Check, checked
 from entp_lab.store import Record, Records
 from entp_lab.studies import Study
 from entp_lib import costs
@@ -126,20 +126,14 @@ def measure(records: Records) -> list[Check]:
         if len(used) > 1:
             remark += f"; the decoder's steps are {to_text(reached['fewer steps'])} times ENTP's"
         holds = bool((reached[column] > 1).all())
-        found.append(check(claim, holds, remark, used))
+        found.append(checked(claim, holds, used, remark=remark))
     if used := select(records, task="count3", model="medium"):
         logged = published("entp", "count3").query("size == 'medium'").set_index("architecture")
         entp, decoder = logged["sequence_accuracy"][["entp", "decoder"]]
         alone = entp > 0.5 and decoder < 0.01
         remark = f"{entp:.3f} of them, the decoder {decoder:.3f}"
-        found.append(check("F3-log-sequences", bool(alone), remark, used))
+        found.append(checked("F3-log-sequences", bool(alone), used, remark=remark))
     return found
-
-
-def check(claim: str, holds: bool, remark: str, used: Records) -> Check:
-    """Return a check that rests on some records."""
-    names = tuple(r.name for r in used)
-    return Check(claim, holds, used[0].config.tier, records=names, remark=remark)
 
 
 AUTHORS_LOG = Experiment(

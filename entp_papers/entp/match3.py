@@ -58,12 +58,6 @@ def gap(
     return paired(table[table["variant"] == variant], metric, "entp", second)
 
 
-def gaps(records: Records) -> dict[str, pd.Series]:
-    """ENTP − decoder in token accuracy, by seed, for each variant under its readable name."""
-    table = summary(records)
-    return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
-
-
 def excluded(records: Records, arms: Sequence[str]) -> str:
     """Say which arms of one variant are at the majority, by ``overnight``'s design, or that none
     finds pairs; or empty.

@@ -46,7 +46,6 @@ SIMULATED = 2**20  # how many are drawn of a task that has more: these, or of so
 TOKENS = 2**25
 ON_THE_SPOT = 2**14  # how many where no record has the task
 BEYOND = 0.05  # of the tokens above the bound: an arm with less has not shown that it finds pairs
-SCORES = ("token_accuracy", "loss")
 
 
 def every(symbols: int, length: int) -> Tensor:
@@ -120,12 +119,12 @@ def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
     return {"mode": 0 * anchor_B, "last": anchor_B, "pairless": bound_B, "single": both_B}
 
 
-def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> tuple[float, float]:
-    """(share right, nats) on ``tested_CA`` of the predictor that counted ``fitted_CA``: its
-    commonest answer by cell.
+def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> dict[str, float]:
+    """Score on ``tested_CA`` the predictor that counted ``fitted_CA``: its commonest answer by
+    cell.
 
     Frequencies of a cell are mixed with one observation of the frequencies over all cells, unless
-    both are the same.
+    both are the same. ``token_accuracy`` is the share right, ``loss`` is in nats.
     """
     overall_A = fitted_CA.sum(0) / fitted_CA.sum()
     right = np.take_along_axis(
@@ -138,7 +137,8 @@ def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> tuple[float, float]:
     seen = tested_CA > 0
     with np.errstate(divide="ignore"):
         nats = -(tested_CA[seen] * np.log(known_CA[seen])).sum()
-    return float(right / tested_CA.sum()), float(nats / tested_CA.sum())
+    total = tested_CA.sum()
+    return {"token_accuracy": float(right / total), "loss": float(nats / total)}
 
 
 def bounds_study(task: str, params: Json, sequences: int) -> Study:
@@ -163,12 +163,11 @@ def bounds_study(task: str, params: Json, sequences: int) -> Study:
                 np.bincount(half, minlength=math.prod(shape)) for half in np.array_split(index_B, 2)
             ]
             halves = [half.reshape(shape) for half in counts]
-            found = dict(zip(SCORES, scores(whole := halves[0] + halves[1], whole), strict=True))
+            whole = halves[0] + halves[1]
+            found = scores(whole, whole)
             if sequences:
-                apart = np.mean([scores(*halves), scores(*halves[::-1])], axis=0).tolist()
-                found |= {
-                    f"held_out_{score}": value for score, value in zip(SCORES, apart, strict=True)
-                }
+                first, second = scores(*halves), scores(*halves[::-1])
+                found |= {f"held_out_{name}": (first[name] + second[name]) / 2 for name in first}
             rows.append({"n": n, "predictor": name, **found})
     table = pd.DataFrame(rows)
     means = table.drop(columns="n").groupby("predictor", sort=False).mean()

@@ -158,7 +158,7 @@ def linear_regression(x_kn: Tensor, y_n: Tensor, rate: float, steps: int) -> Fle
 def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqProgram:
     """Solve w = (X X^T + ridge I)^-1 X y by Newton's iteration; examples enter k at a time."""
     k, n = x_kn.shape
-    items: dict = dict.fromkeys(("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w"), 0.0)
+    items = dict.fromkeys(("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w"), 0.0)
     lines = []
     for i, start in enumerate(range(0, n, k)):
         items[f"X{i}"] = x_kn[:, start : start + k]

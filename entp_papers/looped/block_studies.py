@@ -105,7 +105,7 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
         for delta in deltas
     ]
     cases += [("sink", 1e-4, sink, "fp64", 1) for sink in sinks]
-    rows: list[dict] = []
+    rows = []
     for by, delta, sink, kind, heads in cases:
         stack = BlockStack(
             blocks.product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtypes[kind]
@@ -142,7 +142,7 @@ def sigmoids_study(terms: list[int]) -> Study:
     log error against log m; Lemma 5's block of three functions of two numbers against its sum, by
     the number of terms up to 200.
     """
-    rows: list[dict] = []
+    rows = []
     x_root = np.linspace(0, 100, 2001)
     x_inverse = np.geomspace(0.1, 10, 2001)
     cases = (
@@ -246,7 +246,7 @@ def violations(maker: Maker, d: int) -> dict[str, float]:
 
 def contract_study(sizes: list[int]) -> Study:
     """Check Definition 1 for every block and d, with its layers, heads and width."""
-    rows: list[dict] = []
+    rows = []
     for name, maker in MAKERS.items():
         for d in sizes:
             row = {"block": name, "d": d, **shape_of(BlockStack(maker, d)), **violations(maker, d)}

@@ -179,7 +179,7 @@ def sizes_study(tokens: list[int], bits: int = 8) -> Study:
     Metrics: by name, layers and heads by the paper and as built; for FLEQ machines also the heads
     of each block, whose sum Theorem 2 allows.
     """
-    rows: list[dict] = []
+    rows = []
     for n in tokens:
         shape = Shape.of_tokens(bits, n)
         size = SubleqMachine(shape).size()
@@ -228,7 +228,7 @@ def multiply_study(x: int, y: int, bits: int = 8) -> Study:
         for purpose, ws in trace.attention(1).items()
         for h in range(1, len(ws) + 1)
     ]
-    attends: list[list[int]] = [[]]
+    attends = [[]]
     for step in range(1, trace.steps + 1):
         # the scratchpad sees itself and its target, half and half: the target is the other one
         attends.append(

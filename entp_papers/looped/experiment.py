@@ -6,7 +6,7 @@ from entp_lab.theory import checks_of
 
 HALVES = [round(10 ** (-k / 2), 15) for k in range(2, 25)]  # two values of δ per power of 10
 
-TIERS: dict[str, dict[str, dict]] = {
+TIERS = {
     "smoke": {
         "multiply": dict(x=3, y=2),
         "random_programs": dict(
@@ -83,11 +83,11 @@ TIERS: dict[str, dict[str, dict]] = {
 
 
 LOOPED = Experiment(
-    name="looped",
-    version=1,
-    title="Looped Transformers as programmable computers",
-    notebook="11_looped_transformers",
-    plan=plan_studies("looped", TIERS),
-    measure=checks_of("entp_papers.looped.claims"),
+    "looped",
+    1,
+    "Looped Transformers as programmable computers",
+    "11_looped_transformers",
+    plan_studies("looped", TIERS),
+    checks_of("entp_papers.looped.claims"),
     jobs=1,
 )

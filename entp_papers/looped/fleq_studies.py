@@ -78,7 +78,7 @@ def calculator_study(terms: list[int], inputs: int) -> Study:
         "div": (x, y, x / y),
         "inv, beyond": (beyond, x, 1 / beyond),
     }
-    rows: list[dict] = []
+    rows = []
     for m in terms:
         functions = algorithms.calculator_functions(m)
         made = [algorithms.calculator(v, functions) for v in np.stack([a, b, c, d], 1).tolist()]
@@ -159,7 +159,7 @@ def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
     start = q.sum(1) / d**0.5  # the same weight on every eigenvector
     program = algorithms.power_iteration(a, start, rounds, terms)
     machine = program.machine()
-    rows: list[dict] = []
+    rows = []
     for by, history in (("exact", interpret(program)), ("machine", run(program, machine))):
         for k, item in enumerate(history.written(program, "b"), 1):
             b = item[:, 0]
@@ -185,7 +185,7 @@ def regression_study(features: int, examples: int, steps: int, rate: float) -> S
         return ((x.T @ w - y) ** 2).sum() / 2
 
     w = torch.zeros(features, dtype=torch.float64)
-    rows: list[dict] = []
+    rows = []
     for step, item in enumerate(history.written(program, "w"), 1):
         w.requires_grad_()
         (gradient,) = torch.autograd.grad(loss(w), w)
@@ -225,7 +225,7 @@ def back_propagation_study(
         return float(((torch.sigmoid(x @ w.T) @ v - y) ** 2).mean() / 2)
 
     first = loss(w, v)
-    rows: list[dict] = []
+    rows = []
     found = zip(history.written(program, "Wt"), history.written(program, "v"), strict=True)
     for step, (item_w, item_v) in enumerate(found, 1):
         w = w.requires_grad_()

@@ -25,6 +25,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
+from entp_lib.model import parameter_count
 from entp_lib.validation import one_of
 
 Terms = dict[int, float]
@@ -194,7 +195,7 @@ class Stack(nn.Module):
                 (m.fc_in.out_features for m in self.modules() if isinstance(m, FeedForward)),
                 default=0,
             ),
-            "weights": sum(p.numel() for p in self.parameters()),
+            "weights": parameter_count(self, embeddings=True),
         }
 
     def weights_hash(self) -> str:

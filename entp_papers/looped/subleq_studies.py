@@ -41,7 +41,7 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
     Curves: a row per shape and precision. Metrics: totals, and whether the weights were the same
     afterwards.
     """
-    rows: list[dict] = []
+    rows = []
     same_weights = True
     for s, (bits, cells, commands, count) in enumerate(shapes):
         shape = Shape(bits, cells, commands)
@@ -91,7 +91,7 @@ def library_study(
     The inputs of a program run in one batch, each as long as the longest. ``only`` names some of
     the programs.
     """
-    rows: list[dict] = []
+    rows = []
     library = named_programs(count3_length)
     for name in only or library:
         made = library[name]
@@ -266,7 +266,7 @@ def restricted_study(programs: int, steps: int, sizes: list[int]) -> Study:
     Scores are counted per head: n² with full attention, 3 n - 2 with the restricted one, n of the
     scratchpad and two of every other token.
     """
-    rows: list[dict] = []
+    rows = []
     for n in sizes:
         shape = Shape.of_tokens(8, n)
         made = random_programs(shape, programs)
@@ -283,8 +283,8 @@ def temperature_study(bits: list[int], heats: list[float], programs: int, steps:
     Metrics: by width, the smallest λ tried from which on no program goes wrong, and ln(n³ / ε) for
     ε = 10^-3 and for the ε that the width needs (``largest_error``).
     """
-    rows: list[dict] = []
-    metrics: Json = {"bound_at_1e-3": temperature(21, 1e-3), "enough": {}, "bound": {}}
+    rows = []
+    metrics = {"bound_at_1e-3": temperature(21, 1e-3), "enough": {}, "bound": {}}
     for width in bits:
         shape = Shape.of_tokens(width, 21)
         made = random_programs(shape, programs)
@@ -309,7 +309,7 @@ def off_target_study(tokens: list[int], heats: list[float]) -> Study:
     Every token attends by its own code, as in ``read`` (Lemma 2). Metrics: whether the bound held
     everywhere, and by n the largest weight at the paper's λ for ε = 10^-3, which must be below ε.
     """
-    rows: list[dict] = []
+    rows = []
     for n in tokens:
         p = to_bits(torch.arange(n), pointer_bits(n))
         products = p @ p.T
@@ -342,7 +342,7 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
 
     Forms: dense matrices, the sparse one, sparse with restricted attention, numpy (batch 1, fp64).
     """
-    rows: list[dict] = []
+    rows = []
 
     def add_row(n: int, batch: int, kind: str, form: str, step: Callable, *arguments) -> None:
         step(*arguments)

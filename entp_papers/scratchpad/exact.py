@@ -302,7 +302,7 @@ def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str
     The definition is ``trimmed`` for an inductive way and ``whole`` for the others.
     """
     text = sum(segments_of(example), ())
-    found: dict[str, tuple[Tensor, int]] = {}
+    found = {}
     for way in {*ways, "trimmed", "whole"}:
         reader = READERS[way](model, example.question)
         logits = []

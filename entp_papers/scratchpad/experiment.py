@@ -1,7 +1,6 @@
 """Experiments on inductive scratchpads (Abbe et al. 2024): exact studies and trained models."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -12,7 +11,7 @@ from entp_lab.studies import long, plan_studies
 from entp_lab.theory import checks_of
 
 SCHEMES = ["learned", "rotary", "alibi", "none"]
-STUDIES: dict[str, dict[str, dict[str, Any]]] = {
+STUDIES = {
     "smoke": {
         "equivalence": dict(
             schemes=["learned", "alibi"],
@@ -97,7 +96,7 @@ TINY = dict(
 )
 # ENTP takes three times a decoder's time a step, and addition learns its trained lengths in no
 # schedule that `quick` has room for (docs/journal): both are trained overnight alone.
-TRAINED: dict[str, dict[str, Any]] = {
+TRAINED = {
     "smoke": dict(
         seeds=1,
         train=dict(steps=2, batch_size=4, warmup_steps=1, eval_every=2),

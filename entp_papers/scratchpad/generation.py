@@ -208,8 +208,8 @@ def write(
     states, reaches its limit without a delimiter or an end. ``given``: the first states.
     ConfigError as ``Reader``.
     """
-    reader: Reader = READERS[way](model, question, given)
-    logits: list[Tensor] = []
+    reader = READERS[way](model, question, given)
+    logits = []
     while True:
         logits.append(reader.logits())
         token = int(logits[-1].argmax()) if choose is None else choose(logits[-1])

@@ -13,6 +13,7 @@ from entp_lib.validation import require
 from entp_papers.scratchpad.format import Example, Tokens, text_of
 
 Symbols = tuple[str, ...]  # a text: characters, or names that are one token each
+Question = tuple[Symbols, tuple[Symbols, ...]]  # with the states that are given with it
 DELIMITERS = (":", "#", ".")  # by token id: start, end of a state, end of the text
 FILLING = "abcdefghijklmnopqrstuvwxyz0123456789$"
 
@@ -90,9 +91,7 @@ class SpacedParity(Problem):
 
     symbols = tuple("0123456789_=[],")
 
-    def question(
-        self, size: int, generator: np.random.Generator
-    ) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> Question:
         require(
             1 <= size <= self.slots <= 99,
             f"{size} bits: must be 1 to the {self.slots} slots, and these at most 99",
@@ -147,9 +146,7 @@ class SpacedAddition(Problem):
     def symbols(self) -> Symbols:
         return tuple(sorted({*"0123456789+_=$[]-cr", *self.filling}))
 
-    def question(
-        self, size: int, generator: np.random.Generator
-    ) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> Question:
         require(
             1 <= size <= self.most_digits <= 49,
             f"{size} digits: must be 1 to {self.most_digits}, and that at most 49",
@@ -173,10 +170,8 @@ class SpacedAddition(Problem):
             a = max(first, 0)
             b = second  # before slot 0 there is nothing
         found = []
-        for stop, start in (
-            (a, 0),
-            (b, plus + 1),
-        ):  # the last digit of either operand before its old slot
+        # the last digit of either operand before its old slot
+        for stop, start in ((a, 0), (b, plus + 1)):
             slot = next(
                 (place for place in range(stop - 1, start - 1, -1) if question[place] != "_"), -1
             )
@@ -224,9 +219,7 @@ class ShiftAddition(Problem):
     def symbols(self) -> Symbols:
         return tuple(sorted({*"0123456789+=$|", *self.filling}))
 
-    def question(
-        self, size: int, generator: np.random.Generator
-    ) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> Question:
         most = self.most_digits
         require(1 <= size <= most, f"{size} digits: must be 1 to {most}")
         a, b = (
@@ -282,9 +275,7 @@ class TwoCycles(Problem):
     def symbols(self) -> Symbols:
         return (*">;?01", *(f"v{i}" for i in range(self.names)))
 
-    def question(
-        self, size: int, generator: np.random.Generator
-    ) -> tuple[Symbols, tuple[Symbols, ...]]:
+    def question(self, size: int, generator: np.random.Generator) -> Question:
         require(
             2 <= size <= self.names // 2,
             f"cycles of {size}: must be 2 to {self.names // 2}, half of the names",

@@ -126,7 +126,7 @@ def state_errors(
     model: nn.Module, setting: ScratchpadConfig, examples: Sequence[Example]
 ) -> list[float]:
     """Measure the share of wrong states when all before them are right, by number of the state."""
-    wrong: dict[int, list[bool]] = {}
+    wrong = {}
     for example in examples:
         batch = setting.batch([example])
         seen = setting.shown(example)
@@ -170,9 +170,9 @@ def compare_ways(model: nn.Module, examples: Sequence[Example]) -> Json:
         runs = {way: write(model, e.question, way, most, given=given) for way in EXACT_WAYS}
         for way, found in runs.items():
             differs, difference = compare_written(runs["trimmed"], found)
-            differing = differing + differs
+            differing += differs
             apart = max(apart, difference)
-            read[way] = read[way] + found.forwards
+            read[way] += found.forwards
     model.float()
     return {
         "largest_difference": apart,
@@ -204,7 +204,7 @@ def training_study(setting: Json, train: Json, tested: int, compared: int, seed:
         "train_loss": [losses[i] for i in thinned],
     }
     curves |= {"state": list(range(1, len(by_state) + 1)), "error_by_state": by_state}
-    metrics: Json = {"train_loss": losses[-1], "context": model.cfg.max_length}
+    metrics = {"train_loss": losses[-1], "context": model.cfg.max_length}
     if compared and (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):
         examples = chosen.draw(compared, chosen.train_sizes, "compare", seed)
         metrics["ways"] = compare_ways(model, examples)

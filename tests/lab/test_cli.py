@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from entp_lab import cli, paths, report
+from entp_lab import cli, ledger, paths
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import checksum
 
@@ -92,7 +92,7 @@ def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
             seen.append("put away")
             raise
 
-    monkeypatch.setattr(report, "write_ledger", command)
+    monkeypatch.setattr(ledger, "write_ledger", command)
     assert cli.main(["claims"]) == 143
     assert seen == ["put away"]
     assert "finished records are kept" in capsys.readouterr().err

@@ -3,16 +3,15 @@ judged.
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from entp_lab.configs import Json
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
-from entp_lab.measurements import Check
+from entp_lab.measurements import Check, checked
 from entp_lab.statistics import reaches
 from entp_lab.store import Record, Records
+from entp_lab.studies import exponent
 from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig
 from entp_papers.entp.complexity.measurements import VOCABULARY, printed_error
@@ -28,48 +27,41 @@ HALVES = sorted([*OCTAVES, *(3 * 2**k for k in range(3, 11))])
 SHORT = [128, 256]
 
 
-def study_of(
-    shape: Sequence[int],
-    lengths: list[int],
-    sequence_lengths: list[int],
-    rounds: int,
-    sequence_rounds: int,
-) -> Json:
-    """Return the parameters of a study of one shape: layers, heads and width."""
-    return {
-        **dict(zip(("n_layers", "n_heads", "width"), shape, strict=True)),
-        "lengths": lengths,
-        "sequence_lengths": sequence_lengths,
-        "rounds": rounds,
-        "sequence_rounds": sequence_rounds,
-    }
-
-
+# Parameters of a study of one shape, and by tier their values.
+PARAMETERS = (
+    "n_layers",
+    "n_heads",
+    "width",
+    "lengths",
+    "sequence_lengths",
+    "rounds",
+    "sequence_rounds",
+)
 TIERS = {
     "smoke": [
-        study_of((2, 1, 8), [8, 16, 32, 64], [8, 16], 1, 1),
-        study_of((2, 1, 32), [8, 16], [8], 1, 1),
-        study_of((3, 1, 8), [8, 16], [8], 1, 1),
+        (2, 1, 8, [8, 16, 32, 64], [8, 16], 1, 1),
+        (2, 1, 32, [8, 16], [8], 1, 1),
+        (3, 1, 8, [8, 16], [8], 1, 1),
     ],
     "quick": [
         # attention outweighs the linear maps from n = 96 on
-        study_of((2, 1, 16), HALVES, [32, 64, 128, 256, 512, 1024], 9, 2),
-        study_of(tuple(SIZES["small"].values()), OCTAVES[:-1], [16, 32, 64, 128, 256], 9, 2),
-        study_of(tuple(SIZES["medium"].values()), OCTAVES[:-1], [16, 32, 64, 128], 5, 2),
-        *(study_of((2, d // 16, d), SHORT, [64], 5, 5) for d in (32, 64, 128, 256, 512)),
-        *(study_of((n, 4, 64), SHORT, [64], 5, 5) for n in (1, 3, 4, 6, 8)),
+        (2, 1, 16, HALVES, [32, 64, 128, 256, 512, 1024], 9, 2),
+        (*SIZES["small"].values(), OCTAVES[:-1], [16, 32, 64, 128, 256], 9, 2),
+        (*SIZES["medium"].values(), OCTAVES[:-1], [16, 32, 64, 128], 5, 2),
+        *((2, d // 16, d, SHORT, [64], 5, 5) for d in (32, 64, 128, 256, 512)),
+        *((n, 4, 64, SHORT, [64], 5, 5) for n in (1, 3, 4, 6, 8)),
     ],
 }
 
 
 def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan one study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
-    shapes = (
-        (params, "{n_layers}/{n_heads}/{width}".format(**params)) for params in TIERS.get(tier, [])
-    )
-    return [
-        planned_study("complexity", tier, "costs", params, shape=shape) for params, shape in shapes
-    ]
+    runs = []
+    for values in TIERS.get(tier, []):
+        params = dict(zip(PARAMETERS, values, strict=True))
+        shape = "{n_layers}/{n_heads}/{width}".format(**params)
+        runs.append(planned_study("complexity", tier, "costs", params, shape=shape))
+    return runs
 
 
 def shape_of(record: Record) -> ModelConfig:
@@ -97,14 +89,6 @@ def per_token(records: Records) -> pd.DataFrame:
         }
         parts.append(pd.DataFrame({**about, "length": record.curves["length"], **own}))
     return pd.concat(parts, ignore_index=True)
-
-
-def exponent(table: pd.DataFrame, by: str, column: str) -> float:
-    """Exponent of ``column`` in ``by`` (n as ``length``, D or L), between its ends."""
-    part = table.groupby(by)[column].mean()
-    first = part.index[0]
-    last = part.index[-1]
-    return math.log(part[last] / part[first]) / math.log(last / first)
 
 
 def formulas_hold(records: Records) -> pd.DataFrame:
@@ -141,6 +125,11 @@ def table_1(records: Records) -> pd.DataFrame:
     at_n = tokens[tokens["length"] == n]
     same_depth = at_n.groupby("L")["D"].nunique().idxmax()
     same_width = at_n.groupby("D")["L"].nunique().idxmax()
+
+    def found(table: pd.DataFrame, by: str, column: str) -> float:
+        means = table.groupby(by)[column].mean()
+        return exponent(means.index, means.to_numpy())
+
     rows = {}
     for what, column, printed in (
         ("encoder, operations", "encoder_operations", (2, 1, 1)),
@@ -151,9 +140,9 @@ def table_1(records: Records) -> pd.DataFrame:
     ):
         rows[what] = {
             **{f"{letter}, Table 1": p for letter, p in zip("nDL", printed, strict=True)},
-            "n, found": exponent(longest, "length", column),
-            "D, found": exponent(at_n[at_n["L"] == same_depth], "D", column),
-            "L, found": exponent(at_n[at_n["D"] == same_width], "L", column),
+            "n, found": found(longest, "length", column),
+            "D, found": found(at_n[at_n["L"] == same_depth], "D", column),
+            "L, found": found(at_n[at_n["D"] == same_width], "L", column),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -193,15 +182,13 @@ def measure(records: Records) -> list[Check]:
     decoder = doubling(complexity.decoder_token(cfg, every))
     entp = doubling(complexity.encoder_token(cfg, every))
     grows = counted and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1
-    tier = records[0].config.tier
-    ids = tuple(r.name for r in records)
     exponents = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
     streamed = printed_error() < 1e-12 and all(map(is_streamed, records))
     return [
-        Check("T1", printed, tier, bool(counted and small), CORRECTION, ids),
-        Check("T1-sequence", grows, tier, records=ids, remark=exponents),
-        Check("T1-algorithms", grows, tier, records=ids, remark=MORE_TOKENS),
-        Check("D-1", streamed, tier, records=ids, remark=REMARK),
+        checked("T1", printed, records, corrected=bool(counted and small), correction=CORRECTION),
+        checked("T1-sequence", grows, records, remark=exponents),
+        checked("T1-algorithms", grows, records, remark=MORE_TOKENS),
+        checked("D-1", streamed, records, remark=REMARK),
     ]
 
 

@@ -160,7 +160,7 @@ def measure(
         "loop": lambda n: subjects.entp(n, "reference"),
         "decoder_pass": subjects.decoder_pass,
     }
-    curves: dict[str, list] = {"length": list(lengths), "sequence_length": list(sequence_lengths)}
+    curves = {"length": list(lengths), "sequence_length": list(sequence_lengths)}
     timed = timings(token, lengths, rounds) | timings(sequence, sequence_lengths, sequence_rounds)
     curves |= {f"{name}_seconds": values for name, values in timed.items()}
     for measured, at in ((token, lengths), (sequence, sequence_lengths)):

@@ -180,7 +180,7 @@ def encoded(parameters: str, part: str) -> Encoded:
         answers = {label: int(tokenizer.encode([f" {label}"], False)[0]) for label in RELATIONS}
     longest = task.longest_test if part == "test" else task.longest_train
     asked = task.n_train if part == "train" else None
-    kept: list[tuple[list[int], Example]] = []
+    kept = []
     left_out = dict.fromkeys(("other relations", "longer chains", "too many tokens"), 0)
     for example in candidates(task, part):
         ids = tokenizer.encode([example.prompt], False).tolist()

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lab.configs import Json, RunConfig, config_id
+from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Records, Store
+from entp_lab.studies import flat
 from entp_lib.config import TrainConfig
 from entp_papers.entp.downstream.clutrr import Clutrr
 from entp_papers.entp.language.experiment import OPENWEBTEXT
@@ -55,7 +56,7 @@ PAPER = dict(
 SMOKE = TrainConfig(6, 8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64)
 BRIEF_STORIES = dict(longest_train=2, brief=True)
 STORIES = dict(n_train=10_000, longest_train=4, longest_test=10)
-TIERS: dict[str, tuple[Json, TrainConfig]] = {
+TIERS = {
     "smoke": (dict(n_train=40, longest_test=3, max_tokens=128, **BRIEF_STORIES), SMOKE),
     "quick": (
         dict(n_train=10_000, longest_test=4, max_tokens=160, **BRIEF_STORIES),
@@ -135,7 +136,7 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
                 needed.add(config.start_from if trained else config.params["weights"])
         texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier), store)
         stores = [place for place in (texts, texts.committed) if place]
-        lost: dict[bool, PlannedRuns] = {False: [], True: []}
+        lost = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config)
             weights = [place.weights_path(*name.split("/")) for place in stores]
@@ -158,7 +159,8 @@ def errors(records: Records) -> pd.DataFrame:
         test = r.metrics["test"][FAIR_RULE]
         groups = pd.DataFrame(test["groups"]).T
         longest = r.config.task_params["longest_train"]
-        trained = groups[[chain_of(name) <= longest for name in groups.index]].sum()
+        chains = groups.index.str.removeprefix("chain of ").astype(int)
+        trained = groups[chains <= longest].sum()
         rows.append(
             {
                 **r.labels,
@@ -170,16 +172,6 @@ def errors(records: Records) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def chain_of(group: str) -> int:
-    """Return the number in "chain of 4"."""
-    return int(group.removeprefix("chain of "))
-
-
-def pronoun_errors(records: Records) -> pd.DataFrame:
-    """Return a row per language model: its error over the items."""
-    return pd.DataFrame([{**r.labels, "error": r.metrics["error"]} for r in records])
 
 
 # Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set
@@ -208,7 +200,7 @@ PRONOUNS = Experiment(
         floor=0.5,
         near=NEAR_CHANCE,
         paper=True,
-        frame=pronoun_errors,
+        frame=flat,
     ),
     tiers=TIERS,
 )

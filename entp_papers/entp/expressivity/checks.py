@@ -109,7 +109,7 @@ def remasked(seed: int, causal: bool) -> AttentionStack:
     return model
 
 
-STACKS: dict[str, Json] = {
+STACKS = {
     "no positions": dict(),
     "p1 = p2": dict(gap=0.0),
     "p1 ≠ p2": dict(gap=1.0),
@@ -252,7 +252,7 @@ def expressivity_study(
         len(dimension_lengths) >= 2, f"dimension_lengths = {dimension_lengths}: must be two or more"
     )
     errors = [equality_errors(s) for s in range(models)]
-    metrics: Json = {name: max(e[name] for e in errors) for name in errors[0]}
+    metrics = {name: max(e[name] for e in errors) for name in errors[0]}
     metrics["a3_two_layers"] = min(e["a3_two_layers"] for e in errors)
     metrics["rational_rows"] = [[str(c) for c in row if c] for row in attention.theorem_4_1_rows(3)]
     own = [

@@ -2,15 +2,12 @@
 imitation.
 """
 
-import math
-from typing import Any
-
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
-from entp_lab.measurements import Check
+from entp_lab.measurements import Check, checked
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record, Records
-from entp_lab.studies import by_study
+from entp_lab.studies import by_study, exponent
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
@@ -22,7 +19,7 @@ ROWS = [
 SEEDS = 3
 
 ALL_LENGTHS = dict(simulated_lengths=[4, 8, 16, 32, 64], mask_lengths=[4, 16, 64, 256])
-CHECKS: dict[str, dict] = {
+CHECKS = {
     "smoke": dict(
         models=10, simulated_lengths=[4, 8], mask_lengths=[4, 16], dimension_lengths=[16, 32, 64]
     ),
@@ -79,13 +76,6 @@ def measure(records: Records) -> list[Check]:
     ]  # 4.2 says nothing of p1 = p2
     m = record.metrics
     c = record.curves
-    tier = record.config.tier
-
-    def check(claim: str, holds: bool | None, used: Records = (), **corrected: Any) -> Check:
-        return Check(
-            claim, holds, tier, records=(record.name, *(r.name for r in used)), **corrected
-        )
-
     refuted = {
         direction: c[f"{direction}s_refuted"] == c[f"{direction}s_models"]
         and m["control_refuted"] == 0
@@ -108,20 +98,25 @@ def measure(records: Records) -> list[Check]:
     )
     as_printed = False if m["exponent_random"] >= POLYNOMIAL else None
     return [
-        check("A.2", m["a2_error"] <= EXACT),
-        check("A.3", one_layer),
-        check("A.4", m["a4_error"] <= EXACT),
-        check("4.1", refuted["encoder"] and rational, trained["encoder"]),
-        check("4.2", refuted["decoder"], trained["decoder"]),
-        check("F1-approximation", simulated),
-        check(
+        checked("A.2", m["a2_error"] <= EXACT, [record]),
+        checked("A.3", one_layer, [record]),
+        checked("A.4", m["a4_error"] <= EXACT, [record]),
+        checked("4.1", refuted["encoder"] and rational, [record, *trained["encoder"]]),
+        checked("4.2", refuted["decoder"], [record, *trained["decoder"]]),
+        checked("F1-approximation", simulated, [record]),
+        checked(
             "8-expressive",
             False if refuted["encoder"] else None,
-            trained["encoder"] + trained["decoder"],
+            [record, *trained["encoder"], *trained["decoder"]],
             corrected=refuted["encoder"] and refuted["decoder"],
             correction="neither computes all that the other does (Theorems 4.1 and 4.2)",
         ),
-        check("F1-logarithmic", as_printed, remark=instead if one_dimension and slower else ""),
+        checked(
+            "F1-logarithmic",
+            as_printed,
+            [record],
+            remark=instead if one_dimension and slower else "",
+        ),
     ]
 
 
@@ -130,7 +125,7 @@ def last_exponent(record: Record, kind: str) -> float:
     lengths.
     """
     n, d = (record.curves[f"dimensions_{name}"][-2:] for name in ("n", kind))
-    return math.log(d[1] / d[0]) / math.log(n[1] / n[0])
+    return exponent(n, d)
 
 
 TITLE = "Expressive power of encoders and decoders"

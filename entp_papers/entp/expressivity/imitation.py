@@ -160,13 +160,12 @@ def imitation_study(
     p_T = model.positions_TD.detach().flatten()
     found = float(p_T[1] - p_T[0])
     metrics = {
-        **{
-            "positions": p_T.tolist(),
-            "distance": found,
-            "box_before": before,
-            "box_error": max(by_position),
-        },
-        **{"box_error_by_position": by_position, "first_two_error": max(by_position[:2])},
+        "positions": p_T.tolist(),
+        "distance": found,
+        "box_before": before,
+        "box_error": max(by_position),
+        "box_error_by_position": by_position,
+        "first_two_error": max(by_position[:2]),
         "forced_in_box": float(max(forced_at(function, line(found, 1.0, 81)), default=0.0)),
         "refutation": refutation(direction, model),
     }
@@ -200,11 +199,10 @@ def refutation(direction: str, model: Candidate) -> Json:
         found = DIRECTIONS[direction][1](model)
     except ValueError as error:
         return {"refuted": False, "case": str(error)}
-    refuted = found.difference > 0 and found.difference >= found.guaranteed * (1 - 1e-6)
-    about = {"case": found.case, "inputs": found.inputs_TD.flatten().tolist()}
     return {
-        "refuted": refuted,
-        **about,
+        "refuted": 0 < found.difference >= found.guaranteed * (1 - 1e-6),
+        "case": found.case,
+        "inputs": found.inputs_TD.flatten().tolist(),
         "difference": found.difference,
         "guaranteed": found.guaranteed,
     }

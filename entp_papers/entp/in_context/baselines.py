@@ -201,8 +201,8 @@ def baselines_study(task: Json, prompts: int, costly_prompts: int, seed: int) ->
     absent = {
         name: why for name, why in missing().items() if base.function in BASELINES[name].functions
     }
-    metrics: Json = {"prompts": {}, "missing": absent}
-    curves: dict[str, list] = {"examples": list(range(base.points))}
+    metrics = {"prompts": {}, "missing": absent}
+    curves = {"examples": list(range(base.points))}
     tasks = {"standard": base, **base.reported_apart()}
     names = [n for n, b in BASELINES.items() if base.function in b.functions and n not in absent]
     for kind, shown in tasks.items():

@@ -32,7 +32,8 @@ ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
 DELTAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 LARGEST = 256  # symbols; counts of trigrams are a table of V³
 
-TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
+TABLE_8 = "Table 8"
+SWAPPED = "rates swapped"
 COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
 LOWEST = "lowest validation loss"
 LAST = "last validation loss"
@@ -111,12 +112,8 @@ def prefix_losses(records: Records) -> pd.DataFrame:
     each counting alike.
     """
     found = by_position(select(records, schedule=TABLE_8), "loss")
-    return mean_by_run(found[found["position"] >= FROM_POSITION])
-
-
-def mean_by_run(losses: pd.DataFrame) -> pd.DataFrame:
-    """Mean loss of each run over the prefix lengths that ``losses`` has."""
-    return losses.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
+    late = found[found["position"] >= FROM_POSITION]
+    return late.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
 
 
 def above_bigrams(

@@ -183,7 +183,7 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     """Write the program into the blocks; the comments give what a token's state holds
     after each.
     """
-    layers: list[Layer] = []
+    layers = []
 
     def layer(says: str) -> Layer:
         layers.append(Layer(next(blocks), says))

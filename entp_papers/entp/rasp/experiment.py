@@ -18,7 +18,7 @@ TRIED = dict(
 )
 WHOLE = dict(length=64, max_value=63, pairs=10_000, generations=200, seed_length=16)
 LENGTHS = [4, 8, 16, 32, 64, 128, 256, 384, 512]
-TIERS: dict[str, dict[str, dict]] = {
+TIERS = {
     "smoke": {
         "programs": dict(sequences=12, longest=14, largest=127),
         "constructed": dict(**TRIED, shown=[4, 1, 0, 14, 3, 8]),

@@ -56,7 +56,7 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
         f"sequences = {sequences}, longest = {longest}: must be 1, 2 or more",
     )
     generator = np.random.default_rng(seed)
-    right: dict[str, list[bool]] = {}
+    right = {}
     lowest = 0
 
     def note(name: str, *answers: bool) -> None:

@@ -6,20 +6,19 @@ import re
 
 import pytest
 
-from entp_lab import paths, report
+from entp_lab import ledger, paths, report
 from entp_lab.configs import TIERS
 from entp_lab.measurements import Measurement
 from entp_lab.notebooks import is_own, notebook_paths, notebooks_markdown
 from entp_lab.paths import number_of
 from entp_lab.registry import EXPERIMENTS
-from entp_lab.report import ledger
 from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 
 
 @pytest.fixture(scope="module")
 def table():
-    return ledger(Store(read_only=True))
+    return ledger.compute(Store(read_only=True))
 
 
 def read(file):
@@ -28,8 +27,8 @@ def read(file):
 
 def test_the_committed_ledger_is_what_the_committed_records_give(table, tmp_path, monkeypatch):
     """A change of code that moves a verdict is seen here, whatever it is."""
-    monkeypatch.setattr(report, "ledger", lambda _: table)
-    report.write_ledger(Store(read_only=True), tmp_path)
+    monkeypatch.setattr(ledger, "compute", lambda _: table)
+    ledger.write_ledger(Store(read_only=True), tmp_path)
     for name in ("claims.csv", "questions.csv"):
         computed = read(tmp_path / name)
         committed = read(paths.results() / name)
@@ -38,7 +37,7 @@ def test_the_committed_ledger_is_what_the_committed_records_give(table, tmp_path
 
 
 def test_the_readme_says_what_the_records_say(table, monkeypatch):
-    monkeypatch.setattr(report, "ledger", lambda _: table)
+    monkeypatch.setattr(ledger, "compute", lambda _: table)
     assert report.outdated() == [], "run: python -m entp_lab readme"
 
 
@@ -57,7 +56,7 @@ def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
 
 
 def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
-    main = report.main_rows()
+    main = ledger.main_rows()
     assert len(main) <= 40
     assert set(main) <= set(table["id"])
     assert set(table.loc[table["part"] == "main", "id"]) <= set(main)
@@ -67,7 +66,7 @@ def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
 
 
 def test_what_is_measured_is_not_lost_where_tasks_are_compared(table):
-    shown = report.comparisons(table)
+    shown = ledger.comparisons(table)
     measured = table.set_index("id").loc[shown["claim"], "our_value"].notna()
     assert (shown["value"].notna().to_numpy() == measured.to_numpy()).all()
 
@@ -104,8 +103,9 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     pages = ("findings", "costs", "ledger", "deviations", "coverage")
-    for name in ("ledger", "front", *(f"{page}_page" for page in pages[:-1])):
+    for name in ("front", *(f"{page}_page" for page in pages[:-1])):
         monkeypatch.setattr(report, name, lambda _: "made")
+    monkeypatch.setattr(ledger, "compute", lambda _: "made")
     monkeypatch.setattr("entp_lab.coverage.page", lambda _: "made")
     monkeypatch.setattr(report, "answer_in_short", lambda: "made")
     assert report.outdated() == ["README.md", *(f"docs/{page}.md" for page in pages)]
@@ -160,7 +160,7 @@ ALIKE = {  # verdicts of the ledger, by answers of the picture
 
 
 def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger(table):
-    shown = report.comparisons(table).merge(table[["id", "verdict"]], left_on="claim", right_on="id")
+    shown = ledger.comparisons(table).merge(table[["id", "verdict"]], left_on="claim", right_on="id")
     for row in shown.itertuples():
         assert row.verdict in ALIKE[row.answer], row.claim
 

@@ -103,7 +103,7 @@ def test_subjects_compute_what_they_are_named_for():
         assert subjects.decoder_token(9)().shape == (1, costs.VOCABULARY)
 
 
-SHAPE = study.study_of((2, 1, 8), [8], [4], 1, 1)
+SHAPE = dict(zip(study.PARAMETERS, (2, 1, 8, [8], [4], 1, 1), strict=True))
 STEPS = dict(n_layers=2, n_heads=1, width=8, tokens=16, rounds=1)
 STEPS |= dict(arithmetic="AVX2", precision="fp32", lengths=[4])
 
