@@ -79,3 +79,11 @@ def small_run():
 def store(tmp_path):
     """A writable store of the test's own."""
     return Store(tmp_path / "results", read_only=False)
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """The project's results folder, here of the test's own and to be written to."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    return tmp_path

@@ -1,6 +1,7 @@
 """One table for a class of mistakes: every call of it raises an error that names what is wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,3 +16,11 @@ def named(*cases: tuple[Callable[[], Any], str]) -> Callable:
             call()
 
     return test
+
+
+@contextmanager
+def one_line(error: type[Exception], match: str) -> Iterator[None]:
+    """Expect an error whose message matches and is a single line."""
+    with pytest.raises(error, match=match) as raised:
+        yield
+    assert "\n" not in str(raised.value)

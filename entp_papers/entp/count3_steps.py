@@ -33,7 +33,7 @@ from entp_lab.store import Record, Records
 from entp_lib.config import TrainConfig
 from entp_papers.entp import count3
 from entp_papers.entp.pairless import lookup
-from entp_papers.entp.pilot_runs import SEED
+from entp_papers.entp.pilot_runs import SEED, seeds_of_pairs
 
 # The reduced models of the gate, without their layers.
 SIZES = {"smoke": dict(n_heads=2, width=16), "overnight": dict(n_heads=6, width=192)}
@@ -194,7 +194,7 @@ def runs_of_end(
 ) -> PlannedRuns:
     """Plan the arms by random seed in the setting ``END``, to other ends."""
     runs = []
-    for seed in range(seeds or (2 if tier == "smoke" else 5)):
+    for seed in seeds_of_pairs(tier, seeds):
         for arm in arms:
             gate = with_train(gate_run(tier, END, arm).config, **ends)
             runs.append(planned(with_seed(replace(gate, experiment=experiment), seed)))

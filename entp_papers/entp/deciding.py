@@ -32,7 +32,7 @@ from entp_papers.entp.addition import experiment as addition
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, chosen, scores
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
-from entp_papers.entp.pilot_runs import SEED
+from entp_papers.entp.pilot_runs import SEED, seeds_of_pairs
 
 # a decoder on a quarter of the positions, with ENTP's multiply-adds there
 QUARTER = "quarter, more steps"
@@ -78,11 +78,6 @@ CHOSEN = {"decoder": 1e-3, "entp": 3e-3, EQUAL_OPERATIONS: 1e-3}
 WHOLE = 0.95  # of the sequences: the first evaluation that has so many right is timed
 # By tier: steps of the pilot and of the comparison, and their evaluations.
 MATCH3_STEPS = {"smoke": (10, 20), "overnight": (4000, 10_000)}
-
-
-def seeds_of_pairs(tier: str, seeds: int) -> range:
-    """Return the random seeds of a comparison's pairs: those asked for, or the tier's own."""
-    return range(seeds or (2 if tier == "smoke" else 5))
 
 
 def match3_run(

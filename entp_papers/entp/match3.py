@@ -21,8 +21,8 @@ VARIANT_NAMES = {
     "match3": "Match3′",
     "modulus": "modulus: the length",
     "anchor": "last number, not the first",
+    "count": "how many, not whether",
 }
-VARIANT_NAMES |= {"count": "how many, not whether"}
 # What changes from Match3′ in each variant, in the order of §6.4; Match3′ itself has the arm
 # ``longer``, too.
 VARIANTS = {

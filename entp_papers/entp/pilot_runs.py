@@ -57,6 +57,11 @@ FOUR_DIGITS = {
 }
 
 
+def seeds_of_pairs(tier: str, seeds: int) -> range:
+    """Return the random seeds of a comparison's pairs: those asked for, or the tier's own."""
+    return range(seeds or (2 if tier == "smoke" else 5))
+
+
 def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
     """Plan one run at length 24; a seed's arms see the same sequences, scored on every prefix."""
     setting = COUNTING[tier]

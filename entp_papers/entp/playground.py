@@ -126,17 +126,14 @@ def codec(path: Path, config: RunConfig) -> Codec:
         return lambda text: tokenizer.encode([text], ended=False).tolist(), tokenizer.decode
     if config.task == "counting":
         return codec_of(config.model.vocab_size)
-    symbols = build_task(config.task, config.task_params).symbols
-    encode, _ = codec_of(symbols)
-    # labels, numbers from 0, have ids after the symbols
-    return (
-        encode,
-        lambda ids: " " + " ".join(str(i if i < symbols else i - symbols) for i in ids),
-    )
+    return codec_of(build_task(config.task, config.task_params).symbols)
 
 
 def codec_of(symbols: int) -> Codec:
-    """Return functions from numbers between spaces to tokens and back."""
+    """Return functions from numbers between spaces to tokens and back.
+
+    Labels, numbers from 0, have ids after the symbols.
+    """
     places = {str(i): i for i in range(symbols)}
 
     def encode(text: str) -> list[int]:
@@ -147,7 +144,10 @@ def codec_of(symbols: int) -> Codec:
             )
         return [places[part] for part in parts]
 
-    return encode, lambda ids: " " + " ".join(map(str, ids))
+    def decode(ids: list[int]) -> str:
+        return " " + " ".join(str(i if i < symbols else i - symbols) for i in ids)
+
+    return encode, decode
 
 
 def player(name: str) -> Player:

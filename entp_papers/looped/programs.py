@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program, Shape
 
+BITS = 16  # of a word
+
 # Parts of programs; t is a cell that any of them may overwrite.
 
 
@@ -131,19 +133,19 @@ def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str) -> P
     return assemble("\n".join([*lines, text, *["cell t"] * ("clear t\n" in text)]))
 
 
-def arithmetic(name: str, bits: int = 16, **arguments: int) -> Program:
+def arithmetic(name: str, bits: int = BITS, **arguments: int) -> Program:
     """Assemble a program of ``ARITHMETIC``; its arguments are cells of the same names."""
     return written(bits, arguments, ARITHMETIC[name])
 
 
-def reverse(values: Sequence[int], bits: int = 16) -> Program:
+def reverse(values: Sequence[int]) -> Program:
     """Reverse a list: list := the values in reverse."""
     pairs = [(f"list[{i}]", f"list[{len(values) - 1 - i}]") for i in range(len(values) // 2)]
     swaps = (move(first, "u") + move(second, first) + move("u", second) for first, second in pairs)
-    return written(bits, {"list": values, "u": 0}, "".join(swaps))
+    return written(BITS, {"list": values, "u": 0}, "".join(swaps))
 
 
-def search(values: Sequence[int], key: int, bits: int = 16) -> Program:
+def search(values: Sequence[int], key: int) -> Program:
     """Search a list: place := the first index at which ``key`` is, or -1."""
     text = "".join(
         f"""
@@ -160,10 +162,10 @@ def search(values: Sequence[int], key: int, bits: int = 16) -> Program:
         """
         for i in range(len(values))
     )
-    return written(bits, {"list": values, "key": key, "place": -1, "difference": 0}, text)
+    return written(BITS, {"list": values, "key": key, "place": -1, "difference": 0}, text)
 
 
-def sort(values: Sequence[int], bits: int = 16) -> Program:
+def sort(values: Sequence[int]) -> Program:
     """Sort a list by bubble sort. Differences of values must fit into a word."""
     text = "".join(
         f"""
@@ -177,7 +179,7 @@ def sort(values: Sequence[int], bits: int = 16) -> Program:
         for last in range(len(values) - 1, 0, -1)
         for i in range(last)
     )
-    return written(bits, {"list": values, "u": 0}, text)
+    return written(BITS, {"list": values, "u": 0}, text)
 
 
 def count3(values: Sequence[int], bits: int = 10) -> Program:
@@ -289,7 +291,7 @@ COLLATZ = (
 )
 
 
-def compile_counters(code: Sequence[tuple], counters: Mapping[str, int], bits: int = 16) -> Program:
+def compile_counters(code: Sequence[tuple], counters: Mapping[str, int]) -> Program:
     """Compile a counter program to SUBLEQ: two commands for ``inc``, three for ``dec``."""
     label = [*(f"line_{i}" for i in range(len(code))), "halt"]
     lines = []
@@ -300,4 +302,4 @@ def compile_counters(code: Sequence[tuple], counters: Mapping[str, int], bits: i
             lines.append(f"line_{i}: subleq ZERO {counter} {label[targets[1]]}")
             lines.append(f"subleq #1 {counter} {label[targets[0]]}")
         lines.append(f"goto {label[targets[0]]}")
-    return written(bits, counters, "\n".join(lines))
+    return written(BITS, counters, "\n".join(lines))

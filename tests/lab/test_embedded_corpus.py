@@ -8,10 +8,7 @@ from entp_lab import embedded_corpus
 from entp_lab.embedded_corpus import embedded_file
 from entp_lib.data.sources import TextFile, source_of
 
-
-@pytest.fixture(autouse=True)
-def own_results(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+pytestmark = pytest.mark.usefixtures("results")
 
 
 @pytest.fixture
@@ -38,10 +35,15 @@ def packages(tmp_path, monkeypatch):
 def test_docstrings_are_found_and_nothing_else(packages):
     source = TextFile(embedded_file())
     documents = list(source.documents())
-    assert len(documents) == 4 and source.whole
+    assert len(documents) == 4
+    assert source.whole
     text = "\n".join(documents)
-    assert "What first.f is for" in text and "What second.f is for" in text and "Documentedtoo." in text
-    assert "no docs" not in text and "Not documentation" not in text and "import" not in text
+    assert "What first.f is for" in text
+    assert "What second.f is for" in text
+    assert "Documentedtoo." in text
+    assert "no docs" not in text
+    assert "Not documentation" not in text
+    assert "import" not in text
     assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
     assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
 
@@ -49,6 +51,7 @@ def test_docstrings_are_found_and_nothing_else(packages):
 def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
     path = embedded_file()
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
+    assert checksum[:16] in path.name
+    assert source_of("embedded").checksum == checksum
     monkeypatch.setattr(embedded_corpus, "documents", lambda _: pytest.fail("it is there"))
     assert embedded_file() == embedded_file(checksum[:16]) == path

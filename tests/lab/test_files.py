@@ -13,25 +13,26 @@ from entp_lib.validation import ConfigError
 TABLE = "id,value\na,1\nb,2\n"
 
 
-def loop(path):
-    path.symlink_to(path)
-
-
 BAD_TEXTS = {
-    "missing": (lambda path: None, "cannot be read: No such file"),
-    "a folder": (lambda path: path.mkdir(), "cannot be read: Is a directory"),
-    "a link to itself": (loop, "cannot be read: Too many levels"),
-    "Latin-1": (lambda path: path.write_bytes("é".encode("latin-1")), "is not UTF-8"),
+    "cannot be read: No such file": lambda path: None,
+    "cannot be read: Is a directory": lambda path: path.mkdir(),
+    "cannot be read: Too many levels": lambda path: path.symlink_to(path),
+    "is not UTF-8": lambda path: path.write_bytes("é".encode("latin-1")),
+}
+READERS = {
+    "text": read_text,
+    "table": lambda path: read_table(path, []),
+    "lines": lambda path: list(read_json_lines(path)),
 }
 
 
-@pytest.mark.parametrize("how", BAD_TEXTS)
-def test_what_is_no_text_is_named(tmp_path, how):
-    path, (make, message) = tmp_path / "x.csv", BAD_TEXTS[how]
-    make(path)
-    for read in (read_text, lambda p: read_table(p, []), lambda p: list(read_json_lines(p))):
-        with pytest.raises(ConfigError, match=f"x.csv {message}"):
-            read(path)
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("message", BAD_TEXTS)
+def test_what_is_no_text_is_named(tmp_path, message, reader):
+    path = tmp_path / "x.csv"
+    BAD_TEXTS[message](path)
+    with pytest.raises(ConfigError, match=f"x.csv {message}"):
+        READERS[reader](path)
 
 
 @pytest.mark.parametrize(
@@ -83,19 +84,24 @@ def age(path, seconds=2 * files.STALE_SECONDS):
     os.utime(path, (then, then))
 
 
+def make(path, held=""):
+    """Make a file, or a folder that holds one."""
+    if held:
+        path.mkdir()
+    (path / held).write_text("")
+    return path
+
+
 def test_only_what_is_old_is_removed(tmp_path):
-    kept = [tmp_path / f".new.{i}" for i in range(2)] + [tmp_path / "plain"]
-    gone = [tmp_path / ".old", tmp_path / ".old folder"]
-    for path in (*kept, *gone):
-        path.mkdir() if "folder" in path.name else path.write_text("")
-    (tmp_path / ".old folder" / "inside").write_text("")
-    age(tmp_path / ".old folder" / "inside")
-    busy = tmp_path / ".busy folder"
-    busy.mkdir()
-    (busy / "inside").write_text("")  # was touched just now
-    for path in (*kept[2:], *gone, busy):
+    old = make(tmp_path / ".old")
+    old_folder = make(tmp_path / ".old folder", "inside")
+    busy = make(tmp_path / ".busy folder", "inside")  # of which only the folder is old
+    plain = make(tmp_path / "plain")
+    new = make(tmp_path / ".new")
+    link = tmp_path / ".link"
+    link.symlink_to(plain)
+    for path in (old, old_folder / "inside", old_folder, busy, plain):
         age(path)
-    (tmp_path / ".link").symlink_to(tmp_path / "plain")
     remove_stale(tmp_path, ".*")
-    assert set(tmp_path.iterdir()) == {*kept, busy, tmp_path / ".link"}
+    assert set(tmp_path.iterdir()) == {busy, plain, new, link}
     remove_stale(tmp_path / "missing", ".*")

@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from entp_lab import paths
 
@@ -71,11 +72,13 @@ def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
     listed = subprocess.run(["git", "ls-files", "entp_*"], cwd=paths.root(), capture_output=True, text=True)
     data = [name for name in listed.stdout.splitlines() if not name.endswith((".py", ".toml"))]
     data = [name for name in data if (paths.root() / name).exists()] + ["entp_lab/site_source/conf.py"]
-    assert any("templates" in name for name in data) and any("_static" in name for name in data)
+    assert any("templates" in name for name in data)
+    assert any("_static" in name for name in data)
     assert [name for name in data if not (wheel / name).exists()] == []
     (about,) = wheel.glob("*.dist-info")
     assert "entp = entp_lab.cli:main" in (about / "entry_points.txt").read_text()
-    assert (about / "licenses" / "LICENSE").exists() and "Typing :: Typed" in (about / "METADATA").read_text()
+    assert (about / "licenses" / "LICENSE").exists()
+    assert "Typing :: Typed" in (about / "METADATA").read_text()
 
 
 def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, installed):
@@ -83,19 +86,14 @@ def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, insta
     before = sorted(wheel.rglob("*.py"))
     commands = ["claims", "readme", "run --only 03", "site", "new task mine", "new notebook mine"]
     code = "import sys; from entp_lab import cli; print([cli.main(c.split()) for c in sys.argv[1:]])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *commands],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    command = [sys.executable, "-c", code, *commands]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout == f"{[2] * len(commands)}\n"
     said = done.stderr.splitlines()
     assert len(said) == len(commands), done.stderr
     assert all("without its repository: clone it" in line for line in said), done.stderr
-    assert sorted(wheel.rglob("*.py")) == before and not list(folder.iterdir())
+    assert sorted(wheel.rglob("*.py")) == before
+    assert not list(folder.iterdir())
 
 
 # What is imported is declared, what gets installed is pinned, and records need no Jupyter.
@@ -107,23 +105,16 @@ EXTRAS = PROJECT["optional-dependencies"]
 OF_TORCH = re.compile(r"(cuda|nvidia)-|triton$|setuptools$")
 
 
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def required(lines) -> set[str]:
+    """Names of the distributions that requirement lines ask for on this Python and platform, in no extra."""
+    found = map(Requirement, lines)
+    return {canonicalize_name(r.name) for r in found if r.marker is None or r.marker.evaluate({"extra": ""})}
 
 
-def required(lines) -> list[str]:
-    """Names of the distributions in requirement lines, without extras, versions and markers."""
-    return [normal(re.match(r"[\w.-]+", line)[0]) for line in lines]
-
-
-def pinned() -> dict[str, list[str]]:
-    """The versions that requirements.txt names; more than one where Pythons differ."""
-    found: dict[str, list[str]] = {}
-    for line in (paths.root() / "requirements.txt").read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith(("#", "-e ")):
-            name, version = re.fullmatch(r"([\w.-]+)==([\w.]+)(?: ; .+)?", line).groups()
-            found.setdefault(normal(name), []).append(version)
-    return found
+def pinned() -> set[tuple[str, str]]:
+    """The distributions and versions that requirements.txt names."""
+    text = (paths.root() / "requirements.txt").read_text(encoding="utf-8")
+    return {(canonicalize_name(name), version) for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.M)}
 
 
 def third_party(folder: str) -> set[str]:
@@ -135,76 +126,68 @@ def third_party(folder: str) -> set[str]:
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 modules.add(node.module.partition(".")[0])
+    modules -= {path.stem for path in (paths.root() / "tests").glob("*.py")}
+    modules -= {"entp_lib", "entp_lab", "entp_papers", "benchmarks", *sys.stdlib_module_names}
     installed = metadata.packages_distributions()
-    named = {normal(d) for m in modules - sys.stdlib_module_names for d in installed.get(m, [m])}
-    own = {normal(path.stem) for path in (paths.root() / "tests").glob("*.py")}
-    return named - own - {"entp-lib", "entp-lab", "entp-papers", "benchmarks"}
-
-
-def is_needed_here(line: str) -> bool:
-    """Whether a requirement is for this Python and platform, and of no extra."""
-    marker = Requirement(line).marker
-    return marker is None or marker.evaluate({"extra": ""})
+    return {canonicalize_name(name) for module in modules for name in installed.get(module, [module])}
 
 
 def installed_with(names) -> dict[str, str]:
     """Every installed distribution that the named ones need here, with its version."""
-    found, todo = {}, list(names)
+    found = {}
+    todo = list(names)
     while todo:
         name = todo.pop()
         try:
             distribution = metadata.distribution(name)
-        except metadata.PackageNotFoundError:  # for another platform, or of an extra that is not asked for
+        except metadata.PackageNotFoundError:  # of an extra that is not asked for
             continue
         if name not in found:
             found[name] = distribution.version
-            todo += required(line for line in distribution.requires or [] if is_needed_here(line))
+            todo += required(distribution.requires or [])
     return found
 
 
 def test_everything_that_is_installed_is_pinned_to_its_version():
     names = required([*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["development"]])
-    here = {n: v for n, v in installed_with(names).items() if not OF_TORCH.match(n)}
-    wrong = {name: version for name, version in here.items() if version.partition("+")[0] not in pinned().get(name, [])}
-    assert len(here) > 50 and not wrong, "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
+    here = {(n, v.partition("+")[0]) for n, v in installed_with(names).items() if not OF_TORCH.match(n)}
+    assert len(here) > 50
+    assert here <= pinned(), "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
 
 
-@pytest.mark.parametrize(
-    ("folder", "extras"),
-    [
-        ("entp_lib", ["notebooks", "language", "cluster", "pretrained", "site"]),
-        ("entp_papers", ["notebooks", "language", "cluster", "pretrained", "site"]),
-        ("tests", list(EXTRAS)),
-        ("benchmarks", list(EXTRAS)),
-    ],
-)
-def test_what_is_imported_is_declared(folder, extras):
+@pytest.mark.parametrize("folder", ["entp_lib", "entp_papers", "tests", "benchmarks"])
+def test_what_is_imported_is_declared(folder):
+    extras = EXTRAS.keys() - ({"development"} if folder.startswith("entp") else set())
     declared = required([*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])])
-    assert third_party(folder) <= set(declared)
+    assert third_party(folder) <= declared
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+sys.modules |= dict.fromkeys(sys.argv[1:])  # importing one of them fails
+for package in (importlib.import_module(name) for name in ("entp_lib", "entp_lab", "entp_papers")):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith(("figures", "pictures", "entp_lab.cells", "entp_papers.entp.playground")):
+            importlib.import_module(module.name)
+"""
 
 
 def test_records_are_computed_without_jupyter_or_figures():
     """A bare GPU server has the library's own dependencies and nothing else."""
-    only_for_notebooks = set(required(EXTRAS["notebooks"] + EXTRAS["development"])) - set(
-        installed_with(required(PROJECT["dependencies"]))
-    )
-    blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
-    others = ("figures", "pictures", "entp_lab.cells", "entp_papers.entp.playground")
-    code = f"""if True:
-        import importlib, pkgutil, sys
-        sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails
-        for package in (importlib.import_module(name) for name in ("entp_lib", "entp_lab", "entp_papers")):
-            for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-                if not module.name.endswith({others!r}):
-                    importlib.import_module(module.name)"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=paths.root())
+    others = required(EXTRAS["notebooks"] + EXTRAS["development"])
+    others -= installed_with(required(PROJECT["dependencies"])).keys()
+    distributions = metadata.packages_distributions().items()
+    blocked = [module for module, names in distributions if others & set(map(canonicalize_name, names))]
+    subprocess.run([sys.executable, "-c", IMPORT_ALL, *blocked], check=True, cwd=paths.root())
 
 
 def test_asking_for_a_place_leaves_the_environment_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for variable in ("ENTP_RESULTS", "ENTP_FIGURES", "ENTP_NEW_FIGURES"):
         monkeypatch.setenv(variable, variable.lower())
-    assert paths.results() == tmp_path / "entp_results" and paths.figures() == tmp_path / "entp_figures"
-    assert os.environ["ENTP_RESULTS"] == "entp_results" and os.environ["ENTP_FIGURES"] == "entp_figures"
+    assert paths.results() == tmp_path / "entp_results"
+    assert paths.figures() == tmp_path / "entp_figures"
+    assert os.environ["ENTP_RESULTS"] == "entp_results"
+    assert os.environ["ENTP_FIGURES"] == "entp_figures"
     paths.make_absolute()
     assert os.environ["ENTP_RESULTS"] == str(tmp_path / "entp_results")

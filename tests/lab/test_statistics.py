@@ -22,12 +22,24 @@ from entp_lab.statistics import (
 )
 
 
-def test_p_values_are_those_of_the_paired_t_test_behind_an_interval():
-    for values in ([0.3, 0.1, 0.25, -0.02, 0.2], [-1.0, -1.2, -0.9], [0.01, -0.02, 0.015, 0.0]):
-        interval = mean_interval(values)
-        assert p_value(*interval, len(values)) == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
-    assert p_value(*mean_interval([2.0, 2.0]), 2) == 0.0 and p_value(0.0, 0.0, 0.0, 5) == 1.0
-    assert math.isnan(p_value(0.3, math.nan, math.nan, 1)) and math.isnan(p_value(math.nan, math.nan, math.nan, 5))
+@pytest.mark.parametrize("values", [[0.3, 0.1, 0.25, -0.02, 0.2], [-1.0, -1.2, -0.9], [0.01, -0.02, 0.015, 0.0]])
+def test_means_and_p_values_are_those_of_the_paired_t_test(values):
+    known = stats.ttest_1samp(values, 0)
+    interval = known.confidence_interval(0.95)
+    found = mean_interval(values)
+    assert found == pytest.approx((statistics.mean(values), interval.low, interval.high))
+    assert p_value(*found, len(values)) == pytest.approx(known.pvalue)
+
+
+def test_equal_values_are_certain_and_one_or_none_tell_nothing():
+    nan = pytest.approx(math.nan, nan_ok=True)
+    assert mean_interval([2.0, 2.0]) == (2.0, 2.0, 2.0)
+    assert mean_interval([0.3]) == (0.3, nan, nan)
+    assert mean_interval([])[0] == nan
+    assert p_value(2.0, 2.0, 2.0, 2) == 0.0
+    assert p_value(0.0, 0.0, 0.0, 5) == 1.0
+    assert p_value(0.3, math.nan, math.nan, 1) == nan
+    assert p_value(math.nan, math.nan, math.nan, 5) == nan
 
 
 def test_holm_steps_down_and_stops_at_the_first_that_fails():
@@ -38,23 +50,14 @@ def test_holm_steps_down_and_stops_at_the_first_that_fails():
 
 
 def test_welch_interval_is_scipys():
-    first, second = [0.3, 0.5, 0.1, 0.4], [0.9, 0.2, 0.7]
-    about = [(statistics.mean(x), statistics.stdev(x), len(x)) for x in (first, second)]
+    first = [0.3, 0.5, 0.1, 0.4]
+    second = [0.9, 0.2, 0.7]
     known = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-    mean, low, high = welch_interval(*about)
-    assert (low, high) == pytest.approx((known.low, known.high)) and mean == pytest.approx(0.325 - 0.6)
+    about = ((statistics.mean(x), statistics.stdev(x), len(x)) for x in (first, second))
+    assert welch_interval(*about) == pytest.approx((0.325 - 0.6, known.low, known.high))
     assert welch_interval((0.5, 0.0, 3), (0.2, 0.0, 3)) == (0.3, 0.3, 0.3)
     alone = welch_interval((0.5, math.nan, 1), (0.2, 0.1, 3))
-    assert alone[0] == 0.3 and all(math.isnan(x) for x in alone[1:])
-
-
-def test_mean_interval_is_students():
-    values = [0.1, 0.4, 0.2, 0.3, 0.35]
-    mean, low, high = mean_interval(values)
-    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert (mean, low, high) == pytest.approx((sum(values) / 5, expected.low, expected.high))
-    assert mean_interval([2.0, 2.0]) == (2.0, 2.0, 2.0) and mean_interval([0.3])[0] == 0.3
-    assert all(math.isnan(x) for x in mean_interval([0.3])[1:]) and math.isnan(mean_interval([])[0])
+    assert alone == pytest.approx((0.3, math.nan, math.nan), nan_ok=True)
 
 
 def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():
@@ -63,7 +66,8 @@ def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():
     z = stats.norm.ppf(0.975)  # Wilson: where a proportion p lies exactly z standard errors from 0.38
     for p in (low, high):
         assert abs(0.38 - p) / math.sqrt(p * (1 - p) / 100) == pytest.approx(z)
-    assert proportion_interval(0, 10)[0] == 0 and proportion_interval(10, 10)[1] == 1
+    assert proportion_interval(0, 10)[0] == 0
+    assert proportion_interval(10, 10)[1] == 1
 
 
 def test_curves_are_read_at_a_threshold():
@@ -90,14 +94,20 @@ def test_intervals_are_the_same_of_values_that_differ_in_last_digits(values, dat
     moved = [value * (1 + data.draw(st.integers(-4, 4)) * 2.0**-52) for value in values]
     mean, low, high = mean_interval([a - b for a, b in zip(values, reversed(values), strict=True)])
     other = mean_interval([a - b for a, b in zip(moved, reversed(moved), strict=True)])
-    assert mean == other[0] == 0.0 and str(mean) == str(other[0]), "the sign of nothing"
-    assert to_figures(low) == to_figures(other[1]) and to_figures(high) == to_figures(other[2])
+    assert mean == other[0] == 0.0, "the sign of nothing"
+    assert str(mean) == str(other[0]), "the sign of nothing"
+    assert to_figures(low) == to_figures(other[1])
+    assert to_figures(high) == to_figures(other[2])
 
 
 @pytest.mark.parametrize("bar", [0.0, 0.02, -0.02, 0.95, 1.0])
 def test_what_is_within_a_billionth_of_a_bar_is_on_it(bar):
-    for value in (bar, bar + 1e-13, bar - 1e-13, bar + 9e-10, bar - 9e-10):
-        assert reaches(value, bar) and not exceeds(value, bar) and not exceeds(bar, value)
-    assert exceeds(bar + 2e-9, bar) and not reaches(bar - 2e-9, bar)
-    assert not exceeds(math.nan, bar) and not reaches(math.nan, bar)
+    for off in (0.0, 1e-13, -1e-13, 9e-10, -9e-10):
+        assert reaches(bar + off, bar)
+        assert not exceeds(bar + off, bar)
+        assert not exceeds(bar, bar + off)
+    assert exceeds(bar + 2e-9, bar)
+    assert not reaches(bar - 2e-9, bar)
+    assert not exceeds(math.nan, bar)
+    assert not reaches(math.nan, bar)
     assert exceeds(pd.Series([bar, bar + 1]), bar).tolist() == [False, True]

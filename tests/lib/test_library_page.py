@@ -23,7 +23,8 @@ def test_the_examples_run_and_are_short(number, capsys):
         assert [score[:2] for score in scope["scores"]] == [(m, s) for m in ("decoder", "entp") for s in range(3)]
         assert len(scope["state"].curves["loss"]) == 1
     else:
-        assert scope["logits"].shape == (int(scope["scored"].sum()), 10) and torch.isfinite(scope["loss"])
+        assert scope["logits"].shape == (int(scope["scored"].sum()), 10)
+        assert torch.isfinite(scope["loss"])
 
 
 def test_the_costs_are_those_that_are_counted():

@@ -37,22 +37,9 @@ FAIR = "test, chosen on validation"
 # the authors' settings, every evaluation on the whole validation set.
 BATCHES = dict(betas=(0.9, 0.95), warmup_steps=50, eval_every=50)
 BRIEF = dict(max_lr=3e-3, min_lr=3e-4, **BATCHES, eval_sequences=240, final_eval_sequences=960)
-GPU = dict(
-    max_lr=1e-4,
-    min_lr=1e-5,
-    **BATCHES,
-    eval_sequences=2000,
-    final_eval_sequences=2000,
-    precision="bf16",
-)
-PAPER = dict(
-    max_lr=1e-5,
-    min_lr=1e-6,
-    **BATCHES,
-    eval_sequences=3019,
-    final_eval_sequences=3019,
-    precision="bf16",
-)
+AT_SCALE = dict(**BATCHES, precision="bf16")
+GPU = dict(max_lr=1e-4, min_lr=1e-5, eval_sequences=2000, final_eval_sequences=2000, **AT_SCALE)
+PAPER = dict(max_lr=1e-5, min_lr=1e-6, eval_sequences=3019, final_eval_sequences=3019, **AT_SCALE)
 SMOKE = TrainConfig(6, 8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64)
 BRIEF_STORIES = dict(longest_train=2, brief=True)
 STORIES = dict(n_train=10_000, longest_train=4, longest_test=10)

@@ -36,23 +36,9 @@ Terms = dict[str, float]  # a linear function of a token's state
 # What a token's state holds, by coordinate. `a` starts as the token's value, `x2` as its square
 # (for the output).
 NAMES = (
-    *("a", "x2", "one", "k", "k2", "first", "last", "inverse"),
+    *"a x2 one k k2 first last inverse".split(),
     *(f"step{i}" for i in range(1, BASE)),
-    *(
-        "a_n",
-        "z",
-        "y",
-        "z2",
-        "y2",
-        "y_first",
-        "y_0",
-        "hit",
-        "share",
-        "w",
-        "mean",
-        "floor",
-        "answer",
-    ),
+    *"a_n z y z2 y2 y_first y_0 hit share w mean floor answer".split(),
 )
 PLACE = {name: i for i, name in enumerate(NAMES)}
 
@@ -156,8 +142,10 @@ def constructed_count3(
     below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length.
     ConfigError for a length below 1 or a value below 0.
     """
-    right = f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0"
-    require(max_length >= 1 and max_value >= 0, right)
+    require(
+        max_length >= 1 and max_value >= 0,
+        f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0",
+    )
     vocabulary = max(max_value + 1, max_length)
     digits = int(reduce)
     while (

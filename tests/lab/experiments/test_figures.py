@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 import re
 
 import matplotlib.pyplot as plt
@@ -17,10 +18,9 @@ T_OF_THREE = 4.302653 / 3**0.5  # half a 95 % interval of three values, in stand
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path, monkeypatch):
+def own_folders(results, monkeypatch):
     for variable in ("ENTP_FIGURES", "ENTP_NEW_FIGURES"):
-        monkeypatch.setenv(variable, str(tmp_path / "figures"))
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+        monkeypatch.setenv(variable, str(results / "figures"))
     yield
     plt.close("all")
 
@@ -38,12 +38,8 @@ def save(small_run):
 
 
 CURVES = pd.DataFrame(
-    [
-        {"architecture": a, "seed": s, "step": step, "accuracy": step / 10 + s + (a == "entp")}
-        for a in ("decoder", "entp")
-        for s in (0, 1)
-        for step in (1, 2, 3)
-    ]
+    [(a, s, step, step / 10 + s + (a == "entp")) for a in ("decoder", "entp") for s in (0, 1) for step in (1, 2, 3)],
+    columns=["architecture", "seed", "step", "accuracy"],
 )
 
 
@@ -65,7 +61,8 @@ def test_lines_are_means_over_seeds_and_bands_their_range():
     assert lines["ENTP"].get_ydata() == pytest.approx([1.6, 1.7, 1.8])
     assert lines["decoder"].get_color() == figures.PALETTE["decoder"]
     assert band(ax) == pytest.approx((0.1, 1.3))
-    assert ax.get_xlabel() == "step" and ax.get_ylabel() == "accuracy"
+    assert ax.get_xlabel() == "step"
+    assert ax.get_ylabel() == "accuracy"
 
 
 def test_a_band_ends_where_the_quantity_does():
@@ -74,7 +71,8 @@ def test_a_band_ends_where_the_quantity_does():
     figures.lines(free, table, "x", "share", errorbar=figures.interval())
     figures.lines(share, table, "x", "share", errorbar=figures.interval(0, 1))
     low, high = band(free)
-    assert low == pytest.approx(0.5 - T_OF_THREE * 0.4) and high > 1
+    assert low == pytest.approx(0.5 - T_OF_THREE * 0.4)
+    assert high > 1
     assert band(share) == (0, 1)
 
 
@@ -87,35 +85,40 @@ def test_differences_are_paired_by_seed_with_their_interval(sign, name):
     _, ax = figures.panels(1)
     figures.differences(ax, table, "n", "score", ["decoder", "hybrid"], sign=sign)
     (line,) = [line for line in ax.get_lines() if line.get_label() == name]  # of an arm without runs there is none
-    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2) and line.get_color() == figures.OTHERS[0]
+    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2)
+    assert line.get_color() == figures.OTHERS[0]
     assert band(ax) == pytest.approx((sign * 1.1 - T_OF_THREE * 0.1, sign * 1.1 + T_OF_THREE * 0.1))
 
 
 def test_files_of_the_same_data_are_left_alone(save):
     paths = save(drawn()[0])
-    before = [(p.read_bytes(), p.stat().st_mtime_ns) for p in paths]
-    assert save(drawn()[0]) == paths and [p.suffix for p in paths] == [".png", ".svg"]
-    assert [(p.read_bytes(), p.stat().st_mtime_ns) for p in paths] == before
+    assert [path.suffix for path in paths] == [".png", ".svg"]
+    for path in paths:
+        os.utime(path, (1, 1))
+    assert save(drawn()[0]) == paths
+    assert [path.stat().st_mtime for path in paths] == [1, 1]
     save(drawn()[0], alt="other words")
-    assert all(p.read_bytes() != old for p, (old, _) in zip(paths, before, strict=True))
+    assert all(path.stat().st_mtime > 1 for path in paths)
 
 
 def one_of_each(off=1.0):
     """A figure of everything that notebooks draw, of data that differ by the factor ``off``."""
     x = np.array([1.2345678, 2.3456789, 3.4567891, 4.0]) * off
+    square = np.outer(x, x) / 7
     figure, axes = figures.panels(3, 2)
-    axes[0, 0].plot(x, x**2, "o-")
-    axes[0, 0].fill_between(x, x, x**2)
-    axes[0, 0].set(xscale="log", yscale="log")
-    axes[0, 1].bar([1, 2, 3, 4], x, bottom=x / 3)
-    axes[0, 1].axhline(x[0])
-    figure.colorbar(axes[0, 2].imshow(np.outer(x, x) / 7), ax=axes[0, 2])
-    axes[1, 0].errorbar(x, x, x / 9)
-    axes[1, 0].vlines(x, 0, x)
-    axes[1, 1].hist(x, bins=3, density=True)
-    axes[1, 1].axline((0, x[0]), slope=1)
-    figures.heat(axes[1, 2], np.outer(x, x) / 7)
-    figures.lines(axes[1, 0], CURVES.assign(accuracy=CURVES["accuracy"] * off / 3), "step", "accuracy")
+    line, bars, image, errors, steps, heat = axes.flat
+    line.plot(x, x**2, "o-")
+    line.fill_between(x, x, x**2)
+    line.set(xscale="log", yscale="log")
+    bars.bar([1, 2, 3, 4], x, bottom=x / 3)
+    bars.axhline(x[0])
+    figure.colorbar(image.imshow(square), ax=image)
+    errors.errorbar(x, x, x / 9)
+    errors.vlines(x, 0, x)
+    figures.lines(errors, CURVES.assign(accuracy=CURVES["accuracy"] * off / 3), "step", "accuracy")
+    steps.hist(x, bins=3, density=True)
+    steps.axline((0, x[0]), slope=1)
+    figures.heat(heat, square)
     return figure
 
 
@@ -123,28 +126,32 @@ def test_digests_do_not_depend_on_the_last_digits_of_what_is_drawn():
     assert figures.drawn(one_of_each()) == figures.drawn(one_of_each(1 + 1e-13))
 
 
-def test_a_digest_knows_when_something_moved_and_no_fonts_and_no_sizes():
+def test_a_digest_knows_no_fonts_and_no_sizes():
     figure = one_of_each()
-    line, bars, image, _, _, heat = figure.axes[:6]
     before = figures.drawn(figure)
     figure.set_size_inches(9, 9)
-    line.title.set_fontsize(20)
-    line.tick_params(labelsize=3)
+    figure.axes[0].title.set_fontsize(20)
+    figure.axes[0].tick_params(labelsize=3)
     assert figures.drawn(figure) == before
-    for change in (
-        lambda: line.lines[0].set_ydata(line.lines[0].get_ydata() + 0.01 * (np.arange(4) == 1)),
-        lambda: line.lines[0].set_color("red"),
-        lambda: line.collections[0].remove(),
-        lambda: line.set_title("other", loc="left"),
-        lambda: line.set_xlabel("other"),
-        lambda: bars.patches[1].set_height(9),
-        lambda: image.images[0].set_array(np.ones((4, 4))),
-        lambda: heat.collections[0].set_array(np.ones(16)),
-    ):
-        change()
-        now = figures.drawn(figure)
-        assert now != before
-        before = now
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line, *_: line.lines[0].set_ydata(line.lines[0].get_ydata() + 0.01 * (np.arange(4) == 1)),
+        lambda line, *_: line.lines[0].set_color("red"),
+        lambda line, *_: line.collections[0].remove(),
+        lambda line, *_: line.set_title("other", loc="left"),
+        lambda line, *_: line.set_xlabel("other"),
+        lambda line, bars, *_: bars.patches[1].set_height(9),
+        lambda line, bars, image, *_: image.images[0].set_array(np.ones((4, 4))),
+        lambda *axes: axes[5].collections[0].set_array(np.ones(16)),
+    ],
+)
+def test_a_digest_knows_when_something_moved(change):
+    figure = one_of_each()
+    change(*figure.axes)
+    assert figures.drawn(figure) != figures.drawn(one_of_each())
 
 
 def test_a_moved_figure_is_named_where_records_are_only_read(save, tmp_path, monkeypatch):
@@ -164,13 +171,10 @@ def test_a_notebook_shows_the_file_made_smaller_until_the_figure_changes(save, m
     with monkeypatch.context() as patch:
         patch.setattr(figure, "savefig", lambda *_, **__: pytest.fail("drawn again"))
         small = figures.shown(figure)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100)
-    with Image.open(io.BytesIO(small)) as one, Image.open(buffer) as other:
-        assert one.size == other.size == (340, 280)
-        assert np.abs(np.asarray(one.convert("L"), int) - np.asarray(other.convert("L"), int)).mean() < 5
+    with Image.open(io.BytesIO(small)) as image:
+        assert image.size == (340, 280)
     ax.set_xlabel("another")
-    assert figures.shown(figure) not in (small, buffer.getvalue())
+    assert figures.shown(figure) != small
 
 
 def test_files_say_what_they_show_and_no_date(save):
@@ -180,12 +184,13 @@ def test_files_say_what_they_show_and_no_date(save):
     assert about.keys() == {"Title", "Description"}
     text = svg.read_text()
     for said in ("Two rising lines.", "tier quick", "seeds 2", "commit abcdef123456", "records test/"):
-        assert said in about["Description"] and said in text
-    assert not re.search(r"20\d\d-\d\d-\d\d", text) and "dc:date" not in text
+        assert said in about["Description"]
+        assert said in text
+    assert not re.search(r"20\d\d-\d\d-\d\d|dc:date", text)
     assert site.gallery() == [(png, about["Description"])]
 
 
 def test_smoke_claims_nothing(save, tmp_path):
     paths = save(drawn()[0], tier="smoke")
-    assert all(p.is_relative_to(tmp_path / "results" / "smoke" / "figures") for p in paths)
+    assert all(p.is_relative_to(tmp_path / "smoke" / "figures") for p in paths)
     assert not (tmp_path / "figures").exists()

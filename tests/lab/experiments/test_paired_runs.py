@@ -25,17 +25,12 @@ def committed():
     return lab.run(lab.pairs(COUNT3, SHAPE, TRAIN, experiment="count3"))
 
 
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    return tmp_path
-
-
 def test_pairs_written_by_hand_are_the_committed_runs_of_count3(committed):
     known = [r for r in EXPERIMENTS["count3"].committed() if r.labels["task"] == "count3" and r.labels["arm"] in TWINS]
-    assert {r.id for r in committed.records} == {r.id for r in known} and len(known) == 10
-    assert {r.labels["task"] for r in committed.records} == {"count3"} and "records of count3" in committed.note
+    assert {r.id for r in committed.records} == {r.id for r in known}
+    assert len(known) == 10
+    assert {r.labels["task"] for r in committed.records} == {"count3"}
+    assert "records of count3" in committed.note
 
 
 @pytest.mark.parametrize("name", ["count3", "match3", "addition", "in_context", "openwebtext"])
@@ -54,16 +49,22 @@ def test_other_settings_are_trained_into_own_records(results, capsys):
     configs = lab.pairs(COUNT3, SHAPE, SHORT, seeds=2, experiment="count3")
     runs = lab.run(configs, jobs=1)
     said = capsys.readouterr().out
-    assert "your own runs" in said and "4 steps" in said and "2 random seeds" in said
-    assert len(list(results.glob("own/records/count3/*.json"))) == 4 and not list(results.glob("records/count3/*.json"))
+    assert "your own runs" in said
+    assert "4 steps" in said
+    assert "2 random seeds" in said
+    assert len(list(results.glob("own/records/count3/*.json"))) == 4
+    assert not list(results.glob("records/count3/*.json"))
     table = runs.paired("loss", "entp", "decoder")
-    assert list(table.index) == [0, 1, "mean"] and "low" not in table
+    assert list(table.index) == [0, 1, "mean"]
+    assert "low" not in table
 
 
 def test_curves_have_a_row_a_run_and_evaluation(committed):
-    curves, scores = committed.curves(), committed.scores()
+    curves = committed.curves()
+    scores = committed.scores()
     assert list(curves.columns[:4]) == ["model", "seed", "step", "multiply_adds"]
-    assert len(scores) == 10 and len(curves) == sum(len(r.curves["step"]) for r in committed.records)
+    assert len(scores) == 10
+    assert len(curves) == sum(len(r.curves["step"]) for r in committed.records)
     last = curves.groupby(["model", "seed"], sort=False)["multiply_adds"].max()
     assert last.tolist() == scores["multiply_adds"].tolist()
 
@@ -91,7 +92,8 @@ def test_a_task_of_ones_own_is_trained_here_and_stored_nowhere(results):
     train = replace(SHORT, steps=20, eval_every=10)
     runs = lab.compare(Alternate(), seeds=2, model={"n_layers": 1, "n_heads": 1, "width": 8}, train=train)
     assert not list(results.rglob("*.json"))
-    assert len(runs.scores()) == 4 and (runs.curves()["multiply_adds"] > 0).all()
+    assert len(runs.scores()) == 4
+    assert (runs.curves()["multiply_adds"] > 0).all()
     # one layer: the two models are one function, and runs of one seed share weights and batches
     assert runs.paired("loss", "entp", "decoder")["difference"].abs().max() < 1e-5
 

@@ -55,7 +55,8 @@ def test_python_without_checks_is_refused():
         command = [sys.executable, *options, "-c", code]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONOPTIMIZE"}
         done = subprocess.run(command, cwd=paths.root(), env=environment, capture_output=True, text=True)
-        assert done.returncode == status and ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
+        assert done.returncode == status
+        assert ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
 
 
 @pytest.mark.parametrize("limit", [-1.0, math.inf, math.nan])
@@ -77,10 +78,8 @@ def files(folder):
 
 
 @pytest.fixture
-def experiment(small_run, monkeypatch, tmp_path):
+def experiment(small_run, results):
     """One with a single seed of its own, in a project's store of the test's."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
     base = small_run(steps=4)
 
     def plan(tier, seeds):
@@ -93,11 +92,13 @@ def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path
     plain = experiment.collect(NotebookParameters(tier="quick", jobs=1))
     before = {path: path.read_bytes() for path in tmp_path.glob("records/*/*")}
     sweep = experiment.collect(OWN_SEEDS)
-    assert (sweep.computed, sweep.reused) == (1, 1) and [r.labels["seed"] for r in sweep.complete] == [0, 1]
+    assert (sweep.computed, sweep.reused) == (1, 1)
+    assert [r.labels["seed"] for r in sweep.complete] == [0, 1]
     assert {path: path.read_bytes() for path in tmp_path.glob("records/*/*")} == before
     assert files(tmp_path / "own") == [sweep.records[1].id] * 2
     assert experiment.collect(OWN_SEEDS).reused == 2
-    assert load_model(f"test/{sweep.records[1].id}") and plain.records[0].id in files(tmp_path)
+    assert load_model(f"test/{sweep.records[1].id}")
+    assert plain.records[0].id in files(tmp_path)
 
 
 def test_what_is_shown_is_said_where_it_is_not_what_the_text_tells_of(experiment, capsys):
@@ -107,19 +108,22 @@ def test_what_is_shown_is_said_where_it_is_not_what_the_text_tells_of(experiment
     assert capsys.readouterr().out == ""
     experiment.collect(OWN_SEEDS)
     said = capsys.readouterr().out
-    assert "2 random seeds" in said and "the text tells of tier quick, 1 random seed" in said
+    assert "2 random seeds" in said
+    assert "the text tells of tier quick, 1 random seed" in said
 
 
 def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
     grid = EXPERIMENTS["in_context_settings"]
     store, runs = grid.runs_for(NotebookParameters(tier="quick", seeds=2))
-    assert runs == grid.plan("quick", 1) and store.root == paths.results()
+    assert runs == grid.plan("quick", 1)
+    assert store.root == paths.results()
     assert len(grid.plan("quick", 2)) == 2 * len(runs)  # train --seeds is
 
 
 def test_a_cut_run_of_ones_own_goes_on_where_it_was(experiment, tmp_path, capsys):
     cut = experiment.collect(NotebookParameters(tier="quick", seeds=2, jobs=1, time_limit=1e-6))
-    assert len(cut.cut) == 2 and cut.records == []
+    assert len(cut.cut) == 2
+    assert cut.records == []
     assert "none of 2 runs is complete" in capsys.readouterr().out
     assert len(list(tmp_path.glob("own/checkpoints/test/*.safetensors"))) == 2
     assert len(experiment.collect(OWN_SEEDS).records) == 2

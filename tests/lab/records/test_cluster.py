@@ -43,12 +43,21 @@ def workers(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("workers")
     (folder / "preload.py").write_text("from entp_lab import resume\nresume.CHECKPOINT_SECONDS = 0.0\n")
-    own = dict(
-        host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50, local_directory=str(folder)
-    )
-    own |= dict(preload=[str(folder / "preload.py")], scheduler_kwargs={"allowed_failures": 1})
     patient = dask_config.set({"distributed.deploy.lost-worker-timeout": "240s"})  # until a killed one is back
-    with patient, distributed.LocalCluster(2, threads_per_worker=1, **own) as started:
+    with (
+        patient,
+        distributed.LocalCluster(
+            2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+            silence_logs=50,
+            local_directory=str(folder),
+            preload=[str(folder / "preload.py")],
+            scheduler_kwargs={"allowed_failures": 1},
+        ) as started,
+    ):
         started.wait_for_workers(2, timeout=240)
         yield started
 
@@ -89,7 +98,8 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(workers, small
         with pytest.raises(SweepError, match=r"^1 of 3 runs failed:\n  test entp, seed 20: KilledWorker: .*$") as error:
             going.result()
     assert error.value.report == str(error.value)  # a worker that dies is no mistake of code
-    assert len(store.all("test")) == 2 and checkpoint_step(checkpoint) > 0  # from which the same command goes on
+    assert len(store.all("test")) == 2
+    assert checkpoint_step(checkpoint) > 0  # from which the same command goes on
 
 
 @dask

@@ -1,7 +1,6 @@
 """Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
 
 import subprocess
-from dataclasses import replace
 
 import pytest
 from made_up import cut_at
@@ -38,14 +37,13 @@ def project(tmp_path, monkeypatch):
 
 
 def test_only_a_repository_of_its_own_names_a_commit(project):
-    assert git_state() == ("unknown", None)
-    commit(project.parent)
-    assert git_state() == ("unknown", None)
-    git(project, "init")
-    assert git_state() == ("unknown", None)  # no commit yet
+    for prepare in (lambda: None, lambda: commit(project.parent), lambda: git(project, "init")):  # no commit yet
+        prepare()
+        assert git_state() == ("unknown", None)
     commit(project)
     name, dirty = git_state()
-    assert len(name) == 12 and dirty is False
+    assert len(name) == 12
+    assert dirty is False
     (project / "entp_lib" / "code.py").write_text("2\n")
     assert git_state() == (name, True)
 
@@ -57,7 +55,7 @@ def test_a_hook_of_another_repository_changes_no_commit(project, tmp_path, monke
     theirs = tmp_path / ".git"
     for name, value in {"GIT_DIR": theirs, "GIT_INDEX_FILE": theirs / "index", "GIT_WORK_TREE": tmp_path}.items():
         monkeypatch.setenv(name, str(value))
-    assert git_state() == before and before[1] is False
+    assert git_state() == before
 
 
 def test_asking_for_the_state_leaves_the_index_alone(project):
@@ -74,11 +72,13 @@ def test_sources_are_the_files_that_a_run_loads_and_no_others(small_run):
     def loaded(config):
         return origin.loaded_files(modules_of(config), origin.FILES)
 
-    trained, study = loaded(small_run()), loaded(StudyConfig("test", "smoke", "looped_drift", {}))
+    trained = loaded(small_run())
+    study = loaded(StudyConfig("test", "smoke", "looped_drift", {}))
     assert {"entp_lib/training.py", "entp_lib/model.py", "entp_lib/tasks/counting.py"} <= trained
     assert loaded(small_run("entp")) == trained
     assert not any(path.startswith("entp_papers") or "figures" in path or "cli" in path for path in trained)
-    assert study and all(not path.startswith("entp_papers/") or "/looped/" in path for path in study)
+    assert study
+    assert all(not path.startswith("entp_papers/") or "/looped/" in path for path in study)
 
 
 def test_imports_of_every_form_are_followed():
@@ -93,33 +93,29 @@ def test_imports_of_every_form_are_followed():
     assert origin.loaded_files(["a.b"], files) == {"a/b.py", "a/c.py", "a/d/__init__.py", "a/d/table.csv"}
 
 
-def test_a_resumed_run_names_every_process(small_run, store):
+def test_a_resumed_run_names_every_process(small_run, store, monkeypatch):
     config = small_run()
-    for commit, step in (("first", 3), ("second", 8)):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(origin, "COMMIT", (commit, commit == "first"))
-            cut_at(config, step, store)
-    record = run(config, 1, store=store)
-    assert [p["commit"] for p in processes(record)][:2] == ["first", "second"]
-    assert [p["dirty"] for p in processes(record)][:2] == [True, False]
-    assert [p["from_step"] for p in processes(record)] == [0, 3, 8]
-
-
-def made(config, **where):
-    return Record(config.experiment, 1, config, {}, {}, {**provenance("cpu", 1), **where})
+    for commit, dirty, step in (("first", True, 3), ("second", False, 8)):
+        monkeypatch.setattr(origin, "COMMIT", (commit, dirty))
+        cut_at(config, step, store)
+    made = processes(run(config, 1, store=store))
+    assert [p["commit"] for p in made] == ["first", "second", "second"]
+    assert [p["dirty"] for p in made] == [True, False, False]
+    assert [p["from_step"] for p in made] == [0, 3, 8]
 
 
 def test_pairs_made_apart_say_so(small_run):
-    pairs = [[made(small_run(a, seed), sources="one") for a in ("decoder", "entp")] for seed in range(3)]
-    together = [record for pair in pairs for record in pair]
-    resumed = made(small_run(), sources="two", earlier_processes=[{"sources": "one"}])
-    assert pairs_apart([resumed, pairs[1][0]]) == "1 of 2 runs continued with other sources"
-    assert pairs_apart([resumed, pairs[0][1]]) == "1 of 1 pairs from different sources"
-    assert pairs_apart(together) == "" and pairs_apart([]) == ""
-    pairs[1][1].provenance["cpu_capability"] = "NO AVX"
-    assert pairs_apart(together) == "1 of 3 pairs from different instruction sets"
-    pairs[0][0].provenance["sources"] = "two"
-    del pairs[2][0].provenance["sources"]
-    assert pairs_apart(together).endswith("; 1 of 3 pairs from different sources")
-    mixed = made(replace(together[0].config, train=replace(together[0].config.train, precision="bf16")))
-    assert pairs_apart([mixed, together[1]]).endswith("1 of 1 pairs from different precisions")
+    def made(architecture="decoder", seed=0, **where):
+        precision = where.pop("precision", "fp32")
+        config = small_run(architecture, seed, precision=precision)
+        return Record("test", 1, config, {}, {}, provenance("cpu", 1) | {"sources": "one"} | where)
+
+    def apart(**where):
+        return pairs_apart([made(**where), made("entp"), made(seed=1), made("entp", 1)])
+
+    assert apart() == pairs_apart([]) == ""
+    assert apart(cpu_capability="NO AVX") == "1 of 2 pairs from different instruction sets"
+    assert apart(sources="two") == "1 of 2 pairs from different sources"
+    assert apart(precision="bf16") == "1 of 2 pairs from different precisions"
+    resumed = made(sources="two", earlier_processes=[{"sources": "one"}])
+    assert pairs_apart([resumed, made("entp", 1)]) == "1 of 2 runs continued with other sources"

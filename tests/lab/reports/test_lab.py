@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -26,50 +25,66 @@ def write(path, *sources, outputs=()):
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project of three notebooks, one of them the user's own, and a figure."""
+    figure = paths.figures() / "06_gaps.png"
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     for name in ("03_a", "06_b", "50_own"):
         write(tmp_path / "notebooks" / f"{name}.ipynb", "1 + 1")
     (tmp_path / "figures").mkdir()
-    shutil.copyfile(
-        Path(__file__).resolve().parents[3] / "figures" / "06_gaps.png", tmp_path / "figures" / "points.png"
-    )
+    shutil.copyfile(figure, tmp_path / "figures" / "points.png")
     return tmp_path
 
 
-def test_copies_follow_their_notebooks_until_somebody_edits_them(project, capsys, monkeypatch):
+OUTPUT = nbformat.v4.new_output("stream", text="2")
+
+
+def test_copies_follow_their_notebooks_until_somebody_edits_them(project):
+    copy = project / "lab" / "03_a.ipynb"
+    committed = project / "notebooks" / "03_a.ipynb"
     assert lab.refresh_copies() == []
-    copy, committed = project / "lab" / "03_a.ipynb", project / "notebooks" / "03_a.ipynb"
     assert copy.read_bytes() == committed.read_bytes()
-    output = nbformat.v4.new_output("stream", text="2")
-    write(copy, "1 + 1", outputs=[output])  # run and saved: no edit, and kept while nothing is new
-    assert lab.refresh_copies() == [] and "stream" in copy.read_text()
+    write(copy, "1 + 1", outputs=[OUTPUT])  # run and saved: no edit, and kept while nothing is new
+    assert lab.refresh_copies() == []
+    assert "stream" in copy.read_text()
     text = write(committed, "1 + 2")
-    assert lab.refresh_copies() == [] and copy.read_text() == text
+    assert lab.refresh_copies() == []
+    assert copy.read_text() == text
     edited = write(copy, "1 + 3")
-    write(committed, "1 + 2", outputs=[output])  # has new outputs alone: nothing to tell
-    assert lab.refresh_copies() == [] and copy.read_text() == edited
-    text = write(committed, "1 + 4")
-    assert lab.refresh_copies() == [copy] and copy.read_text() == edited
+    write(committed, "1 + 2", outputs=[OUTPUT])  # has new outputs alone: nothing to tell
+    assert lab.refresh_copies() == []
+    write(committed, "1 + 4")
+    assert lab.refresh_copies() == [copy]
+    assert copy.read_text() == edited
+    copy.write_text("{")  # whatever it is, it is the user's
+    lab.refresh_copies()
+    assert copy.read_text() == "{"
+
+
+def test_edits_are_kept_and_named_until_they_are_given_up(project, capsys, monkeypatch):
     monkeypatch.setattr("os.execv", lambda *_: sys.exit(0))
     monkeypatch.chdir(project)
+    lab.refresh_copies()
+    copy = project / "lab" / "03_a.ipynb"
+    edited = write(copy, "1 + 3")
+    text = write(project / "notebooks" / "03_a.ipynb", "1 + 4")
     with pytest.raises(SystemExit):
         cli.main(["lab", "--no-browser", "--reset", "6"])
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("kept with your edits") and "lab/03_a.ipynb (./run_all.sh --lab --reset 03 " in line
+    assert "lab/03_a.ipynb (./run_all.sh --lab --reset 03 " in line
     assert copy.read_text() == edited
     with pytest.raises(SystemExit):
         cli.main(["lab", "--no-browser", "--reset", "all"])
-    assert copy.read_text() == text and capsys.readouterr().out == ""
-    copy.write_text("{")  # whatever it is, it is the user's
-    assert lab.refresh_copies() == [] and copy.read_text() == "{"
+    assert capsys.readouterr().out == ""
+    assert copy.read_text() == text
 
 
 def test_a_notebook_of_ones_own_is_edited_in_its_place(project):
     lab.refresh_copies()
     own = project / "lab" / "50_own.ipynb"
     text = write(own, "1 + 5")
-    assert own.is_symlink() and (project / "notebooks" / "50_own.ipynb").read_text() == text
-    assert lab.refresh_copies(lab.notebook_paths()) == [] and own.read_text() == text
+    assert own.is_symlink()
+    assert (project / "notebooks" / "50_own.ipynb").read_text() == text
+    assert lab.refresh_copies(lab.notebook_paths()) == []
+    assert own.read_text() == text
 
 
 @pytest.mark.parametrize("folder", ["lab", "notebooks"])

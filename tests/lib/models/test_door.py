@@ -10,31 +10,28 @@ from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
 from entp_lib.validation import ConfigError
 
-PROMPTS = torch.tensor([1, 3, 6])
-
 
 @pytest.fixture
 def inputs_BT():
     return torch.randint(11, (3, 6), generator=torch.Generator().manual_seed(0))
 
 
-def arguments(model, inputs_BT):
-    """Inputs with the prompts that a prefix decoder needs, and the positions that it can be asked."""
-    places_T = torch.arange(inputs_BT.shape[1])
-    if model.cfg.open_prompt:
-        return dict(prompt_lengths_B=PROMPTS), places_T >= PROMPTS[:, None] - 1
-    return {}, torch.ones_like(inputs_BT, dtype=torch.bool)
-
-
 @pytest.mark.parametrize(
     ("architecture", "method"),
-    [("decoder", "fast"), ("prefix_decoder", "fast"), ("entp", "reference"), ("entp", "fast"), ("hybrid", "packed")],
+    [("decoder", "fast"), ("entp", "reference"), ("entp", "fast"), ("hybrid", "packed")],
 )
 def test_all_positions_are_scored_unless_some_are(small_model, inputs_BT, architecture, method):
     model = small_model(architecture, n_layers=3)
     model.entp_method = method
-    prompts, scored_BT = arguments(model, inputs_BT)
-    torch.testing.assert_close(model(inputs_BT, **prompts), model(inputs_BT, scored_BT, **prompts), rtol=0, atol=0)
+    torch.testing.assert_close(model(inputs_BT), model(inputs_BT, inputs_BT >= 0), rtol=0, atol=0)
+
+
+def test_a_prefix_decoder_is_scored_behind_its_prompts_unless_told(small_model, inputs_BT):
+    model = small_model("prefix_decoder", n_layers=3)
+    prompts_B = torch.tensor([1, 3, 6])
+    scored_BT = torch.arange(6) >= prompts_B[:, None] - 1
+    found = model(inputs_BT, prompt_lengths_B=prompts_B)
+    torch.testing.assert_close(found, model(inputs_BT, scored_BT, prompts_B), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
@@ -47,48 +44,47 @@ def test_a_compiled_model_is_the_same_function(small_model, inputs_BT, architect
     torch.compiler.reset()
 
 
+def whole(*shape, value=1):
+    return torch.full(shape, value)
+
+
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("name", "value", "message"),
     [
-        (dict(inputs=[[1, 2]]), "inputs"),
-        (dict(inputs=torch.ones(3, 6)), "inputs"),
-        (dict(inputs=torch.ones(3, 6, dtype=torch.uint8)), "inputs"),
-        (dict(inputs=torch.ones(6, dtype=torch.long)), "inputs"),
-        (dict(inputs=torch.ones(0, 6, dtype=torch.long)), "inputs"),
-        (dict(inputs=torch.ones(3, 13, dtype=torch.long)), "max_length"),
-        (dict(inputs=torch.full((3, 6), 11)), "token id 11"),
-        (dict(inputs=torch.full((3, 6), -2)), "token id -2"),
-        (dict(scored=torch.ones(3, 5, dtype=torch.bool)), "scored"),
-        (dict(scored=torch.ones(3, 6, dtype=torch.int)), "scored"),
-        (dict(positions_BT=[[0] * 6] * 3), "positions"),
-        (dict(positions_BT=torch.zeros(3, 5, dtype=torch.long)), "positions"),
-        (dict(positions_BT=torch.zeros(3, 6, dtype=torch.uint8)), "positions"),  # bytes would wrap in distances
-        (dict(positions_BT=torch.full((3, 6), 12)), "position id 12"),
-        (dict(positions_BT=torch.full((3, 6), -1)), "position id -1"),
-        (dict(mask_BTT=torch.ones(3, 6, 6)), "mask"),  # numbers would be added to the scores
-        (dict(mask_BTT=torch.ones(6, 6, dtype=torch.bool)), "mask"),
-        (dict(mask_BTT=torch.ones(6, 6, dtype=torch.bool).triu(1).expand(3, 6, 6)), "token 0 of row 0"),
+        ("inputs", [[1, 2]], "inputs"),
+        ("inputs", torch.ones(3, 6), "inputs"),
+        ("inputs", whole(3, 6).byte(), "inputs"),
+        ("inputs", whole(6), "inputs"),
+        ("inputs", whole(0, 6), "inputs"),
+        ("inputs", whole(3, 13), "max_length"),
+        ("inputs", whole(3, 6, value=11), "token id 11"),
+        ("inputs", whole(3, 6, value=-2), "token id -2"),
+        ("scored", whole(3, 5).bool(), "scored"),
+        ("scored", whole(3, 6), "scored"),
+        ("positions_BT", [[0] * 6] * 3, "positions"),
+        ("positions_BT", whole(3, 5), "positions"),
+        ("positions_BT", whole(3, 6).byte(), "positions"),  # bytes would wrap in distances
+        ("positions_BT", whole(3, 6, value=12), "position id 12"),
+        ("positions_BT", whole(3, 6, value=-1), "position id -1"),
+        ("mask_BTT", torch.ones(3, 6, 6), "mask"),  # numbers would be added to the scores
+        ("mask_BTT", whole(6, 6).bool(), "mask"),
+        ("mask_BTT", whole(3, 6, 6).bool().triu(1), "token 0 of row 0"),
     ],
 )
-def test_bad_arguments_are_named(small_model, inputs_BT, changes, named):
-    with pytest.raises(ValueError, match=named):
-        small_model()(**{"inputs": inputs_BT, **changes})
+def test_bad_arguments_are_named(small_model, inputs_BT, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        small_model()(**{"inputs": inputs_BT, name: value})
 
 
-def test_a_prefix_decoder_needs_prompts_and_does_not_answer_within_them(small_model, inputs_BT):
-    model, everywhere_BT = small_model("prefix_decoder"), torch.ones(3, 6, dtype=torch.bool)
-    for wrong in (
-        None,
-        [1, 2, 3],
-        torch.tensor([1, 1]),
-        torch.tensor([0, 1, 1]),
-        torch.tensor([1, 1, 7]),
-        torch.ones(3),
-    ):
-        with pytest.raises(ValueError, match="prompt_lengths"):
-            model(inputs_BT, prompt_lengths_B=wrong)
+@pytest.mark.parametrize("wrong", [None, [1, 2, 3], *map(torch.tensor, ([1, 1], [0, 1, 1], [1, 1, 7], [1.0] * 3))])
+def test_a_prefix_decoder_needs_prompts(small_model, inputs_BT, wrong):
+    with pytest.raises(ValueError, match="prompt_lengths"):
+        small_model("prefix_decoder")(inputs_BT, prompt_lengths_B=wrong)
+
+
+def test_a_prefix_decoder_does_not_answer_within_its_prompts(small_model, inputs_BT):
     with pytest.raises(ValueError, match="inside the prompt"):
-        model(inputs_BT, everywhere_BT, torch.tensor([1, 3, 1]))
+        small_model("prefix_decoder")(inputs_BT, inputs_BT >= 0, torch.tensor([1, 3, 1]))
 
 
 @pytest.mark.parametrize("device", ["gpu", "xpu", "mps", "cuda:99"] + ["cuda"] * (not torch.cuda.is_available()))

@@ -15,9 +15,7 @@ from entp_lib.validation import ConfigError
 LINES = [f"line {i:03} of a text that nobody wrote\n\n" for i in range(100)]
 
 
-@pytest.fixture(autouse=True)
-def own_results(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+pytestmark = pytest.mark.usefixtures("results")
 
 
 @pytest.fixture
@@ -42,26 +40,28 @@ def test_windows_are_from_their_part_and_targets_are_what_follows(text, evaluati
     own = "".join(LINES[90:] if evaluating else LINES[:90])
     for inputs, targets in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         window = read(inputs) + read(targets[-1:])
-        assert window in own and read(targets) == window[1:]
-    assert batch.inputs_BT.shape == (200, 16) and batch.scored_BT.all()
+        assert window in own
+        assert read(targets) == window[1:]
+    assert batch.inputs_BT.shape == (200, 16)
+    assert batch.scored_BT.all()
 
 
-def test_every_window_has_its_chance(text):
+@pytest.mark.parametrize(("context", "windows"), [(5, {"012345", "123456", "234567"}), (7, {"01234567"})])
+def test_every_window_has_its_chance(text, context, windows):
     """The first and the last token of a part among them."""
-    task = text("abcdefg\n\n" * 9 + "01234567")
-    small = dataclasses.replace(task, context=5)
-    found = {read(x) for x in small.batch(generator_for("cpu", 0), 500, evaluating=True).inputs_BT}
-    assert found == {"01234", "12345", "23456"}
-    (only,) = {read(x) for x in dataclasses.replace(task, context=7).batch(generator_for("cpu", 0), 9, True).targets_BT}
-    assert only == "1234567"
+    task = dataclasses.replace(text("abcdefg\n\n" * 9 + "01234567"), context=context)
+    batch = task.batch(generator_for("cpu", 0), 500, evaluating=True)
+    assert {read(x) + read(y[-1:]) for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True)} == windows
 
 
 def test_the_same_windows_however_many_prefixes_are_scored(text):
     whole, some = (text(prefixes=k).batch(generator_for("cpu", 3), 64) for k in (0, 4))
     assert torch.equal(whole.inputs_BT, some.inputs_BT)
-    assert whole.scored_BT.all() and some.scored_BT.sum(1).eq(4).all()
+    assert whole.scored_BT.all()
+    assert some.scored_BT.sum(1).eq(4).all()
     counts_T = text(prefixes=4).batch(generator_for("cpu", 4), 8000).scored_BT.sum(0)
-    assert counts_T.min() > 1800 and counts_T.max() < 2200  # every position alike: 2,000 on average
+    assert counts_T.min() > 1800
+    assert counts_T.max() < 2200  # every position alike: 2,000 on average
     assert not torch.equal(some.scored_BT[0], some.scored_BT[1])
 
 
@@ -98,7 +98,8 @@ def test_records_name_their_text_and_score_every_position(text, store):
     task = text(prefixes=4)
     record = run(run_config(task, "entp"), 1, store=store)
     corpus = record.metrics["corpus"]
-    assert corpus == task.facts()["corpus"] and len(corpus["checksum"]) == 64
+    assert corpus == task.facts()["corpus"]
+    assert len(corpus["checksum"]) == 64
     assert corpus["train"]["tokens"] + corpus["validation"]["tokens"] == sum(map(len, LINES))
     assert record.metrics["position"] == list(range(1, 17))
     assert len(record.metrics["loss_by_position"]) == 16

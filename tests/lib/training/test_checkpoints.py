@@ -1,6 +1,6 @@
 """Checkpoints and weights: what is not exactly what was written, or another run's, is never used."""
 
-import dataclasses
+import functools
 import json
 import math
 import os
@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from made_up import train_until
+from mistakes import one_line
 
 from entp_lab import weights as weights_module
 from entp_lab.configs import canonical_json, config_id, to_dict
@@ -45,147 +46,132 @@ def weights(config, tmp_path):
     return path
 
 
-def loaded(path, config):
-    """What loading leaves: the model and its optimiser, seeded apart from any training."""
-    model = build_model(config.model, 99)
-    load_checkpoint(path, fresh_state(model, config), canonical_json(to_dict(config)), Costs)
-    return model
-
-
-def fresh_state(model, config):
-    """The state of a run before its first step."""
-    loss_sum = torch.zeros((), dtype=torch.float64)
-    return TrainingState(model, make_optimizer(model, config.train), config.train, loss_sum)
+def load(path, model, config):
+    """Fill a model, and the optimiser of a run before its first step, from a checkpoint."""
+    state = TrainingState(model, make_optimizer(model, config.train), config.train, torch.zeros(()))
+    load_checkpoint(path, state, canonical_json(to_dict(config)), Costs)
 
 
 def flips(data, count):
     """``data`` with one bit turned, ``count`` times, all over the file and all in its header."""
-    ends = [len(data) - 1] * count + [int.from_bytes(data[:8], "little") + 7] * count
-    for i, end in enumerate(ends):
-        place = end * (i % count) // (count - 1)
-        yield place, data[:place] + bytes([data[place] ^ 1 << i % 8]) + data[place + 1 :]
+    for end in (len(data) - 1, int.from_bytes(data[:8], "little") + 7):
+        for i in range(count):
+            place = end * i // (count - 1)
+            yield data[:place] + bytes([data[place] ^ 1 << i % 8]) + data[place + 1 :]
 
 
 def test_no_turned_bit_of_checkpoint_or_weights_goes_unnoticed(config, checkpoint, weights):
-    for path, read in ((checkpoint, lambda: loaded(checkpoint, config)), (weights, lambda: trained_model(weights))):
-        data = path.read_bytes()
-        for place, damaged in flips(data, 25):
+    def read_checkpoint():
+        load(checkpoint, build_model(config.model), config)
+
+    for path, read in ((checkpoint, read_checkpoint), (weights, lambda: trained_model(weights))):
+        read()
+        for damaged in flips(path.read_bytes(), 25):
             path.write_bytes(damaged)
             with pytest.raises(DamagedFileError, match=path.name):
                 read()
-                pytest.fail(f"a bit of byte {place} of {len(data)} was turned and nobody saw")
 
 
-def rewritten(path, change):
-    """The file with its tensors and state changed and a checksum that fits, as a faulty program might write it."""
-    tensors, header = read_tensors(path, {"config", "state"})
-    state = json.loads(header["state"])
-    change(tensors, state)
-    save_tensors(path, tensors, header | {"state": json.dumps(state)})
-
-
-def some(tensors, prefix):
-    """The first tensor of two dimensions whose name begins so."""
-    return next(n for n in sorted(tensors) if n.startswith(prefix) and tensors[n].dim() == 2)
-
-
-WRONG = {
-    "before the beginning": (lambda t, s: s.update(step=-5), "step = -5"),
-    "past the end": (lambda t, s: s.update(step=10**9), "step = 1000000000 of 6"),
-    "no moments": (lambda t, s: t.pop(some(t, "optimizer.exp_avg.")), "lacks optimizer.exp_avg"),
-    "no weights": (lambda t, s: t.pop(some(t, "model.")), "lacks model"),
-    "half precision": (lambda t, s: t.update({(n := some(t, "model.")): t[n].half()}), "of float16 where .* float32"),
-    "another shape": (lambda t, s: t.update({(n := some(t, "model.")): t[n][:1]}), "as .1, .* where the model has"),
-    "one more": (lambda t, s: t.update({"model.extra": torch.zeros(1)}), "has the unknown model.extra"),
-    "another count": (lambda t, s: s["curves"]["loss"].pop(), "curves of .* points"),
-    "another type": (lambda t, s: s.update(evals_since_best="none"), "evals_since_best"),
-    "words in a curve": (lambda t, s: s["curves"]["loss"].__setitem__(0, "low"), "no number"),
-    "endless seconds": (lambda t, s: s.update(wall_seconds=math.inf), "wall_seconds = inf"),
-    "processes of another type": (lambda t, s: s.update(processes=["one"]), "processes = "),
-    "no curves": (lambda t, s: s.pop("curves"), "'curves' is missing"),
-    "something unknown": (lambda t, s: s.update(colour="red"), "colour"),
-    "time runs backwards": (lambda t, s: s.update(seconds=-1.0), "seconds = -1.0"),
-    "optimiser elsewhere": (
-        lambda t, s: t.update({n: t[n] - 1 for n in t if n.startswith("optimizer.step.")}),
-        "has an optimiser at another step than 6",
-    ),
+MATRIX = "blocks.1.fc_in.weight"
+WRONG_TENSORS = {  # of a checkpoint; None where it is missing
+    "lacks optimizer.exp_avg": {f"optimizer.exp_avg.{MATRIX}": None},
+    "lacks model": {f"model.{MATRIX}": None},
+    "of float16 where .* float32": {f"model.{MATRIX}": torch.zeros(64, 16).half()},
+    "as .1, .* where the model has": {f"model.{MATRIX}": torch.zeros(1, 16)},
+    "has the unknown model.extra": {"model.extra": torch.zeros(1)},
+    "has an optimiser at another step than 6": {f"optimizer.step.{MATRIX}": torch.tensor(5.0)},
+}
+WRONG_STATES = {
+    "step = -5": {"step": -5},
+    "step = 1000000000 of 6": {"step": 10**9},
+    "curves of .* points": {"curves": {"loss": [1.0]}},
+    "no number": {"curves": {"loss": ["low"] * 3}},
+    "evals_since_best": {"evals_since_best": "none"},
+    "wall_seconds = inf": {"wall_seconds": math.inf},
+    "processes = ": {"processes": ["one"]},
+    "seconds = -1.0": {"seconds": -1.0},
+    "'curves' is missing": {"curves": None},
+    "colour": {"colour": "red"},
 }
 
 
-@pytest.mark.parametrize("how", WRONG)
-def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, how):
-    change, message = WRONG[how]
-    rewritten(checkpoint, change)
+def changed(values, changes):
+    """The values with others in their place, or without them."""
+    return {name: value for name, value in (values | changes).items() if value is not None}
+
+
+@pytest.mark.parametrize("message", [*WRONG_TENSORS, *WRONG_STATES])
+def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, message):
+    """Though its checksum fits, as a faulty program might write it."""
+    tensors, header = read_tensors(checkpoint, {"config", "state"})
+    state = changed(json.loads(header["state"]), WRONG_STATES.get(message, {}))
+    header["state"] = json.dumps(state)
+    save_tensors(checkpoint, changed(tensors, WRONG_TENSORS.get(message, {})), header)
     model = build_model(config.model, 99)
-    before = [p.clone() for p in model.parameters()]
     with pytest.raises(DamagedFileError, match=message):
-        load_checkpoint(checkpoint, fresh_state(model, config), canonical_json(to_dict(config)), Costs)
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+        load(checkpoint, model, config)
+    assert all(map(torch.equal, model.parameters(), build_model(config.model, 99).parameters()))
+
+
+HOSTILE = {  # what the configuration says in place of the truth, and whether the name of the run goes along
+    "names the run test/": ({"model_seed": 7}, False),
+    "names the run test/.* whose configuration": ({"experiment": "other"}, False),
+    "width = 32": ({"width": 32}, True),
+    "width = 1048576": ({"width": 2**20}, True),
+    "vocab_size = 4611686018427387904|4611686018427387904, 16": ({"vocab_size": 2**62}, True),
+    "n_layers = 1000000000": ({"n_layers": 10**9}, True),
+    "lacks blocks.2": ({"n_layers": 3}, True),
+}
+
+
+@pytest.fixture
+def unbuilt(monkeypatch):
+    """No model may be built in memory."""
+    real = weights_module.build_model
+
+    def build(cfg, device=""):
+        assert device, "built"
+        return real(cfg, device=device)
+
+    monkeypatch.setattr(weights_module, "build_model", build)
+
+
+@pytest.mark.parametrize("message", HOSTILE)
+def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_built(config, weights, unbuilt, message):
+    changes, named = HOSTILE[message]
+    shape = {name: value for name, value in changes.items() if hasattr(config.model, name)}
+    rest = {name: value for name, value in changes.items() if name not in shape}
+    found = replace(config, model=replace(config.model, **shape), **rest)
+    name = name_of(found if named else config)
+    tensors, _ = read_tensors(weights, {"config", "run"})
+    save_tensors(weights, tensors, {"config": canonical_json(to_dict(found)), "run": name})
+    refused(weights, message, "", name)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_refused(config, weights, unbuilt, value):
+    tensors, header = read_tensors(weights, {"config", "run"})
+    tensors[MATRIX][3, 2] = value
+    save_tensors(weights, tensors, header)
+    refused(weights, f"{MATRIX} that are not finite", "", name_of(config))
 
 
 def test_weights_of_another_run_are_refused_by_name(config, weights):
     assert trained_model(weights)[0] == trained_model(weights, name_of(config))[0]
-    with pytest.raises(DamagedFileError, match="holds the weights of test/.*, not those of test/fedc"):
-        trained_model(weights, "test/fedcba9876543210")
+    refused(weights, "holds the weights of test/.*, not those of test/fedc", "test/fedcba9876543210")
 
 
-def another_seed(config, tensors):
-    return replace(config, model_seed=7), tensors
+def refused(path, message, *names):
+    """Whatever the name that they are asked for by, in one line."""
+    for name in names:
+        with one_line(DamagedFileError, match=message):
+            trained_model(path, name)
 
 
-def another_experiment(config, tensors):
-    return replace(config, experiment="other"), tensors
-
-
-def one_value(value):
-    def change(config, tensors):
-        tensors["blocks.1.fc_in.weight"][3, 2] = value
-        return config, tensors
-
-    return change
-
-
-def shape(**fields):
-    return lambda config, tensors: (replace(config, model=replace(config.model, **fields)), tensors)
-
-
-HOSTILE = {
-    "another seed": (another_seed, "names the run test/"),
-    "another experiment": (another_experiment, "names the run test/"),
-    "NaN": (one_value(math.nan), "blocks.1.fc_in.weight that are not finite"),
-    "infinity": (one_value(math.inf), "blocks.1.fc_in.weight that are not finite"),
-    "another width": (shape(width=32), "width = 32"),
-    "huge width": (shape(width=2**20), "width = 1048576"),
-    "huge vocabulary": (shape(vocab_size=2**62), "vocab_size = 4611686018427387904|4611686018427387904, 16"),
-    "many layers": (shape(n_layers=10**9), "n_layers = 1000000000"),
-    "more layers": (shape(n_layers=3), "lacks blocks.2"),
-}
-
-
-@pytest.mark.parametrize("how", HOSTILE)
-def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_built(
-    config, weights, tmp_path, monkeypatch, how
-):
-    change, why = HOSTILE[how]
-    found, tensors = change(config, read_tensors(weights, {"config", "run"})[0])
-    name = name_of(config if why.startswith("names") else found)
-    save_tensors(weights, tensors, {"config": canonical_json(to_dict(found)), "run": name})
-    real = weights_module.build_model
-    monkeypatch.setattr(
-        weights_module,
-        "build_model",
-        lambda cfg, device="": real(cfg, device=device) if device else pytest.fail("built"),
-    )
-    for given in ("", name):
-        with pytest.raises(DamagedFileError, match=why) as raised:
-            trained_model(weights, given)
-        assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_what_is_no_file_is_not_read(tmp_path, kind):
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_no_file_is_not_read(tmp_path, make):
     path = tmp_path / "run.weights.safetensors"
-    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    make(path)
     with pytest.raises(DamagedFileError, match="no regular file"):
         trained_model(path)
 
@@ -201,12 +187,9 @@ def test_a_worker_can_send_the_error_of_a_damaged_file(tmp_path):
 # Weights of finished runs: what starts from them starts there, and what does not fit them is named.
 
 
-NAME = "test/0123456789abcdef"
-
-
 def continued(config, record, **changes):
     """The configuration that starts from a record."""
-    return dataclasses.replace(config, experiment="later", start_from=f"test/{record.id}", **changes)
+    return replace(config, experiment="later", start_from=record.name, **changes)
 
 
 def unfinished(config, start):
@@ -217,26 +200,24 @@ def unfinished(config, start):
 def test_a_run_starts_from_the_weights_of_another(small_run, store):
     config = small_run("entp")
     record = run(config, 1, store=store)
-    path = weights_of(store, f"test/{record.id}")
+    path = weights_of(store, record.name)
     _, model = trained_model(path)
     assert not model.training
     begun = unfinished(continued(config, record, model_seed=5), path)
-    for p, q in zip(model.parameters(), begun.parameters(), strict=True):
-        assert torch.equal(p, q)
+    assert all(map(torch.equal, model.parameters(), begun.parameters()))
     later = run(continued(config, record), 1, store=store)
-    assert later.status == "complete" and later.metrics["loss"] != record.metrics["loss"]
     assert later.curves["train_loss"][0] < record.curves["train_loss"][0]
 
 
 def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
     record = run(small_run("entp"), 1, store=store)
-    config, path = continued(small_run("entp"), record), weights_of(store, f"test/{record.id}")
-    whole, checkpoint = train_run(config, start=lambda: path), tmp_path / "cut.safetensors"
-    assert train_until(config, 5, checkpoint, start=lambda: path)[0] is None
-    rest = train_run(config, checkpoint=Checkpoint(checkpoint))  # the weights it started from are no longer needed
+    config = continued(small_run("entp"), record)
+    start = functools.partial(weights_of, store, record.name)
+    whole = train_run(config, start=start)
+    assert train_until(config, 5, tmp_path / "cut", start=start)[0] is None
+    rest = train_run(config, checkpoint=Checkpoint(tmp_path / "cut"))  # what it started from is no longer needed
     assert rest.metrics == whole.metrics
-    for p, q in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
-        assert torch.equal(p, q)
+    assert all(map(torch.equal, whole.model.parameters(), rest.model.parameters()))
 
 
 @pytest.mark.parametrize(
@@ -256,14 +237,12 @@ def test_weights_that_do_not_fit_are_named(small_run, store, model, task, messag
 
 
 def test_missing_weights_name_the_command_that_makes_them(small_run, store):
-    config = dataclasses.replace(small_run(), start_from=NAME)
-    with pytest.raises(
-        SweepError, match="the weights of test/0123.* are missing .*: \\S*python -m entp_lab train test --tier smoke"
-    ):
+    config = replace(small_run(), start_from="test/0123456789abcdef")
+    with pytest.raises(SweepError, match="the weights of test/0123.* are missing .* train test --tier smoke"):
         sweep([config], 1, store=store, jobs=1)
     record = run(small_run("entp"), 1, store=store)
     store.weights_path("test", record.id).unlink()
     with pytest.raises(ConfigError, match="train test --tier smoke --seeds 1 --run [0-9a-f]{16} --fresh"):
-        weights_of(store, f"test/{record.id}")
-    with pytest.raises(ConfigError, match=f"start_from = '{NAME}': its file of weights was not given"):
+        weights_of(store, record.name)
+    with pytest.raises(ConfigError, match=f"start_from = '{config.start_from}': its file of weights was not given"):
         train_run(config)

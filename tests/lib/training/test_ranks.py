@@ -88,7 +88,8 @@ def test_gradients_of_two_ranks_are_those_of_one_process(small_run, tmp_path):
     status, _, errors = two_ranks(tmp_path, "gradients", configs)
     assert status == [0, 0], errors
     for config in configs:
-        task, model = build_task(config.task, config.task_params), build_model(config.model, 1)
+        task = build_task(config.task, config.task_params)
+        model = build_model(config.model, 1)
         batch = task.batch(generator_for("cpu", "ranks"), 5)
         loss = accumulate_gradients(model, task, batch, len(batch.targets_N), "fp32")
         found = torch.load(tmp_path / f"{config.model.architecture}.pt", weights_only=True)
@@ -103,8 +104,10 @@ def test_two_ranks_stop_together_continue_and_leave_one_record(small_run, tmp_pa
     assert out[0].split() == ["5"]
     store = Store(tmp_path, read_only=True)
     for config in configs:
-        record, alone = store.find(config, 1), train_run(config).state.curves
-        assert record.provenance["ranks"] == 2 and record.id == config_id(config, 1)
+        record = store.find(config, 1)
+        alone = train_run(config).state.curves
+        assert record.provenance["ranks"] == 2
+        assert record.id == config_id(config, 1)
         for name in alone.keys() - {"seconds"}:
             assert record.curves[name] == pytest.approx(alone[name], rel=1e-3)
 
@@ -113,4 +116,5 @@ def test_a_rank_that_fails_ends_all_and_says_why(small_run, tmp_path):
     status, _, errors = two_ranks(tmp_path, "fail", [small_run("decoder")])
     assert status == [1, 1]
     assert "rank 1 of 2: RuntimeError: out of memory; all ranks end" in errors[1]
-    assert "rank 0 of 2: " in errors[0] and "all ranks end" in errors[0]
+    assert "rank 0 of 2: " in errors[0]
+    assert "all ranks end" in errors[0]
