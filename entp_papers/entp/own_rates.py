@@ -168,8 +168,8 @@ class Measure:
             decoder = entp + (lead.mean() if self.metric == "loss" else -lead.mean())
             ends = []
             if self.level:
-                floor = pd.Series([run.metrics["baseline"].get(self.metric) for run in pairs]).mean()
-                level = {"floor": floor, **self.level}
+                floors = [run.metrics["baseline"].get(self.metric) for run in pairs]
+                level = {"floor": pd.Series(floors).mean(), **self.level}
                 ends = [Level(score, **level) for score in (decoder, entp)]
             found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=tuple(ends)))
         return found

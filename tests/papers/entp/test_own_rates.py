@@ -64,7 +64,7 @@ def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(cours
 
 
 @pytest.mark.parametrize("experiment", [LINEAR_OWN_RATES, SETS_OWN_RATES])
-def test_the_first_runs_of_a_seed_have_the_rates_that_the_rule_chooses_from_the_committed_trial(experiment):
+def test_first_runs_of_a_seed_have_the_rates_chosen_from_the_committed_trial(experiment):
     runs = experiment.plan("overnight")
     trial = experiment.found(Store(), select(runs, seed=TRIAL_SEED))
     first = [run.labels for run in select(runs, seed=0)][:2]
