@@ -10,6 +10,7 @@ from entp_lab.runs import run as compute
 from entp_lab.store import Store
 from entp_papers.entp.own_rates import (
     LINEAR_OWN_RATES,
+    SETS_OWN_RATES,
     TRIAL_SEED,
     Measure,
     chosen_rates,
@@ -74,9 +75,10 @@ def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(cours
     assert chosen_rates(trials[1:]) == {"entp": 1e-3}
 
 
-def test_the_first_runs_of_a_seed_have_the_rates_that_the_rule_chooses_from_the_committed_trial():
-    runs = LINEAR_OWN_RATES.plan("overnight")
-    trial = LINEAR_OWN_RATES.found(Store(), select(runs, seed=TRIAL_SEED))
+@pytest.mark.parametrize("experiment", [LINEAR_OWN_RATES, SETS_OWN_RATES])
+def test_first_runs_of_a_seed_have_the_rates_chosen_from_the_committed_trial(experiment):
+    runs = experiment.plan("overnight")
+    trial = experiment.found(Store(), select(runs, seed=TRIAL_SEED))
     first = [run.labels for run in select(runs, seed=0)][:2]
     assert chosen_rates(trial) == {labels["arm"]: labels["rate"] for labels in first}
 
