@@ -78,10 +78,10 @@ def test_the_tally_counts_each_statement_once(table):
 
 def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(table):
     said = report.leads(table)
-    assert "the decoder is ahead on text" in said
-    assert "sets never seen" not in said  # p = .038 alone
-    alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("F2-unseen-sets", "T3-all"))))
-    assert "sets never seen" in report.leads(alone)
+    assert "the decoder is ahead on Count3" in said
+    assert "linear functions" not in said  # p = .002 alone
+    alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("F7-own-steps", "T3-all"))))
+    assert "linear functions" in report.leads(alone)
 
 
 def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table):
