@@ -76,8 +76,9 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 def spent(record: Record) -> pd.DataFrame:
-    """By score (rows): steps and multiply-adds of each arm to it, and ratios; NaN where an arm
-    never gets there.
+    """Return by score (rows) the steps and multiply-adds of each arm to it, and ratios.
+
+    NaN where an arm never gets there.
     """
     steps = pd.DataFrame(record.curves).astype(float).set_index("level")
     operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in TWINS})

@@ -68,7 +68,7 @@ def tensors_in(tree) -> list[Tensor]:
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """Most bytes of tensors alive at a time that ``call`` made."""
+    """Return the most bytes of tensors alive at a time that ``call`` made."""
     with LiveTensors() as tensors:
         call()
     return tensors.peak

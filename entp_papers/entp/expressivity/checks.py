@@ -148,8 +148,8 @@ def attempted(refute: Callable[[Any], Refutation], model: Any) -> Refutation | N
 def population(
     refute: Callable[[Any], Refutation], kinds: dict[str, Callable[[int], Any]], models: int
 ) -> list[Json]:
-    """By kind of model: how many were tried, how many refuted, the smallest difference, and its
-    smallest ratio to what the proof guarantees. A model counts as refuted if the ratio is 1 at
+    """Return by kind of model how many were tried, how many refuted, the smallest difference, and
+    its smallest ratio to what the proof guarantees. A model counts as refuted if the ratio is 1 at
     least, up to rounding.
     """
     rows = []
