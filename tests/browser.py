@@ -1,6 +1,5 @@
 """A headless browser for the tests: Chromium over its DevTools protocol."""
 
-import base64
 import contextlib
 import json
 import shutil
@@ -86,24 +85,12 @@ class Browser:
         field = f"document.querySelector({json.dumps(selector)})"
         self.ask(f"(i => {{ i.value = {json.dumps(value)}; i.dispatchEvent(new Event('input')); }})({field})")
 
-    def wait(self, expression: str, seconds: float = 120) -> None:
-        """Wait until a JavaScript expression is true. TimeoutError names it where it does not become so."""
-        end = time.monotonic() + seconds
-        while not self.ask(f"!!({expression})"):
-            if time.monotonic() > end:
-                raise TimeoutError(expression)
-            time.sleep(0.3)
-
     def ask(self, expression: str):
         """The value of a JavaScript expression, promises awaited."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", "a script failed"))
         return found["result"].get("value")
-
-    def picture(self, path: Path) -> None:
-        """Save what the window shows as a PNG."""
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def close(self) -> None:
         self.socket.close()

@@ -33,9 +33,14 @@ def record_of(run, curves=None, **metrics):
     return Record(run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels)
 
 
-def checkpoint_step(path, field="step"):
-    """The step that a checkpoint was written at, or another field of its state."""
-    return json.loads(read_tensors(path, {"config", "state"})[1]["state"])[field]
+def checkpoint_state(path):
+    """The state that a checkpoint holds."""
+    return json.loads(read_tensors(path, {"config", "state"})[1]["state"])
+
+
+def checkpoint_step(path):
+    """The step that a checkpoint was written at."""
+    return checkpoint_state(path)["step"]
 
 
 def train_until(config, step, path=None, **options):

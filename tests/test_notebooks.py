@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from entp_lab import figures, paths, site
-from entp_lab.claims import reference_claims
 from entp_lab.notebooks import Job, defaults, notebook_paths, run_all
 from entp_lab.parameters import NotebookParameters
 from entp_papers.entp import playground
@@ -65,15 +64,6 @@ def printed(output):
 def plain(text):
     """``text`` without the targets of links and without code."""
     return re.sub(r"\]\(.*?\)|`[^`]*`", "", text)
-
-
-def test_claims_point_to_headings():
-    """Every section in a table of claims is a heading of the claim's notebook, or empty."""
-    for name, rows in reference_claims().dropna(subset=["section"]).groupby("notebook"):
-        cells = nbformat.read(paths.root() / "notebooks" / f"{name}.ipynb", as_version=4).cells
-        words = "\n".join(c.source for c in cells if c.cell_type == "markdown")
-        headings = re.findall(r"^#+ (.*)$", words, re.MULTILINE)
-        assert set(rows["section"]) <= set(headings), name
 
 
 def test_form(path, notebook):

@@ -160,7 +160,7 @@ FAULTS = [
         "evaluation",
         "right_BT.all(1)",
         "right_BT.any(1)",
-        f"{EVALUATION} -k sequence_is_right",
+        f"{EVALUATION} -k by_hand",
     ),
     (
         "positions counted from 0",

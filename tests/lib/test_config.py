@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id, lengthened, to_dict
-from entp_lab.parameters import notebook_parameters
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.validation import ConfigError, from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
 RUN = dict(experiment="e", tier="quick", task="counting", task_params={}, model=MODEL, train={"steps": 9})
-DEFAULTS = dict(tier="best", seeds=0, fresh=False, jobs=0, time_limit=0.0)
-
-
-# A changed value for every field of a run; a field that is missing here fails the test below.
 
 
 # A changed value for every field of a run; a field that is missing here fails the test below.
@@ -199,8 +194,4 @@ test_mistakes_are_named = named(
     (holding({"share": math.nan}), r"params\['share'\] = "),
     (lambda: lengthened(TrainConfig(steps=3), math.nan), "ratio = "),
     (lambda: lengthened(TrainConfig(steps=3), 0), "ratio = "),
-    (lambda: notebook_parameters({**DEFAULTS, "In": ["# Parameters\nseedz = 3\n"]}), "'seedz'"),
-    (lambda: notebook_parameters({**DEFAULTS, "seeds": True}), "seeds = "),
-    (lambda: notebook_parameters({**DEFAULTS, "fresh": 1}), "fresh = "),
-    (lambda: notebook_parameters({**DEFAULTS, "time_limit": -2.0}), "time_limit = "),
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from entp_lab import claims, paths
 from entp_lab.claims import judge, verdict
-from entp_lab.measurements import Check, Level, Measurement, Observation, evidence_rank, strongest
+from entp_lab.measurements import Level, Measurement, Observation, evidence_rank, strongest
 from entp_lab.statistics import exceeds
 
 RULE = dict(pairs=5, sign=1, paper_value=0.2, margin=0.02, paper_settings=False)
@@ -74,39 +74,38 @@ on_a_bar = st.sampled_from([-0.2, -0.02, -0.01, 0.0, 0.01, 0.02, 0.2])
 last_digits = st.floats(-1e-11, 1e-11)
 
 
-@given(st.tuples(on_a_bar, on_a_bar).map(sorted), last_digits, last_digits, st.sampled_from([-1, 0, 1]), st.booleans())
-def test_last_digits_change_no_verdict(interval, off, other, sign, no_worse):
+@given(
+    interval=st.tuples(on_a_bar, on_a_bar).map(sorted),
+    off=st.tuples(last_digits, last_digits),
+    sign=st.sampled_from([-1, 0, 1]),
+    no_worse=st.booleans(),
+)
+def test_last_digits_change_no_verdict(interval, off, sign, no_worse):
     """An end that lies on zero, on the margin or on the paper's value lies there on every processor."""
+    moved = [end + digits for end, digits in zip(interval, off, strict=True)]
     rule = RULE | dict(sign=sign, paper_settings=True, no_worse=no_worse)
     words = dict(pairs=5, margin=0.02, positive="ENTP ahead", negative="decoder ahead")
-    low, high = interval
-    moved = (low + off, high + other)
-    assert verdict(*moved, **rule) == verdict(low, high, **rule)
-    assert claims.answer(*moved, **words) == claims.answer(low, high, **words)
-    every = [claims.answer_of_every([*ends, 0.1, 0.2, 0.3], "learns", "stays below") for ends in (moved, interval)]
-    assert every[0] == every[1]
-    for end, exact in zip(moved, interval, strict=True):
-        found, known = (Level(score, 0.0, 0.22, 0.02) for score in (end, exact))
-        assert found.at_floor == known.at_floor
-        assert exceeds(0.02, found.room) == exceeds(0.02, known.room)
+    said = []
+    for low, high in (interval, moved):
+        row = dict(low=low, high=high, paper_value=0.2)
+        levels = [Level(score, 0.0, 0.22, 0.02) for score in (low, high)]
+        said.append(
+            [
+                verdict(low, high, **rule),
+                claims.answer(low, high, **words),
+                claims.answer_of_every([low, high, 0.1, 0.2, 0.3], "learns", "stays below"),
+                claims.excludes_paper(row),
+                [level.at_floor for level in levels],
+                [exceeds(0.02, level.room) for level in levels],
+            ]
+        )
+    assert said[0] == said[1]
 
 
-def row_of(*findings):
-    """The one row of the ledger that these findings give."""
-    table = judge(findings, only_measured=True)
-    assert list(table.columns) == list(claims.COLUMNS)
-    assert len(table) == 1
-    return table.iloc[0]
-
-
-def test_a_measurement_becomes_a_row():
-    row = row_of(Measurement("F2-tokens", [0.1, 0.12, 0.11, 0.13, 0.12], "quick", ("count3/x",)))
-    assert row["seeds"] == 5
-    assert row["records"] == "count3/x"
-    assert row["our_value"] == pytest.approx(0.116)
-    assert row["low"] < 0.116 < row["high"]
-    assert row["paper_value"] == pytest.approx(0.2935)
-    assert row["notebook"] == "03_count3"
+def row_of(finding):
+    """The row of the ledger that a finding gives."""
+    (row,) = judge([finding], only_measured=True).to_dict("records")
+    return row
 
 
 @pytest.mark.parametrize(
@@ -139,33 +138,6 @@ def test_an_open_row_says_why(values, levels, why):
     assert row_of(Measurement("F2-tokens", values, "quick", levels=levels))["why"] == why
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "value", "expected"),
-    [
-        (-0.02, 0.16, 0.2, "yes"),
-        (0.3, 0.4, 0.2, "yes"),
-        (0.1, 0.3, 0.2, "no"),
-        (0.0, 0.1 + 0.2, 0.3, "no"),  # on an end, but for the last digit
-        (0.3, 0.5, 0.1 + 0.2, "no"),
-        (math.nan, math.nan, 0.2, ""),
-        (0.1, 0.3, math.nan, ""),
-        (0.1, 0.3, None, ""),
-    ],
-)
-def test_an_interval_excludes_the_papers_value_or_contains_it(low, high, value, expected):
-    assert claims.excludes_paper({"low": low, "high": high, "paper_value": value}) == expected
-
-
-def test_what_was_not_measured_was_not_attempted():
-    table = judge([Measurement("F2-tokens", [0.1] * 5, "quick"), Measurement("C1-count2", [], "quick")])
-    assert list(table["id"]) == list(claims.reference_claims()["id"])
-    others = table[table["id"] != "F2-tokens"]
-    assert set(others["verdict"]) == {"not attempted"}
-    assert set(others["seeds"]) == {0}
-    assert others["our_value"].isna().all()
-    assert others["statement"].notna().all()
-
-
 def test_the_papers_claims_are_well_formed():
     table = claims.reference_claims()
     assert table["id"].is_unique
@@ -178,24 +150,6 @@ def test_the_papers_claims_are_well_formed():
     assert asked[["positive", "negative"]].notna().all(axis=None)
     assert asked["paper_value"].isna().all()  # what the paper has a value for is its claim
     assert set(table["paper"]) >= {"entp"}
-
-
-@pytest.mark.parametrize(
-    ("printed", "corrected", "expected"),
-    [(False, True, "verified with correction"), (None, True, "unproved")],
-)
-def test_theory_is_judged_by_what_holds(printed, corrected, expected):
-    row = row_of(Check("T1", printed, "quick", corrected, "and so on", ("complexity/abc",)))
-    assert (row["verdict"], row["tier"], row["records"]) == (expected, "quick", "complexity/abc")
-    assert math.isnan(row["our_value"])
-    assert ("[corrected: and so on]" in row["statement"]) is (printed is False)
-
-
-def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
-    row = row_of(Observation("F2-tokens", "inconclusive", "quick", "one run each", "40 epochs", 1, ("a/b",)))
-    assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
-    assert row["statement"].endswith("[40 epochs]")
-    assert math.isnan(row["our_value"])
 
 
 def test_the_strongest_evidence_counts_and_the_first_of_equals():

@@ -31,14 +31,11 @@ def kernel(*cells):
     return values
 
 
-def test_a_second_run_all_has_the_new_values():
-    values = kernel(CELL, "hits = 3", CELL.replace("0.8", "0.5"), "labels = {}")
-    assert notebook_parameters(values, Parameters).threshold == 0.5
-
-
-def test_papermills_cell_comes_on_top():
-    values = kernel(CELL, '# Parameters\ntier = "quick"\nthreshold = 0.25\n', "x = 1")
-    assert notebook_parameters(values, Parameters) == Parameters(tier="quick", threshold=0.25)
+def test_a_second_run_all_and_papermills_cell_have_the_new_values():
+    again = kernel(CELL, "hits = 3", CELL.replace("0.8", "0.5"), "labels = {}")
+    assert notebook_parameters(again, Parameters) == Parameters(threshold=0.5)
+    injected = kernel(CELL, '# Parameters\ntier = "quick"\n', "x = 1")
+    assert notebook_parameters(injected, Parameters) == Parameters(tier="quick")
 
 
 def test_a_misspelt_name_is_named():
@@ -59,10 +56,20 @@ def test_python_without_checks_is_refused():
         assert ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
 
 
-@pytest.mark.parametrize("limit", [-1.0, math.inf, math.nan])
-def test_a_time_limit_without_an_end_is_refused(limit):
-    with pytest.raises(ConfigError, match="time_limit = "):
-        NotebookParameters(time_limit=limit)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time_limit", -1.0),
+        ("time_limit", math.inf),
+        ("time_limit", math.nan),
+        ("seeds", True),
+        ("seeds", -1),
+        ("fresh", 1),
+    ],
+)
+def test_a_value_that_will_not_do_is_named(name, value):
+    with pytest.raises(ConfigError, match=f"{name} = "):
+        NotebookParameters(**{name: value})
 
 
 # Runs that no tier has, as with more seeds than its own, leave their records apart from the committed ones.

@@ -7,67 +7,30 @@ from mistakes import one_line
 
 from entp_lab import paths, settings
 from entp_lab.configs import StudyConfig
-from entp_lab.registry import EXPERIMENTS
 from entp_lab.settings import differing_settings, parsed, stated_settings
 from entp_lib.validation import ConfigError
 
-
-def record(config, **labels):
-    return SimpleNamespace(config=config, labels=labels)
+STUDY = SimpleNamespace(config=StudyConfig("one", "quick", "capacity", {"width": 16}), labels={})
 
 
-def study(seed=0, **params):
-    return record(StudyConfig("one", "quick", "capacity", params, seed, seed))
-
-
-def differing(setting, *records):
-    return differing_settings(records, [], parsed(setting, "place"))
+def test_a_setting_that_no_record_holds_is_named():
+    stated = parsed("loss: every position", "place")
+    message = "place: its records have no 'loss'; write 'loss: every position | ours'"
+    with pytest.raises(ConfigError, match=message):
+        differing_settings([STUDY], [], stated)
 
 
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("width: 64", "width 16/24 (64)"),
-        ("width: 16/24/64; head_width: 8", "head_width 4/6 (8)"),  # by width and heads
-        ("library: 2,048; tested: 2/3; n_heads: 4", "none"),
-        ("tested: 200; width: 16/24", "tested 2/3 (200)"),
-        ("loss: every position | last token", "loss last token (every position)"),
-        ("loss: last token | last token", "none"),
-        ("width: 512 | 64", "width 64 (512)"),  # ours is taken as stated
-        ("runs: 10", "runs 2 (10)"),
-        ("", ""),
+        ("width: 16/32", "none"),
+        ("width: 16 | 16", "none"),
+        ("width: 16 | 32", "width 32 (16)"),
     ],
 )
-def test_stated_settings_are_compared_with_those_of_the_records(setting, expected):
-    model = dict(width=16, n_heads=4)
-    found = [study(seed, library=2048, tested=[2, 3], model=model | dict(width=w)) for seed, w in ((0, 16), (1, 24))]
-    stated = parsed(setting, "place") if setting else {}
-    assert differing_settings(found, [], stated) == expected
-
-
-def test_a_study_that_sets_its_number_of_runs_is_taken_at_its_word():
-    assert differing("runs: 5", study(runs=2), study(runs=2)) == "runs 2 (5)"
-
-
-def test_runs_are_compared_with_those_of_the_papers_tier_and_what_is_stated_comes_first():
-    experiment = EXPERIMENTS["count3"]
-    ours, papers = (experiment.plan(tier, 1) for tier in ("quick", "paper"))
-    ours = [record(run.config, **run.labels) for run in ours if run.labels["arm"] == "entp"]
-    alike = [record(run.config, **run.labels) for run in papers]
-    found = differing_settings(ours, papers, {})
-    assert "length 10 (64)" in found
-    assert "head_width 16 (64)" in found
-    assert "seed 0" not in found
-    assert differing_settings(alike, papers, {}) == "none"
-    assert differing_settings(ours, [], {}) == ""
-    stated = differing_settings(ours, papers, parsed("length: 100; width: 32/64", "place"))
-    assert "length 10 (100)" in stated
-    assert ", width" not in stated
-
-
-def test_a_setting_that_no_record_holds_is_named():
-    with pytest.raises(ConfigError, match="place: its records have no 'loss'; write 'loss: every position | ours'"):
-        differing("loss: every position", study(width=16))
+def test_what_is_alike_is_no_difference(setting, expected):
+    assert differing_settings([STUDY], [], parsed(setting, "place")) == expected
+    assert differing_settings([STUDY], [], {}) == ""
 
 
 @pytest.mark.parametrize(

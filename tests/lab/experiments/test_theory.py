@@ -1,12 +1,10 @@
 """A claim of theory is one function: its parameters name its studies, and its outcome decides the verdict."""
 
-import sys
-
 import pytest
 
 from entp_lab.configs import StudyConfig
 from entp_lab.store import Record
-from entp_lab.theory import Outcome, checks_of, claim, claims_in
+from entp_lab.theory import Outcome, checks_of, claim
 
 ERROR = 1e-3
 
@@ -41,20 +39,6 @@ def records(error=1e-6, even=True, studies=("first", "second")):
 def test_verdicts_follow_from_the_records_of_the_studies_named(given, verdicts):
     checks = checks_of(__name__)(records(**given))
     assert {check.claim: check.verdict for check in checks} == verdicts
-
-
-def test_a_check_names_the_records_it_rests_on():
-    found = records()
-    by_claim = {check.claim: check for check in checks_of(__name__)(found)}
-    assert by_claim["T-1"].records == (found[0].name,)
-    assert by_claim["T-2"].records == tuple(record.name for record in found)
-
-
-def test_claims_come_in_the_order_of_the_text_and_are_still_functions():
-    claims = claims_in(__name__)
-    assert [c.id for c in claims] == ["T-1", "T-2"]
-    assert small_errors(records()[0]).evidence == "error 1e-06"
-    assert sys.modules[__name__].small_errors is claims[0]
 
 
 def test_a_mistake_in_a_claim_keeps_its_traceback():

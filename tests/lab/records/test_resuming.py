@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from made_up import checkpoint_step, cut_at, rewritten, timeless, turn_bit, wait_for
+from made_up import checkpoint_state, checkpoint_step, cut_at, rewritten, timeless, turn_bit, wait_for
 from mistakes import one_line
 
 from entp_lab import paths, stopping
@@ -39,6 +39,9 @@ ASKED = {
     "walks, random slopes": ("compact_walk_activations", '"activation": "rrelu"', '"n_layers": 2'),
     "scratchpad": ("scratchpad_training", '"scratchpad": "inductive"', '"architecture": "entp"'),
     "masked": ("objectives", '"objective": "masked"'),
+    "pretrained, ENTP": ("pretrained_encoder", '"start": "random"', '"architecture": "entp"'),
+    "pretrained, lifted": ("pretrained_lifted", '"architecture": "entp"'),
+    "prompts": ("pretrained_prompts", '"with_code": false', '"train_config"'),
 }
 
 
@@ -50,8 +53,9 @@ def test_a_cut_study_goes_on_bit_for_bit(name, store, tmp_path):
     assert made == list(range(1, study.steps + 1))
     assert study.steps >= 2
     checkpoint = cut_at(study, study.steps - 1, store)
-    assert checkpoint_step(checkpoint) == study.steps - 1
-    spent = checkpoint_step(checkpoint, "spent")["cpu_seconds"]
+    state = checkpoint_state(checkpoint)
+    assert state["step"] == study.steps - 1
+    spent = state.get("spent", state)["cpu_seconds"]
     rest = run(study, 1, store=store)
     assert timeless([rest]) == timeless([whole])
     assert not checkpoint.exists()

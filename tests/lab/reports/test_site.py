@@ -16,7 +16,6 @@ from entp_papers.entp import playground
 
 LOOKED_AT = ("index", "docs/findings", "gallery", "notebooks/03_count3", "notebooks/00_overview", "docs/costs")
 PLAYS = ("play/match3", "play/subleq", "play/count3", "play/attention", "play/costs")
-MiB = 2**20
 FIRST_PAGE = 2 * 2**20
 WHOLE = 60 * 2**20
 

@@ -45,10 +45,19 @@ def distances(found, right):
     return [float((a - b).abs().max() / b.abs().max().clamp_min(1e-6)) for a, b in zip(found, right, strict=True)]
 
 
-@pytest.mark.parametrize(("method", "native"), [("fast", True), ("fast", False), ("packed", True)])
+@pytest.mark.parametrize(
+    ("method", "native", "longest"),
+    [
+        ("fast", True, 64),
+        ("fast", True, 0),  # attention above the length up to which it is products
+        ("fast", False, 64),
+        ("packed", True, 64),
+    ],
+)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_values_and_gradients_are_those_of_the_definition(architecture, method, native, monkeypatch):
+def test_values_and_gradients_are_those_of_the_definition(architecture, method, native, longest, monkeypatch):
     monkeypatch.setattr(bf16, "multiplies_bf16", lambda: native)
+    monkeypatch.setattr(bf16, "EXPLICIT", longest)
     right = logits_and_gradients(architecture, "reference", half=False)
     assert max(distances(logits_and_gradients(architecture, method, half=True), right)) < 3e-2
 
@@ -85,20 +94,6 @@ def test_products_round_their_result_once():
 def eager(monkeypatch):
     """Compile nothing, which takes seconds, but where a test says so."""
     monkeypatch.setattr(bf16, "with_slope", lambda: (gelu.EAGER, gelu.in_pieces))
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("longest", [0, 64])
-def test_attention_by_products_and_above_their_length_is_that_of_the_definition(causal, longest, monkeypatch):
-    monkeypatch.setattr(bf16, "EXPLICIT", longest)
-    generator = torch.Generator().manual_seed(4)
-    q, k, v, d_y = (torch.randn(3, 2, 11, 8, generator=generator).bfloat16() for _ in range(4))
-    inputs = [z.double().requires_grad_() for z in (q, k, v)]
-    right = F.scaled_dot_product_attention(*inputs, is_causal=causal, scale=1.0)
-    right.backward(d_y.double())
-    y, kept = bf16.attention(q, k, v, causal)
-    found = [y, *bf16.attention_backward(d_y, q, k, v, y, kept, causal)]
-    assert max(distances(found, [right.detach(), *(z.grad for z in inputs)])) < 2e-2
 
 
 def test_gelu_and_slope_are_those_of_the_definition():

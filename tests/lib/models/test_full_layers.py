@@ -1,12 +1,11 @@
 """Costs of hybrids, whose last layers run afresh on every prefix."""
 
-import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from entp_lab.budgets import token_forwards
-from entp_lib import costs, kernels
+from entp_lib import costs
 from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
 
@@ -22,16 +21,26 @@ def test_token_forwards_count_every_layer_by_itself():
     assert token_forwards("hybrid", everywhere_BT) == 108
 
 
-@pytest.mark.parametrize("full", [0, 2, 3, 4, 5])
-def test_counted_costs_are_what_is_computed(full, monkeypatch):
+@settings(max_examples=25)
+@given(
+    full=st.sampled_from([0, 2, 3, 4, 5]),
+    heads=st.sampled_from([1, 2, 4]),
+    lengths=st.sets(st.integers(1, 12), min_size=1).map(sorted),
+    positions=st.sampled_from(["learned", "rotary"]),
+)
+def test_counted_costs_are_what_is_computed(full, heads, lengths, positions):
     """PyTorch's own count of the matrix products, in a batch of one and with attention in plain products."""
-    monkeypatch.setattr(kernels, "usable", lambda x: False)
-    cfg = ModelConfig("entp", 5, 2, 32, 11, 12).with_full_layers(full)
+    base = ModelConfig("entp", 5, heads, 32, 11, 12, positions=positions)
+    cfg = base.with_full_layers(full)
     model = build_model(cfg)
     x_BT = torch.zeros(1, 12, dtype=torch.long)
-    lengths = (3, 7, 12)
     scored_BT = torch.zeros(1, 12, dtype=torch.bool)
     scored_BT[0, [n - 1 for n in lengths]] = True
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(x_BT, scored_BT)
-    assert counter.get_total_flops() // 2 == costs.training_pass(cfg, lengths, 12)
+    with torch.no_grad():
+        assert costs.counted(lambda: model(x_BT, scored_BT)) == costs.training_pass(cfg, lengths, 12)
+        if cfg.architecture == "decoder":
+            assert costs.counted(lambda: model(x_BT)) == costs.decoder_pass(cfg, 12)
+        if cfg.architecture == "entp":
+            model.entp_method = "reference"
+            every_prefix = sum(costs.encoder_token(cfg, n) for n in lengths)
+            assert costs.counted(lambda: model(x_BT, scored_BT)) == every_prefix

@@ -30,30 +30,6 @@ def everywhere(inputs):
     return torch.ones(inputs.shape[:2], dtype=torch.bool)
 
 
-def only(t, inputs):
-    """Position ``t`` of every row."""
-    scored = torch.zeros(inputs.shape[:2], dtype=torch.bool)
-    scored[:, t] = True
-    return scored
-
-
-@pytest.mark.parametrize(
-    ("architecture", "revised", "layer"), [("entp", True, 1), ("entp", True, 2), ("decoder", False, 2)]
-)
-def test_earlier_hidden_states_are_revised_by_entp_alone(small_model, architecture, revised, layer):
-    """The state of token 1 that enters layer 2 or 3, with and without token 4 in sight."""
-    model = small_model(architecture, n_layers=3)
-    x = tokens(batch=1, length=5)
-    seen = []
-    model.entp_method = "reference"
-    model.blocks[layer].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    for n in (4, 5):
-        model(x[:, :n], only(n - 1, x[:, :n]))
-    short, long = seen
-    assert (short.shape[1], long.shape[1]) == (4, 5)
-    assert torch.allclose(short[0, 1], long[0, 1], atol=1e-9) is not revised
-
-
 @given(
     rows=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=5).filter(
         lambda rows: any(map(any, rows))

@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lab.configs import RunConfig
-from entp_lab.resume import train_run
-from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Addition, LongAddition, addition, generator_for
 
 SMALL = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, tested_digits=6)
@@ -156,15 +153,3 @@ def test_windows_are_evaluated_by_answers_and_by_text():
     assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, len("$99+99=891"))
     text = replace(task, part="text").evaluation(generator_for("cpu", 0), 5, 3)  # so many windows as are asked for
     assert [batch.inputs_BT.shape for batch in text] == [(3, 64), (2, 64)]
-
-
-def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
-    model = ModelConfig("decoder", 1, 2, 16, 14, 64)
-    short = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
-    params = dict(view="windows", n_train=200, largest=99, drawn=5)
-    outcome = train_run(RunConfig("test", "smoke", "addition", params, model, TrainConfig(**short)))
-    found = outcome.metrics["test"]
-    curve = outcome.state.curves["text_loss"]
-    assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"}
-    assert len(curve) == 2
-    assert found["lowest_text_loss"]["step"] == 2 * (curve.index(min(curve)) + 1)

@@ -38,12 +38,13 @@ def test_words_become_symbols_and_scored_tokens_targets():
 def test_targets_of_their_own_are_asked_after_each_scored_position(kind):
     rows = [[i % 5, (3 * i) % 5, (7 * i + 1) % 5] for i in range(60)]
     sums = [[0, a + b, a + b + c] for a, b, c in rows]
-    task = Table.from_arrays(kind(rows), [[False, True, True]] * 60, kind(sums))
+    behind_two = [False, True, True]
+    task = Table.from_arrays(kind(rows), [behind_two] * 60, kind(sums))
     assert task.vocab_size == 1 + max(map(max, sums))
     assert task.length == 3
     assert not task.continues
     for batch in everything(task).values():
-        assert batch.scored_BT.tolist() == [[False, True, True]] * len(batch.scored_BT)
+        assert batch.scored_BT.eq(torch.tensor(behind_two)).all()
         assert torch.equal(batch.inputs_BT.cumsum(1)[batch.scored_BT], batch.targets_N)
         assert batch.prompt_lengths_B.eq(2).all()
 
@@ -64,22 +65,21 @@ def test_parts_are_disjoint_whole_and_share_no_input(count, held_out, seed):
     assert sum(map(len, parts)) == len(set.union(*parts)) == count
 
 
+TAILS = ([7], [8], [7, 5], [7, 6, 6])
+
+
 @pytest.mark.parametrize("answered", [False, True])
 def test_what_no_prediction_sees_tells_no_two_inputs_apart(answered):
     """The same prompt with two answers is one input, and so is one with two tails behind its last answer."""
-    rows = [[i, i % 3, *tail] for i in range(30) for tail in ([7], [8], [7, 5], [7, 6, 6])]
-    scored = [[j == (1 if answered else 2) for j in range(len(row))] for row in rows]
-    task = Table.from_arrays(rows, scored, rows if answered else None, held_out=0.3)
-    prompts = {part: set(map(tuple, batch.inputs_BT[:, :2].tolist())) for part, batch in everything(task).items()}
-    assert sorted(map(len, prompts.values())) == [9, 9, 12]
-    assert len(set.union(*prompts.values())) == 30
-    assert [task.count(part) for part in PARTS] == [4 * len(prompts[part]) for part in PARTS]
-
-
-def test_named_parts_are_kept():
-    task = Table.from_arrays([[i, 1] for i in range(9)], part=[*PARTS] * 3)
-    for k, batch in enumerate(everything(task).values()):
-        assert batch.inputs_BT[:, 0].tolist() == [k, k + 3, k + 6]
+    rows = [[i, i % 3, *tail] for i in range(30) for tail in TAILS]
+    place = 1 if answered else 2
+    scored = [[j == place for j in range(len(row))] for row in rows]
+    targets = rows if answered else None
+    task = Table.from_arrays(rows, scored, targets, held_out=0.3)
+    prompts = [set(map(tuple, batch.inputs_BT[:, :2].tolist())) for batch in everything(task).values()]
+    assert sorted(map(len, prompts)) == [9, 9, 12]
+    assert len(set.union(*prompts)) == 30
+    assert [task.count(part) for part in PARTS] == [4 * len(found) for found in prompts]
 
 
 def test_real_numbers_are_a_task_of_squared_errors():
@@ -96,26 +96,37 @@ def test_real_numbers_are_a_task_of_squared_errors():
     assert constant_baseline(task, 100, 0)["loss_by_position"] == pytest.approx([2] * 4, abs=1)
 
 
+ONES = [[[1.0]], [[1.0]]]
+
 MISTAKES = {  # of two rows of 1 and 2, where nothing else is said
-    "no sequences": dict(sequences=[]),
-    "a sequence is empty": dict(sequences=[[1, 2], []]),
-    "the symbol": dict(sequences=[[1, "a"]]),
-    "the symbol True": dict(sequences=[[2, True]]),
-    "the symbol 1048576": dict(sequences=[[1, 2**20]]),
-    "single symbol": dict(sequences=[[0, 0]] * 3),
-    "scored has 1 rows": dict(scored=[[0, 1]]),
-    "sequence 2: scored": dict(scored=[[0, 1], [1]]),
-    "sequence 2: its first token": dict(scored=[[0, 1], [1, 1]]),
-    "sequence 2: has no scored": dict(sequences=[[1, 2], [3]]),
-    "sequence 1: targets": dict(targets=[[1], [1]]),
-    "'test'": dict(part=["tests"] * 2),
-    "part has 3": dict(part=["test"] * 3),
-    "held_out": dict(held_out=0.5),
-    "real targets": dict(sequences=[[[1.0]]]),
-    "targets has shape": dict(sequences=[[[1.0]]], targets=[[1.0, 2.0]]),
-    "sequence 2: has an input": dict(sequences=[[[1.0]], [[1e39]]], targets=[[1.0]] * 2),
-    "sequence 2: has a scored target": dict(sequences=[[[1.0]]] * 2, targets=[[1.0], [float("nan")]]),
-    "left for train.*different inputs": dict(sequences=[[1, 2], [1, 3]] * 9),
+    "no sequences": {"sequences": []},
+    "a sequence is empty": {"sequences": [[1, 2], []]},
+    "the symbol": {"sequences": [[1, "a"]]},
+    "the symbol True": {"sequences": [[2, True]]},
+    "the symbol 1048576": {"sequences": [[1, 2**20]]},
+    "single symbol": {"sequences": [[0, 0]] * 3},
+    "scored has 1 rows": {"scored": [[0, 1]]},
+    "sequence 2: scored": {"scored": [[0, 1], [1]]},
+    "sequence 2: its first token": {"scored": [[0, 1], [1, 1]]},
+    "sequence 2: has no scored": {"sequences": [[1, 2], [3]]},
+    "sequence 1: targets": {"targets": [[1], [1]]},
+    "'test'": {"part": ["tests"] * 2},
+    "part has 3": {"part": ["test"] * 3},
+    "held_out": {"held_out": 0.5},
+    "real targets": {"sequences": ONES},
+    "targets has shape": {
+        "sequences": ONES,
+        "targets": [[1.0, 2.0]],
+    },
+    "sequence 2: has an input": {
+        "sequences": [[[1.0]], [[1e39]]],
+        "targets": [[1.0]] * 2,
+    },
+    "sequence 2: has a scored target": {
+        "sequences": ONES,
+        "targets": [[1.0], [float("nan")]],
+    },
+    "left for train.*different inputs": {"sequences": [[1, 2], [1, 3]] * 9},
 }
 
 

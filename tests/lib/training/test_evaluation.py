@@ -29,58 +29,54 @@ class Weighted(Task):
         return Batch(torch.zeros_like(targets), targets, scored, torch.ones(size, dtype=torch.long))
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "entp"])
-def test_scores_equal_a_count_by_hand(small_model, architecture):
+class Leaning(torch.nn.Module):
+    """A model whose logits lean towards the right answer, so that some of its sequences are right."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs_BT, scored_BT, prompts_B):
+        places = scored_BT.nonzero().tolist()
+        answers = [count3(inputs_BT[b, : t + 1].tolist()) for b, t in places]
+        right_NV = F.one_hot(torch.tensor(answers), 11)
+        return self.model(inputs_BT, scored_BT, prompts_B) + 2 * right_NV
+
+
+def test_scores_equal_a_count_by_hand(small_model):
     task = Counting(length=8, seed_length=3, symbols=11)
-    model = small_model(architecture, vocab_size=11, dtype=torch.float32)
+    model = Leaning(small_model(dtype=torch.float32))
     scores = evaluate(model, task, 300, "seed", detailed=True)  # two batches of unequal size
-    batches = list(evaluation_batches(task, 300, "cpu", "evaluate", "seed"))
-    logits_BPV = torch.cat([model(b.inputs_BT, b.scored_BT, b.prompt_lengths_B).view(-1, 5, 11) for b in batches])
-    targets_BP = torch.cat([batch.targets_BT[:, 3:] for batch in batches])
+    logits = []
+    targets = []
+    for batch in evaluation_batches(task, 300, "cpu", "evaluate", "seed"):
+        logits_NV = model(batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B)
+        logits.append(logits_NV.view(-1, 5, 11))
+        targets.append(batch.targets_BT[:, 3:])
+    logits_BPV = torch.cat(logits)
+    targets_BP = torch.cat(targets)
     loss_BP = F.cross_entropy(logits_BPV.transpose(1, 2), targets_BP, reduction="none").double()
     right_BP = (logits_BPV.argmax(-1) == targets_BP).double()
     first_BP, second_BP = logits_BPV.topk(2).values.double().unbind(-1)
     margin_BP = first_BP - second_BP
-    assert scores["sequences"] == 300
-    assert scores["position"] == [4, 5, 6, 7, 8]
-    brief = {"loss": loss_BP.mean(), "token_accuracy": right_BP.mean(), "sequence_accuracy": right_BP.prod(1).mean()}
+    brief = {
+        "loss": loss_BP.mean(),
+        "token_accuracy": right_BP.mean(),
+        "sequence_accuracy": right_BP.prod(1).mean(),
+    }
+    assert 0.05 < brief["sequence_accuracy"] < 0.95
     brief = {name: pytest.approx(value.item(), rel=1e-5) for name, value in brief.items()}
     assert evaluate(model, task, 300, "seed") == brief
     assert {name: scores[name] for name in brief} == brief
-    quantiles = {name: margin_BP.quantile(level).item() for name, level in (("q05", 0.05), ("q50", 0.5), ("q95", 0.95))}
-    assert scores["margin"] == pytest.approx({"mean": margin_BP.mean().item(), **quantiles}, rel=1e-4)
-    for name, values_BP in {"token_accuracy": right_BP, "loss": loss_BP, "margin": margin_BP}.items():
+    assert scores["sequences"] == 300
+    assert scores["position"] == [4, 5, 6, 7, 8]
+    quantiles = margin_BP.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
+    margin = [scores["margin"][name] for name in ("mean", "q05", "q50", "q95")]
+    assert margin == pytest.approx([margin_BP.mean().item(), *quantiles], rel=1e-4)
+    by_position = {"token_accuracy": right_BP, "loss": loss_BP, "margin": margin_BP}
+    for name, values_BP in by_position.items():
         assert scores[f"{name}_by_position"] == pytest.approx(values_BP.mean(0).tolist(), rel=1e-5)
     assert evaluate(model, task, 300, "other seed")["loss"] != scores["loss"]
-
-
-class Oracle(torch.nn.Module):
-    """Knows Count3, but answers wrongly after prefixes of ``wrong`` elements in rows whose first symbol is 0."""
-
-    def __init__(self, wrong):
-        super().__init__()
-        self.wrong = wrong
-
-    def forward(self, inputs, scored, prompt_lengths):
-        logits = []
-        for b, t in scored.nonzero().tolist():
-            x = inputs[b, : t + 1].tolist()
-            answer = count3(x) + (t + 1 in self.wrong and x[0] == 0)
-            logits.append(F.one_hot(torch.tensor(answer % 8), 8) * 50.0)
-        return torch.stack(logits)
-
-
-@pytest.mark.parametrize("wrong", [(), (5, 8)])
-def test_a_sequence_is_right_if_every_scored_position_is(wrong):
-    task = Counting(length=8, seed_length=3, symbols=4)
-    batches = evaluation_batches(task, 100, "cpu", "evaluate", 0)
-    zero = sum((batch.inputs_BT[:, 0] == 0).sum().item() for batch in batches) / 100
-    scores = evaluate(Oracle(wrong), task, 100, 0, detailed=True)
-    assert 0.1 < zero < 0.5
-    assert scores["sequence_accuracy"] == pytest.approx(1 - zero if wrong else 1)
-    assert scores["token_accuracy"] == pytest.approx(1 - len(wrong) * zero / 5)
-    expected = [1 - zero if n in wrong else 1 for n in range(4, 9)]
-    assert scores["token_accuracy_by_position"] == pytest.approx(expected)
 
 
 def test_the_mode_of_known_frequencies():

@@ -15,7 +15,7 @@ from entp_lib import entp
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.model import build_model
-from entp_lib.tasks import TASKS, Addition, Counting, build_task, generator_for
+from entp_lib.tasks import TASKS, Addition, Counting, generator_for
 from entp_lib.tasks.text import Text
 from entp_lib.training import (
     STEPS_PER_DRAW,
@@ -191,44 +191,50 @@ def test_a_prefix_decoder_needs_the_prompts_that_it_opens_later(task, fits):
             check_fit(task, prefix)
 
 
-@pytest.fixture
-def addition_run():
+def addition_run(**params):
     """A run with a test set: the weights of every checkpoint rule are scored on it."""
-    return RunConfig(
-        "test",
-        "smoke",
-        "addition",
-        dict(n_train=200),
-        ModelConfig("decoder", 2, 2, 16, 14, 13),
-        TrainConfig(10, 16, 3e-2, 0.0, 2, eval_every=2, eval_sequences=64, final_eval_sequences=300),
-    )
+    task = Addition(**params)
+    model = ModelConfig("decoder", 2, 2, 16, task.vocab_size, task.length)
+    train = TrainConfig(10, 16, 3e-2, 0.0, 2, eval_every=2, eval_sequences=64, final_eval_sequences=300)
+    return RunConfig("test", "smoke", "addition", params, model, train)
 
 
-def test_every_checkpoint_rule_is_tested(addition_run):
-    outcome = train_run(addition_run)
+ANSWERS = dict(n_train=200)
+WINDOWS = dict(n_train=200, largest=99, view="windows", drawn=5)
+RULES = {
+    "lowest_loss": ("loss", min),
+    "highest_accuracy": ("sequence_accuracy", max),
+    "lowest_text_loss": ("text_loss", min),
+}
+
+
+@pytest.mark.parametrize(("params", "rules"), [(ANSWERS, 2), (WINDOWS, 3)], ids=["answers", "windows"])
+def test_every_checkpoint_rule_is_tested(params, rules):
+    """Only a run on windows watches whole texts."""
+    outcome = train_run(addition_run(**params))
     curves = outcome.state.curves
     test = outcome.metrics["test"]
-    lowest = curves["loss"].index(min(curves["loss"]))
-    highest = curves["sequence_accuracy"].index(max(curves["sequence_accuracy"]))
-    steps = {"last": 10, "lowest_loss": curves["step"][lowest], "highest_accuracy": curves["step"][highest]}
-    assert {rule: scores["step"] for rule, scores in test.items()} == steps  # the answer view watches no whole texts
+    steps = {"last": 10}
+    for rule, (score, best) in list(RULES.items())[:rules]:
+        steps[rule] = curves["step"][curves[score].index(best(curves[score]))]
+    assert {rule: scores["step"] for rule, scores in test.items()} == steps
     for scores in test.values():
         groups = pd.DataFrame(scores["groups"].values()).sum()
         assert groups["sequences"] == 300
         assert groups["right"] / 300 == pytest.approx(scores["sequence_accuracy"])
-    again = evaluate(outcome.model, build_task("addition", {"n_train": 200}).test(), 300, 0, "test")
+    again = evaluate(outcome.model, Addition(**params).test(), 300, 0, "test")
     assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
 
 
-def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(addition_run, monkeypatch):
-    model = build_model(addition_run.model, 0)
-    state = TrainingState(model, make_optimizer(model, addition_run.train), addition_run.train, torch.zeros(()))
-    task = build_task("addition", {"n_train": 200})
+def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(monkeypatch):
+    config = addition_run(**ANSWERS)
+    model = build_model(config.model, 0)
+    state = TrainingState(model, make_optimizer(model, config.train), config.train, torch.zeros(()))
     for step, loss in enumerate((3.0, 1.0, 2.0, 0.5)):
         state.step = step
         scores = {"loss": loss, "sequence_accuracy": 0.0}
         monkeypatch.setattr("entp_lib.training.evaluate", lambda *_, found=scores, **__: found)
-        add_point(state, task, 1.0, 0, "cpu")
+        add_point(state, Addition(**ANSWERS), 1.0, 0, "cpu")
     assert state.kept["lowest_loss"] == {"step": 3, "score": 0.5}
     assert state.kept["highest_accuracy"]["step"] == 0
 

@@ -1,31 +1,16 @@
 """Counted costs against PyTorch's counter and against live tensors."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from mistakes import named
 
 from entp_lib import costs as complexity
 from entp_lib import kernels
 from entp_lib.config import ModelConfig
-from entp_lib.model import build_model
 from entp_papers.entp.complexity import experiment as study
 from entp_papers.entp.complexity import measurements as costs
 from entp_papers.entp.complexity.measurements import printed_attention, streaming_attention
 from entp_papers.entp.complexity.training_steps import steps_study
-
-
-def config(architecture="entp", layers=3, width=32, heads=4):
-    return ModelConfig(architecture, layers, heads, width, 7, 24)
-
-
-def counted(call):
-    """Multiply-adds that PyTorch's counter sees, on a CPU."""
-    with torch.no_grad():
-        return complexity.counted(call)
 
 
 def test_while_counting_no_kernel_hides_a_product():
@@ -40,27 +25,6 @@ def test_while_counting_no_kernel_hides_a_product():
         complexity.counted(fails)
     assert found == [False]
     assert kernels.usable(x)  # also after an error
-
-
-@settings(max_examples=25)
-@given(
-    layers=st.integers(1, 4),
-    heads=st.sampled_from([1, 2, 4]),
-    lengths=st.sets(st.integers(1, 12), min_size=1).map(sorted),
-    positions=st.sampled_from(["learned", "rotary"]),
-)
-def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
-    cfg = replace(config(layers=layers, heads=heads), positions=positions)
-    model = build_model(cfg)
-    x = torch.zeros(1, 12, dtype=torch.long)
-    scored = torch.zeros(1, 12, dtype=torch.bool)
-    scored[0, [n - 1 for n in lengths]] = True
-    assert counted(lambda: model(x, scored)) == complexity.training_pass(cfg, lengths, 12)
-    model.entp_method = "reference"
-    every_prefix = sum(complexity.encoder_token(cfg, n) for n in lengths)
-    assert counted(lambda: model(x, scored)) == every_prefix
-    decoder = build_model(config("decoder", layers, heads=heads))
-    assert counted(lambda: decoder(x)) == complexity.decoder_pass(cfg, 12)
 
 
 def test_algorithm_1_as_printed_is_attention_until_it_overflows():

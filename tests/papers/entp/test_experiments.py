@@ -10,12 +10,11 @@ from made_up import record_of, sound
 
 from entp_lab.budgets import EQUAL_OPERATIONS, training_operations
 from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
-from entp_lab.experiment import Experiment, no_claims, own, planned
+from entp_lab.experiment import Experiment, no_claims, planned
 from entp_lab.frames import select
 from entp_lab.measurements import Measurement
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import EXPERIMENTS, STUDIES, build_task
-from entp_lab.runs import sweep
 from entp_lib.training import check_fit
 from entp_lib.validation import ConfigError
 from entp_papers.entp import pilot_runs
@@ -224,13 +223,3 @@ def test_a_decoder_has_the_operations_and_seeds_of_its_entp(name, tier):
         assert abs(training_operations(decoder) - training_operations(entp)) <= 0.51 * step
         assert decoder.data_seed == entp.data_seed
         assert decoder.train.max_lr == entp.train.max_lr
-
-
-def test_entp_is_neither_paid_for_nor_trained_twice(store):
-    experiment = EXPERIMENTS["match3_operations"]
-    configs = experiment.configs("smoke")
-    before = sweep(configs, experiment.version, store=store, jobs=1).complete
-    after = sweep(configs, experiment.version, store=store, jobs=1, fresh=True).complete
-    assert 0 < len(own(experiment, before)) < len(before)
-    for old, new in zip(before, after, strict=True):
-        assert (new.provenance != old.provenance) == (new.experiment == experiment.name)

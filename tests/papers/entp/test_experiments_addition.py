@@ -2,15 +2,11 @@
 the authors'.
 """
 
-from dataclasses import replace
-
 import pytest
 from made_up import record_of
 
 from entp_lab import claims
-from entp_lab.budgets import token_forwards
 from entp_lab.frames import published
-from entp_lib.tasks import Addition, LongAddition, generator_for
 from entp_papers.entp.addition import experiment as module
 from entp_papers.entp.addition.experiment import ADDITION
 
@@ -27,26 +23,6 @@ def made_up(tier, error):
         test = dict.fromkeys(("last", "lowest_loss", "highest_accuracy"), scores)
         found.append(record_of(run, test=test, seen=dict(sequence_accuracy=1.0)))
     return found
-
-
-@pytest.mark.parametrize(
-    ("largest", "n_train"), [(99, 500), (99, 1000), (99, 2000), (999, 2500), (999, 20_000)]
-)
-def test_the_ratio_of_answers_is_that_of_the_rows(largest, n_train):
-    task = Addition(n_train=n_train, largest=largest)
-    assert module.ratio_of(task) == pytest.approx(counted_ratio(task, 4000), rel=0.06)
-
-
-@pytest.mark.parametrize(
-    "task", [Addition(view="windows"), LongAddition(view="windows", window=50)]
-)
-def test_the_ratio_of_windows_is_exact(task):
-    assert module.ratio_of(task) == counted_ratio(replace(task, part="text"), 2)
-
-
-def counted_ratio(task, rows):
-    scored_BT = task.batch(generator_for("cpu", 0), rows).scored_BT
-    return token_forwards("entp", scored_BT) / token_forwards("decoder", scored_BT)
 
 
 @pytest.mark.parametrize(

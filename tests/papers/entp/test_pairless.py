@@ -48,56 +48,38 @@ def on_the_anchor(x, modulus, anchor):
     return sum((x_i + 2 * anchor) % modulus == 0 for x_i in x)
 
 
-@pytest.fixture(scope="module")
-def counted():
-    """All prefixes of 4 to 7 of seven symbols with Count3 of each, from every prompt of three."""
-    return grown(count3)
-
-
-def grown(function):
-    found = []
-    for prompt in itertools.product(range(7), repeat=3):
-        x = [*prompt, function(prompt)]
-        while len(x) <= 7:
-            found.append((tuple(x), function(x)))
-            x.append(function(x))
-    return found
-
-
 def diagonal_and_last(x):
     return on_the_diagonal(x, len(x), x[-1]), x[-1]
 
 
-def test_the_bounds_of_count3_are_those_of_brute_force(counted):
-    knows = {
-        "mode": lambda x: 0,
-        "last": lambda x: x[-1],
-        "pairless": diagonal_and_last,
-        "single": lambda x: (*diagonal_and_last(x), on_the_anchor(x, len(x), x[-1])),
-    }
-    metrics, curves = bounds_study("counting", dict(length=7, seed_length=3, symbols=7), 0)
-    assert set(metrics) == set(knows)
+COUNT3_KNOWS = {
+    "mode": lambda x: 0,
+    "last": lambda x: x[-1],
+    "pairless": diagonal_and_last,
+    "single": lambda x: (*diagonal_and_last(x), on_the_anchor(x, len(x), x[-1])),
+}
+COUNT2_KNOWS = dict.fromkeys(("last", "pairless"), lambda x: x[-1])
+
+
+@pytest.mark.parametrize(
+    ("order", "function", "knows"), [(3, count3, COUNT3_KNOWS), (2, count2, COUNT2_KNOWS)]
+)
+def test_the_bounds_of_counting_are_those_of_brute_force(order, function, knows):
+    """On all prefixes of 4 to 7 of seven symbols, from every prompt of three."""
+    prefixes = []
+    for prompt in itertools.product(range(7), repeat=3):
+        x = [*prompt, function(prompt)]
+        while len(x) <= 7:
+            prefixes.append((tuple(x), function(x)))
+            x.append(function(x))
+    params = dict(length=7, seed_length=3, symbols=7, order=order)
+    metrics, curves = bounds_study("counting", params, 0)
     assert curves["n"] == [4, 5, 6, 7]
-    for name, found in metrics.items():
+    for name, known in knows.items():
+        found = metrics[name]
         scores = [found["token_accuracy"], found["loss"]]
-        assert scores == pytest.approx(by_hand(counted, knows[name]))
+        assert scores == pytest.approx(by_hand(prefixes, known))
         assert np.mean(curves[name]) == pytest.approx(found["token_accuracy"])
-
-
-def test_what_the_bound_of_count3_rests_on(counted):
-    """Pairs of two different elements come in twos."""
-    for x, answer in counted:
-        if len(x) % 2 == 0:
-            doubles, _ = diagonal_and_last(x)
-            assert (answer - doubles) % 2 == 0
-
-
-def test_the_bounds_of_count2_are_those_of_brute_force():
-    params = dict(length=7, seed_length=3, symbols=7, order=2)
-    found = bounds_study("counting", params, 0)[0]
-    for name in ("last", "pairless"):
-        scores = [found[name]["token_accuracy"], found[name]["loss"]]
-        assert scores == pytest.approx(by_hand(grown(count2), lambda x: x[-1]))
 
 
 @pytest.mark.parametrize(("anchor", "at"), [("first", 0), ("last", -1)])

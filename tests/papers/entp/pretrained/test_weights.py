@@ -11,13 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from made_up import checkpoint_step, cut_at, record_of, timeless
+from made_up import record_of
 from mistakes import named
 
 from entp_lab import claims
-from entp_lab.configs import StudyConfig
-from entp_lab.runs import run
-from entp_lab.store import Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp.pretrained import experiments, studies, weights
 from entp_papers.entp.pretrained.adapter import Adapted
@@ -112,25 +109,6 @@ SHORT = dict(train_config=SCHEDULE, seed=3)
 BERT = SHORT | dict(
     model="tiny-bert", start="random", architecture="entp", read_in="tokens", layers=0, task=TASK
 )
-PROMPTS = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
-LLAMA = SHORT | dict(model="tiny-llama", rank=0, task=PROMPTS)
-CUT_STUDIES = {
-    "pretrained_encoder": BERT,
-    "pretrained_lifted": LLAMA | dict(architecture="entp"),
-    "pretrained_prompts": LLAMA | dict(with_code=False, answers=2),
-}
-
-
-@pytest.mark.parametrize("study", CUT_STUDIES)
-def test_a_run_that_was_cut_ends_where_a_whole_one_does(study, store, tmp_path):
-    config = StudyConfig("test", "smoke", study, CUT_STUDIES[study])
-    whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
-    checkpoint = cut_at(config, 2, store)
-    assert checkpoint_step(checkpoint) == 2
-    rest = run(config, 1, store=store)
-    assert timeless([rest]) == timeless([whole])
-    assert not checkpoint.exists()
-    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
 
 
 test_mistakes_are_named = named(
