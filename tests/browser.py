@@ -13,8 +13,9 @@ import websocket
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --remote-debugging-port=0 --remote-allow-origins=* --no-first-run "
-    "--disable-extensions --disable-background-networking --disable-component-update --disable-sync --disable-quic"
+    "--headless --no-sandbox --disable-gpu --remote-debugging-port=0 --remote-allow-origins=* "
+    "--no-first-run --disable-extensions --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-quic"
 )
 
 
@@ -27,9 +28,11 @@ class Browser:
     def __init__(self, folder: Path):
         program = next((found for name in NAMES if (found := shutil.which(name))), None)
         if program is None:
-            pytest.skip(f"no browser is installed: one of {', '.join(NAMES)}; on Debian apt-get install chromium")
+            pytest.skip(f"no browser is installed: one of {', '.join(NAMES)}; apt install chromium")
         quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.process = subprocess.Popen([program, *FLAGS.split(), f"--user-data-dir={folder}", "about:blank"], **quiet)
+        self.process = subprocess.Popen(
+            [program, *FLAGS.split(), f"--user-data-dir={folder}", "about:blank"], **quiet
+        )
         self.requests, self.problems, self.count, port = [], [], 0, 0
         for _ in range(600):
             with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
@@ -71,7 +74,13 @@ class Browser:
 
     def size(self, width: int, height: int = 900, dark: bool = False) -> None:
         """Set the window's size, and whether the reader prefers dark pages."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[wish])
 
@@ -83,13 +92,18 @@ class Browser:
     def enter(self, selector: str, value: str) -> None:
         """Put a value into a control, as a reader would."""
         field = f"document.querySelector({json.dumps(selector)})"
-        self.ask(f"(i => {{ i.value = {json.dumps(value)}; i.dispatchEvent(new Event('input')); }})({field})")
+        event = "i.dispatchEvent(new Event('input'))"
+        self.ask(f"(i => {{ i.value = {json.dumps(value)}; {event}; }})({field})")
 
     def ask(self, expression: str):
         """The value of a JavaScript expression, promises awaited."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in found:
-            raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", "a script failed"))
+            raise RuntimeError(
+                found["exceptionDetails"].get("exception", {}).get("description", "a script failed")
+            )
         return found["result"].get("value")
 
     def close(self) -> None:

@@ -23,10 +23,14 @@ def seeded(seed=0):
 
 @torch.no_grad()
 def spread(model, seed=0):
-    """Weights larger than the initial 0.02, so that attention and order matter, and biases that are not 0."""
+    """Weights larger than the initial 0.02, so that attention and order matter, and biases that are
+    not 0.
+    """
     generator = seeded(seed)
     for p in model.parameters():
-        p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
+        p.mul_(8) if p.dim() > 1 else p.add_(
+            torch.randn(p.shape, generator=generator).to(p), alpha=0.3
+        )
 
 
 matplotlib.use("agg")

@@ -1,7 +1,9 @@
-"""Golden file of what a change of structure must leave as it is; ``python tests/golden.py`` writes it anew.
+"""Golden file of what a change of structure must leave as it is; ``python tests/golden.py`` writes
+it anew.
 
-``plans``: for every experiment, tier and number of random seeds how many runs are planned and a digest of their ids, in
-order. ``files``: digests of the ledger and of README's findings. What figures draw is in ``figures/data.json``.
+``plans``: for every experiment, tier and number of random seeds how many runs are planned and a
+digest of their ids, in order. ``files``: digests of the ledger and of README's findings. What
+figures draw is in ``figures/data.json``.
 """
 
 import hashlib
@@ -25,14 +27,22 @@ def plans() -> dict[str, str]:
     for name, experiment in EXPERIMENTS.items():
         for tier in TIERS:
             for seeds in SEEDS:
-                ids = [config_id(config, experiment.version) for config in experiment.configs(tier, seeds)]
+                ids = [
+                    config_id(config, experiment.version)
+                    for config in experiment.configs(tier, seeds)
+                ]
                 if ids:
                     found[f"{name} {tier} {seeds}"] = f"{len(ids)} {digest(' '.join(ids).encode())}"
     return found
 
 
 def files() -> dict[str, str]:
-    readme = (ROOT / "README.md").read_text().partition("<!-- findings:begin")[2].partition("<!-- findings:end")[0]
+    readme = (
+        (ROOT / "README.md")
+        .read_text()
+        .partition("<!-- findings:begin")[2]
+        .partition("<!-- findings:end")[0]
+    )
     tables = ("results/claims.csv", "results/questions.csv")
     found = {name: digest((ROOT / name).read_bytes()) for name in tables}
     return found | {"README.md, findings": digest(readme.encode())}

@@ -1,4 +1,6 @@
-"""Records of runs that nobody made, filled up with what every run writes, so that a store takes and gives them."""
+"""Records of runs that nobody made, filled up with what every run writes, so that a store takes and
+gives them.
+"""
 
 import json
 import time
@@ -19,18 +21,38 @@ PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={
 def sound(record: Record) -> Record:
     """``record`` with whatever it lacks of a complete one."""
     if not isinstance(record.config, RunConfig):
-        return replace(record, metrics=record.metrics or {"n": 1}, provenance=PROVENANCE | record.provenance)
+        return replace(
+            record, metrics=record.metrics or {"n": 1}, provenance=PROVENANCE | record.provenance
+        )
     points = len(next(iter(record.curves.values()), []))
-    metrics = dict(loss=1.0, sequences=1, baseline={}, position=[], loss_by_position=[]) | record.metrics
+    metrics = (
+        dict(loss=1.0, sequences=1, baseline={}, position=[], loss_by_position=[]) | record.metrics
+    )
     curves = {name: [0.0] * points for name in CURVES} | record.curves
-    return replace(record, metrics=metrics, curves=curves, provenance=PROVENANCE | {"steps": 1} | record.provenance)
+    return replace(
+        record,
+        metrics=metrics,
+        curves=curves,
+        provenance=PROVENANCE | {"steps": 1} | record.provenance,
+    )
 
 
 def record_of(run, curves=None, **metrics):
-    """A complete record of a planned run with given metrics and curves, its costs all 1; nothing is trained."""
-    numbers = ("steps", "token_forwards", "train_seconds", "wall_seconds", "cpu_seconds", "peak_memory_bytes")
+    """A complete record of a planned run with given metrics and curves, its costs all 1; nothing is
+    trained.
+    """
+    numbers = (
+        "steps",
+        "token_forwards",
+        "train_seconds",
+        "wall_seconds",
+        "cpu_seconds",
+        "peak_memory_bytes",
+    )
     cost = dict.fromkeys(numbers, 1) | {"device": "cpu"}
-    return Record(run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels)
+    return Record(
+        run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels
+    )
 
 
 def checkpoint_state(path):
@@ -44,7 +66,9 @@ def checkpoint_step(path):
 
 
 def train_until(config, step, path=None, **options):
-    """Train ``step`` steps at most, from the checkpoint if there is one: the outcome, None where cut, and the state."""
+    """Train ``step`` steps at most, from the checkpoint if there is one: the outcome, None where
+    cut, and the state.
+    """
     made = []
     checkpoint = Checkpoint(path, on_step=made.append, stop=lambda: len(made) == step)
     try:
@@ -76,7 +100,9 @@ def turn_bit(path):
 
 
 def rewritten(path, change):
-    """Change header and state of a checkpoint, with a checksum that fits, as a faulty program might write them."""
+    """Change header and state of a checkpoint, with a checksum that fits, as a faulty program might
+    write them.
+    """
     tensors, header = read_tensors(path, {"config", "state"})
     state = json.loads(header["state"])
     before = dict(header)
@@ -89,7 +115,8 @@ def rewritten(path, change):
 def timeless(records):
     """What two computations of the same runs must have in common: all but times."""
     parts = [
-        [{k: v for k, v in x.items() if not k.endswith("seconds")} for x in (r.metrics, r.curves)] for r in records
+        [{k: v for k, v in x.items() if not k.endswith("seconds")} for x in (r.metrics, r.curves)]
+        for r in records
     ]
     return [(r.id, *part) for r, part in zip(records, parts, strict=True)]
 

@@ -8,7 +8,9 @@ import pytest
 
 
 def named(*cases: tuple[Callable[[], Any], str]) -> Callable:
-    """A test of (call, pattern): the call raises ValueError, as ConfigError is one, with a message that matches."""
+    """A test of (call, pattern): the call raises ValueError, as ConfigError is one, with a message
+    that matches.
+    """
 
     @pytest.mark.parametrize(("call", "name"), cases)
     def test(call, name):

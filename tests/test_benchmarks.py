@@ -1,4 +1,6 @@
-"""Opponents of the engine's benchmark compute the same thing, and its rows have the columns that readers expect."""
+"""Opponents of the engine's benchmark compute the same thing, and its rows have the columns that
+readers expect.
+"""
 
 import functools
 

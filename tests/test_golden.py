@@ -1,4 +1,6 @@
-"""No change of structure moves an id or a verdict unseen (``tests/golden.py`` writes the file anew)."""
+"""No change of structure moves an id or a verdict unseen (``tests/golden.py`` writes the file
+anew).
+"""
 
 import json
 

@@ -206,7 +206,9 @@ def test_every_figure_it_saves_is_there(path, code):
         assert (paths.figures() / f"{name}.svg").stat().st_size > 1000
 
 
-SOURCES = re.compile(r"\[tier (quick|overnight|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/")
+SOURCES = re.compile(
+    r"\[tier (quick|overnight|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/"
+)
 
 
 def test_every_figure_belongs_to_a_notebook_and_names_its_records():

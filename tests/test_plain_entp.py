@@ -12,7 +12,13 @@ from conftest import seeded
 
 from entp_lab.notebooks import notebook_paths
 from entp_lib import ModelConfig, TrainConfig, Transformer, tasks
-from entp_lib.training import TrainingState, learning_rate, make_optimizer, set_learning_rate, update
+from entp_lib.training import (
+    TrainingState,
+    learning_rate,
+    make_optimizer,
+    set_learning_rate,
+    update,
+)
 from entp_lib.validation import ConfigError
 
 TASKS = [

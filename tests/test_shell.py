@@ -1,4 +1,6 @@
-"""The shell scripts on a stand-in for the project: what the first use does, what it says when it cannot."""
+"""The shell scripts on a stand-in for the project: what the first use does, what it says when it
+cannot.
+"""
 
 import os
 import shlex
@@ -13,29 +15,35 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHON = os.path.realpath(sys.executable)  # the interpreter below this environment: it can make another one offline
+PYTHON = os.path.realpath(
+    sys.executable
+)  # the interpreter below this environment: it can make another one offline
 
 STUB = """\
 import os, sys
 print(os.path.basename(sys.argv[0]), *sys.argv[1:], sep="|")
-print(*(os.environ.get(name) for name in ("ENTP_RECORDS", "TQDM_DISABLE", "MPLBACKEND", "OMP_NUM_THREADS", "GIT_DIR")))
+names = ("ENTP_RECORDS", "TQDM_DISABLE", "MPLBACKEND", "OMP_NUM_THREADS", "GIT_DIR")
+print(*(os.environ.get(name) for name in names))
 sys.exit(int(os.environ.get("STUB_EXIT", 0)))
 """
 
-# A Python whose environments are copies of itself and whose pip only leaves a line in pip-calls: quick. The uv that
-# it installs does the same.
+# A Python whose environments are copies of itself and whose pip only leaves a line in pip-calls:
+# quick. The uv that it installs does the same.
 PRETENDER = f"""\
 case "$*" in
   "-m venv .venv") mkdir -p .venv/bin && rm -f .venv/bin/python && cp "$0" .venv/bin/python ;;
   "-c import pip") ;;
   "-m pip install "*" uv==1") echo Installing uv && cp uv .venv/bin/uv ;;
-  "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls && [ "$PIP_INDEX_URL" != "${{BAD:-none}}" ] ;;
+  "-m pip install "*)
+    sleep 0.3 && echo "$@" >>pip-calls && [ "$PIP_INDEX_URL" != "${{BAD:-none}}" ] ;;
   *) exec {shlex.quote(PYTHON)} "$@" ;;
 esac"""
 
 
 class Project:
-    """A directory with the scripts, an empty requirements.txt and an entp_lab that prints its arguments."""
+    """A directory with the scripts, an empty requirements.txt and an entp_lab that prints its
+    arguments.
+    """
 
     def __init__(self, root: Path):
         self.root = root
@@ -59,7 +67,7 @@ class Project:
         return self.root / ".venv" / "installed"
 
     def start(self, *arguments, script="run_all.sh", cwd=None, **variables) -> subprocess.Popen:
-        """Start a script with none of the settings around this test, in a process group of its own."""
+        """Start a script without the settings around this test, in a process group of its own."""
         ours = ("PIP_", "UV_", "ENTP_", "PYTEST", "STUB_", "OMP_", "TQDM_", "MPL", "PYTHONPATH")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         environ |= {
@@ -68,7 +76,9 @@ class Project:
             "PIP_NO_INDEX": "1",
         }
         environ |= {name: str(value) for name, value in variables.items()}
-        environ = {name: value for name, value in environ.items() if value}  # an empty value takes a variable out
+        environ = {
+            name: value for name, value in environ.items() if value
+        }  # an empty value takes a variable out
         return subprocess.Popen(
             [self.root / script, *arguments],
             cwd=cwd or self.root,
@@ -77,7 +87,8 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # a job in a script's background ignores Ctrl-C, and what it starts can never heed it again
+            # a job in a script's background ignores Ctrl-C, and what it starts can never heed it
+            # again
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -110,7 +121,9 @@ def bare(tmp_path) -> Project:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A project with a real environment (shared: it takes seconds), what its first use printed, its stamp."""
+    """A project with a real environment (shared: it takes seconds), what its first use printed, its
+    stamp.
+    """
     project = Project(tmp_path_factory.mktemp("shell") / "my project")
     return project, project.run("a b", "--lab", STUB_EXIT=7), project.stamp.read_text()
 
@@ -169,8 +182,14 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
     pretended.require("uv==1 ; python_version > '3'\ntorch==0.0.1")
     note = "echo $UV_DEFAULT_INDEX $UV_INDEX $UV_FIND_LINKS $UV_NO_INDEX -- $* >>uv-calls"
     script(pretended.root / "uv", f"{note}; exit {fails}")
-    pip = {"PIP_NO_INDEX": "", "PIP_EXTRA_INDEX_URL": "file:///b file:///c", "PIP_FIND_LINKS": "/x /y"}
-    done = pretended.run(ENTP_TORCH_INDEX="file:///t", PIP_INDEX_URL="file:///a", UV_INDEX="mine", **pip)
+    pip = {
+        "PIP_NO_INDEX": "",
+        "PIP_EXTRA_INDEX_URL": "file:///b file:///c",
+        "PIP_FIND_LINKS": "/x /y",
+    }
+    done = pretended.run(
+        ENTP_TORCH_INDEX="file:///t", PIP_INDEX_URL="file:///a", UV_INDEX="mine", **pip
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert " s  Installing uv" in done.stdout and "__main__.py|run\n" in done.stdout
     common = "-- pip install --python .venv/bin/python --index-strategy unsafe-best-match"
@@ -178,7 +197,11 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
         f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
         f"file:///a mine /x,/y {common} -r requirements.txt",
     ]
-    calls = [call.split("--disable-pip-version-check ")[1].strip() for call in pretended.pip_calls] if fails else []
+    calls = (
+        [call.split("--disable-pip-version-check ")[1].strip() for call in pretended.pip_calls]
+        if fails
+        else []
+    )
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
@@ -191,14 +214,23 @@ def test_no_network(project):
         "PIP_NO_INDEX": "",
     }
     line = project.refusal(**unreachable)
-    assert "no network" in line and "package index" in line and "my project/.venv/install.log" in line
+    assert (
+        "no network" in line and "package index" in line and "my project/.venv/install.log" in line
+    )
     assert not project.stamp.exists()
 
 
 def test_a_missing_library_of_pips_own_is_named(project):
     project.require("no-such-package==1")
-    proxy = {"ALL_PROXY": "socks5://127.0.0.1:9", "HTTPS_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
-    line = project.refusal(PIP_INDEX_URL="https://127.0.0.2/simple", PIP_NO_INDEX="", PIP_RETRIES=0, **proxy)
+    proxy = {
+        "ALL_PROXY": "socks5://127.0.0.1:9",
+        "HTTPS_PROXY": "socks5://127.0.0.1:9",
+        "NO_PROXY": "",
+        "no_proxy": "",
+    }
+    line = project.refusal(
+        PIP_INDEX_URL="https://127.0.0.2/simple", PIP_NO_INDEX="", PIP_RETRIES=0, **proxy
+    )
     assert "Missing dependencies for SOCKS support" in line
 
 
@@ -238,7 +270,9 @@ def test_a_users_own_settings_do_not_reach_what_the_scripts_start(pretended):
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_install_is_repaired_by_the_run_that_waits(project, ending):
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts pip's connection and never answers
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as silent:  # accepts pip's connection and never answers
         index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
         project.require("never-arrives==1")
         first = project.start(PIP_INDEX_URL=index, PIP_NO_INDEX="", PIP_TIMEOUT=50)
@@ -251,7 +285,9 @@ def test_an_interrupted_install_is_repaired_by_the_run_that_waits(project, endin
         err = first.communicate(timeout=30)[1]
         connection.close()
     assert first.returncode == (130 if ending == signal.SIGINT else -ending)
-    assert err.strip() == ("run_all.sh: interrupted; the next run installs again" if ending == signal.SIGINT else "")
+    assert err.strip() == (
+        "run_all.sh: interrupted; the next run installs again" if ending == signal.SIGINT else ""
+    )
     out, _ = second.communicate(timeout=60)
     assert second.returncode == 0
     assert "Updating .venv" in out and "__main__.py|run|second" in out
@@ -280,12 +316,16 @@ def test_python_is_searched_past_stubs_and_old_ones(bare, tmp_path):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff, a mypy, a pytest, an import-linter, other processors: they print their calls."""
+    """The shared project with a ruff, a mypy, a pytest, an import-linter, other processors: they
+    print their calls.
+    """
     for name in ("ruff", "mypy", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
     (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
-    script(project.root / "tools" / "processors.sh", 'exec "$PYTHON" pytest/__main__.py "$SETS" "$@"')
+    script(
+        project.root / "tools" / "processors.sh", 'exec "$PYTHON" pytest/__main__.py "$SETS" "$@"'
+    )
     return project
 
 
@@ -299,7 +339,9 @@ def test_every_check_runs_in_its_environment(checked, tmp_path):
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert types == "__main__.py|--no-error-summary"
     assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
-    assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
+    assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith(
+        "|notebooks/"
+    )
     assert again == "__main__.py|SSE|notebooks/"
     assert done.stdout.count("\nread-only 1 None 1 None\n") == 6
     assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
@@ -319,5 +361,9 @@ def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
 def test_help_needs_no_environment(bare):
     for flag in ("--help", "-h"):
         done = bare.run("--only", "03", flag)
-        assert (done.returncode, done.stderr) == (0, "") and "--lab" in done.stdout and "PYTHON=" in done.stdout
+        assert (
+            (done.returncode, done.stderr) == (0, "")
+            and "--lab" in done.stdout
+            and "PYTHON=" in done.stdout
+        )
     assert not (bare.root / ".venv").exists()

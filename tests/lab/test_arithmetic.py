@@ -1,4 +1,6 @@
-"""Arithmetic is the processor's own, and a record that was made with AVX2 alone is computed again so."""
+"""Arithmetic is the processor's own, and a record that was made with AVX2 alone is computed again
+so.
+"""
 
 import os
 import subprocess
@@ -10,21 +12,38 @@ from entp_lab import provenance
 from entp_lib.kernels import processor
 
 needs_avx2 = pytest.mark.skipif(not provenance.has_avx2(), reason="no AVX2 here")
-ASK = "import entp_lab.provenance as a, torch; print(a.arithmetic_here(), torch.backends.cpu.get_cpu_capability())"
-LATE = f"import os, torch, entp_lab.provenance as a; torch.ones(9).exp().sum(); os.environ |= a.VARIABLES; {ASK}"
+ASK = """
+import os, torch
+import entp_lab.provenance as a
+print(a.arithmetic_here(), torch.backends.cpu.get_cpu_capability())
+"""
+LATE = f"""
+import os, torch
+import entp_lab.provenance as a
+torch.ones(9).exp().sum()
+os.environ |= a.VARIABLES
+{ASK}
+"""
 
 
 def told(code=ASK, environment=None):
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     return found.stdout.split()
 
 
-@pytest.mark.parametrize("modules", ["entp_lib", "entp_lab.runs", "torch entp_lib", "entp_lab.registry torch"])
+@pytest.mark.parametrize(
+    "modules", ["entp_lib", "entp_lab.runs", "torch entp_lib", "entp_lab.registry torch"]
+)
 def test_importing_changes_nothing_of_the_process(modules):
     code = "import os, threading; before = dict(os.environ)"
     for module in modules.split():
         code += f"; import {module}"
-    assert told(f"{code}; print(before == dict(os.environ), threading.active_count())") == ["True", "1"]
+    assert told(f"{code}; print(before == dict(os.environ), threading.active_count())") == [
+        "True",
+        "1",
+    ]
 
 
 @needs_avx2
@@ -53,7 +72,9 @@ def test_the_environment_is_as_before_behind_new_processes(monkeypatch):
         ({"avx2", "fma"}, None, False),
     ],
 )
-def test_bf16_products_need_the_instructions_and_leave_to_use_them(flags, isa, expected, monkeypatch):
+def test_bf16_products_need_the_instructions_and_leave_to_use_them(
+    flags, isa, expected, monkeypatch
+):
     monkeypatch.setattr(processor, "processor_flags", lambda: frozenset(flags))
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     if isa:

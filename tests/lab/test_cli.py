@@ -1,4 +1,6 @@
-"""The command line: whatever it finds, it says so in a line; nothing it looks at is changed by looking."""
+"""The command line: whatever it finds, it says so in a line; nothing it looks at is changed by
+looking.
+"""
 
 import dataclasses
 import json

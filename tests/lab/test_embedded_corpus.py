@@ -1,4 +1,6 @@
-"""The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content."""
+"""The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that
+names its content.
+"""
 
 import hashlib
 
@@ -21,7 +23,8 @@ def packages(tmp_path, monkeypatch):
             '"""The package in a few words.\n\n' + "A paragraph that both have. " * 3 + '"""'
         )
         (folder / "b.py").write_text(
-            f'def f():\n    """What {name}.f is for, at some length so that it counts.\n\n    Returns\n    """\n'
+            f'def f():\n    """What {name}.f is for, at some length so that it counts.\n\n'
+            '    Returns\n    """\n'
             '    x = """no docs"""\n'
             "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
         )
@@ -45,7 +48,9 @@ def test_docstrings_are_found_and_nothing_else(packages):
     assert "Not documentation" not in text
     assert "import" not in text
     assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
-    assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
+    assert (
+        text.count("The package in a few words.") == text.count("Returns") == 2
+    )  # short ones recur
 
 
 def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):

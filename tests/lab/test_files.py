@@ -1,4 +1,6 @@
-"""Files: what is not what it should be is named in one line, and what killed processes leave is removed."""
+"""Files: what is not what it should be is named in one line, and what killed processes leave is
+removed.
+"""
 
 import os
 import time
@@ -54,7 +56,10 @@ def test_a_table_that_is_none_is_named(tmp_path, text, message):
 @pytest.mark.parametrize("change", [str, lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n")])
 def test_a_table_is_read_with_any_end_of_line_and_a_mark_before_it(tmp_path, change):
     (tmp_path / "x.csv").write_bytes(change(TABLE).encode())
-    assert read_table(tmp_path / "x.csv", ["id", "value"]).to_dict("list") == {"id": ["a", "b"], "value": [1, 2]}
+    assert read_table(tmp_path / "x.csv", ["id", "value"]).to_dict("list") == {
+        "id": ["a", "b"],
+        "value": [1, 2],
+    }
 
 
 @pytest.mark.parametrize(
@@ -72,11 +77,16 @@ def test_a_line_that_is_no_object_is_named(tmp_path, line, message):
 
 
 def test_lines_end_where_json_says(tmp_path):
-    """A text may hold what Unicode counts as an end of line; empty lines and marks of byte order are nothing."""
+    """A text may hold what Unicode counts as an end of line; empty lines and marks of byte order
+    are nothing.
+    """
     (tmp_path / "x.jsonl").write_text(
         '\ufeff{"a": "one\u2028two\x85three"}\r\n\n{"a": 2}', encoding="utf-8", newline=""
     )
-    assert list(read_json_lines(tmp_path / "x.jsonl")) == [(1, {"a": "one\u2028two\x85three"}), (3, {"a": 2})]
+    assert list(read_json_lines(tmp_path / "x.jsonl")) == [
+        (1, {"a": "one\u2028two\x85three"}),
+        (3, {"a": 2}),
+    ]
 
 
 def age(path, seconds=2 * files.STALE_SECONDS):

@@ -1,4 +1,6 @@
-"""What a step frees is there for the next one, without new pages of the system, until it is given back."""
+"""What a step frees is there for the next one, without new pages of the system, until it is given
+back.
+"""
 
 import os
 import platform
@@ -31,8 +33,14 @@ print(by_default, kept, held - resident())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_memory_that_was_freed_is_used_again_and_can_be_given_back():
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
-    done = subprocess.run([sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "GLIBC_"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True
+    )
     by_default, kept, given = map(int, done.stdout.split())
     assert kept < 100 < by_default  # pages of 4 KiB: 49,152 of them
     assert given >= 150  # MiB

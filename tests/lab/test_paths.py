@@ -1,4 +1,6 @@
-"""Places: found from the package in its repository; without it the library works and says where results may go."""
+"""Places: found from the package in its repository; without it the library works and says where
+results may go.
+"""
 
 import ast
 import importlib.metadata as metadata
@@ -35,16 +37,22 @@ print(Store().root)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel that this tree makes, as an environment without the repository has it: a folder of packages."""
+    """The wheel that this tree makes, as an environment without the repository has it: a folder of
+    packages.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
     for package in ("entp_lib", "entp_lab", "entp_papers"):
-        shutil.copytree(paths.root() / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            paths.root() / package, source / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(paths.root() / name, source)
     build = "import sys, setuptools.build_meta as b; print(b.build_wheel(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", build, folder], cwd=source, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", build, folder], cwd=source, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
@@ -62,16 +70,22 @@ def installed(wheel, tmp_path):
 def test_the_wheel_trains_and_generates_without_its_repository(wheel, installed):
     folder, environment = installed
     command = [sys.executable, "-c", LIBRARY, str(wheel)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["6 (1, 7)", str(folder / "results")]
 
 
 def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
     """Everything that is no Python and lies in a package, as git has it."""
-    listed = subprocess.run(["git", "ls-files", "entp_*"], cwd=paths.root(), capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "entp_*"], cwd=paths.root(), capture_output=True, text=True
+    )
     data = [name for name in listed.stdout.splitlines() if not name.endswith((".py", ".toml"))]
-    data = [name for name in data if (paths.root() / name).exists()] + ["entp_lab/site_source/conf.py"]
+    data = [name for name in data if (paths.root() / name).exists()] + [
+        "entp_lab/site_source/conf.py"
+    ]
     assert any("templates" in name for name in data)
     assert any("_static" in name for name in data)
     assert [name for name in data if not (wheel / name).exists()] == []
@@ -85,9 +99,13 @@ def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, insta
     folder, environment = installed
     before = sorted(wheel.rglob("*.py"))
     commands = ["claims", "readme", "run --only 03", "site", "new task mine", "new notebook mine"]
-    code = "import sys; from entp_lab import cli; print([cli.main(c.split()) for c in sys.argv[1:]])"
+    code = (
+        "import sys; from entp_lab import cli; print([cli.main(c.split()) for c in sys.argv[1:]])"
+    )
     command = [sys.executable, "-c", code, *commands]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
     assert done.stdout == f"{[2] * len(commands)}\n"
     said = done.stderr.splitlines()
     assert len(said) == len(commands), done.stderr
@@ -101,20 +119,30 @@ def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, insta
 
 PROJECT = tomllib.loads((paths.root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-# A Linux wheel of torch names these itself, in the versions it was built with; a CPU build has none.
+# A Linux wheel of torch names these itself, in the versions it was built with; a CPU build has
+# none.
 OF_TORCH = re.compile(r"(cuda|nvidia)-|triton$|setuptools$")
 
 
 def required(lines) -> set[str]:
-    """Names of the distributions that requirement lines ask for on this Python and platform, in no extra."""
+    """Names of the distributions that requirement lines ask for on this Python and platform, in no
+    extra.
+    """
     found = map(Requirement, lines)
-    return {canonicalize_name(r.name) for r in found if r.marker is None or r.marker.evaluate({"extra": ""})}
+    return {
+        canonicalize_name(r.name)
+        for r in found
+        if r.marker is None or r.marker.evaluate({"extra": ""})
+    }
 
 
 def pinned() -> set[tuple[str, str]]:
     """The distributions and versions that requirements.txt names."""
     text = (paths.root() / "requirements.txt").read_text(encoding="utf-8")
-    return {(canonicalize_name(name), version) for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.M)}
+    return {
+        (canonicalize_name(name), version)
+        for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.M)
+    }
 
 
 def third_party(folder: str) -> set[str]:
@@ -129,7 +157,9 @@ def third_party(folder: str) -> set[str]:
     modules -= {path.stem for path in (paths.root() / "tests").glob("*.py")}
     modules -= {"entp_lib", "entp_lab", "entp_papers", "benchmarks", *sys.stdlib_module_names}
     installed = metadata.packages_distributions()
-    return {canonicalize_name(name) for module in modules for name in installed.get(module, [module])}
+    return {
+        canonicalize_name(name) for module in modules for name in installed.get(module, [module])
+    }
 
 
 def installed_with(names) -> dict[str, str]:
@@ -150,7 +180,9 @@ def installed_with(names) -> dict[str, str]:
 
 def test_everything_that_is_installed_is_pinned_to_its_version():
     names = required([*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["development"]])
-    here = {(n, v.partition("+")[0]) for n, v in installed_with(names).items() if not OF_TORCH.match(n)}
+    here = {
+        (n, v.partition("+")[0]) for n, v in installed_with(names).items() if not OF_TORCH.match(n)
+    }
     assert len(here) > 50
     assert here <= pinned(), "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
 
@@ -158,7 +190,9 @@ def test_everything_that_is_installed_is_pinned_to_its_version():
 @pytest.mark.parametrize("folder", ["entp_lib", "entp_papers", "tests", "benchmarks"])
 def test_what_is_imported_is_declared(folder):
     extras = EXTRAS.keys() - ({"development"} if folder.startswith("entp") else set())
-    declared = required([*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])])
+    declared = required(
+        [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+    )
     assert third_party(folder) <= declared
 
 
@@ -167,7 +201,7 @@ import importlib, pkgutil, sys
 sys.modules |= dict.fromkeys(sys.argv[1:])  # importing one of them fails
 for package in (importlib.import_module(name) for name in ("entp_lib", "entp_lab", "entp_papers")):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not module.name.endswith(("figures", "pictures", "entp_lab.cells", "entp_papers.entp.playground")):
+        if not module.name.endswith(("figures", "pictures", "lab.cells", "entp.playground")):
             importlib.import_module(module.name)
 """
 
@@ -177,7 +211,9 @@ def test_records_are_computed_without_jupyter_or_figures():
     others = required(EXTRAS["notebooks"] + EXTRAS["development"])
     others -= installed_with(required(PROJECT["dependencies"])).keys()
     distributions = metadata.packages_distributions().items()
-    blocked = [module for module, names in distributions if others & set(map(canonicalize_name, names))]
+    blocked = [
+        module for module, names in distributions if others & set(map(canonicalize_name, names))
+    ]
     subprocess.run([sys.executable, "-c", IMPORT_ALL, *blocked], check=True, cwd=paths.root())
 
 

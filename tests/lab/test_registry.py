@@ -1,4 +1,6 @@
-"""Names of experiments and studies: an unknown one is a short line, and a missing paper takes no other along."""
+"""Names of experiments and studies: an unknown one is a short line, and a missing paper takes no
+other along.
+"""
 
 import pkgutil
 
@@ -9,7 +11,9 @@ from entp_lab.registry import EXPERIMENTS, Registry, papers
 from entp_lib.validation import ConfigError
 
 
-@pytest.mark.parametrize(("name", "near"), [("cout3", "count3"), ("nope", "entp list names them all")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("cout3", "count3"), ("nope", "entp list names them all")]
+)
 def test_an_unknown_experiment_is_answered_with_five_near_names_at_most(name, near):
     with pytest.raises(ConfigError, match=near) as error:
         EXPERIMENTS.named(name)
@@ -26,4 +30,6 @@ def test_without_one_papers_folder_the_others_work(monkeypatch):
     left = Registry("experiment", "EXPERIMENTS")
     assert "scratchpad" not in registry.papers()
     assert "count3" in left
-    assert set(left) == {name for name in whole if not EXPERIMENTS.places[name].startswith("entp_papers.scratchpad")}
+    assert set(left) == {
+        name for name in whole if not EXPERIMENTS.places[name].startswith("entp_papers.scratchpad")
+    }

@@ -22,7 +22,9 @@ from entp_lab.statistics import (
 )
 
 
-@pytest.mark.parametrize("values", [[0.3, 0.1, 0.25, -0.02, 0.2], [-1.0, -1.2, -0.9], [0.01, -0.02, 0.015, 0.0]])
+@pytest.mark.parametrize(
+    "values", [[0.3, 0.1, 0.25, -0.02, 0.2], [-1.0, -1.2, -0.9], [0.01, -0.02, 0.015, 0.0]]
+)
 def test_means_and_p_values_are_those_of_the_paired_t_test(values):
     known = stats.ttest_1samp(values, 0)
     interval = known.confidence_interval(0.95)
@@ -72,18 +74,26 @@ def test_curves_are_read_at_a_threshold():
     assert first_at(curves, "token_accuracy", 0.9) == 30
     assert first_at(curves, "token_accuracy", 0.15, "seconds") == 1.0
     assert first_at(curves, "token_accuracy", 0.95) is None
-    assert first_at({"step": [1, 2, 3], "loss": [0.1, 0.7, 0.5]}, "loss", 0.5) == 2  # the first time counts
+    assert (
+        first_at({"step": [1, 2, 3], "loss": [0.1, 0.7, 0.5]}, "loss", 0.5) == 2
+    )  # the first time counts
     assert first_at({"step": [], "loss": []}, "loss", 0.5) is None
 
 
-shares = st.tuples(st.integers(1, 4096), st.sampled_from([7, 48, 500, 512, 2000, 4096])).map(lambda k: k[0] / k[1])
+shares = st.tuples(st.integers(1, 4096), st.sampled_from([7, 48, 500, 512, 2000, 4096])).map(
+    lambda k: k[0] / k[1]
+)
 noise = st.integers(-450, 450).map(lambda ulps: 1 + ulps * 2.0**-52)  # to 1e-13
 
 
 @given(shares, noise, st.integers(2, 6))
 def test_what_is_shown_does_not_depend_on_last_digits(share, off, figures):
     """Shares of test items are often half a unit of the last place, 0.0125 of 2,000."""
-    assert to_figures(share * off, figures) == to_figures(share, figures) == pytest.approx(share, rel=10**-figures * 5)
+    assert (
+        to_figures(share * off, figures)
+        == to_figures(share, figures)
+        == pytest.approx(share, rel=10**-figures * 5)
+    )
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.9987]), min_size=2, max_size=5), st.data())

@@ -1,4 +1,6 @@
-"""Sequences in a CSV file: what it says becomes a task, a record can name it, and mistakes are named by their line."""
+"""Sequences in a CSV file: what it says becomes a task, a record can name it, and mistakes are
+named by their line.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ from entp_lib.tasks.base import PARTS
 from entp_lib.validation import ConfigError
 
 SUMS = "sequence,scored\n" + "".join(
-    f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n" for a in range(8) for b in range(8)
+    f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n"
+    for a in range(8)
+    for b in range(8)
 )
 
 
@@ -27,14 +31,23 @@ def test_targets_and_parts_are_read(tmp_path):
         batch = task.examples(part)
         assert batch.inputs_BT[:, 0].tolist() == [k, k + 3, k + 6]
         assert batch.scored_BT.tolist() == [[False, True, True]] * 3
-        assert batch.targets_BT[batch.scored_BT].view(3, 2).tolist() == [[i, 2 * i] for i in (k, k + 3, k + 6)]
+        assert batch.targets_BT[batch.scored_BT].view(3, 2).tolist() == [
+            [i, 2 * i] for i in (k, k + 3, k + 6)
+        ]
 
 
 def test_a_run_on_it_ends_in_a_record_with_a_test(tmp_path, store):
     task = TableFile(csv_of(tmp_path, SUMS), held_out=0.2).named()
     params = {"file": task.file, "checksum": task.checksum, "held_out": 0.2}
     model = ModelConfig("prefix_decoder", 2, 2, 16, task.vocab_size, task.length)
-    train = TrainConfig(steps=6, batch_size=8, warmup_steps=1, eval_every=3, eval_sequences=8, final_eval_sequences=20)
+    train = TrainConfig(
+        steps=6,
+        batch_size=8,
+        warmup_steps=1,
+        eval_every=3,
+        eval_sequences=8,
+        final_eval_sequences=20,
+    )
     record = run(RunConfig("own_data", "quick", "table", params, model, train), 1, store=store)
     assert set(record.metrics["test"]) == {"last", "lowest_loss", "highest_accuracy"}
     data = record.metrics["data"]
@@ -68,7 +81,10 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
         ("sequence,scored,targets\n1 2 3,3 1,5 6\n", "scored '3 1'"),
         (f"sequence\n{'1 ' * 200_000}\n", "line 2: no comma-separated values"),
         ("sequence\n1 2\n1 3\n", "left for"),
-        ('sequence,scored\n"1 2 3,2\n1 2,2\n', "own.csv"),  # a quote that is never closed swallows no lines
+        (
+            'sequence,scored\n"1 2 3,2\n1 2,2\n',
+            "own.csv",
+        ),  # a quote that is never closed swallows no lines
     ],
 )
 def test_mistakes_are_named(tmp_path, text, place):

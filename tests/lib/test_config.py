@@ -15,22 +15,47 @@ from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.validation import ConfigError, from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
-RUN = dict(experiment="e", tier="quick", task="counting", task_params={}, model=MODEL, train={"steps": 9})
+RUN = dict(
+    experiment="e", tier="quick", task="counting", task_params={}, model=MODEL, train={"steps": 9}
+)
 
 
 # A changed value for every field of a run; a field that is missing here fails the test below.
 CHANGES = {
-    "experiment": "other", "tier": "quick", "task": "triplets", "task_params": {"length": 9},
-    "model_seed": 7, "data_seed": 7, "start_from": "count3/0123456789abcdef",
-    "model.architecture": "entp", "model.n_layers": 3, "model.n_heads": 4, "model.width": 32, "model.vocab_size": 9,
-    "model.max_length": 9, "model.positions": "none", "model.position_std": 0.1,
-    "model.input_dim": 3, "model.output_dim": 3, "model.input_std": 0.1, "model.full_layers": 2,
-    "train.steps": 13, "train.batch_size": 9, "train.max_lr": 0.1, "train.min_lr": 0.1, "train.warmup_steps": 4,
-    "train.decay_steps": 99, "train.betas": (0.9, 0.98), "train.weight_decay": 0.2,
-    "train.precision": "bf16", "train.eval_every": 5, "train.eval_sequences": 33, "train.final_eval_sequences": 65,
+    "experiment": "other",
+    "tier": "quick",
+    "task": "triplets",
+    "task_params": {"length": 9},
+    "model_seed": 7,
+    "data_seed": 7,
+    "start_from": "count3/0123456789abcdef",
+    "model.architecture": "entp",
+    "model.n_layers": 3,
+    "model.n_heads": 4,
+    "model.width": 32,
+    "model.vocab_size": 9,
+    "model.max_length": 9,
+    "model.positions": "none",
+    "model.position_std": 0.1,
+    "model.input_dim": 3,
+    "model.output_dim": 3,
+    "model.input_std": 0.1,
+    "model.full_layers": 2,
+    "train.steps": 13,
+    "train.batch_size": 9,
+    "train.max_lr": 0.1,
+    "train.min_lr": 0.1,
+    "train.warmup_steps": 4,
+    "train.decay_steps": 99,
+    "train.betas": (0.9, 0.98),
+    "train.weight_decay": 0.2,
+    "train.precision": "bf16",
+    "train.eval_every": 5,
+    "train.eval_sequences": 33,
+    "train.final_eval_sequences": 65,
     "train.patience": 1,
     "train.stop_loss": 0.5,
-}  # fmt: skip
+}
 WITH = {  # fields that go together
     "model.input_dim": dict(output_dim=3),
     "model.output_dim": dict(input_dim=5),
@@ -46,7 +71,9 @@ def changed(small_run):
     for name, value in CHANGES.items():
         part, _, field = name.rpartition(".")
         fields = {field: value} | WITH.get(name, {})
-        configs.append(replace(base, **({part: replace(getattr(base, part), **fields)} if part else fields)))
+        configs.append(
+            replace(base, **({part: replace(getattr(base, part), **fields)} if part else fields))
+        )
     return configs
 
 
@@ -54,7 +81,11 @@ def test_every_field_has_a_changed_value_here():
     names = {f"model.{name}" for name in ModelConfig.__annotations__}
     names |= {f"train.{name}" for name in TrainConfig.__annotations__}
     names |= RunConfig.__annotations__.keys() - {"model", "train"}
-    assert names - CHANGES.keys() == {"model.dropout", "train.grad_clip", "train.gradient_shards"}  # of one value
+    assert names - CHANGES.keys() == {
+        "model.dropout",
+        "train.grad_clip",
+        "train.gradient_shards",
+    }  # of one value
 
 
 def test_the_id_depends_on_every_field_and_on_the_version(changed):
@@ -63,7 +94,11 @@ def test_the_id_depends_on_every_field_and_on_the_version(changed):
 
 
 def reversed_keys(value):
-    return {k: reversed_keys(v) for k, v in reversed(value.items())} if isinstance(value, dict) else value
+    return (
+        {k: reversed_keys(v) for k, v in reversed(value.items())}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def test_configurations_survive_json(changed):
@@ -85,7 +120,9 @@ def test_equal_configurations_have_equal_ids(small_run):
 
 
 def test_a_field_that_came_later_leaves_old_names_alone(small_run):
-    """At its default it is no part of the plain form, on which the name of a record rests; else it is."""
+    """At its default it is no part of the plain form, on which the name of a record rests; else it
+    is.
+    """
     plain = to_dict(small_run())
     assert "input_std" not in plain["model"]
     assert config_from(plain) == small_run()
@@ -97,7 +134,12 @@ def test_a_field_that_came_later_leaves_old_names_alone(small_run):
 def test_a_longer_schedule_has_no_more_points_than_a_record_holds():
     """300 points stay at most 300; a warm-up stays."""
     longer = lengthened(TrainConfig(steps=300, eval_every=1, warmup_steps=10, decay_steps=200), 1.4)
-    assert (longer.steps, longer.eval_every, longer.warmup_steps, longer.decay_steps) == (420, 2, 10, 280)
+    assert (longer.steps, longer.eval_every, longer.warmup_steps, longer.decay_steps) == (
+        420,
+        2,
+        10,
+        280,
+    )
 
 
 # The table of architectures, and how many layers of a configuration are full.
@@ -109,7 +151,12 @@ def config(architecture="entp", n_layers=4, **rest):
 
 def test_full_layers_by_architecture():
     found = {name: [config(name, n).recomputed_layers for n in (1, 2, 4)] for name in ARCHITECTURES}
-    assert found == {"decoder": [0, 0, 0], "prefix_decoder": [0, 0, 0], "entp": [1, 2, 4], "hybrid": [0, 1, 3]}
+    assert found == {
+        "decoder": [0, 0, 0],
+        "prefix_decoder": [0, 0, 0],
+        "entp": [1, 2, 4],
+        "hybrid": [0, 1, 3],
+    }
     assert [name for name in ARCHITECTURES if config(name).open_prompt] == ["prefix_decoder"]
 
 
@@ -121,7 +168,9 @@ def test_a_number_of_full_layers_has_one_configuration(layers, data):
     found = base.with_full_layers(full)
     assert found.recomputed_layers == full
     assert from_dict(ModelConfig, asdict(found)) == found
-    assert found.architecture == ("decoder" if full == 0 else "entp" if full == layers else "hybrid")
+    assert found.architecture == (
+        "decoder" if full == 0 else "entp" if full == layers else "hybrid"
+    )
     if full in (0, layers):
         assert found == replace(base, architecture=found.architecture)
 
@@ -160,7 +209,12 @@ RIGHT = {TrainConfig: {"steps": 10}, ModelConfig: MODEL | {"n_heads": 2}, RunCon
 
 @pytest.mark.parametrize(
     ("cls", "name", "value"),
-    [(cls, name, value) for cls, fields in MISTAKES.items() for name, values in fields.items() for value in values],
+    [
+        (cls, name, value)
+        for cls, fields in MISTAKES.items()
+        for name, values in fields.items()
+        for value in values
+    ],
 )
 def test_a_wrong_value_is_named_with_its_field(cls, name, value):
     with pytest.raises(ConfigError, match=f"^{name}( = | and )"):
@@ -174,16 +228,25 @@ def run_of(**parts):
 
 def holding(params):
     """A case's call: a run and a study with parameters of any kind."""
-    return lambda: [from_dict(RunConfig, {**RUN, "task_params": params}), StudyConfig("e", "quick", "newton", params)]
+    return lambda: [
+        from_dict(RunConfig, {**RUN, "task_params": params}),
+        StudyConfig("e", "quick", "newton", params),
+    ]
 
 
 test_mistakes_are_named = named(
     (run_of(train={"steps": 9, "max_rl": 1e-3}), "train.'max_rl'"),
-    (run_of(train={"steps": 9, "grad_clip": 1.0}), "^train.grad_clip = 1.0: only None is supported"),
+    (
+        run_of(train={"steps": 9, "grad_clip": 1.0}),
+        "^train.grad_clip = 1.0: only None is supported",
+    ),
     (run_of(train={}), "parameter train.'steps' is missing"),
     (run_of(train={"steps": 9, "warmup_steps": 5, "decay_steps": 2}), "decay_steps = "),
     (run_of(train={"steps": 301, "eval_every": 1}), "would store 301 points.*eval_every >= 2"),
-    (run_of(train={"steps": 3001, "eval_every": 10}), "would store 301 points"),  # the last step counts as a point
+    (
+        run_of(train={"steps": 3001, "eval_every": 10}),
+        "would store 301 points",
+    ),  # the last step counts as a point
     (run_of(model={**MODEL, "widht": 4}), "model.'widht'"),
     (lambda: config("hybrid", full_layers=2.0), "full_layers = "),
     (lambda: config("hybrid", full_layers=4), "full_layers = "),

@@ -1,4 +1,4 @@
-"""The page on the library: its examples run, are short, and its costs are those that are counted."""
+"""The page on the library: its examples run, are short, and its costs are those counted."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,9 @@ def test_the_examples_run_and_are_short(number, capsys):
     scope = {"__name__": "page"}
     exec(compile(example.replace("steps=600", "steps=3"), "library.md", "exec"), scope)
     if number == 0:
-        assert [score[:2] for score in scope["scores"]] == [(m, s) for m in ("decoder", "entp") for s in range(3)]
+        assert [score[:2] for score in scope["scores"]] == [
+            (m, s) for m in ("decoder", "entp") for s in range(3)
+        ]
         assert len(scope["state"].curves["loss"]) == 1
     else:
         assert scope["logits"].shape == (int(scope["scored"].sum()), 10)
@@ -32,6 +34,11 @@ def test_the_costs_are_those_that_are_counted():
     assert len(rows) == 4
     for length, every, eight in ((int(n), float(a), float(b)) for n, a, b in rows):
         entp, decoder = (ModelConfig(name, 3, 4, 64, 64, length) for name in ("entp", "decoder"))
-        for lengths, ratio in ((range(1, length + 1), every), ([length * k // 8 for k in range(1, 9)], eight)):
-            counted = costs.training_pass(entp, lengths, length) / costs.training_pass(decoder, lengths, length)
+        for lengths, ratio in (
+            (range(1, length + 1), every),
+            ([length * k // 8 for k in range(1, 9)], eight),
+        ):
+            counted = costs.training_pass(entp, lengths, length) / costs.training_pass(
+                decoder, lengths, length
+            )
             assert counted == pytest.approx(ratio, rel=0.03)

@@ -13,8 +13,8 @@ BLOCKS = "LT-6 LT-7 LT-8 LT-9 LT-C2 LT-C3"
 DOUBLED = 10  # the row of a scheme of relative positions, written with doubled states
 B6 = 9  # a row of that bug
 
-# By experiment: a study, its metric or curve, the value it gets (by row, where not in all rows), and
-# the claims that no longer hold.
+# By experiment: a study, its metric or curve, the value it gets (by row, where not in all rows),
+# and the claims that no longer hold.
 CHANGES = {
     "looped": [
         ("errata", "E9/corrected", 5, "LT-1"),

@@ -1,4 +1,4 @@
-"""Every experiment of every paper, live: its smoke runs from nothing, and what it measures on them."""
+"""Every experiment of every paper, live: its smoke runs, and what it measures on them."""
 
 import importlib.util
 
@@ -45,7 +45,9 @@ def test_smoke_runs_are_computed_and_measured(name, tmp_path, monkeypatch):
 # Common parts of the papers' studies: a step of descent, weights that matter, records by study.
 
 
-test_mistakes_are_named = named((lambda: at_least(2, rows=3, steps=1), "steps = 1: must be at least 2"))
+test_mistakes_are_named = named(
+    (lambda: at_least(2, rows=3, steps=1), "steps = 1: must be at least 2")
+)
 
 
 @pytest.fixture

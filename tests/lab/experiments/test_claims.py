@@ -34,7 +34,12 @@ RULE = dict(pairs=5, sign=1, paper_value=0.2, margin=0.02, paper_settings=False)
         (0.03, 0.05, {"sign": 0}, "not reproduced"),
         (-0.01, 0.3, {"no_worse": True}, "same direction"),
         (-0.05, -0.03, {"no_worse": True}, "not reproduced"),
-        (-0.05, 0.01, {"no_worse": True, "paper_value": 0.0, "paper_settings": True}, "inconclusive"),
+        (
+            -0.05,
+            0.01,
+            {"no_worse": True, "paper_value": 0.0, "paper_settings": True},
+            "inconclusive",
+        ),
         (-0.01, 0.3, {"no_worse": True, "margin": math.nan}, "inconclusive"),
     ],
 )
@@ -60,8 +65,12 @@ bounds = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted)
     paper_settings=st.booleans(),
     no_worse=st.booleans(),
 )
-def test_the_rule_has_no_favourite_side(interval, pairs, sign, paper_value, margin, paper_settings, no_worse):
-    """Counting differences the other way round changes no verdict, and few pairs or NaN never conclude."""
+def test_the_rule_has_no_favourite_side(
+    interval, pairs, sign, paper_value, margin, paper_settings, no_worse
+):
+    """Counting differences the other way round changes no verdict, and few pairs or NaN never
+    conclude.
+    """
     low, high = interval
     rest = dict(pairs=pairs, margin=margin, paper_settings=paper_settings, no_worse=no_worse)
     found = verdict(low, high, sign=sign, paper_value=paper_value, **rest)
@@ -81,7 +90,9 @@ last_digits = st.floats(-1e-11, 1e-11)
     no_worse=st.booleans(),
 )
 def test_last_digits_change_no_verdict(interval, off, sign, no_worse):
-    """An end that lies on zero, on the margin or on the paper's value lies there on every processor."""
+    """An end that lies on zero, on the margin or on the paper's value lies there on every
+    processor.
+    """
     moved = [end + digits for end, digits in zip(interval, off, strict=True)]
     rule = RULE | dict(sign=sign, paper_settings=True, no_worse=no_worse)
     words = dict(pairs=5, margin=0.02, positive="ENTP ahead", negative="decoder ahead")
@@ -113,11 +124,18 @@ def row_of(finding):
     [
         ("F2-tokens", [0.28, 0.29, 0.3, 0.3, 0.29], True, "reproduced"),
         ("F2-tokens", [0.28, 0.29, 0.3, 0.3, 0.29], False, "same direction"),
-        ("CT-walks-level", [-0.001, 0.001, 0.0, 0.0005, -0.0005], False, "same direction"),  # claims no difference
+        (
+            "CT-walks-level",
+            [-0.001, 0.001, 0.0, 0.0005, -0.0005],
+            False,
+            "same direction",
+        ),  # claims no difference
     ],
 )
 def test_a_row_is_judged_by_its_own_claim_and_settings(claim, values, settings, expected):
-    assert row_of(Measurement(claim, values, "quick", paper_settings=settings))["verdict"] == expected
+    assert (
+        row_of(Measurement(claim, values, "quick", paper_settings=settings))["verdict"] == expected
+    )
 
 
 LOW, HALF, HIGH = (Level(score, 0.0, 1.0, 0.1) for score in (0.05, 0.5, 0.99))
@@ -134,7 +152,9 @@ LOW, HALF, HIGH = (Level(score, 0.0, 1.0, 0.1) for score in (0.05, 0.5, 0.99))
     ],
 )
 def test_an_open_row_says_why(values, levels, why):
-    """Guessing outweighs the number of pairs; an interval that decides, or includes zero, needs no word."""
+    """Guessing outweighs the number of pairs; an interval that decides, or includes zero, needs no
+    word.
+    """
     assert row_of(Measurement("F2-tokens", values, "quick", levels=levels))["why"] == why
 
 
@@ -142,7 +162,9 @@ def test_the_papers_claims_are_well_formed():
     table = claims.reference_claims()
     assert table["id"].is_unique
     assert set(table["kind"]) == {"empirical", "theory", "question"}
-    signed = table[(table["kind"] == "empirical") & table["paper_value"].notna() & (table["sign"] != 0)]
+    signed = table[
+        (table["kind"] == "empirical") & table["paper_value"].notna() & (table["sign"] != 0)
+    ]
     mild = signed["rule"] == "no worse"  # less the paper's own value, where that is 0
     assert (signed["paper_value"] * signed["sign"] > 0)[~mild].all()
     assert (signed["paper_value"] == 0)[mild].all()
@@ -154,7 +176,10 @@ def test_the_papers_claims_are_well_formed():
 
 def test_the_strongest_evidence_counts_and_the_first_of_equals():
     seen = Observation("a", "inconclusive", "quick", "one run each")
-    few, many, more = (Measurement("a", [0.1] * count, tier) for count, tier in ((1, "gpu"), (5, "quick"), (5, "gpu")))
+    few, many, more = (
+        Measurement("a", [0.1] * count, tier)
+        for count, tier in ((1, "gpu"), (5, "quick"), (5, "gpu"))
+    )
     assert evidence_rank(few) < evidence_rank(seen) < evidence_rank(many)
     assert strongest((found, found.tier) for found in (few, many, more)) == {"a": (many, "quick")}
 
@@ -165,7 +190,11 @@ def test_the_strongest_evidence_counts_and_the_first_of_equals():
         ((0.21, 0.2), (0.2, 1.0), False),  # neither has left what guessing gets
         ((0.1, 0.2), (0.2, 1.0), False),  # worse than guessing is no better
         ((0.21, 0.3), (0.2, 1.0), True),
-        ((0.99, 0.975), (0.2, 1.0), False),  # one leaves the other no room to lead by the margin of 0.02
+        (
+            (0.99, 0.975),
+            (0.2, 1.0),
+            False,
+        ),  # one leaves the other no room to lead by the margin of 0.02
         ((0.975, 0.97), (0.2, 1.0), True),
         ((0.99, 0.9), (0.2, 1.0), True),  # which is behind by more than that all the same
         ((0.01, 0.02), (1.0, 0.0), False),  # errors: the floor is above

@@ -31,14 +31,21 @@ def save(small_run):
 
     def save(figure, tier="quick", alt="lines", name="03_test"):
         configs = [dataclasses.replace(small_run("entp", seed), tier=tier) for seed in (0, 1)]
-        records = [Record("test", 1, config, {}, {}, {"commit": "abcdef123456"}) for config in configs]
+        records = [
+            Record("test", 1, config, {}, {}, {"commit": "abcdef123456"}) for config in configs
+        ]
         return figures.save_figure(figure, name, records=records, alt=alt)
 
     return save
 
 
 CURVES = pd.DataFrame(
-    [(a, s, step, step / 10 + s + (a == "entp")) for a in ("decoder", "entp") for s in (0, 1) for step in (1, 2, 3)],
+    [
+        (a, s, step, step / 10 + s + (a == "entp"))
+        for a in ("decoder", "entp")
+        for s in (0, 1)
+        for step in (1, 2, 3)
+    ],
     columns=["architecture", "seed", "step", "accuracy"],
 )
 
@@ -66,7 +73,9 @@ def test_lines_are_means_over_seeds_and_bands_their_range():
 
 
 def test_a_band_ends_where_the_quantity_does():
-    table = pd.DataFrame({"arm": "entp", "x": [1, 1, 1, 2, 2, 2], "share": [0.1, 0.5, 0.9, 1.0, 0.9, 1.0]})
+    table = pd.DataFrame(
+        {"arm": "entp", "x": [1, 1, 1, 2, 2, 2], "share": [0.1, 0.5, 0.9, 1.0, 0.9, 1.0]}
+    )
     _, (free, share) = figures.panels(2)
     figures.lines(free, table, "x", "share", errorbar=figures.interval())
     figures.lines(share, table, "x", "share", errorbar=figures.interval(0, 1))
@@ -79,12 +88,17 @@ def test_a_band_ends_where_the_quantity_does():
 @pytest.mark.parametrize(("sign", "name"), [(1, "ENTP − decoder"), (-1, "decoder − ENTP")])
 def test_differences_are_paired_by_seed_with_their_interval(sign, name):
     rows = [
-        (a, s, x, x + s + (a == "entp") * (1 + s / 10)) for a in ("decoder", "entp") for s in (0, 1, 2) for x in (1, 2)
+        (a, s, x, x + s + (a == "entp") * (1 + s / 10))
+        for a in ("decoder", "entp")
+        for s in (0, 1, 2)
+        for x in (1, 2)
     ]
     table = pd.DataFrame(rows, columns=["arm", "seed", "n", "score"])
     _, ax = figures.panels(1)
     figures.differences(ax, table, "n", "score", ["decoder", "hybrid"], sign=sign)
-    (line,) = [line for line in ax.get_lines() if line.get_label() == name]  # of an arm without runs there is none
+    (line,) = [
+        line for line in ax.get_lines() if line.get_label() == name
+    ]  # of an arm without runs there is none
     assert line.get_ydata() == pytest.approx([sign * 1.1] * 2)
     assert line.get_color() == figures.OTHERS[0]
     assert band(ax) == pytest.approx((sign * 1.1 - T_OF_THREE * 0.1, sign * 1.1 + T_OF_THREE * 0.1))
@@ -138,7 +152,9 @@ def test_a_digest_knows_no_fonts_and_no_sizes():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda line, *_: line.lines[0].set_ydata(line.lines[0].get_ydata() + 0.01 * (np.arange(4) == 1)),
+        lambda line, *_: line.lines[0].set_ydata(
+            line.lines[0].get_ydata() + 0.01 * (np.arange(4) == 1)
+        ),
         lambda line, *_: line.lines[0].set_color("red"),
         lambda line, *_: line.collections[0].remove(),
         lambda line, *_: line.set_title("other", loc="left"),
@@ -183,7 +199,13 @@ def test_files_say_what_they_show_and_no_date(save):
         about = image.text
     assert about.keys() == {"Title", "Description"}
     text = svg.read_text()
-    for said in ("Two rising lines.", "tier quick", "seeds 2", "commit abcdef123456", "records test/"):
+    for said in (
+        "Two rising lines.",
+        "tier quick",
+        "seeds 2",
+        "commit abcdef123456",
+        "records test/",
+    ):
         assert said in about["Description"]
         assert said in text
     assert not re.search(r"20\d\d-\d\d-\d\d|dc:date", text)

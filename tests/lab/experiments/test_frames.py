@@ -1,4 +1,6 @@
-"""Frames of records: whose seconds they count, which differences are pairs, what a table of costs says."""
+"""Frames of records: whose seconds they count, which differences are pairs, what a table of costs
+says.
+"""
 
 import math
 
@@ -15,11 +17,15 @@ from entp_lab.store import Record
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
-CLOCK = dict(wall_seconds=400.0, train_seconds=300.0, steps=1200, device="cpu", peak_memory_bytes=3 * 2**20)
+CLOCK = dict(
+    wall_seconds=400.0, train_seconds=300.0, steps=1200, device="cpu", peak_memory_bytes=3 * 2**20
+)
 
 
 def records(tier, **changes):
-    """A decoder's and ENTP's run of one seed, 100 of whose 400 seconds by the clock were the processor's."""
+    """A decoder's and ENTP's run of one seed, 100 of whose 400 seconds by the clock were the
+    processor's.
+    """
     runs = [run for run in COUNT3.plan(tier, 1) if run.labels["arm"] in ("decoder", "entp")][:2]
     course = {"step": [600, 1200], "seconds": [150.0, 300.0], "token_accuracy": [0.5, 0.9]}
     made = []
@@ -30,7 +36,8 @@ def records(tier, **changes):
 
 
 @pytest.mark.parametrize(
-    ("tier", "changes", "share"), [("quick", {}, 0.25), ("quick", {"cpu_seconds": 0.0}, 1.0), ("gpu", {}, 1.0)]
+    ("tier", "changes", "share"),
+    [("quick", {}, 0.25), ("quick", {"cpu_seconds": 0.0}, 1.0), ("gpu", {}, 1.0)],
 )
 def test_seconds_are_the_processors_where_it_did_the_work(tier, changes, share):
     found = records(tier, **changes)
@@ -39,12 +46,18 @@ def test_seconds_are_the_processors_where_it_did_the_work(tier, changes, share):
 
 
 def test_a_decoders_multiply_adds_are_those_of_its_layers_and_outputs():
-    """Per token 12 D² of linear maps and 2 T D of attention in each layer, and its output; thrice for the gradient."""
+    """Per token 12 D² of linear maps and 2 T D of attention in each layer, and its output; thrice
+    for the gradient.
+    """
     found = records("quick")
     course = curves(found).set_index("arm")["multiply_adds"]
     config = found[0].config
     model = config.model
-    layers = model.n_layers * model.max_length * (12 * model.width**2 + 2 * model.max_length * model.width)
+    layers = (
+        model.n_layers
+        * model.max_length
+        * (12 * model.width**2 + 2 * model.max_length * model.width)
+    )
     outputs = (model.max_length - 4) * model.width * model.vocab_size  # after the prompt of four
     step = 3 * config.train.batch_size * (layers + outputs)
     assert course["decoder"].tolist() == [600 * step, 1200 * step]
@@ -63,16 +76,25 @@ def test_an_unknown_cost_is_one_line_that_names_the_run():
 
 
 def test_a_run_without_its_twin_is_no_pair():
-    found = gap_table({10: [0.1, math.nan, 0.3], 11: pd.Series([-0.1]), 12: [], 13: [1e-12, -1e-12, 2e-9, 0.1]})
+    found = gap_table(
+        {10: [0.1, math.nan, 0.3], 11: pd.Series([-0.1]), 12: [], 13: [1e-12, -1e-12, 2e-9, 0.1]}
+    )
     assert list(found["pairs"]) == [2, 1, 0, 4]
-    assert list(found["above zero"]) == ["2 of 2", "0 of 1", "0 of 0", "2 of 4"]  # last digits are nothing
+    assert list(found["above zero"]) == [
+        "2 of 2",
+        "0 of 1",
+        "0 of 0",
+        "2 of 4",
+    ]  # last digits are nothing
     assert found["mean"].tolist()[:3] == pytest.approx([0.2, -0.1, math.nan], nan_ok=True)
     assert found.loc[10, "low"] < 0 < found.loc[10, "high"]
     assert math.isnan(found.loc[11, "low"])
 
 
 def test_an_accuracys_interval_stays_between_zero_and_one_and_two_seeds_show_both_values():
-    table = pd.DataFrame({"architecture": "entp", "token_accuracy": [0.99, 0.995, 0.90], "loss": [0.1, 0.9, 2.0]})
+    table = pd.DataFrame(
+        {"architecture": "entp", "token_accuracy": [0.99, 0.995, 0.90], "loss": [0.1, 0.9, 2.0]}
+    )
     shown = mean_table(table, ["token_accuracy", "loss"]).loc["entp"]
     assert shown["token_accuracy"].endswith("to 1.000)")
     assert "(-" in shown["loss"]
@@ -81,7 +103,13 @@ def test_an_accuracys_interval_stays_between_zero_and_one_and_two_seeds_show_bot
 
 def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
     """A seed that has no twin is none; one whose run has no finite score is, and says so."""
-    rows = [(0, "decoder", 0.1), (0, "entp", 0.3), (1, "decoder", math.nan), (1, "entp", 0.3), (2, "entp", 0.2)]
+    rows = [
+        (0, "decoder", 0.1),
+        (0, "entp", 0.3),
+        (1, "decoder", math.nan),
+        (1, "entp", 0.3),
+        (2, "entp", 0.2),
+    ]
     found = paired(pd.DataFrame(rows, columns=["seed", "arm", "loss"]), "loss", "decoder", "entp")
     assert list(found.index) == [0, 1]
     assert found[0] == pytest.approx(-0.2)
@@ -103,7 +131,11 @@ def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
         ("entp", (1.01, 1.01), "still improving after 1,200 steps"),
         ("entp", (-10.0, -10.0), ""),
         ("none", (9.0, 9.0), ""),
-        ("entp", (0.0, 1.9), ""),  # one seed that rises among others that do not is no arm that does
+        (
+            "entp",
+            (0.0, 1.9),
+            "",
+        ),  # one seed that rises among others that do not is no arm that does
         ("entp", (0.2, 1.9), "still improving after 1,200 steps"),
     ],
 )

@@ -1,4 +1,6 @@
-"""What notebooks call: planned pairs have the ids of committed runs, and a task of one's own needs no store."""
+"""What notebooks call: planned pairs have the ids of committed runs, and a task of one's own needs
+no store.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -15,8 +17,12 @@ from entp_lib.validation import ConfigError
 
 COUNT3 = tasks.Counting(length=10, seed_length=4, symbols=10, held_out=0.2)
 SHAPE = {"n_layers": 3, "n_heads": 4, "width": 64}
-TRAIN = TrainConfig(1200, 64, 3e-3, 3e-4, 100, eval_every=50, eval_sequences=512, final_eval_sequences=4096)
-SHORT = replace(TRAIN, steps=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+TRAIN = TrainConfig(
+    1200, 64, 3e-3, 3e-4, 100, eval_every=50, eval_sequences=512, final_eval_sequences=4096
+)
+SHORT = replace(
+    TRAIN, steps=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,11 @@ def committed():
 
 
 def test_pairs_written_by_hand_are_the_committed_runs_of_count3(committed):
-    known = [r for r in EXPERIMENTS["count3"].committed() if r.labels["task"] == "count3" and r.labels["arm"] in TWINS]
+    known = [
+        r
+        for r in EXPERIMENTS["count3"].committed()
+        if r.labels["task"] == "count3" and r.labels["arm"] in TWINS
+    ]
     assert {r.id for r in committed.records} == {r.id for r in known}
     assert len(known) == 10
     assert {r.labels["task"] for r in committed.records} == {"count3"}
@@ -35,13 +45,23 @@ def test_pairs_written_by_hand_are_the_committed_runs_of_count3(committed):
 
 @pytest.mark.parametrize("name", ["count3", "match3", "addition", "in_context", "openwebtext"])
 def test_a_task_a_model_and_schedules_give_the_ids_of_planned_runs(name):
-    """Also where the task has values that its plan leaves out, and models have learning rates of their own."""
+    """Also where the task has values that its plan leaves out, and models have learning rates of
+    their own.
+    """
     for tier in ("quick", "overnight"):
         for config in EXPERIMENTS[name].configs(tier, 1)[:6]:
             if isinstance(config, RunConfig) and not config.start_from:
                 task = build_task(config.task, config.task_params)
                 kind = config.model.architecture
-                found = lab.pairs(task, config.model, {kind: config.train}, [kind], config.model_seed + 1, name, tier)
+                found = lab.pairs(
+                    task,
+                    config.model,
+                    {kind: config.train},
+                    [kind],
+                    config.model_seed + 1,
+                    name,
+                    tier,
+                )
                 assert config_id(config, 1) in {config_id(c, 1) for c in found}
 
 
@@ -90,7 +110,9 @@ class Alternate(Task):
 
 def test_a_task_of_ones_own_is_trained_here_and_stored_nowhere(results):
     train = replace(SHORT, steps=20, eval_every=10)
-    runs = lab.compare(Alternate(), seeds=2, model={"n_layers": 1, "n_heads": 1, "width": 8}, train=train)
+    runs = lab.compare(
+        Alternate(), seeds=2, model={"n_layers": 1, "n_heads": 1, "width": 8}, train=train
+    )
     assert not list(results.rglob("*.json"))
     assert len(runs.scores()) == 4
     assert (runs.curves()["multiply_adds"] > 0).all()
@@ -102,8 +124,12 @@ def test_what_cannot_be_compared_is_named(committed):
     for ask, message in {
         lambda: lab.run(lab.pairs(Alternate(), SHAPE, TRAIN)): "not a task of the project",
         lambda: lab.pairs(COUNT3, SHAPE, TRAIN, seeds=0): "seeds = 0",
-        lambda: lab.pairs(COUNT3, SHAPE, TRAIN, experiment="cuont3"): "no experiment 'cuont3'; did you mean count3",
-        lambda: committed.paired("accuracy", "entp", "decoder"): "score = 'accuracy': these runs have",
+        lambda: lab.pairs(
+            COUNT3, SHAPE, TRAIN, experiment="cuont3"
+        ): "no experiment 'cuont3'; did you mean count3",
+        lambda: committed.paired(
+            "accuracy", "entp", "decoder"
+        ): "score = 'accuracy': these runs have",
     }.items():
         with pytest.raises(ConfigError, match=message):
             ask()

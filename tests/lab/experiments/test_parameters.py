@@ -15,7 +15,14 @@ from entp_lab.registry import EXPERIMENTS
 from entp_lab.weights import load_model
 from entp_lib.validation import ConfigError
 
-CELL = 'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0\nthreshold = 0.8  # a comment'
+CELL = """\
+tier = "best"
+seeds = 0
+fresh = False
+jobs = 0
+time_limit = 0.0
+threshold = 0.8  # a comment
+"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,9 @@ def test_python_without_checks_is_refused():
     for options, status in ((["-O"], 1), ([], 0)):
         command = [sys.executable, *options, "-c", code]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONOPTIMIZE"}
-        done = subprocess.run(command, cwd=paths.root(), env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=paths.root(), env=environment, capture_output=True, text=True
+        )
         assert done.returncode == status
         assert ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
 
@@ -72,7 +81,8 @@ def test_a_value_that_will_not_do_is_named(name, value):
         NotebookParameters(**{name: value})
 
 
-# Runs that no tier has, as with more seeds than its own, leave their records apart from the committed ones.
+# Runs that no tier has, as with more seeds than its own, leave their records apart from the
+# committed ones.
 
 
 OWN_SEEDS = NotebookParameters(tier="quick", seeds=2, jobs=1)

@@ -36,7 +36,10 @@ def test_what_is_alike_is_no_difference(setting, expected):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("F2-tokens,width", r"F2-tokens has the setting 'width': must be 'key: the paper's value' or"),
+        (
+            "F2-tokens,width",
+            r"F2-tokens has the setting 'width': must be 'key: the paper's value' or",
+        ),
         ("F2-tokens,width:", "F2-tokens has the setting 'width:'"),
         ("F2-tokens,width: 64 |", r"F2-tokens has the setting 'width: 64 \|'"),
         ("F2-tokens,width: 64; width: 32", "F2-tokens has 'width' twice"),
@@ -44,7 +47,9 @@ def test_what_is_alike_is_no_difference(setting, expected):
         ("F2-tokens,width: 1\nF2-tokens,steps: 1", "F2-tokens has a setting already"),
     ],
 )
-def test_a_setting_of_another_form_is_refused_by_table_row_and_key(row, message, tmp_path, monkeypatch):
+def test_a_setting_of_another_form_is_refused_by_table_row_and_key(
+    row, message, tmp_path, monkeypatch
+):
     known = settings.reference_claims()
     monkeypatch.setattr(settings, "reference_claims", lambda: known)
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)

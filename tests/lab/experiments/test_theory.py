@@ -1,4 +1,6 @@
-"""A claim of theory is one function: its parameters name its studies, and its outcome decides the verdict."""
+"""A claim of theory is one function: its parameters name its studies, and its outcome decides the
+verdict.
+"""
 
 import pytest
 

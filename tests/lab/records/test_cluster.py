@@ -1,4 +1,6 @@
-"""A Dask cluster of two real workers on this machine: what it computes, and what a killed worker costs."""
+"""A Dask cluster of two real workers on this machine: what it computes, and what a killed worker
+costs.
+"""
 
 import concurrent.futures as cf
 import importlib.util
@@ -16,13 +18,17 @@ from entp_lab.store import CLUSTER_VARIABLE, Store
 from entp_lib.validation import ConfigError
 
 dask = pytest.mark.skipif(
-    importlib.util.find_spec("distributed") is None, reason="needs distributed: pip install -e '.[cluster]'"
+    importlib.util.find_spec("distributed") is None,
+    reason="needs distributed: pip install -e '.[cluster]'",
 )
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ConfigError, match=r"--cluster needs the package distributed: .* pip install -e '.\[cluster\]'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"--cluster needs the package distributed: .* pip install -e '.\[cluster\]'",
+    ):
         with cluster.connected("tcp://127.0.0.1:8786"):
             pass
 
@@ -42,8 +48,12 @@ def workers(tmp_path_factory):
     import distributed
 
     folder = tmp_path_factory.mktemp("workers")
-    (folder / "preload.py").write_text("from entp_lab import resume\nresume.CHECKPOINT_SECONDS = 0.0\n")
-    patient = dask_config.set({"distributed.deploy.lost-worker-timeout": "240s"})  # until a killed one is back
+    (folder / "preload.py").write_text(
+        "from entp_lab import resume\nresume.CHECKPOINT_SECONDS = 0.0\n"
+    )
+    patient = dask_config.set(
+        {"distributed.deploy.lost-worker-timeout": "240s"}
+    )  # until a killed one is back
     with (
         patient,
         distributed.LocalCluster(
@@ -65,12 +75,18 @@ def workers(tmp_path_factory):
 def busy(workers):
     """The process ids of workers that have a run."""
     pids = {nanny.worker_address: nanny.pid for nanny in workers.workers.values()}
-    return {pids[w.address] for w in list(workers.scheduler.workers.values()) if w.processing and w.address in pids}
+    return {
+        pids[w.address]
+        for w in list(workers.scheduler.workers.values())
+        if w.processing and w.address in pids
+    }
 
 
 @dask
 @pytest.mark.parametrize(("kills", "steps"), [(1, 300), (2, 100_000)])
-def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(workers, small_run, store, tmp_path, kills, steps):
+def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(
+    workers, small_run, store, tmp_path, kills, steps
+):
     long = small_run("entp", 10 * kills, steps=steps, eval_every=steps // 3)
     short = [small_run("decoder", 10 * kills + seed) for seed in (1, 2)]
     checkpoint = store.checkpoint_path("test", config_id(long, 1))
@@ -79,10 +95,16 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(workers, small
 
     def only_the_long_one_goes_on():
         found = busy(workers) - killed
-        return len(found) == 1 and checkpoint.exists() and len(list(store.root.glob("records/test/*.json"))) == 2
+        return (
+            len(found) == 1
+            and checkpoint.exists()
+            and len(list(store.root.glob("records/test/*.json"))) == 2
+        )
 
     with cf.ThreadPoolExecutor(1) as pool:
-        going = pool.submit(sweep, [long, *short], 1, store=store, cluster=workers.scheduler_address)
+        going = pool.submit(
+            sweep, [long, *short], 1, store=store, cluster=workers.scheduler_address
+        )
         while len(killed) < kills:
             wait_for(lambda: going.done() or only_the_long_one_goes_on())
             assert not going.done(), "it ended before its worker was killed"
@@ -91,11 +113,15 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(workers, small
             killed.add(process)
         if kills == 1:
             done = going.result()
-            alone = sweep([long, *short], 1, store=Store(tmp_path / "alone", read_only=False), jobs=1)
+            alone = sweep(
+                [long, *short], 1, store=Store(tmp_path / "alone", read_only=False), jobs=1
+            )
             assert timeless(done.records) == timeless(alone.records)
             assert len(done.records[0].provenance["earlier_processes"]) == 1
             return
-        with pytest.raises(SweepError, match=r"^1 of 3 runs failed:\n  test entp, seed 20: KilledWorker: .*$") as error:
+        with pytest.raises(
+            SweepError, match=r"^1 of 3 runs failed:\n  test entp, seed 20: KilledWorker: .*$"
+        ) as error:
             going.result()
     assert error.value.report == str(error.value)  # a worker that dies is no mistake of code
     assert len(store.all("test")) == 2

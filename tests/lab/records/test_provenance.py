@@ -1,4 +1,6 @@
-"""Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
+"""Provenance: a record says which code and which machine made it, and a verdict which pairs were
+made apart.
+"""
 
 import subprocess
 
@@ -14,7 +16,16 @@ from entp_lab.store import Record
 
 
 def git(folder, *arguments):
-    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+    who = [
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     subprocess.run(["git", *who, "-C", str(folder), *arguments], check=True, capture_output=True)
 
 
@@ -37,7 +48,11 @@ def project(tmp_path, monkeypatch):
 
 
 def test_only_a_repository_of_its_own_names_a_commit(project):
-    for prepare in (lambda: None, lambda: commit(project.parent), lambda: git(project, "init")):  # no commit yet
+    for prepare in (
+        lambda: None,
+        lambda: commit(project.parent),
+        lambda: git(project, "init"),
+    ):  # no commit yet
         prepare()
         assert git_state() == ("unknown", None)
     commit(project)
@@ -53,7 +68,11 @@ def test_a_hook_of_another_repository_changes_no_commit(project, tmp_path, monke
     before = git_state()
     commit(tmp_path)
     theirs = tmp_path / ".git"
-    for name, value in {"GIT_DIR": theirs, "GIT_INDEX_FILE": theirs / "index", "GIT_WORK_TREE": tmp_path}.items():
+    for name, value in {
+        "GIT_DIR": theirs,
+        "GIT_INDEX_FILE": theirs / "index",
+        "GIT_WORK_TREE": tmp_path,
+    }.items():
         monkeypatch.setenv(name, str(value))
     assert git_state() == before
 
@@ -76,7 +95,9 @@ def test_sources_are_the_files_that_a_run_loads_and_no_others(small_run):
     study = loaded(StudyConfig("test", "smoke", "looped_drift", {}))
     assert {"entp_lib/training.py", "entp_lib/model.py", "entp_lib/tasks/counting.py"} <= trained
     assert loaded(small_run("entp")) == trained
-    assert not any(path.startswith("entp_papers") or "figures" in path or "cli" in path for path in trained)
+    assert not any(
+        path.startswith("entp_papers") or "figures" in path or "cli" in path for path in trained
+    )
     assert study
     assert all(not path.startswith("entp_papers/") or "/looped/" in path for path in study)
 
@@ -90,7 +111,12 @@ def test_imports_of_every_form_are_followed():
         "a/d/table.csv": b"",
         "a/other.py": b"import a.b",
     }
-    assert origin.loaded_files(["a.b"], files) == {"a/b.py", "a/c.py", "a/d/__init__.py", "a/d/table.csv"}
+    assert origin.loaded_files(["a.b"], files) == {
+        "a/b.py",
+        "a/c.py",
+        "a/d/__init__.py",
+        "a/d/table.csv",
+    }
 
 
 def test_a_resumed_run_names_every_process(small_run, store, monkeypatch):

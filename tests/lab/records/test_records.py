@@ -20,7 +20,11 @@ from entp_lib.files import write_atomically
 @pytest.fixture
 def record(small_run):
     metrics = {"token_accuracy": 1 / 3, "baseline": {"loss": float("nan"), "counts": [1, 2]}}
-    return sound(Record("test", 1, small_run(), metrics, {"step": [1, 2], "loss": [2.0, 1.5]}, {"commit": "abc"}))
+    return sound(
+        Record(
+            "test", 1, small_run(), metrics, {"step": [1, 2], "loss": [2.0, 1.5]}, {"commit": "abc"}
+        )
+    )
 
 
 @pytest.fixture
@@ -45,7 +49,10 @@ def test_a_record_survives_its_file(store, record, path):
 
 
 def test_a_metric_that_a_record_lacks_is_named_with_the_record(store, record, path):
-    with pytest.raises(RecordError, match=rf"test/{record.id} has no 'los' in its metrics \(did you mean 'loss'\?\)"):
+    with pytest.raises(
+        RecordError,
+        match=rf"test/{record.id} has no 'los' in its metrics \(did you mean 'loss'\?\)",
+    ):
         store.load("test", record.id).metrics["los"]
 
 
@@ -149,7 +156,8 @@ def test_a_damaged_record_is_set_aside_by_saving_another(store, record, path, ca
         assert f"kept as {kept}" in caplog.text
 
 
-# What of a record, with a checksum that fits, is said to be wrong: its part, its name, and values that no run writes.
+# What of a record, with a checksum that fits, is said to be wrong: its part, its name, and values
+# that no run writes.
 CONTENT = [
     ("", "status", ["finished"]),
     ("", "metrics", [{}, "text", None]),
@@ -167,8 +175,12 @@ CONTENT = [
 ]
 
 
-@pytest.mark.parametrize(("part", "name", "value"), [(part, name, v) for part, name, vs in CONTENT for v in vs])
-def test_content_that_no_run_writes_is_named_with_the_record(store, record, path, part, name, value):
+@pytest.mark.parametrize(
+    ("part", "name", "value"), [(part, name, v) for part, name, vs in CONTENT for v in vs]
+)
+def test_content_that_no_run_writes_is_named_with_the_record(
+    store, record, path, part, name, value
+):
     with_checksum_that_fits(part, **{name: value})(path)
     with pytest.raises(RecordError, match=rf"(?s){path.name}.*{name}") as raised:
         store.load("test", record.id, strict=True)
@@ -207,7 +219,9 @@ def test_a_link_that_leads_nowhere_is_no_record_and_gives_way_to_one(store, reco
     assert not path.is_symlink()
 
 
-def test_records_that_are_there_are_read_where_nothing_can_be_removed(store, record, path, monkeypatch):
+def test_records_that_are_there_are_read_where_nothing_can_be_removed(
+    store, record, path, monkeypatch
+):
     def refuse(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
 

@@ -1,4 +1,6 @@
-"""Whatever moment a run is cut at: it goes on bit for bit, and no damaged, forged or strange checkpoint is used."""
+"""Whatever moment a run is cut at: it goes on bit for bit, and no damaged, forged or strange
+checkpoint is used.
+"""
 
 import dataclasses
 import json
@@ -10,7 +12,15 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from made_up import checkpoint_state, checkpoint_step, cut_at, rewritten, timeless, turn_bit, wait_for
+from made_up import (
+    checkpoint_state,
+    checkpoint_step,
+    cut_at,
+    rewritten,
+    timeless,
+    turn_bit,
+    wait_for,
+)
 from mistakes import one_line
 
 from entp_lab import paths, stopping
@@ -34,7 +44,11 @@ def planned(experiment, *settings):
 
 ASKED = {
     "abstraction, ENTP": ("compact_abstraction", '"architecture": "entp"'),
-    "sums, randomised": ("compact_lengths", '"positions": "randomised"', '"architecture": "decoder"'),
+    "sums, randomised": (
+        "compact_lengths",
+        '"positions": "randomised"',
+        '"architecture": "decoder"',
+    ),
     "triplets": ("compact_graph", '"wiring": "described"'),
     "walks, random slopes": ("compact_walk_activations", '"activation": "rrelu"', '"n_layers": 2'),
     "scratchpad": ("scratchpad_training", '"scratchpad": "inductive"', '"architecture": "entp"'),
@@ -88,7 +102,9 @@ def test_every_step_can_be_the_last_before_a_cut(config, whole, store):
 
 
 def test_sigterm_ends_the_step_and_leaves_the_checkpoint(config, whole, store):
-    """Several signals at once are one request: every process of a job may get them from several sides."""
+    """Several signals at once are one request: every process of a job may get them from several
+    sides.
+    """
 
     def on_step(step):
         for _ in range(3 * (step == 7)):
@@ -123,7 +139,9 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
         time.sleep(5)
         pytest.fail("it went on")
 
-    monkeypatch.setattr("entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study, places={}))
+    monkeypatch.setattr(
+        "entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study, places={})
+    )
     with stopping.handled(), pytest.raises(stopping.Terminated):
         run(StudyConfig("test", "smoke", "costs", {}), 1, store=store)
     assert store.all("test") == []
@@ -131,7 +149,9 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
 
 def test_a_study_without_a_loop_is_one_step():
     assert StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000}).steps == 1
-    assert {name for paper in papers().values() for name in getattr(paper, "RESUMABLE", ())} <= set(STUDIES)
+    assert {name for paper in papers().values() for name in getattr(paper, "RESUMABLE", ())} <= set(
+        STUDIES
+    )
 
 
 class PowerCut(BaseException):
@@ -140,8 +160,12 @@ class PowerCut(BaseException):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 @pytest.mark.parametrize("cut_at_file", [1, 2, 3])
-def test_a_cut_at_any_written_file_loses_nothing(small_run, tmp_path, monkeypatch, after, cut_at_file):
-    """Before and after checkpoint, weights and record take their places; the next run ends alike, with all of them."""
+def test_a_cut_at_any_written_file_loses_nothing(
+    small_run, tmp_path, monkeypatch, after, cut_at_file
+):
+    """Before and after checkpoint, weights and record take their places; the next run ends alike,
+    with all of them.
+    """
     config = small_run("entp")
     whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
     store = Store(tmp_path / "cut", read_only=False)
@@ -159,7 +183,9 @@ def test_a_cut_at_any_written_file_loses_nothing(small_run, tmp_path, monkeypatc
         run(config, 1, store=store)
     found = sweep([config], 1, store=store, jobs=1).records[0]
     assert timeless([found]) == timeless([whole])
-    assert [path.suffixes for path in store.root.glob("checkpoints/*/*")] == [[".weights", ".safetensors"]]
+    assert [path.suffixes for path in store.root.glob("checkpoints/*/*")] == [
+        [".weights", ".safetensors"]
+    ]
     trained_model(weights_of(store, found.name), found.name)
 
 
@@ -175,10 +201,13 @@ def in_state(**values):
     return lambda header, state: state.update(values)
 
 
-# With a checksum that fits: what is changed in header and state, which no run leaves so. None: without one.
+# With a checksum that fits: what is changed in header and state, which no run leaves so. None:
+# without one.
 FORGED = {
     "a turned bit": None,
-    "another run": lambda header, state: header.update(config=header["config"].replace('seed":0', 'seed":1')),
+    "another run": lambda header, state: header.update(
+        config=header["config"].replace('seed":0', 'seed":1')
+    ),
     "a list": lambda header, state: header.update(state="[]"),
     "no JSON": lambda header, state: header.update(state="{"),
     "a later step": in_state(step=13),
@@ -226,13 +255,18 @@ def test_a_run_keeps_its_kernels_and_says_which(small_run, store, monkeypatch):
     """Up to the step that was made with others."""
     config = small_run("entp", precision="bf16")
     cut_at(config, 3, store)
-    with monkeypatch.context() as patch, one_line(ConfigError, match="kernels = 'bf16-9': the first 3"):
+    with (
+        monkeypatch.context() as patch,
+        one_line(ConfigError, match="kernels = 'bf16-9': the first 3"),
+    ):
         patch.setattr(kernels, "kernel_names", lambda: "bf16-9")
         run(config, 1, store=store)
     cut_at(config, 5, store)
     record = run(config, 1, store=store)
     processes = [*record.provenance["earlier_processes"], record.provenance]
-    assert [(p["from_step"], p["kernels"]) for p in processes] == [(s, kernels.kernel_names()) for s in (0, 3, 5)]
+    assert [(p["from_step"], p["kernels"]) for p in processes] == [
+        (s, kernels.kernel_names()) for s in (0, 3, 5)
+    ]
 
 
 def test_a_checkpoint_that_names_no_kernels_has_those_of_before_there_were_names(small_run, store):
@@ -242,7 +276,8 @@ def test_a_checkpoint_that_names_no_kernels_has_those_of_before_there_were_names
         run(config, 1, store=store)
 
 
-# An interrupt of a sweep is one line, leaves no worker with a traceback, and costs no more than a step.
+# An interrupt of a sweep is one line, leaves no worker with a traceback, and costs no more than a
+# step.
 
 
 SCRIPT = """
@@ -263,7 +298,13 @@ def started(small_run, tmp_path):
     configs = [small_run("entp", seed, steps=50_000, eval_every=10_000) for seed in (0, 1)]
     results = tmp_path / "results"
     (tmp_path / "sweep.py").write_text(SCRIPT)
-    here = dict(PYTHONPATH=paths.root(), OMP_NUM_THREADS=1, TQDM_DISABLE=1, ENTP_RESULTS=results, ENTP_RECORDS="")
+    here = dict(
+        PYTHONPATH=paths.root(),
+        OMP_NUM_THREADS=1,
+        TQDM_DISABLE=1,
+        ENTP_RESULTS=results,
+        ENTP_RECORDS="",
+    )
     process = subprocess.Popen(
         [sys.executable, "sweep.py", json.dumps([to_dict(config) for config in configs])],
         cwd=tmp_path,
@@ -271,7 +312,9 @@ def started(small_run, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # background jobs of a shell ignore it
     )
     try:
         wait_for(lambda: len(list(results.glob("checkpoints/test/*.safetensors"))) == 2)
@@ -283,7 +326,9 @@ def started(small_run, tmp_path):
 
 
 def steps_of(configs, store):
-    return [checkpoint_step(store.checkpoint_path("test", config_id(config, 1))) for config in configs]
+    return [
+        checkpoint_step(store.checkpoint_path("test", config_id(config, 1))) for config in configs
+    ]
 
 
 def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(started):
@@ -292,7 +337,9 @@ def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(started):
     said = process.communicate(timeout=300)[1]
     assert said.count("Traceback") == 1
     last = said.strip().splitlines()[-1]
-    assert last.startswith("entp_lab.stopping.Stopped: 0 of 2 runs are complete and kept; run it again")
+    assert last.startswith(
+        "entp_lab.stopping.Stopped: 0 of 2 runs are complete and kept; run it again"
+    )
     assert min(steps_of(configs, store)) > 0
     cut = sweep(configs, 1, store=store, jobs=1, time_limit=1e-6).cut
     assert list(cut.values()) == steps_of(configs, store)  # they go on from where they were
@@ -300,7 +347,9 @@ def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(started):
 
 def members(group):
     """The processes of a group that are no zombies."""
-    listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split() for line in listed.splitlines()]
     return sum(int(found) == group and not state.startswith("Z") for found, state in rows)
 

@@ -24,7 +24,9 @@ from entp_lib.validation import ConfigError
 
 @pytest.fixture
 def configs(small_run):
-    return [small_run(architecture, seed) for seed in (0, 1) for architecture in ("decoder", "entp")]
+    return [
+        small_run(architecture, seed) for seed in (0, 1) for architecture in ("decoder", "entp")
+    ]
 
 
 @pytest.fixture
@@ -44,7 +46,9 @@ def test_a_sweep_computes_once_and_reuses_after(configs, store):
     assert (second.computed, second.reused) == (0, 4)
     assert first.records == second.records
     assert [record.config for record in second.records] == configs
-    assert sweep(configs[:1], 2, store=store, jobs=1).computed == 1  # another version, another record
+    assert (
+        sweep(configs[:1], 2, store=store, jobs=1).computed == 1
+    )  # another version, another record
 
 
 def test_fresh_computes_again_from_the_beginning(small_run, store):
@@ -87,7 +91,9 @@ def test_a_failing_run_is_a_line_and_the_others_are_kept(configs, small_run, sto
     bad = small_run(max_lr=1e30, warmup_steps=0)
     with pytest.raises(SweepError) as error:
         sweep([bad, *configs], 1, store=store, jobs=1)
-    assert str(error.value).startswith("1 of 5 runs failed:\n  test decoder, seed 0: TrainingError: the training")
+    assert str(error.value).startswith(
+        "1 of 5 runs failed:\n  test decoder, seed 0: TrainingError: the training"
+    )
     assert error.value.report == str(error.value)
     assert len(store.all("test")) == 4
 
@@ -112,7 +118,10 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
             raise OSError(errno.ENOSPC, "No space left on device", "results/records/x.json")
         return real(self, record)
 
-    with monkeypatch.context() as patch, pytest.raises(SweepError, match="No space left on device: .*; what was saved"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SweepError, match="No space left on device: .*; what was saved"),
+    ):
         patch.setattr(Store, "save", save)
         sweep(configs, 1, store=store, jobs=1)
     assert len(store.all("test")) == 3
@@ -134,7 +143,9 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
     reading = Store(store.root, read_only=True)
     assert sweep(configs[:1], 1, store=reading).reused == 1
     monkeypatch.setattr("entp_lab.runs.train_run", lambda *_, **__: pytest.fail("it trained"))
-    with pytest.raises(RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"):
+    with pytest.raises(
+        RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"
+    ):
         sweep(configs[:2], 1, store=reading)
     with pytest.raises(RecordError, match="missing"):
         run(configs[1], 1, store=reading)
@@ -198,14 +209,20 @@ def test_only_the_run_that_kills_its_worker_alone_fails(jobs, monkeypatch):
         found = dict(runs.outcomes(calls, jobs, None, meter))
     with pytest.raises(BrokenProcessPool):
         found.pop("run 1")()
-    assert {name: outcome() for name, outcome in found.items()} == {"run 0": 0, "run 2": 2, "run 3": 3}
+    assert {name: outcome() for name, outcome in found.items()} == {
+        "run 0": 0,
+        "run 2": 2,
+        "run 3": 3,
+    }
     assert started == [*range(jobs, 0, -1), 1]
 
 
 # Progress: steps of every run, wherever it is computed, as a bar.
 
 
-def test_worker_processes_compute_the_same_and_their_steps_are_seen(small_run, store, here, monkeypatch):
+def test_worker_processes_compute_the_same_and_their_steps_are_seen(
+    small_run, store, here, monkeypatch
+):
     done = []
     update = progress.Meter.update
 

@@ -71,21 +71,33 @@ def test_on_another_processor_a_trained_run_may_end_as_another_random_seed_does(
         ended = with_loss(record, factor)
         assert compare(elsewhere(ended), record, siblings).outcome == outcome
         assert compare(ended, record, siblings).outcome == "differs"
-    assert compare(elsewhere(with_loss(record, 1.25)), record).outcome == "differs"  # without siblings
+    assert (
+        compare(elsewhere(with_loss(record, 1.25)), record).outcome == "differs"
+    )  # without siblings
     for point, outcome in ((0, "differs"), (1, CLOSE)):
         loss = list(record.curves["loss"])
         loss[point] *= 1.1
-        assert compare(elsewhere(record, curves=record.curves | {"loss": loss}), record, siblings).outcome == outcome
+        assert (
+            compare(
+                elsewhere(record, curves=record.curves | {"loss": loss}), record, siblings
+            ).outcome
+            == outcome
+        )
 
 
 def test_on_another_processor_what_is_not_trained_is_judged_by_each_number(record):
     study = replace(record, metrics={"mean": 0.5}, curves={"case": [1.0, 2.0]})
     for change, outcome in ((0.001, CLOSE), (0.2, "differs")):
-        assert compare(elsewhere(study, curves={"case": [1.0, 2.0 + change]}), study).outcome == outcome
+        assert (
+            compare(elsewhere(study, curves={"case": [1.0, 2.0 + change]}), study).outcome
+            == outcome
+        )
 
 
 def too_wide(record):
-    return replace(record, config=replace(record.config, model=replace(record.config.model, width=10**9)))
+    return replace(
+        record, config=replace(record.config, model=replace(record.config.model, width=10**9))
+    )
 
 
 def a_study(**params):
@@ -113,9 +125,13 @@ def test_what_a_record_says_of_its_making_is_printed_without_its_escapes(record)
 
 
 def test_times_that_a_clock_measured_are_no_difference(record):
-    """A record of what writing costs is what its study returns, but for times; so is one of passes per second."""
+    """A record of what writing costs is what its study returns, but for times; so is one of passes
+    per second.
+    """
     study = dict(lengths=[4, 8], far=[2**10, 2**11], n_layers=2, width=8, rounds=1)
-    taken = [replace(record, metrics=m, curves=c) for m, c in (costs_study(**study) for _ in range(2))]
+    taken = [
+        replace(record, metrics=m, curves=c) for m, c in (costs_study(**study) for _ in range(2))
+    ]
     assert taken[0].curves["cpu_seconds"] != taken[1].curves["cpu_seconds"]
     assert compare(*taken).outcome == "identical"
     rates = [replace(record, curves={"passes_per_second": [rate]}) for rate in (10.0, 20.0)]
@@ -124,12 +140,16 @@ def test_times_that_a_clock_measured_are_no_difference(record):
 
 @pytest.mark.skipif(not provenance.has_avx2(), reason="no AVX2 here")
 def test_a_record_is_computed_in_its_own_arithmetic(record, store):
-    other = provenance.NATIVE if provenance.arithmetic_here() == provenance.AVX2 else provenance.AVX2
+    other = (
+        provenance.NATIVE if provenance.arithmetic_here() == provenance.AVX2 else provenance.AVX2
+    )
     apart = with_provenance(record, arithmetic=other)
     assert verify(apart, store).computed.provenance["arithmetic"] == other
 
 
-@pytest.mark.parametrize(("capability", "name"), [("AVX2", "AVX2"), ("AVX512", "native"), (None, "native")])
+@pytest.mark.parametrize(
+    ("capability", "name"), [("AVX2", "AVX2"), ("AVX512", "native"), (None, "native")]
+)
 def test_the_arithmetic_of_older_records_is_that_of_their_processor(record, capability, name):
     assert arithmetic_of(replace(record, provenance={"cpu_capability": capability})) == name
 

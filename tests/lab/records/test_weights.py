@@ -1,4 +1,6 @@
-"""Weights of finished runs: found by name, refused where damaged or strange, with the tokenizer that they need."""
+"""Weights of finished runs: found by name, refused where damaged or strange, with the tokenizer
+that they need.
+"""
 
 import logging
 from dataclasses import replace
@@ -26,11 +28,16 @@ def trained(small_run, store):
     return run(small_run("entp", experiment="count3", **short), 1, store=store)
 
 
-def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(trained, store, caplog):
+def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(
+    trained, store, caplog
+):
     path = store.weights_path("count3", trained.id)
     turn_bit(path)
     config = replace(trained.config, experiment="later", start_from=trained.name)
-    with caplog.at_level(logging.WARNING), pytest.raises(ConfigError, match=f"the weights of {trained.name} are miss"):
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(ConfigError, match=f"the weights of {trained.name} are miss"),
+    ):
         run(config, 1, store=store)
     kept = store.root / "set_aside" / f"count3-{path.name}"
     assert f"kept as {kept}" in caplog.text
@@ -56,7 +63,9 @@ def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(trained,
 
 def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store):
     path = store.weights_path("count3", trained.id)
-    models = [load_model(name, store) for name in (trained.name, trained.name[:11], str(path), path)]
+    models = [
+        load_model(name, store) for name in (trained.name, trained.name[:11], str(path), path)
+    ]
     for model in models:
         assert not model.training
         assert model.cfg == trained.config.model
@@ -65,21 +74,35 @@ def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("count3", "write experiment/id"), ("count3/ffff", "no run count3/ffff"), ("x/ffff", "runs of x here: none")],
+    [
+        ("count3", "write experiment/id"),
+        ("count3/ffff", "no run count3/ffff"),
+        ("x/ffff", "runs of x here: none"),
+    ],
 )
 def test_a_run_that_is_not_there_is_named(trained, store, name, said):
     with pytest.raises(ConfigError, match=said):
         load_model(name, store)
 
 
-# Tokenizers: what a corpus taught them lies beside the weights, and a corpus that weights name is never looked at.
+# Tokenizers: what a corpus taught them lies beside the weights, and a corpus that weights name is
+# never looked at.
 
 
 def text_run(corpus, tokenizer="characters", vocabulary=30):
-    params = dict(corpus=str(corpus), tokenizer=tokenizer, vocabulary=vocabulary, split="tail", held_out=0.2, context=8)
+    params = dict(
+        corpus=str(corpus),
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        split="tail",
+        held_out=0.2,
+        context=8,
+    )
     size = vocabulary or 256
     model = ModelConfig("entp", 1, 1, 8, vocab_size=size, max_length=8)
-    train = TrainConfig(1, batch_size=2, warmup_steps=1, eval_every=1, eval_sequences=2, final_eval_sequences=2)
+    train = TrainConfig(
+        1, batch_size=2, warmup_steps=1, eval_every=1, eval_sequences=2, final_eval_sequences=2
+    )
     return RunConfig("test", "smoke", "text", params, model, train)
 
 
@@ -93,7 +116,9 @@ def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store
     assert learned.decode(learned.encode(["dog"], ended=False)) == "dog"
     corpus.unlink()
     cache.open_tokens.cache_clear()
-    assert playground.player(str(path)).tokens("dog").tolist() == list(learned.encode(["dog"], ended=False))
+    assert playground.player(str(path)).tokens("dog").tolist() == list(
+        learned.encode(["dog"], ended=False)
+    )
     beside(path).write_text('{"state": 7}')
     with pytest.raises(ConfigError, match=f"{beside(path).name}: holds no tokenizer"):
         playground.player(str(path))
@@ -101,7 +126,9 @@ def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store
 
 @pytest.fixture
 def strange(tmp_path, monkeypatch):
-    """A function that writes weights of a run on a text without its tokenizer; the text may not be opened."""
+    """A function that writes weights of a run on a text without its tokenizer; the text may not be
+    opened.
+    """
     for module in (sources, cache):
         monkeypatch.setattr(module, "source_of", lambda *names: pytest.fail(f"it opened {names}"))
     monkeypatch.setattr("entp_lab.weights.LEARNED", ())

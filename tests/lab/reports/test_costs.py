@@ -19,7 +19,8 @@ from entp_lib.training import train
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
-# A whole tier without notebooks: its order, what is missing of it, and that it goes on where it stopped.
+# A whole tier without notebooks: its order, what is missing of it, and that it goes on where it
+# stopped.
 
 
 def test_the_order_names_experiments_that_have_the_tier():
@@ -33,11 +34,18 @@ def test_the_order_names_experiments_that_have_the_tier():
 def test_a_tier_is_completed_and_said_line_by_line(results, monkeypatch, capsys):
     monkeypatch.setattr(commands, "nightly_order", lambda: ("rasp", "complexity"))
     niceness = []
-    monkeypatch.setattr("os.nice", lambda more: niceness.append(more) or 0)  # of the tests' own process
+    monkeypatch.setattr(
+        "os.nice", lambda more: niceness.append(more) or 0
+    )  # of the tests' own process
     for left in (5, 0):
         assert main(["train", "--tier", "smoke", "--jobs", "1"]) == 0
         assert f"rasp smoke: {left} of 5 runs are left" in capsys.readouterr().err
-        assert Store(results / "smoke").missing(EXPERIMENTS["rasp"].configs("smoke"), EXPERIMENTS["rasp"].version) == []
+        assert (
+            Store(results / "smoke").missing(
+                EXPERIMENTS["rasp"].configs("smoke"), EXPERIMENTS["rasp"].version
+            )
+            == []
+        )
     assert max(niceness) == 19
     assert not (results / "records").exists()  # apart from records that claim something
 
@@ -45,7 +53,8 @@ def test_a_tier_is_completed_and_said_line_by_line(results, monkeypatch, capsys)
 # Costs by counting: against a count by hand, and in proportion to what is counted.
 
 
-# How long runs will take is counted and measured before they start, and above an hour it is asked about.
+# How long runs will take is counted and measured before they start, and above an hour it is asked
+# about.
 
 
 def took(config, seconds):
@@ -69,9 +78,20 @@ def test_records_tell_how_long_runs_like_them_take(store):
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
-def test_other_runs_take_what_their_own_steps_take_here(small_run, store, architecture, monkeypatch):
-    """Within a factor of four of what training takes; it grows with the steps; the large is tried in parts."""
-    config = small_run(architecture, steps=60, batch_size=64, eval_every=60, eval_sequences=1, final_eval_sequences=1)
+def test_other_runs_take_what_their_own_steps_take_here(
+    small_run, store, architecture, monkeypatch
+):
+    """Within a factor of four of what training takes; it grows with the steps; the large is tried
+    in parts.
+    """
+    config = small_run(
+        architecture,
+        steps=60,
+        batch_size=64,
+        eval_every=60,
+        eval_sequences=1,
+        final_eval_sequences=1,
+    )
     began = time.process_time()
     train(build_model(config.model), build_task(config.task, config.task_params), config.train)
     took = time.process_time() - began
@@ -97,13 +117,17 @@ def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
     monkeypatch.setattr(estimates.sys, "stdin", type("Input", (), {"isatty": lambda _: True})())
     monkeypatch.setattr(estimates, "expected", lambda *_: (7200.0, 0))
     monkeypatch.setattr("builtins.input", lambda _: answer)
-    with contextlib.nullcontext() if answer == "y" else pytest.raises(ConfigError, match="--yes starts it"):
+    with (
+        contextlib.nullcontext()
+        if answer == "y"
+        else pytest.raises(ConfigError, match="--yes starts it")
+    ):
         estimates.announce_runs("6 runs", COUNT3.configs("quick"), 1, False)
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
 
 
 def test_a_long_tier_is_asked_about_before_it_begins(results, monkeypatch):
-    """What it would compute is announced with the answer to --yes, and nothing runs where it is no."""
+    """What it would compute is announced, and nothing runs where the answer is no."""
     asked = []
 
     def refuse(what, configs, jobs, yes, limit, store):

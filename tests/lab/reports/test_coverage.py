@@ -1,4 +1,4 @@
-"""The page of coverage: items point to headings that are there, and states follow from the ledger."""
+"""The page of coverage: items point to headings, and states follow from the ledger."""
 
 import re
 
@@ -33,7 +33,9 @@ def test_an_item_says_where_it_is_unless_nothing_of_it_is_there():
 
 def test_every_verdict_of_a_paper_is_an_item_and_no_house_word_is_left():
     page = coverage.page(LEDGER)
-    found = pd.concat(coverage.items(LEDGER, paper).assign(paper=paper) for paper in coverage.PAPERS)
+    found = pd.concat(
+        coverage.items(LEDGER, paper).assign(paper=paper) for paper in coverage.PAPERS
+    )
     others = sum(len(coverage.other_items(paper)) for paper in coverage.PAPERS)
     assert len(found) == len(LEDGER) + others
     assert not found.duplicated(["paper", "item", "says"]).any()
@@ -44,7 +46,9 @@ def test_every_verdict_of_a_paper_is_an_item_and_no_house_word_is_left():
 def test_an_unknown_state_is_named(tmp_path, monkeypatch):
     folder = tmp_path / "compact"
     folder.mkdir()
-    (folder / "coverage.csv").write_text("item,says,notebook,section,size,state\nTable 9,x,,,y,mising\n")
+    (folder / "coverage.csv").write_text(
+        "item,says,notebook,section,size,state\nTable 9,x,,,y,mising\n"
+    )
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
     with pytest.raises(ConfigError, match="'Table 9'.*mising"):
         coverage.other_items("compact")

@@ -1,4 +1,6 @@
-"""JupyterLab runs on working copies: edits of theirs survive, committed notebooks stay, every link works from there."""
+"""JupyterLab runs on working copies: edits of theirs survive, committed notebooks stay, every link
+works from there.
+"""
 
 import asyncio
 import shutil
@@ -16,7 +18,10 @@ from entp_lab import notebooks as lab
 
 def write(path, *sources, outputs=()):
     path.parent.mkdir(exist_ok=True)
-    code = [new_code_cell(source, id=f"cell-{i}", outputs=list(outputs)) for i, source in enumerate(sources)]
+    code = [
+        new_code_cell(source, id=f"cell-{i}", outputs=list(outputs))
+        for i, source in enumerate(sources)
+    ]
     words = new_markdown_cell("![points](../figures/points.png) [next](06_b.ipynb)", id="words")
     nbformat.write(new_notebook(cells=[words, *code], metadata=lab.METADATA), path)
     return path.read_text(encoding="utf-8")
@@ -91,16 +96,25 @@ def test_a_notebook_of_ones_own_is_edited_in_its_place(project):
 def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, folder):
     """JupyterLab's own way to disk: what differs in a copy after opening and saving is nothing."""
     lab.refresh_copies()
-    manager = AsyncLargeFileManager(root_dir=str(project), pre_save_hook="entp_lab.notebooks.before_saving")
+    manager = AsyncLargeFileManager(
+        root_dir=str(project), pre_save_hook="entp_lab.notebooks.before_saving"
+    )
     before = (project / "notebooks" / "06_b.ipynb").read_bytes()
     for name in ("06_b", "50_own"):
         path = f"{folder}/{name}.ipynb"
         model = asyncio.run(manager.get(path))
-        model["content"]["metadata"]["language_info"] = {"name": "python", "version": "3.99", "file_extension": ".py"}
+        model["content"]["metadata"]["language_info"] = {
+            "name": "python",
+            "version": "3.99",
+            "file_extension": ".py",
+        }
         model["content"]["metadata"]["kernelspec"]["display_name"] = "Python 3 (ipykernel)"
         model["content"]["cells"][1]["metadata"]["collapsed"] = False
         if path == "notebooks/06_b.ipynb":
-            with pytest.raises(HTTPError, match="is the committed one and stays as it is: your copy is lab/06_b.ipynb"):
+            with pytest.raises(
+                HTTPError,
+                match="is the committed one and stays as it is: your copy is lab/06_b.ipynb",
+            ):
                 asyncio.run(manager.save(model, path))
         else:
             asyncio.run(manager.save(model, path))

@@ -1,4 +1,6 @@
-"""Running notebooks: parameters are checked first, failures do not stop the rest, sources stay as they are."""
+"""Running notebooks: parameters are checked first, failures do not stop the rest, sources stay as
+they are.
+"""
 
 import functools
 import itertools
@@ -82,10 +84,17 @@ rate
 
 
 def test_notebooks_go_side_by_side_and_a_failure_or_a_death_stops_no_other(folder, tmp_path, capfd):
-    """The two that meet wait for each other; what each shows is what a kernel shows; sources stay as they are."""
+    """The two that meet wait for each other; what each shows is what a kernel shows; sources stay
+    as they are.
+    """
     place = str(tmp_path)
     write_notebook(folder, "03_a", MEET.format(place=place, own="a", other="b"), SHOWN)
-    write_notebook(folder, "04_b", MEET.format(place=place, own="b", other="a"), "raise ValueError(f'rate is {rate}')")
+    write_notebook(
+        folder,
+        "04_b",
+        MEET.format(place=place, own="b", other="a"),
+        "raise ValueError(f'rate is {rate}')",
+    )
     write_notebook(folder, "05_dies", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     write_notebook(folder, "00_last", "assert tier == 'best'")
     before = {path: path.read_bytes() for path in folder.iterdir()}
@@ -116,7 +125,9 @@ def test_notebooks_go_side_by_side_and_a_failure_or_a_death_stops_no_other(folde
         ({"seeds": 2}, 0, False),
     ],
 )
-def test_only_the_best_records_and_update_touch_the_projects_figures(folder, monkeypatch, call, missing, in_place):
+def test_only_the_best_records_and_update_touch_the_projects_figures(
+    folder, monkeypatch, call, missing, in_place
+):
     monkeypatch.setattr(notebooks, "missing_runs", lambda *_: [None] * missing)
     write_notebook(folder, "03_x")
     assert planned(**call)[1] is in_place
@@ -136,7 +147,9 @@ def test_a_request_to_end_ends_notebooks_and_their_processes(folder, tmp_path):
     files = [tmp_path / "03_a", tmp_path / "04_b"]
     for file in files:
         write_notebook(
-            folder, file.name, f"import os\nopen({str(file)!r}, 'w').write(f'{{os.getpid()}}')\nwhile 1: pass"
+            folder,
+            file.name,
+            f"import os\nopen({str(file)!r}, 'w').write(f'{{os.getpid()}}')\nwhile 1: pass",
         )
     command = subprocess.Popen(
         [sys.executable, "-c", RUN_HERE, str(folder)],
@@ -161,15 +174,21 @@ def test_a_request_to_end_ends_notebooks_and_their_processes(folder, tmp_path):
 
 def alive(process):
     """Whether a process of this number runs and is no zombie."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", process], capture_output=True, text=True).stdout
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", process], capture_output=True, text=True
+    ).stdout
     return state.strip()[:1] not in ("", "Z")
 
 
-def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tmp_path, monkeypatch):
+def test_update_stores_what_records_give_and_takes_the_overview_along(
+    folder, tmp_path, monkeypatch
+):
     """The first execution computes and says so; what is stored is the second one's output."""
     monkeypatch.setattr(notebooks, "missing_runs", lambda path, _: [3] * path.stem.startswith("03"))
     mark = f"import pathlib\nmark = pathlib.Path({str(tmp_path)!r}, 'record')\n"
-    path = write_notebook(folder, "03_x", mark + "print('read' if mark.exists() else 'computing')\nmark.touch()")
+    path = write_notebook(
+        folder, "03_x", mark + "print('read' if mark.exists() else 'computing')\nmark.touch()"
+    )
     overview = write_notebook(folder, "00_overview", "print('all')")
     other = write_notebook(folder, "04_y", "1 / 0")
     before = other.read_bytes()
@@ -192,13 +211,25 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["lab", "--tier", "quick"], "No such option"),
         (["run", "--tier", "Quick"], "'quick'"),
-        (["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"], "tier: given as an option and by -p"),
-        (["run", "--tier", "overnight", "--only", "02"], "notebooks with experiments for the tier overnight: 03,"),
+        (
+            ["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"],
+            "tier: given as an option and by -p",
+        ),
+        (
+            ["run", "--tier", "overnight", "--only", "02"],
+            "notebooks with experiments for the tier overnight: 03,",
+        ),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
         (["train", "count4"], "there is no experiment 'count4'; did you mean count3"),
         (["train", "count3", "--seeds", "1" + "0" * 20], "'--seeds'"),
-        (["train", "count3", "--architecture", "encoder"], "must be one of decoder, prefix_decoder, entp"),
-        (["train", "count3", "--run", "xyz"], "--run xyz: of the 20 runs of count3 at tier quick none begins so"),
+        (
+            ["train", "count3", "--architecture", "encoder"],
+            "must be one of decoder, prefix_decoder, entp",
+        ),
+        (
+            ["train", "count3", "--run", "xyz"],
+            "--run xyz: of the 20 runs of count3 at tier quick none begins so",
+        ),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys):
@@ -219,7 +250,10 @@ def test_train_computes_one_run_by_the_name_of_its_record(results):
 def test_two_runs_whose_names_begin_alike_are_named(tmp_path, monkeypatch, capsys):
     numbers = itertools.count()
     monkeypatch.setattr(commands, "config_id", lambda config, version: f"same{next(numbers)}")
-    assert cli.main(["train", "count3", "--tier", "smoke", "--results", str(tmp_path), "--run", "sam"]) == 2
+    assert (
+        cli.main(["train", "count3", "--tier", "smoke", "--results", str(tmp_path), "--run", "sam"])
+        == 2
+    )
     assert "begin so, same0, same1, same2; write more" in capsys.readouterr().err
 
 
@@ -243,7 +277,10 @@ def test_every_committed_record_is_sound(capsys):
 
 
 def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
-    data = {"application/vnd.jupyter.widget-view+json": {"model_id": "3d9f"}, "text/plain": ["VBox()"]}
+    data = {
+        "application/vnd.jupyter.widget-view+json": {"model_id": "3d9f"},
+        "text/plain": ["VBox()"],
+    }
     written = {"rests_on": {"A.2": "verified"}}
     cell = {"metadata": written | {"trusted": True, "tags": []}, "outputs": [{"data": data}]}
     clean(content := {"metadata": {}, "cells": [cell]})
@@ -257,7 +294,10 @@ def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
         (b"", "cannot be read"),
         (b"[" * 100_000, "cannot be read"),
         (b'{"cells": 5, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "cannot be read"),
-        (b'{"cells": [], "nbformat": 3, "nbformat_minor": 5, "metadata": {}}', "nbformat = 3: must be 4"),
+        (
+            b'{"cells": [], "nbformat": 3, "nbformat_minor": 5, "metadata": {}}',
+            "nbformat = 3: must be 4",
+        ),
         (b"\xe9", "UnicodeDecodeError"),
     ],
 )
@@ -269,12 +309,14 @@ def test_a_damaged_notebook_is_named_before_any_is_run(tmp_path, data, message):
     assert "03_x.ipynb" in str(error.value)
 
 
-def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(results, monkeypatch):
+def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(
+    results, monkeypatch
+):
     """A wrong parameter, a missing record; the cell fails with the error's name and words."""
     monkeypatch.setenv("ENTP_RECORDS", "read-only")
     mistakes = {
         "notebook_parameters(globals())": "ConfigError: parameter = 'sedes': must be one of",
-        "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: record count3/",
+        "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: ",
         "COUNT3.collect(3)": "AttributeError: ",
     }
     imports = """
@@ -297,7 +339,9 @@ def test_the_limit_of_overnight_is_for_its_runs_and_its_notebooks_together(folde
     monkeypatch.setattr("entp_lab.commands.time.monotonic", lambda: next(clock))
     monkeypatch.setattr(commands, "experiments_of", lambda *_: [])
     monkeypatch.setattr(commands, "train", lambda *_, **__: 0)
-    monkeypatch.setattr(notebooks, "plan", lambda parameters, _: given.extend(parameters.values()) or sys.exit())
+    monkeypatch.setattr(
+        notebooks, "plan", lambda parameters, _: given.extend(parameters.values()) or sys.exit()
+    )
     with pytest.raises(SystemExit):
         commands.run_notebooks({folder / "03_x.ipynb": {"tier": "overnight", "time_limit": 100.0}})
     assert given == [{"tier": "overnight", "time_limit": 60.0}]

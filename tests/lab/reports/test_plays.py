@@ -34,7 +34,9 @@ def play(tmp_path_factory):
         scripts = [folder / "match3_data.js", static / "play.js", static / f"{name}.js"]
         loaded = "".join(f'<script src="{path.as_uri()}"></script>' for path in scripts)
         page = folder / f"{name}.html"
-        page.write_text(f'<meta charset="utf-8"><div id="play-{name}"></div>{loaded}', encoding="utf-8")
+        page.write_text(
+            f'<meta charset="utf-8"><div id="play-{name}"></div>{loaded}', encoding="utf-8"
+        )
         window.problems.clear()
         window.open(page)
         assert window.problems == []
@@ -62,7 +64,9 @@ def test_both_trained_models_answer_in_the_page_as_in_the_library(play):
     window.ask(f"window.tried = {x_BT.tolist()}; 0")
     for who in players:
         model = f"window.match3Data.models.find(m => m.run === '{who.name}')"
-        found = torch.tensor(window.ask(f"tried.map(x => probabilities({model}, x).map(p => [...p]))"))
+        found = torch.tensor(
+            window.ask(f"tried.map(x => probabilities({model}, x).map(p => [...p]))")
+        )
         assert (found.double() - who.probabilities(x_BT)).abs().max() < 0.02
     assert window.ask("tried.map(x => match3(x, 11))") == players[0].task.labels(x_BT).tolist()
 
@@ -75,7 +79,10 @@ def test_both_models_are_seen_at_once_and_differ_at_first(play):
     assert rows == table[["prefix", "truth", "decoder", "ENTP"]].values.tolist()
     assert any("✗" in row[2] for row in rows)
     assert not any("✗" in row[3] for row in rows)
-    for text, said in (("1 11", "11: these models read the numbers 0 to 10"), ("1 " * 9, "Type 1 to 8 numbers, not 9")):
+    for text, said in (
+        ("1 11", "11: these models read the numbers 0 to 10"),
+        ("1 " * 9, "Type 1 to 8 numbers, not 9"),
+    ):
         window.enter("#play-match3 input", text)
         assert said in window.ask("document.querySelector('#play-match3').textContent")
 
@@ -103,22 +110,28 @@ def test_random_subleq_programs_go_the_interpreters_way(play):
     window = play("subleq")
     for _ in range(30):
         names = [f"c{i}" for i in range(drawn.randint(1, 6))]
-        lines = [f"bits {drawn.randint(3, 12)}", *(f"cell {n} = {drawn.randint(-4, 3)}" for n in names)]
-        count = drawn.randint(1, 10)
-        lines += [
-            f"l{k}: subleq {drawn.choice([*names, '#1', '#-2'])} {drawn.choice(names)} l{drawn.randrange(count)}"
-            for k in range(count)
+        lines = [
+            f"bits {drawn.randint(3, 12)}",
+            *(f"cell {n} = {drawn.randint(-4, 3)}" for n in names),
         ]
+        count = drawn.randint(1, 10)
+        for k in range(count):
+            source = drawn.choice([*names, "#1", "#-2"])
+            target = drawn.choice(names)
+            lines.append(f"l{k}: subleq {source} {target} l{drawn.randrange(count)}")
         program = assembler.assemble("\n".join(lines))
         history = running.interpret(program, 60)
         window.enter("#subleq-text", "\n".join(lines))
         found = window.ask(
             "(p => { let [m, at, all] = [p.memory, 0, [[p.memory, 0]]];"
-            "while (at !== p.last && all.length <= 60) { [m, at] = subleq(p, m, at); all.push([m, at]); }"
+            "while (at !== p.last && all.length <= 60) {"
+            "[m, at] = subleq(p, m, at); all.push([m, at]); }"
             "return all; })"
             "(assemble(document.querySelector('#subleq-text').value))"
         )
-        assert found == [[list(m), at] for m, at in zip(history.memories, history.lines, strict=True)]
+        assert found == [
+            [list(m), at] for m, at in zip(history.memories, history.lines, strict=True)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -154,4 +167,6 @@ def test_a_program_that_does_not_halt_is_stopped(play):
     window = play("subleq")
     window.enter("#subleq-text", "cell a\nloop: goto loop")
     window.ask("document.querySelector('#subleq-run').click()")
-    assert "No halt within 1000 steps" in window.ask("document.querySelector('#subleq-said').textContent")
+    assert "No halt within 1000 steps" in window.ask(
+        "document.querySelector('#subleq-said').textContent"
+    )

@@ -62,7 +62,9 @@ def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
     assert set(table.loc[table["part"] == "main", "id"]) <= set(main)
     assert (table.loc[table["verdict"] == "uninformative", "part"] == "could not tell").all()
     page = report.ledger_page(table)
-    assert all(text.replace("|", "\\|") in page for text in table.loc[table["part"] == "main", "statement"])
+    assert all(
+        text.replace("|", "\\|") in page for text in table.loc[table["part"] == "main", "statement"]
+    )
 
 
 def test_what_is_measured_is_not_lost_where_tasks_are_compared(table):
@@ -75,7 +77,9 @@ def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(t
     said = report.leads(table)
     assert "the decoder is ahead on Count3" in said
     assert "linear functions" not in said  # p = .002 alone
-    alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("F7-own-steps", "T3-all"))))
+    alone = table.assign(
+        our_value=table["our_value"].where(table["id"].isin(("F7-own-steps", "T3-all")))
+    )
     assert "linear functions" in report.leads(alone)
 
 
@@ -94,7 +98,9 @@ def test_a_row_whose_experiment_has_no_reason_is_named(table):
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     names = ("README.md", "docs/costs.md")
-    monkeypatch.setattr(report, "generated", lambda *_: dict.fromkeys(map(tmp_path.joinpath, names), "made"))
+    monkeypatch.setattr(
+        report, "generated", lambda *_: dict.fromkeys(map(tmp_path.joinpath, names), "made")
+    )
     assert report.outdated() == list(names)
     report.write()
     assert report.outdated() == []
@@ -108,7 +114,9 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
 
 def test_every_notebook_is_listed_once_with_what_it_asks():
     found = sorted(path for path in notebook_paths() if not path.stem.startswith("00_"))
-    rows = re.findall(r"^\| \[(.*)\]\((\w+)\.ipynb\) \| (.*) \|$", notebooks_markdown(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[(.*)\]\((\w+)\.ipynb\) \| (.*) \|$", notebooks_markdown(), re.MULTILINE
+    )
     assert [stem for _, stem, _ in rows] == [path.stem for path in found]
     for (title, stem, asks), path in zip(rows, found, strict=True):
         assert title.startswith(f"{number_of(stem)} · ")
@@ -123,13 +131,17 @@ def cells_of(path):
 
 def test_the_committed_overview_lists_the_notebooks_and_its_text_leads_to_each_of_a_paper():
     cells = cells_of(paths.notebooks() / "00_overview.ipynb")
-    outputs = [output["data"] for cell in cells for output in cell.get("outputs", ()) if "data" in output]
+    outputs = [
+        output["data"] for cell in cells for output in cell.get("outputs", ()) if "data" in output
+    ]
     assert str(notebooks_markdown()) in ["".join(data.get("text/markdown", "")) for data in outputs]
     written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     linked = set(re.findall(r"\]\((\w+)\.ipynb", written))
     own_number = {path.stem for path in notebook_paths() if not is_own(path)} - {"00_overview"}
     without_paper = {"90_playground", "91_your_own_data"}
-    second_ones = {stem for stem in own_number if len(number_of(stem)) > 2}  # details, to which the first ones link
+    second_ones = {
+        stem for stem in own_number if len(number_of(stem)) > 2
+    }  # details, to which the first ones link
     assert own_number - second_ones - without_paper <= linked <= own_number
 
 
@@ -147,12 +159,15 @@ ALIKE = {  # verdicts of the ledger, by answers of the picture
 
 
 def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger(table):
-    shown = ledger.comparisons(table).merge(table[["id", "verdict"]], left_on="claim", right_on="id")
+    shown = ledger.comparisons(table).merge(
+        table[["id", "verdict"]], left_on="claim", right_on="id"
+    )
     for row in shown.itertuples():
         assert row.verdict in ALIKE[row.answer], row.claim
 
 
-# What the ledger names as a row's records is what the row rests on: they alone give the same values again.
+# What the ledger names as a row's records is what the row rests on: they alone give the same values
+# again.
 
 
 # Experiments that measure nothing where other arms are missing.
@@ -170,16 +185,25 @@ def test_the_records_that_a_row_names_give_its_values(name):
         for found in experiment.measurements(list(records.values())) if records else []:
             if not isinstance(found, Measurement) or not set(found.records) <= set(records):
                 continue  # a row may rest on another tier's runs
-            again = experiment.measurements([r for n, r in records.items() if n in set(found.records)])
+            again = experiment.measurements(
+                [r for n, r in records.items() if n in set(found.records)]
+            )
             (same,) = (m for m in again if m.claim == found.claim)
-            assert list(same.values) == pytest.approx(list(found.values), abs=1e-12), (tier, found.claim)
+            assert list(same.values) == pytest.approx(list(found.values), abs=1e-12), (
+                tier,
+                found.claim,
+            )
 
 
 def test_a_row_that_needs_all_its_experiments_records_names_some_of_them():
     store = Store(read_only=True)
     for name in sorted(WHOLE):
-        records = EXPERIMENTS[name].stored(store, "quick") or EXPERIMENTS[name].stored(store, "overnight")
+        records = EXPERIMENTS[name].stored(store, "quick") or EXPERIMENTS[name].stored(
+            store, "overnight"
+        )
         names = {r.name for r in records}
-        measured = [m for m in EXPERIMENTS[name].measurements(records) if isinstance(m, Measurement)]
+        measured = [
+            m for m in EXPERIMENTS[name].measurements(records) if isinstance(m, Measurement)
+        ]
         assert measured, name
         assert all(m.records and set(m.records) <= names for m in measured), name

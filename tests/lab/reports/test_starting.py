@@ -1,4 +1,4 @@
-"""Beginning a task or a notebook of one's own: what is written works, and bad names are one line."""
+"""Beginning a task or a notebook of one's own: what is written works, bad names are one line."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def copy(tmp_path, monkeypatch):
     ignore = shutil.ignore_patterns("__pycache__")
     for package in ("entp_lib", "entp_lab", "entp_papers"):
         shutil.copytree(root / package, tmp_path / package, ignore=ignore)
-    for name in ("pyproject.toml", "tests/conftest.py"):
+    for name in ("pyproject.toml", "tests/ruff.toml", "tests/conftest.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(root / name, tmp_path / name)
     (tmp_path / "notebooks").mkdir()
@@ -29,19 +29,30 @@ def copy(tmp_path, monkeypatch):
 
 
 def python(folder, *arguments):
-    environment = {k: v for k, v in os.environ.items() if k != "ENTP_RECORDS"}  # the copy computes its own
+    environment = {
+        k: v for k, v in os.environ.items() if k != "ENTP_RECORDS"
+    }  # the copy computes its own
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 def test_a_new_task_and_notebook_work_as_written(copy, capsys):
-    """Their own tests pass, lint and format are content, and a run of the experiment trains on the task."""
+    """Their own tests pass, lint and format are content, and a run of the experiment trains on the
+    task.
+    """
     assert cli.main(["new", "task", "my_parity"]) == 0
     assert "tests/lib/tasks/test_my_parity.py" in capsys.readouterr().out
-    done = python(copy, "-m", "entp_lab", "new", "notebook", "my_runs", "--task", "my_parity", "--no-run")
+    done = python(
+        copy, "-m", "entp_lab", "new", "notebook", "my_runs", "--task", "my_parity", "--no-run"
+    )
     assert done.returncode == 0, done.stderr
     assert cli.main(["new", "notebook", "two", "--task", "triplets", "--no-run"]) == 0
-    assert sorted(p.name for p in (copy / "notebooks").iterdir()) == ["50_my_runs.ipynb", "51_two.ipynb"]
+    assert sorted(p.name for p in (copy / "notebooks").iterdir()) == [
+        "50_my_runs.ipynb",
+        "51_two.ipynb",
+    ]
     nbformat.validate(nbformat.read(copy / "notebooks" / "51_two.ipynb", as_version=4))
     for check in (("check", "."), ("format", "--check", ".")):
         found = python(copy, "-m", "ruff", *check)
@@ -50,7 +61,19 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     found = python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert found.returncode == 0, found.stdout
     out = copy / "out"
-    found = python(copy, "-m", "entp_lab", "train", "my_runs", "--tier", "smoke", "--results", str(out), "--jobs", "1")
+    found = python(
+        copy,
+        "-m",
+        "entp_lab",
+        "train",
+        "my_runs",
+        "--tier",
+        "smoke",
+        "--results",
+        str(out),
+        "--jobs",
+        "1",
+    )
     assert found.returncode == 0, found.stderr
     assert "token_accuracy" in found.stdout, found.stderr
     assert len(list((out / "records" / "my_runs").glob("*.json"))) == 4

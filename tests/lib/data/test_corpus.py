@@ -1,4 +1,6 @@
-"""Corpora on disk: nothing is lost between a text and its tokens, damage is found, and what is no text is named."""
+"""Corpora on disk: nothing is lost between a text and its tokens, damage is found, and what is no
+text is named.
+"""
 
 import hashlib
 import json
@@ -22,7 +24,9 @@ from entp_lib.data.sources import TextFile, source_of
 from entp_lib.data.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs
 from entp_lib.validation import ConfigError
 
-SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
+SPEECHES = "".join(
+    f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300)
+)
 
 
 pytestmark = pytest.mark.usefixtures("results")
@@ -91,7 +95,8 @@ def test_a_mark_of_byte_order_is_no_symbol(file):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"), [("one<|endoftext|>two\n", "endoftext"), ('{"text": "one"}\n{"text": "two"}\n', "JSON")]
+    ("text", "what"),
+    [("one<|endoftext|>two\n", "endoftext"), ('{"text": "one"}\n{"text": "two"}\n', "JSON")],
 )
 def test_a_text_that_another_program_takes_apart_is_read_with_a_warning(file, text, what, caplog):
     assert "".join(source_of(file(text)).documents()) == text
@@ -173,13 +178,17 @@ def test_parquet_gives_its_rows(parquet):
 
 
 def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
-    """The hub's folder, through the code that reads local files; a part of it is not taken for the whole."""
+    """The hub's folder, through the code that reads local files; a part of it is not taken for the
+    whole.
+    """
     hub = pytest.importorskip("huggingface_hub")
     path = parquet([f"document {i}" for i in range(20)])
     (path.parent / "plain_text").mkdir()
     path.rename(path.parent / "plain_text" / "train-0.parquet")
     asked = {}
-    monkeypatch.setattr(hub, "snapshot_download", lambda name, **options: asked.update(options) or str(path.parent))
+    monkeypatch.setattr(
+        hub, "snapshot_download", lambda name, **options: asked.update(options) or str(path.parent)
+    )
     with pytest.raises(ConfigError, match="1 of 80 files"):
         list(source_of("openwebtext").documents())
     monkeypatch.setattr(parquet_module, "HUB_FILES", 1)
@@ -203,7 +212,8 @@ def test_without_a_network_the_corpus_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("library", "tokenizer"), [("tiktoken", "gpt2"), ("tokenizers", "bpe"), ("pyarrow.parquet", "bytes")]
+    ("library", "tokenizer"),
+    [("tiktoken", "gpt2"), ("tokenizers", "bpe"), ("pyarrow.parquet", "bytes")],
 )
 def test_a_missing_library_is_named_with_its_extra(monkeypatch, file, library, tokenizer):
     monkeypatch.setitem(sys.modules, library, None)
@@ -222,7 +232,9 @@ def test_every_document_is_on_one_side(file, split):
     documents = [document for part in parts for document in part.split("\n\n")]
     assert sorted(filter(None, documents)) == sorted(filter(None, SPEECHES.split("\n\n")))
     assert len(parts[1]) / len(SPEECHES) == pytest.approx(0.2, abs=0.06)
-    assert [tokens.meta["parts"][name]["bytes"] for name in cache.PARTS] == [len(part.encode()) for part in parts]
+    assert [tokens.meta["parts"][name]["bytes"] for name in cache.PARTS] == [
+        len(part.encode()) for part in parts
+    ]
     if split == "tail":
         assert "".join(parts) == SPEECHES
 
@@ -249,13 +261,16 @@ def test_nanogpts_split_has_its_share_of_openwebtext():
 def test_nanogpts_split_is_that_of_datasets():
     datasets = pytest.importorskip("datasets")
     side = permuted(999, 0.01)
-    parts = datasets.Dataset.from_dict({"i": list(range(999))}).train_test_split(test_size=0.01, seed=2357)
+    parts = datasets.Dataset.from_dict({"i": list(range(999))}).train_test_split(
+        test_size=0.01, seed=2357
+    )
     assert sorted(parts["test"]["i"]) == [i for i in range(999) if side(i, "")]
     assert len(parts["test"]) == 10
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "vocabulary", "dtype"), [("bytes", 0, "uint8"), ("characters", 400, "uint16"), ("bpe", 400, "uint16")]
+    ("tokenizer", "vocabulary", "dtype"),
+    [("bytes", 0, "uint8"), ("characters", 400, "uint16"), ("bpe", 400, "uint16")],
 )
 def test_tokens_read_back_and_name_their_text(file, tokenizer, vocabulary, dtype):
     if tokenizer == "bpe":
@@ -326,7 +341,10 @@ def test_a_text_that_grows_while_its_tokens_are_made_is_refused(file, monkeypatc
             text.write("One speech more.\n\n")
         return write(*arguments)
 
-    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="changed while its tokens were made"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ConfigError, match="changed while its tokens were made"),
+    ):
         patch.setattr(cache, "write", grow)
         open_tokens(recipe(name))
     parts = parts_of(open_tokens(recipe(name)))
@@ -393,7 +411,9 @@ def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
     assert learned.state == bpe().state
     assert learned.tokenizer.get_vocab_size() == 300
     assert len(learned.encode([SPEECHES], False)) < 0.6 * len(SPEECHES.encode())
-    assert learned.decode(learned.encode(["not learned: ☃"], False)) == "not learned: ☃"  # every byte has a token
+    assert (
+        learned.decode(learned.encode(["not learned: ☃"], False)) == "not learned: ☃"
+    )  # every byte has a token
 
 
 def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
@@ -402,7 +422,9 @@ def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
         encode_ordinary_batch=lambda texts: [[len(w) for w in text.split()] for text in texts],
         decode=lambda ids: " ".join(map(str, ids)),
     )
-    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding={"gpt2": encoding}.get))
+    monkeypatch.setitem(
+        sys.modules, "tiktoken", types.SimpleNamespace(get_encoding={"gpt2": encoding}.get)
+    )
     tokenizer = GPT2()
     assert tokenizer.encode(["a bb ccc", "dddd"], True).tolist() == [1, 2, 3, 50_256, 4, 50_256]
     assert tokenizer.decode(np.array([1, 50_256])) == "1 50256"

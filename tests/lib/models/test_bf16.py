@@ -1,4 +1,6 @@
-"""Half-blocks with products in bf16 against the definition in fp32, with and without bf16 instructions."""
+"""Half-blocks with products in bf16 against the definition in fp32, with and without bf16
+instructions.
+"""
 
 import os
 import subprocess
@@ -25,7 +27,10 @@ ARCHITECTURES = ("decoder", "entp", "hybrid", "prefix_decoder")
 
 
 def logits_and_gradients(architecture, method, half):
-    model = build_model(ModelConfig(architecture, vocab_size=11, max_length=9, n_layers=3, n_heads=2, width=32), seed=3)
+    model = build_model(
+        ModelConfig(architecture, vocab_size=11, max_length=9, n_layers=3, n_heads=2, width=32),
+        seed=3,
+    )
     model.entp_method = method
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # initial weights say little: scores near 0, biases 0
@@ -42,7 +47,10 @@ def logits_and_gradients(architecture, method, half):
 
 
 def distances(found, right):
-    return [float((a - b).abs().max() / b.abs().max().clamp_min(1e-6)) for a, b in zip(found, right, strict=True)]
+    return [
+        float((a - b).abs().max() / b.abs().max().clamp_min(1e-6))
+        for a, b in zip(found, right, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +63,9 @@ def distances(found, right):
     ],
 )
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_values_and_gradients_are_those_of_the_definition(architecture, method, native, longest, monkeypatch):
+def test_values_and_gradients_are_those_of_the_definition(
+    architecture, method, native, longest, monkeypatch
+):
     monkeypatch.setattr(bf16, "multiplies_bf16", lambda: native)
     monkeypatch.setattr(bf16, "EXPLICIT", longest)
     right = logits_and_gradients(architecture, "reference", half=False)
@@ -85,7 +95,10 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
 
 
 def test_products_round_their_result_once():
-    a, b = (torch.randn(s, generator=torch.Generator().manual_seed(2)).bfloat16() for s in ((7, 64), (64, 5)))
+    a, b = (
+        torch.randn(s, generator=torch.Generator().manual_seed(2)).bfloat16()
+        for s in ((7, 64), (64, 5))
+    )
     right = (a.double() @ b.double()).float().bfloat16()
     assert torch.equal(bf16.product(a, b), right)
 
@@ -105,8 +118,12 @@ def test_gelu_and_slope_are_those_of_the_definition():
 
 
 @pytest.mark.parametrize(("half", "width", "bound"), [(True, 192, 2e-2), (False, 16, 1e-5)])
-def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(half, width, bound, monkeypatch):
-    """As in training: parts of their own against one part, in bf16 and in fp32 above the width of committed records."""
+def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(
+    half, width, bound, monkeypatch
+):
+    """As in training: parts of their own against one part, in bf16 and in fp32 above the width of
+    committed records.
+    """
     monkeypatch.setattr(entp, "RECORDED_WIDTH", width)
     model = build_model(ModelConfig("hybrid", 4, 2, 32, 11, 9, full_layers=3), seed=3)
     tokens_BT = torch.randint(11, (5, 9), generator=torch.Generator().manual_seed(1))
@@ -130,7 +147,10 @@ def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(
 
 def test_models_of_committed_records_project_first_layers_as_they_did(small_model):
     """Each part by itself, in fp32 up to the width of the widest record."""
-    assert small_model("entp", dtype=torch.float32).project_once(torch.zeros(5, 9, dtype=torch.long)) is None
+    assert (
+        small_model("entp", dtype=torch.float32).project_once(torch.zeros(5, 9, dtype=torch.long))
+        is None
+    )
 
 
 BROKEN = {
@@ -142,7 +162,9 @@ BROKEN = {
 @pytest.mark.parametrize("how", BROKEN)
 def test_without_a_compiler_that_works_one_line_says_so_and_the_pieces_compute(how, tmp_path):
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)} | BROKEN[how]
-    run = subprocess.run([sys.executable, "-c", CHOOSE], env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", CHOOSE], env=environment, capture_output=True, text=True, check=True
+    )
     assert run.stdout.splitlines() == [f"{bf16.VERSION}, GELU eager", "True"]
     ours = [line for line in run.stderr.splitlines() if "GELU in bf16" in line]
     assert len(ours) == 1

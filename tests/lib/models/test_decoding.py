@@ -49,7 +49,9 @@ def test_cache_equals_recomputation(positions, sizes):
 
 @pytest.mark.parametrize(("n_layers", "exact"), [(1, True), (2, False)])
 def test_a_naive_cache_on_an_encoder(n_layers, exact):
-    """Appendix A.3: one layer may cache; from two on, what was cached before a token came is out of date."""
+    """Appendix A.3: one layer may cache; from two on, what was cached before a token came is out of
+    date.
+    """
     model = model_of("entp", n_layers)
     model.entp_method = "reference"
     x = torch.randint(6, (3, 8), generator=torch.Generator().manual_seed(0))
@@ -132,8 +134,14 @@ def test_bad_caches_are_named():
         Cache(model, 2, 15)
     cache = Cache(model, 2, 4)
     cached_logits(model, PROMPT, cache)
-    for tokens, named in ((PROMPT, "6 tokens"), (PROMPT[:, :0], "tokens of shape"), (PROMPT[:1, :1], "1 rows")):
+    for tokens, named in (
+        (PROMPT, "6 tokens"),
+        (PROMPT[:, :0], "tokens of shape"),
+        (PROMPT[:1, :1], "1 rows"),
+    ):
         with pytest.raises(ValueError, match=named):
             cached_logits(model, tokens, cache)
     with pytest.raises(ValueError, match="continuous"):
-        generate(build_model(ModelConfig("entp", 1, 2, 16, 0, 9, input_dim=3, output_dim=2)), PROMPT, 1)
+        generate(
+            build_model(ModelConfig("entp", 1, 2, 16, 0, 9, input_dim=3, output_dim=2)), PROMPT, 1
+        )

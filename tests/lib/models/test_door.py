@@ -38,7 +38,9 @@ def test_a_prefix_decoder_is_scored_behind_its_prompts_unless_told(small_model, 
 def test_a_compiled_model_is_the_same_function(small_model, inputs_BT, architecture):
     """A decoder in one graph, ENTP in several; no compiler of them is needed to tell."""
     model = small_model(architecture, n_layers=3)
-    compiled = torch.compile(model, fullgraph=architecture == "decoder", backend="eager", dynamic=False)
+    compiled = torch.compile(
+        model, fullgraph=architecture == "decoder", backend="eager", dynamic=False
+    )
     with torch.no_grad():
         torch.testing.assert_close(compiled(inputs_BT[:, :3]), model(inputs_BT[:, :3]))
     torch.compiler.reset()
@@ -76,7 +78,9 @@ def test_bad_arguments_are_named(small_model, inputs_BT, name, value, message):
         small_model()(**{"inputs": inputs_BT, name: value})
 
 
-@pytest.mark.parametrize("wrong", [None, [1, 2, 3], *map(torch.tensor, ([1, 1], [0, 1, 1], [1, 1, 7], [1.0] * 3))])
+@pytest.mark.parametrize(
+    "wrong", [None, [1, 2, 3], *map(torch.tensor, ([1, 1], [0, 1, 1], [1, 1, 7], [1.0] * 3))]
+)
 def test_a_prefix_decoder_needs_prompts(small_model, inputs_BT, wrong):
     with pytest.raises(ValueError, match="prompt_lengths"):
         small_model("prefix_decoder")(inputs_BT, prompt_lengths_B=wrong)
@@ -87,7 +91,9 @@ def test_a_prefix_decoder_does_not_answer_within_its_prompts(small_model, inputs
         small_model("prefix_decoder")(inputs_BT, inputs_BT >= 0, torch.tensor([1, 3, 1]))
 
 
-@pytest.mark.parametrize("device", ["gpu", "xpu", "mps", "cuda:99"] + ["cuda"] * (not torch.cuda.is_available()))
+@pytest.mark.parametrize(
+    "device", ["gpu", "xpu", "mps", "cuda:99"] + ["cuda"] * (not torch.cuda.is_available())
+)
 def test_a_device_that_is_not_there_is_named(device):
     with pytest.raises(ConfigError, match=f"device = '{device}'"):
         build_model(ModelConfig("entp", 2, 2, 16, 11, 12), device=device)

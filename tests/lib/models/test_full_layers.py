@@ -11,12 +11,20 @@ from entp_lib.model import build_model
 
 
 def test_token_forwards_count_every_layer_by_itself():
-    """24 tokens once for causal layers, 3 · 36 for full ones; the authors' hybrid is counted as ENTP is."""
+    """24 tokens once for causal layers, 3 · 36 for full ones; the authors' hybrid is counted as
+    ENTP is.
+    """
     everywhere_BT = torch.ones(3, 8, dtype=torch.bool)
     shape = (5, 2, 16, 11, 12)
     cfg = ModelConfig("entp", *shape)
     found = [token_forwards(cfg.with_full_layers(k), everywhere_BT) for k in (0, 2, 3, 4, 5)]
-    assert found == [24, round((3 * 24 + 2 * 108) / 5), round((2 * 24 + 3 * 108) / 5), round((24 + 4 * 108) / 5), 108]
+    assert found == [
+        24,
+        round((3 * 24 + 2 * 108) / 5),
+        round((2 * 24 + 3 * 108) / 5),
+        round((24 + 4 * 108) / 5),
+        108,
+    ]
     assert token_forwards(ModelConfig("hybrid", *shape), everywhere_BT) == 108
     assert token_forwards("hybrid", everywhere_BT) == 108
 
@@ -29,7 +37,9 @@ def test_token_forwards_count_every_layer_by_itself():
     positions=st.sampled_from(["learned", "rotary"]),
 )
 def test_counted_costs_are_what_is_computed(full, heads, lengths, positions):
-    """PyTorch's own count of the matrix products, in a batch of one and with attention in plain products."""
+    """PyTorch's own count of the matrix products, in a batch of one and with attention in plain
+    products.
+    """
     base = ModelConfig("entp", 5, heads, 32, 11, 12, positions=positions)
     cfg = base.with_full_layers(full)
     model = build_model(cfg)
@@ -37,7 +47,9 @@ def test_counted_costs_are_what_is_computed(full, heads, lengths, positions):
     scored_BT = torch.zeros(1, 12, dtype=torch.bool)
     scored_BT[0, [n - 1 for n in lengths]] = True
     with torch.no_grad():
-        assert costs.counted(lambda: model(x_BT, scored_BT)) == costs.training_pass(cfg, lengths, 12)
+        assert costs.counted(lambda: model(x_BT, scored_BT)) == costs.training_pass(
+            cfg, lengths, 12
+        )
         if cfg.architecture == "decoder":
             assert costs.counted(lambda: model(x_BT)) == costs.decoder_pass(cfg, 12)
         if cfg.architecture == "entp":

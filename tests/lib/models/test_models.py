@@ -44,7 +44,9 @@ def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
     work = token_forwards("entp", scored)
     assert work == sum(t + 1 for row in rows for t in range(6) if row[t])
     assert token_forwards("decoder", scored) == 6 * len(rows)
-    assert len(parts) <= 1 + 2 * work // (budget - 5)  # no part but the last is less than about half full
+    assert len(parts) <= 1 + 2 * work // (
+        budget - 5
+    )  # no part but the last is less than about half full
 
 
 @pytest.mark.parametrize(("method", "work"), [("grouped", 3 * 36), ("packed", 8 * 14)])
@@ -52,8 +54,12 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch, metho
     held = []
     grouped = grouping.stack
     packed = packing.stack
-    monkeypatch.setattr(grouping, "stack", lambda *x: held.append(sum(r * n for _, r, n in x[2])) or grouped(*x))
-    monkeypatch.setattr(packing, "stack", lambda *x: held.append(x[2].index_RC.numel()) or packed(*x))
+    monkeypatch.setattr(
+        grouping, "stack", lambda *x: held.append(sum(r * n for _, r, n in x[2])) or grouped(*x)
+    )
+    monkeypatch.setattr(
+        packing, "stack", lambda *x: held.append(x[2].index_RC.numel()) or packed(*x)
+    )
     monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_: 17)
     model = small_model(n_layers=3)
     x = tokens()
@@ -66,7 +72,9 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch, metho
 
 
 def test_gradients_do_not_multiply_with_the_groups(small_model):
-    """The gradient of a slice is a tensor as large as what it was cut from, one for every length of prefixes."""
+    """The gradient of a slice is a tensor as large as what it was cut from, one for every length of
+    prefixes.
+    """
     counts = []
     for length in (4, 8):
         model = small_model(n_layers=3)
@@ -86,9 +94,15 @@ def test_packing_holds_every_prefix_once_in_the_fewest_rows(lengths, data):
     sequences = [data.draw(st.integers(0, 4)) for _ in lengths]
     rows = packing.pack(torch.tensor(sequences), torch.tensor(lengths), 8)
     capacity = max(lengths)
-    assert rows.index_RC.shape == rows.segment_RC.shape == (fewest_rows(tuple(sorted(lengths)), capacity), capacity)
+    assert (
+        rows.index_RC.shape
+        == rows.segment_RC.shape
+        == (fewest_rows(tuple(sorted(lengths)), capacity), capacity)
+    )
     assert sorted(rows.prefix_N.tolist()) == list(range(len(lengths)))
-    for prefix, slot, end in zip(rows.prefix_N, rows.slot_N.tolist(), rows.end_N.tolist(), strict=True):
+    for prefix, slot, end in zip(
+        rows.prefix_N, rows.slot_N.tolist(), rows.end_N.tolist(), strict=True
+    ):
         row, segment = divmod(slot, 2)
         held = rows.index_RC[row][rows.segment_RC[row] == segment]
         assert held.tolist() == [8 * sequences[prefix] + t for t in range(lengths[prefix])]
@@ -111,21 +125,32 @@ def fewest_rows(lengths, capacity):
 
 @pytest.mark.parametrize(
     ("size", "count"),
-    [("small", 1_334_976), ("medium", 10_647_552), ("large", 85_056_000), ("small_deep", 1_586_432)],
+    [
+        ("small", 1_334_976),
+        ("medium", 10_647_552),
+        ("large", 85_056_000),
+        ("small_deep", 1_586_432),
+    ],
 )
 def test_sizes_of_table_6(size, count):
     """12 L D² + 13 L D for the blocks, 2 D for the final norm."""
     with torch.device("meta"):  # shapes without memory
-        model = Transformer(ModelConfig.from_size(size, architecture="entp", vocab_size=64, max_length=64))
+        model = Transformer(
+            ModelConfig.from_size(size, architecture="entp", vocab_size=64, max_length=64)
+        )
     assert parameter_count(model) == count
     assert parameter_count(model, embeddings=True) == count + 128 * SIZES[size]["width"]
 
 
 def test_initial_scales():
-    """N(0, 0.02), residual projections divided by sqrt(2 L), positions as asked, LayerNorms 1 and biases 0."""
+    """N(0, 0.02), residual projections divided by sqrt(2 L), positions as asked, LayerNorms 1 and
+    biases 0.
+    """
     for cfg in (
         ModelConfig("entp", 4, 2, 128, 50, 40, position_std=0.5),
-        ModelConfig("entp", 4, 2, 128, 0, 40, position_std=0.5, input_dim=30, output_dim=30, input_std=0.3),
+        ModelConfig(
+            "entp", 4, 2, 128, 0, 40, position_std=0.5, input_dim=30, output_dim=30, input_std=0.3
+        ),
     ):
         for name, p in build_model(cfg, 3).named_parameters():
             if p.dim() == 1:
@@ -160,13 +185,17 @@ def assert_near(found, expected):
 
 
 def test_models_are_gpt2_with_their_own_masks(gpt2):
-    """The decoder with GPT-2's, the prefix decoder with its prompt open, ENTP with none on every prefix."""
+    """The decoder with GPT-2's, the prefix decoder with its prompt open, ENTP with none on every
+    prefix.
+    """
     theirs, ours = gpt2
     x_BT = tokens(batch=2, length=7)
     assert_near(ours["decoder"](x_BT).view(2, 7, 11), theirs(x_BT).logits)
     found = ours["entp"](x_BT).view(2, 7, 11)
     for n in range(1, 8):
-        unmasked = torch.zeros(2, 1, n, n, dtype=torch.float64)  # added to the scores: nothing is hidden
+        unmasked = torch.zeros(
+            2, 1, n, n, dtype=torch.float64
+        )  # added to the scores: nothing is hidden
         assert_near(found[:, n - 1], theirs(x_BT[:, :n], attention_mask=unmasked).logits[:, -1])
     added = torch.full((2, 1, 7, 7), torch.finfo(torch.float64).min, dtype=torch.float64).triu(1)
     prompts_B = torch.tensor([5, 2])

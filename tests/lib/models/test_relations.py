@@ -1,4 +1,5 @@
-"""Position ids, positional schemes and masks by row, in every architecture, against a computation by hand.
+"""Position ids, positional schemes and masks by row, in every architecture, against a computation
+by hand.
 
 Letters: B batch, T tokens, N scored positions, H heads, K head width.
 """
@@ -31,7 +32,9 @@ def model_of(architecture, positions, n_layers=3, full_layers=None, seed=0, cont
 
 
 def by_hand(model, inputs_BT, scored_BT, prompts_B, positions_BT, mask_BTT):
-    """Every scored position from its prefix alone, one head and one query after the other in spirit."""
+    """Every scored position from its prefix alone, one head and one query after the other in
+    spirit.
+    """
     cfg = model.cfg
     rows = []
     causal_layers = cfg.n_layers - cfg.recomputed_layers
@@ -55,28 +58,40 @@ def by_hand(model, inputs_BT, scored_BT, prompts_B, positions_BT, mask_BTT):
 
 def attention_by_hand(block, x_TD, ids_T, allowed_TT, cfg):
     width = cfg.width // cfg.n_heads
-    by_head = (z.split(width, -1) for z in block.attention.qkv(block.ln_1(x_TD)).split(cfg.width, -1))
+    by_head = (
+        z.split(width, -1) for z in block.attention.qkv(block.ln_1(x_TD)).split(cfg.width, -1)
+    )
     heads = []
     for h, (q, k, v) in enumerate(zip(*by_head, strict=True)):
-        if cfg.positions == "rotary":  # as complex numbers, of which coordinates i and i + K/2 are the parts
+        if (
+            cfg.positions == "rotary"
+        ):  # as complex numbers, of which coordinates i and i + K/2 are the parts
             turns = torch.polar(
                 torch.ones(len(ids_T), width // 2, dtype=torch.float64),
-                ids_T[:, None] * 10_000.0 ** (-torch.arange(width // 2, dtype=torch.float64) / (width // 2)),
+                ids_T[:, None]
+                * 10_000.0 ** (-torch.arange(width // 2, dtype=torch.float64) / (width // 2)),
             )
             q, k = (torch.complex(*z.chunk(2, -1)) * turns for z in (q, k))
             scores = (q @ k.conj().T).real.to(v.dtype) / math.sqrt(width)
         else:
             scores = q @ k.T / math.sqrt(width)
         if cfg.positions == "alibi":
-            scores = scores - 2 ** (-8 * (h + 1) / cfg.n_heads) * (ids_T[:, None] - ids_T[None]).abs()
+            scores = (
+                scores - 2 ** (-8 * (h + 1) / cfg.n_heads) * (ids_T[:, None] - ids_T[None]).abs()
+            )
         heads.append(scores.masked_fill(~allowed_TT, -torch.inf).softmax(-1) @ v)
     return block.attention.out(torch.cat(heads, -1))
 
 
 def gradients(model, out):
     model.zero_grad()
-    (out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) + out.square()).sum().backward()
-    return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
+    (
+        out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) + out.square()
+    ).sum().backward()
+    return {
+        n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+        for n, p in model.named_parameters()
+    }
 
 
 def assert_near(found, expected, half, name="outputs"):
@@ -101,7 +116,9 @@ def drawn(seed, batch=3, length=LENGTH):
 @given(
     kind=st.sampled_from([*((name, None) for name in ARCHITECTURES), ("hybrid", 2)]),
     positions=st.sampled_from(POSITIONS),
-    method=st.sampled_from(["fast", "plain", "pieces", "packed", "reference", "parts", "packed parts"]),
+    method=st.sampled_from(
+        ["fast", "plain", "pieces", "packed", "reference", "parts", "packed parts"]
+    ),
     layers=st.integers(1, 5),
     own_ids=st.booleans(),
     own_mask=st.booleans(),
@@ -113,7 +130,9 @@ def drawn(seed, batch=3, length=LENGTH):
 def test_every_way_of_computing_equals_the_definition(
     kind, positions, method, layers, own_ids, own_mask, continuous, half, share, seed
 ):
-    """Outputs and every parameter's gradient, in fp64 and in fp32, rows without a scored position among them."""
+    """Outputs and every parameter's gradient, in fp64 and in fp32, rows without a scored position
+    among them.
+    """
     layers = max(layers, 3 if kind[1] else 1)  # a hybrid of two full layers has three
     architecture, full_layers = kind
     model = model_of(architecture, positions, layers, full_layers, seed, continuous)
@@ -131,7 +150,9 @@ def test_every_way_of_computing_equals_the_definition(
     seen_BTT = mask_BTT if own_mask else torch.ones_like(mask_BTT)
     slow = by_hand(model, inputs_BT, scored_BT, prompts_B, ids_BT, seen_BTT)
     slow_grads = gradients(model, slow)
-    model.entp_method = "packed" if "packed" in method else "reference" if method == "reference" else "fast"
+    model.entp_method = (
+        "packed" if "packed" in method else "reference" if method == "reference" else "fast"
+    )
     arguments = (prompts_B, positions_BT if own_ids else None, mask_BTT if own_mask else None)
     with pytest.MonkeyPatch.context() as patch:
         if method == "plain":
@@ -165,10 +186,14 @@ def test_schemes_are_found_by_their_files():
 
 @pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
 def test_schemes_without_a_table_share_all_weights(positions):
-    """And depend on differences of positions alone: the same ids moved by a constant give the same logits."""
+    """And depend on differences of positions alone: the same ids moved by a constant give the same
+    logits.
+    """
     model = model_of("entp", positions)
     learned = model_of("entp", "learned")
-    assert {n for n, _ in learned.named_parameters()} - {n for n, _ in model.named_parameters()} == {"positions.weight"}
+    assert {n for n, _ in learned.named_parameters()} - {
+        n for n, _ in model.named_parameters()
+    } == {"positions.weight"}
     inputs_BT, positions_BT, _ = drawn(1)
     scored_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
     moved = model(inputs_BT, scored_BT, positions_BT=positions_BT + 1000)

@@ -37,7 +37,9 @@ def test_carries_are_those_of_the_school_method(a, b):
 
 def cells(pairs):
     a, b = pairs.T
-    names, counts = np.unique(10 * addition.digits(a, b) + addition.carries(a, b), return_counts=True)
+    names, counts = np.unique(
+        10 * addition.digits(a, b) + addition.carries(a, b), return_counts=True
+    )
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
@@ -46,7 +48,9 @@ def keys(pairs):
 
 
 def test_the_split_is_the_authors():
-    """1,909 to 22,779 test sums by digits and carries, as in their logged runs; the same proportions everywhere."""
+    """1,909 to 22,779 test sums by digits and carries, as in their logged runs; the same
+    proportions everywhere.
+    """
     split = addition.split(2500, 0)
     whole = cells(split["test"])
     assert whole == {20: 1909, 21: 2864, 22: 1591, 30: 10500, 31: 22779, 32: 21607, 33: 8750}
@@ -66,7 +70,10 @@ def test_the_split_is_the_authors():
     [
         (addition.split(2500, 0), [2500, 10_000, 70_000]),
         (addition.split(5000, 0, largest=99), [5000, 1000, 4000]),  # nothing is left out
-        (LongAddition(n_train=40_000, n_validation=2000, n_test=20_000).split(), [40_000, 2000, 20_000]),
+        (
+            LongAddition(n_train=40_000, n_validation=2000, n_test=20_000).split(),
+            [40_000, 2000, 20_000],
+        ),
     ],
     ids=["999", "99", "long"],
 )
@@ -77,13 +84,17 @@ def test_no_pair_occurs_twice_anywhere(split, sizes):
 
 
 def test_long_splits_have_the_lengths_that_are_stated():
-    """Training: 1 to 10 digits each, independently. Test: one has 11 to 15, the other 1 to 15, in random order."""
+    """Training: 1 to 10 digits each, independently. Test: one has 11 to 15, the other 1 to 15, in
+    random order.
+    """
     task = LongAddition(n_train=40_000, n_validation=2000, n_test=20_000)
     split = task.split()
     first, second = (addition.digits(x, x) for x in split["train"].T)
     for lengths in (first, second):
         shares = np.bincount(lengths) / len(lengths)
-        assert shares[5:].tolist() == pytest.approx([0.1] * 6, abs=0.01)  # of the shorter ones some are used up
+        assert shares[5:].tolist() == pytest.approx(
+            [0.1] * 6, abs=0.01
+        )  # of the shorter ones some are used up
         assert shares[1] > 0
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
     first, second = (addition.digits(x, x) for x in split["test"].T)
@@ -98,11 +109,17 @@ def test_long_splits_have_the_lengths_that_are_stated():
 
 
 def test_the_largest_and_the_shortest_sums():
-    """Operands of 18 digits are added without overflow; half of the 100 pairs of one digit can be used."""
-    task = LongAddition(n_train=50, n_validation=20, n_test=200, trained_digits=17, tested_digits=18, part="test")
+    """Operands of 18 digits are added without overflow; half of the 100 pairs of one digit can be
+    used.
+    """
+    task = LongAddition(
+        n_train=50, n_validation=20, n_test=200, trained_digits=17, tested_digits=18, part="test"
+    )
     a, b = task.split()["test"].T
     assert [x + y for x, y in zip(a.tolist(), b.tolist(), strict=True)] == (a + b).tolist()
-    parts = LongAddition(n_train=30, n_validation=20, n_test=4950, trained_digits=1, tested_digits=2).split()
+    parts = LongAddition(
+        n_train=30, n_validation=20, n_test=4950, trained_digits=1, tested_digits=2
+    ).split()
     assert len(np.unique(np.concatenate([parts["train"], parts["validation"]]), axis=0)) == 50
 
 
@@ -121,7 +138,12 @@ def test_the_answer_is_scored_to_its_end_and_groups_name_its_operands(task):
     batch = task.batch(generator_for("cpu", "a"), 50, evaluating=True)
     own = keys(task.split()[task.part_of(evaluating=True)])
     rows = zip(
-        batch.inputs_BT, batch.targets_BT, batch.scored_BT, batch.prompt_lengths_B, task.groups(batch), strict=True
+        batch.inputs_BT,
+        batch.targets_BT,
+        batch.scored_BT,
+        batch.prompt_lengths_B,
+        task.groups(batch),
+        strict=True,
     )
     for x, y, scored, prompt, name in rows:
         text = addition.decode(x[:prompt].tolist()) + addition.decode(y[scored].tolist())
@@ -150,6 +172,11 @@ def test_windows_are_the_running_text(part, size):
 
 def test_windows_are_evaluated_by_answers_and_by_text():
     task = Addition(view="windows", n_train=300, largest=99)
-    assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, len("$99+99=891"))
-    text = replace(task, part="text").evaluation(generator_for("cpu", 0), 5, 3)  # so many windows as are asked for
+    assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (
+        5,
+        len("$99+99=891"),
+    )
+    text = replace(task, part="text").evaluation(
+        generator_for("cpu", 0), 5, 3
+    )  # so many windows as are asked for
     assert [batch.inputs_BT.shape for batch in text] == [(3, 64), (2, 64)]

@@ -1,4 +1,6 @@
-"""Prompts against their definitions: layout, distributions, curricula, and what the zero predictor scores."""
+"""Prompts against their definitions: layout, distributions, curricula, and what the zero predictor
+scores.
+"""
 
 import dataclasses
 import itertools
@@ -69,7 +71,9 @@ def test_a_network_is_two_layers_with_relu():
     into = torch.randn(6, 3, 4, generator=generator)
     out = torch.randn(6, 4, generator=generator)
     expected = torch.stack([(x[b] @ into[b]).clamp(min=0) @ out[b] for b in range(6)])
-    plain = FUNCTIONS["network"](dataclasses.replace(task, output_scale="none"), x, generator_for("cpu", 3))
+    plain = FUNCTIONS["network"](
+        dataclasses.replace(task, output_scale="none"), x, generator_for("cpu", 3)
+    )
     scaled = FUNCTIONS["network"](task, x, generator_for("cpu", 3))
     torch.testing.assert_close(plain, expected)
     torch.testing.assert_close(scaled, expected * math.sqrt(2 / 4))
@@ -96,7 +100,9 @@ def test_the_zero_predictor_scores_one_after_normalising(function, changes):
 
 @pytest.mark.parametrize("points", [3, 6, 15])
 def test_orthogonal_prompts_are_orthogonal_in_blocks(points):
-    """By our definition, which is not that of Garg et al.: theirs have Gaussian x's and only the query orthogonal."""
+    """By our definition, which is not that of Garg et al.: theirs have Gaussian x's and only the
+    query orthogonal.
+    """
     task = InContext(dims=6, points=points, prompts="orthogonal")
     x, _ = drawn(task, 2000)
     for start in range(0, points, 6):
@@ -115,7 +121,9 @@ def test_scaled_and_noisy_prompts_are_standard_ones_changed():
     same, noisy = drawn(InContext(**SMALL, noise=0.5), 5000)
     assert torch.equal(x, same)
     assert (noisy - y).std().item() == pytest.approx(0.5, rel=0.05)
-    batch = InContext(**SMALL, noise=0.5).batch(generator_for("cpu", 0), 50)  # noise is shown and scored
+    batch = InContext(**SMALL, noise=0.5).batch(
+        generator_for("cpu", 0), 50
+    )  # noise is shown and scored
     assert torch.equal(batch.inputs_BT[:, 1::2, 0], batch.targets_BT[:, ::2][:, :-1])
 
 

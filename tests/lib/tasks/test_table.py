@@ -1,4 +1,6 @@
-"""Sequences of one's own: rows become batches, parts stay apart, and mistakes are named by their row."""
+"""Sequences of one's own: rows become batches, parts stay apart, and mistakes are named by their
+row.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +29,9 @@ def test_words_become_symbols_and_scored_tokens_targets():
     assert not task.continuous
     for batch in everything(task).values():
         assert batch.prompt_lengths_B.eq(4).all()
-        for inputs, targets, scored in zip(batch.inputs_BT, batch.targets_BT, batch.scored_BT, strict=True):
+        for inputs, targets, scored in zip(
+            batch.inputs_BT, batch.targets_BT, batch.scored_BT, strict=True
+        ):
             first, _, second, _ = (task.words[i] for i in inputs[:4])
             answer = "".join(task.words[i] for i in targets[scored])
             assert int(first) + int(second) == int(answer)
@@ -51,14 +55,17 @@ def test_targets_of_their_own_are_asked_after_each_scored_position(kind):
 
 def test_rows_of_any_length_are_scored_to_their_end():
     task = Table.from_arrays([[i % 7] * (2 + i % 4) for i in range(40)], seed=3)
-    lengths = sorted(int(row.sum()) for batch in everything(task).values() for row in batch.scored_BT)
+    lengths = sorted(
+        int(row.sum()) for batch in everything(task).values() for row in batch.scored_BT
+    )
     assert lengths == sorted(1 + i % 4 for i in range(40))
 
 
 @given(st.integers(6, 80), st.floats(0.02, 0.45), st.integers(0, 5))
 @settings(max_examples=25)
 def test_parts_are_disjoint_whole_and_share_no_input(count, held_out, seed):
-    # every sequence twice: both copies must be in one part, or the model would have seen what it is tested on
+    # every sequence twice: both copies must be in one part, or the model would have seen what it is
+    # tested on
     task = Table.from_arrays([[i, 1] for i in range(count)] * 2, held_out=held_out, seed=seed)
     parts = [set(batch.inputs_BT[:, 0].tolist()) for batch in everything(task).values()]
     assert sum(task.count(part) for part in PARTS) == 2 * count
@@ -70,13 +77,17 @@ TAILS = ([7], [8], [7, 5], [7, 6, 6])
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_what_no_prediction_sees_tells_no_two_inputs_apart(answered):
-    """The same prompt with two answers is one input, and so is one with two tails behind its last answer."""
+    """The same prompt with two answers is one input, and so is one with two tails behind its last
+    answer.
+    """
     rows = [[i, i % 3, *tail] for i in range(30) for tail in TAILS]
     place = 1 if answered else 2
     scored = [[j == place for j in range(len(row))] for row in rows]
     targets = rows if answered else None
     task = Table.from_arrays(rows, scored, targets, held_out=0.3)
-    prompts = [set(map(tuple, batch.inputs_BT[:, :2].tolist())) for batch in everything(task).values()]
+    prompts = [
+        set(map(tuple, batch.inputs_BT[:, :2].tolist())) for batch in everything(task).values()
+    ]
     assert sorted(map(len, prompts)) == [9, 9, 12]
     assert len(set.union(*prompts)) == 30
     assert [task.count(part) for part in PARTS] == [4 * len(found) for found in prompts]

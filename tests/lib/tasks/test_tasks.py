@@ -1,4 +1,6 @@
-"""Tasks against brute force, the printed sequences and their own baselines; parts and bad parameters of all."""
+"""Tasks against brute force, the printed sequences and their own baselines; parts and bad
+parameters of all.
+"""
 
 import itertools
 from dataclasses import dataclass
@@ -9,19 +11,29 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.tasks import TASKS, Batch, Chain, Counting, FixedData, Triplets, build_task, generator_for, seed_from
+from entp_lib.tasks import (
+    TASKS,
+    Batch,
+    Chain,
+    Counting,
+    FixedData,
+    Triplets,
+    build_task,
+    generator_for,
+    seed_from,
+)
 from entp_lib.tasks.counting import count2, count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.tasks.triplets import triplet_label
 from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp.programs import EOS, generate_chain_of_thought
 
 FIGURE_2 = (
-    "4 41 1 40 44 26 38 34 44 0 58 46 10 10 24 49 6 3 8 10 0 18 12 2 6 1 12 18 4 20 13 2 6 18 1 16 22 33 30 6 2 21 22 "
-    "1 24 35 42 12 16 27 40 15 34 48 16 40 15 16 17 14 20 58 60 8"
+    "4 41 1 40 44 26 38 34 44 0 58 46 10 10 24 49 6 3 8 10 0 18 12 2 6 1 12 18 4 20 13 2 6 "
+    "18 1 16 22 33 30 6 2 21 22 1 24 35 42 12 16 27 40 15 34 48 16 40 15 16 17 14 20 58 60 8"
 )
 TABLE_5 = (
-    "52 14 22 48 28 37 3 28 14 1 12 20 38 48 51 41 0 13 14 17 12 20 17 2 10 0 6 25 26 1 28 29 22 20 19 3 22 8 4 21 24 "
-    "4 39 41 36 38 40 44 16 34 7 0 5 10 1 46 5 51 8 1 32 15 44 54"
+    "52 14 22 48 28 37 3 28 14 1 12 20 38 48 51 41 0 13 14 17 12 20 17 2 10 0 6 25 26 1 28 "
+    "29 22 20 19 3 22 8 4 21 24 4 39 41 36 38 40 44 16 34 7 0 5 10 1 46 5 51 8 1 32 15 44 54"
 )
 
 
@@ -145,7 +157,9 @@ def test_seeds_depend_on_every_part(a, b):
 
 
 SIZES = {
-    "text": dict(corpus="README.md", split="tail", context=16),  # the default corpus takes a minute to make
+    "text": dict(
+        corpus="README.md", split="tail", context=16
+    ),  # the default corpus takes a minute to make
     "addition": dict(largest=99, n_train=300),
     "long_addition": dict(n_train=200, n_validation=20, n_test=20),
 }
@@ -154,7 +168,9 @@ SIZES = {
 @pytest.mark.parametrize("name", list(TASKS))
 def test_same_seed_same_batch(name):
     task = build_task(name, SIZES.get(name, {}))
-    one, two, other = (task.batch(generator_for("cpu", "x", seed), 4).inputs_BT for seed in (1, 1, 2))
+    one, two, other = (
+        task.batch(generator_for("cpu", "x", seed), 4).inputs_BT for seed in (1, 1, 2)
+    )
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
 
@@ -178,7 +194,11 @@ class Numbers(FixedData):
 
 @pytest.mark.parametrize(
     ("part", "trained", "evaluated"),
-    [("train", range(30), range(100, 112)), ("seen", range(30), range(30)), ("test", range(200, 207), range(200, 207))],
+    [
+        ("train", range(30), range(100, 112)),
+        ("seen", range(30), range(30)),
+        ("test", range(200, 207), range(200, 207)),
+    ],
 )
 def test_each_part_is_evaluated_once_in_random_order(part, trained, evaluated):
     task = Numbers(part)
@@ -199,7 +219,9 @@ def test_each_part_is_evaluated_once_in_random_order(part, trained, evaluated):
 
 def test_a_batch_is_cut_by_rows_with_all_it_brings():
     x_BT = torch.arange(6).view(3, 2)
-    part = Batch(x_BT, x_BT, x_BT > 1, mask_BTT=torch.ones(3, 2, 2, dtype=torch.bool)).rows(slice(1, 3))
+    part = Batch(x_BT, x_BT, x_BT > 1, mask_BTT=torch.ones(3, 2, 2, dtype=torch.bool)).rows(
+        slice(1, 3)
+    )
     assert torch.equal(part.inputs_BT, x_BT[1:])
     assert torch.equal(part.targets_N, torch.tensor([2, 3, 4, 5]))
     assert part.mask_BTT.shape == (2, 2, 2)
@@ -221,7 +243,12 @@ MISTAKES = {  # of each task, with the parameter that the message names last
     ],
     "triplets": [{"anchor": "frist"}, {"modulus": 1}],
     "chain": [{"held_out": 0.0}, {"longest": 4, "symbols": 2, "held_out": 0.8}],
-    "addition": [{"split_seed": -1}, {"largest": 99, "n_train": 5001}, {"drawn": 3}, {"reversed_answer": 1}],
+    "addition": [
+        {"split_seed": -1},
+        {"largest": 99, "n_train": 5001},
+        {"drawn": 3},
+        {"reversed_answer": 1},
+    ],
     "long_addition": [
         LONG | {"tested_digits": 19},
         dict(trained_digits=1, tested_digits=2, n_train=20, n_validation=20, n_test=5000),
@@ -243,7 +270,9 @@ MISTAKES = {  # of each task, with the parameter that the message names last
 }
 
 
-@pytest.mark.parametrize(("name", "params"), [(name, params) for name, rows in MISTAKES.items() for params in rows])
+@pytest.mark.parametrize(
+    ("name", "params"), [(name, params) for name, rows in MISTAKES.items() for params in rows]
+)
 def test_bad_parameters_are_named(name, params):
     with pytest.raises(ConfigError, match=list(params)[-1]):
         build_task(name, params)

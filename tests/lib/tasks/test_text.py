@@ -1,4 +1,6 @@
-"""Language modelling: windows come from their part, what is scored is what was asked for, records name their text."""
+"""Language modelling: windows come from their part, what is scored is what was asked for, records
+name their text.
+"""
 
 import dataclasses
 
@@ -20,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("results")
 
 @pytest.fixture
 def text(tmp_path):
-    """A function that gives the task on a file of its own, the last tenth of whose lines is validation."""
+    """A function that gives the task on a file of its own, the last tenth of whose lines is
+    validation.
+    """
 
     def build(content="", **params):
         path = tmp_path / "text.txt"
@@ -46,12 +50,16 @@ def test_windows_are_from_their_part_and_targets_are_what_follows(text, evaluati
     assert batch.scored_BT.all()
 
 
-@pytest.mark.parametrize(("context", "windows"), [(5, {"012345", "123456", "234567"}), (7, {"01234567"})])
+@pytest.mark.parametrize(
+    ("context", "windows"), [(5, {"012345", "123456", "234567"}), (7, {"01234567"})]
+)
 def test_every_window_has_its_chance(text, context, windows):
     """The first and the last token of a part among them."""
     task = dataclasses.replace(text("abcdefg\n\n" * 9 + "01234567"), context=context)
     batch = task.batch(generator_for("cpu", 0), 500, evaluating=True)
-    assert {read(x) + read(y[-1:]) for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True)} == windows
+    assert {
+        read(x) + read(y[-1:]) for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True)
+    } == windows
 
 
 def test_the_same_windows_however_many_prefixes_are_scored(text):
@@ -74,9 +82,18 @@ def test_evaluation_scores_the_same_evenly_spaced_positions(text):
 
 def run_config(task: Text, architecture="decoder", seed=0, **schedule) -> RunConfig:
     model = ModelConfig(architecture, 2, 2, 16, task.vocab_size, task.length)
-    plain = dict(steps=12, batch_size=8, warmup_steps=2, eval_every=6, eval_sequences=16, final_eval_sequences=32)
+    plain = dict(
+        steps=12,
+        batch_size=8,
+        warmup_steps=2,
+        eval_every=6,
+        eval_sequences=16,
+        final_eval_sequences=32,
+    )
     params = {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}
-    return RunConfig("test", "smoke", "text", params, model, TrainConfig(**plain | schedule), seed, seed)
+    return RunConfig(
+        "test", "smoke", "text", params, model, TrainConfig(**plain | schedule), seed, seed
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,4 +120,6 @@ def test_records_name_their_text_and_score_every_position(text, store):
     assert corpus["train"]["tokens"] + corpus["validation"]["tokens"] == sum(map(len, LINES))
     assert record.metrics["position"] == list(range(1, 17))
     assert len(record.metrics["loss_by_position"]) == 16
-    assert record.provenance["token_forwards"] < 12 * 8 * 16 * 17 / 2 / 3  # a quarter of the prefixes, about
+    assert (
+        record.provenance["token_forwards"] < 12 * 8 * 16 * 17 / 2 / 3
+    )  # a quarter of the prefixes, about

@@ -1,4 +1,4 @@
-"""Checkpoints and weights: what is not exactly what was written, or another run's, is never used."""
+"""Checkpoints and weights: what is not exactly what was written, or another run's, is not used."""
 
 import functools
 import json
@@ -113,7 +113,8 @@ def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, me
     assert all(map(torch.equal, model.parameters(), build_model(config.model, 99).parameters()))
 
 
-HOSTILE = {  # what the configuration says in place of the truth, and whether the name of the run goes along
+# what the configuration says in place of the truth, and whether the name of the run goes along
+HOSTILE = {
     "names the run test/": ({"model_seed": 7}, False),
     "names the run test/.* whose configuration": ({"experiment": "other"}, False),
     "width = 32": ({"width": 32}, True),
@@ -137,7 +138,9 @@ def unbuilt(monkeypatch):
 
 
 @pytest.mark.parametrize("message", HOSTILE)
-def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_built(config, weights, unbuilt, message):
+def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_built(
+    config, weights, unbuilt, message
+):
     changes, named = HOSTILE[message]
     shape = {name: value for name, value in changes.items() if hasattr(config.model, name)}
     rest = {name: value for name, value in changes.items() if name not in shape}
@@ -158,7 +161,9 @@ def test_weights_that_are_not_finite_are_refused(config, weights, unbuilt, value
 
 def test_weights_of_another_run_are_refused_by_name(config, weights):
     assert trained_model(weights)[0] == trained_model(weights, name_of(config))[0]
-    refused(weights, "holds the weights of test/.*, not those of test/fedc", "test/fedcba9876543210")
+    refused(
+        weights, "holds the weights of test/.*, not those of test/fedc", "test/fedcba9876543210"
+    )
 
 
 def refused(path, message, *names):
@@ -168,7 +173,9 @@ def refused(path, message, *names):
             trained_model(path, name)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"]
+)
 def test_what_is_no_file_is_not_read(tmp_path, make):
     path = tmp_path / "run.weights.safetensors"
     make(path)
@@ -181,7 +188,11 @@ def test_a_worker_can_send_the_error_of_a_damaged_file(tmp_path):
     with pytest.raises(DamagedFileError) as caught:
         read_tensors(tmp_path / "run.safetensors", set())
     sent = pickle.loads(pickle.dumps(caught.value))
-    assert (str(sent), sent.path, sent.why) == (str(caught.value), caught.value.path, caught.value.why)
+    assert (str(sent), sent.path, sent.why) == (
+        str(caught.value),
+        caught.value.path,
+        caught.value.why,
+    )
 
 
 # Weights of finished runs: what starts from them starts there, and what does not fit them is named.
@@ -215,7 +226,9 @@ def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, s
     start = functools.partial(weights_of, store, record.name)
     whole = train_run(config, start=start)
     assert train_until(config, 5, tmp_path / "cut", start=start)[0] is None
-    rest = train_run(config, checkpoint=Checkpoint(tmp_path / "cut"))  # what it started from is no longer needed
+    rest = train_run(
+        config, checkpoint=Checkpoint(tmp_path / "cut")
+    )  # what it started from is no longer needed
     assert rest.metrics == whole.metrics
     assert all(map(torch.equal, whole.model.parameters(), rest.model.parameters()))
 
@@ -226,7 +239,11 @@ def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, s
         (dict(width=32), {}, "width = "),
         (dict(n_layers=3), {}, "n_layers = "),
         (dict(positions="none"), {}, "positions = "),
-        (dict(vocab_size=9), dict(symbols=9), "ids up to 8 should be those of test/.*, whose vocabulary has 8"),
+        (
+            dict(vocab_size=9),
+            dict(symbols=9),
+            "ids up to 8 should be those of test/.*, whose vocabulary has 8",
+        ),
     ],
 )
 def test_weights_that_do_not_fit_are_named(small_run, store, model, task, message):
@@ -238,11 +255,17 @@ def test_weights_that_do_not_fit_are_named(small_run, store, model, task, messag
 
 def test_missing_weights_name_the_command_that_makes_them(small_run, store):
     config = replace(small_run(), start_from="test/0123456789abcdef")
-    with pytest.raises(SweepError, match="the weights of test/0123.* are missing .* train test --tier smoke"):
+    with pytest.raises(
+        SweepError, match="the weights of test/0123.* are missing .* train test --tier smoke"
+    ):
         sweep([config], 1, store=store, jobs=1)
     record = run(small_run("entp"), 1, store=store)
     store.weights_path("test", record.id).unlink()
-    with pytest.raises(ConfigError, match="train test --tier smoke --seeds 1 --run [0-9a-f]{16} --fresh"):
+    with pytest.raises(
+        ConfigError, match="train test --tier smoke --seeds 1 --run [0-9a-f]{16} --fresh"
+    ):
         weights_of(store, record.name)
-    with pytest.raises(ConfigError, match=f"start_from = '{config.start_from}': its file of weights was not given"):
+    with pytest.raises(
+        ConfigError, match=f"start_from = '{config.start_from}': its file of weights was not given"
+    ):
         train_run(config)

@@ -16,7 +16,9 @@ from entp_lib.validation import ConfigError
 
 
 class Weighted(Task):
-    """Targets drawn with known frequencies at position 1, always 2 at position 2, not scored at position 3."""
+    """Targets drawn with known frequencies at position 1, always 2 at position 2, not scored at
+    position 3.
+    """
 
     vocab_size = 3
     length = 3
@@ -24,13 +26,15 @@ class Weighted(Task):
 
     def batch(self, generator, size, evaluating=False):
         targets = torch.full((size, 3), 2)
-        targets[:, 0] = torch.multinomial(torch.tensor(self.frequencies), size, True, generator=generator)
+        targets[:, 0] = torch.multinomial(
+            torch.tensor(self.frequencies), size, True, generator=generator
+        )
         scored = torch.tensor([True, True, False]).expand(size, -1)
         return Batch(torch.zeros_like(targets), targets, scored, torch.ones(size, dtype=torch.long))
 
 
 class Leaning(torch.nn.Module):
-    """A model whose logits lean towards the right answer, so that some of its sequences are right."""
+    """A model that leans towards the right answer, so that some of its sequences are right."""
 
     def __init__(self, model):
         super().__init__()
@@ -80,28 +84,37 @@ def test_scores_equal_a_count_by_hand(small_model):
 
 
 def test_the_mode_of_known_frequencies():
-    """It gets the most frequent of 0.7, 0.2, 0.1 and the constant right; its loss is the entropy."""
+    """It gets the most frequent of three and the constant right; its loss is the entropy."""
     found = constant_baseline(Weighted(), 4000, 1)
     assert found["position"] == [1, 2]
     assert found["token_accuracy_by_position"] == pytest.approx([0.7, 1.0], abs=0.03)
     assert found["token_accuracy"] == pytest.approx(0.85, abs=0.015)
     assert found["sequence_accuracy"] == pytest.approx(0.7, abs=0.03)
-    assert found["loss_by_position"] == pytest.approx([stats.entropy(Weighted.frequencies), 0.0], abs=0.05)
+    assert found["loss_by_position"] == pytest.approx(
+        [stats.entropy(Weighted.frequencies), 0.0], abs=0.05
+    )
 
 
 def test_the_mode_is_scored_on_other_sequences_than_it_is_fitted_on():
-    """The mode of ten draws from 64 is one of them, so it would be right 1 time in 10 instead of 1 in 64."""
+    """The mode of ten draws from 64 is one of them, so it would be right 1 time in 10 instead of 1
+    in 64.
+    """
 
     class Uniform(Weighted):
         vocab_size = 64
         frequencies = (1 / 64,) * 64
 
-    found = [constant_baseline(Uniform(), 10, seed)["token_accuracy_by_position"][0] for seed in range(20)]
+    found = [
+        constant_baseline(Uniform(), 10, seed)["token_accuracy_by_position"][0]
+        for seed in range(20)
+    ]
     assert sum(found) / 20 < 0.07
 
 
 def test_a_target_that_the_mode_has_not_seen_costs_as_half_of_one_seen():
-    """Of ten fitted draws of the one constant among four symbols, the others have half a count each."""
+    """Of ten fitted draws of the one constant among four symbols, the others have half a count
+    each.
+    """
 
     class Split(Weighted):
         vocab_size = 4

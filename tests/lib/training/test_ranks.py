@@ -1,4 +1,6 @@
-"""One run over two processes: the gradients of one process but for rounding, one end for all, and one record."""
+"""One run over two processes: the gradients of one process but for rounding, one end for all, and
+one record.
+"""
 
 import json
 import os
@@ -37,7 +39,8 @@ if job == "gradients":
     for config in configs:
         task, model = build_task(config.task, config.task_params), build_model(config.model, 1)
         batch = task.batch(generator_for("cpu", "ranks"), 5)
-        loss = loop.accumulate_gradients(model, task, team.on_batch(batch), len(batch.targets_N), "fp32")
+        count = len(batch.targets_N)
+        loss = loop.accumulate_gradients(model, task, team.on_batch(batch), count, "fp32")
         loss = team.before_update(model, loss)
         if team.rank == 0:
             found = [loss, *(p.grad for p in model.parameters())]
@@ -73,10 +76,18 @@ def two_ranks(folder, job, configs, timeout=300):
         port = str(free.getsockname()[1])
     environment = {**os.environ, "PYTHONPATH": str(paths.root()), "OMP_NUM_THREADS": "1"}
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    command = [sys.executable, str(script), job, json.dumps([to_dict(config) for config in configs]), str(folder)]
+    command = [
+        sys.executable,
+        str(script),
+        job,
+        json.dumps([to_dict(config) for config in configs]),
+        str(folder),
+    ]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     started = [
-        subprocess.Popen(command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes)
+        subprocess.Popen(
+            command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes
+        )
         for rank in range(2)
     ]
     said = [process.communicate(timeout=timeout) for process in started]
@@ -94,7 +105,9 @@ def test_gradients_of_two_ranks_are_those_of_one_process(small_run, tmp_path):
         loss = accumulate_gradients(model, task, batch, len(batch.targets_N), "fp32")
         found = torch.load(tmp_path / f"{config.model.architecture}.pt", weights_only=True)
         for ours, theirs in zip([loss, *(p.grad for p in model.parameters())], found, strict=True):
-            assert torch.allclose(ours, theirs, rtol=0, atol=1e-6 * float(ours.abs().max().clamp_min(1)))
+            assert torch.allclose(
+                ours, theirs, rtol=0, atol=1e-6 * float(ours.abs().max().clamp_min(1))
+            )
 
 
 def test_two_ranks_stop_together_continue_and_leave_one_record(small_run, tmp_path):

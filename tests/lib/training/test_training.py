@@ -39,7 +39,9 @@ def test_schedule_at_its_corners():
     schedule = TrainConfig(steps=200, max_lr=1.0, min_lr=0.1, warmup_steps=10, decay_steps=110)
     rates = {step: learning_rate(step, schedule) for step in (1, 5, 10, 35, 60, 110, 200)}
     quarter = 0.1 + 0.9 * (1 + math.sqrt(0.5)) / 2
-    assert rates == pytest.approx({1: 0.1, 5: 0.5, 10: 1.0, 35: quarter, 60: 0.55, 110: 0.1, 200: 0.1})
+    assert rates == pytest.approx(
+        {1: 0.1, 5: 0.5, 10: 1.0, 35: quarter, 60: 0.55, 110: 0.1, 200: 0.1}
+    )
     to_the_end = replace(schedule, decay_steps=None)
     assert learning_rate(200, to_the_end) == 0.1
     assert learning_rate(105, to_the_end) == pytest.approx(0.55)
@@ -94,7 +96,9 @@ def test_batches_do_not_depend_on_where_one_starts(small_run):
     ],
     ids=["entp", "decoder", "bf16", "entp, bf16", "across draws"],
 )
-def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, architecture, cut, changes):
+def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(
+    small_run, tmp_path, architecture, cut, changes
+):
     """Bit for bit: weights, moments, curves and metrics."""
     config = small_run(architecture, **changes)
     whole = train_run(config)
@@ -114,7 +118,9 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, 
 def test_curves_count_steps_and_tokens_and_metrics_have_every_scored_position(small_run):
     outcome = train_run(small_run("entp", steps=10, eval_every=4))
     assert outcome.state.curves["step"] == [4, 8, 10]
-    assert outcome.state.curves["token_forwards"] == [step * 8 * sum(range(4, 9)) for step in (4, 8, 10)]
+    assert outcome.state.curves["token_forwards"] == [
+        step * 8 * sum(range(4, 9)) for step in (4, 8, 10)
+    ]
     assert outcome.metrics["position"] == [4, 5, 6, 7, 8]
     assert outcome.metrics["sequences"] == 64
     assert outcome.metrics.keys() >= {"first_generated", "margin", "baseline"}
@@ -124,20 +130,34 @@ def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
     """Evaluating twice as often must give the same losses on average."""
     often = train_run(small_run(eval_every=2)).state.curves["train_loss"]
     seldom = train_run(small_run(eval_every=4)).state.curves["train_loss"]
-    last = train_run(small_run(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)).state.curves["train_loss"]
-    assert last == pytest.approx([math.log(8)] * 3, abs=0.3)  # the last point averages over one step only
-    assert [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)] == pytest.approx(seldom, rel=1e-6)
+    last = train_run(small_run(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)).state.curves[
+        "train_loss"
+    ]
+    assert last == pytest.approx(
+        [math.log(8)] * 3, abs=0.3
+    )  # the last point averages over one step only
+    assert [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)] == pytest.approx(
+        seldom, rel=1e-6
+    )
 
 
 def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
-    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 4; a lower max_lr than 1e\+30"):
+    with pytest.raises(
+        TrainingError, match=r"loss is (nan|inf) at step 4; a lower max_lr than 1e\+30"
+    ):
         train_run(small_run(max_lr=1e30, warmup_steps=0))
 
 
-def test_a_last_update_that_ruins_the_weights_is_an_error_and_no_complete_run(small_run, monkeypatch):
+def test_a_last_update_that_ruins_the_weights_is_an_error_and_no_complete_run(
+    small_run, monkeypatch
+):
     """The training loss comes before the update, so that the held-out loss is what tells."""
-    monkeypatch.setattr("entp_lib.training.evaluate", lambda *_, **__: {"loss": math.nan, "token_accuracy": 0.0})
-    with pytest.raises(TrainingError, match=r"the held-out loss is nan at step 4; a lower max_lr than"):
+    monkeypatch.setattr(
+        "entp_lib.training.evaluate", lambda *_, **__: {"loss": math.nan, "token_accuracy": 0.0}
+    )
+    with pytest.raises(
+        TrainingError, match=r"the held-out loss is nan at step 4; a lower max_lr than"
+    ):
         train_run(small_run())
 
 
@@ -145,7 +165,9 @@ def test_patience_ends_a_run_that_no_longer_improves(small_run):
     """After the wait has begun anew twice."""
     config = small_run(seed=8, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
     losses = train_run(config).state.curves["train_loss"]
-    course = train_run(replace(config, train=replace(config.train, patience=0))).state.curves["train_loss"]
+    course = train_run(replace(config, train=replace(config.train, patience=0))).state.curves[
+        "train_loss"
+    ]
     assert len(course) == 20
     assert course[: len(losses)] == losses
     waited = [n - course.index(min(course[:n])) - 1 for n in range(1, 21)]  # points since the best
@@ -164,7 +186,9 @@ def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
     assert without_times(resumed.state.curves) == without_times(whole.state.curves)
 
 
-@pytest.mark.parametrize("model", [dict(vocab_size=9), dict(max_length=7), dict(input_dim=3, output_dim=1)])
+@pytest.mark.parametrize(
+    "model", [dict(vocab_size=9), dict(max_length=7), dict(input_dim=3, output_dim=1)]
+)
 def test_task_and_model_must_fit(small_run, model):
     with pytest.raises(ConfigError, match=f"{next(iter(model))} = "):
         train_run(small_run(model=model))
@@ -180,7 +204,7 @@ def test_task_and_model_must_fit(small_run, model):
     ids=str,
 )
 def test_a_prefix_decoder_needs_the_prompts_that_it_opens_later(task, fits):
-    """Windows of a text have none; trained so it would be asked under a mask that it has never had."""
+    """Windows of a text have none: it would be asked under a mask that it has never had."""
     decoder = ModelConfig("decoder", 2, 2, 16, task.vocab_size, task.length)
     prefix = replace(decoder, architecture="prefix_decoder")
     check_fit(task, decoder)
@@ -195,7 +219,9 @@ def addition_run(**params):
     """A run with a test set: the weights of every checkpoint rule are scored on it."""
     task = Addition(**params)
     model = ModelConfig("decoder", 2, 2, 16, task.vocab_size, task.length)
-    train = TrainConfig(10, 16, 3e-2, 0.0, 2, eval_every=2, eval_sequences=64, final_eval_sequences=300)
+    train = TrainConfig(
+        10, 16, 3e-2, 0.0, 2, eval_every=2, eval_sequences=64, final_eval_sequences=300
+    )
     return RunConfig("test", "smoke", "addition", params, model, train)
 
 
@@ -208,7 +234,9 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("params", "rules"), [(ANSWERS, 2), (WINDOWS, 3)], ids=["answers", "windows"])
+@pytest.mark.parametrize(
+    ("params", "rules"), [(ANSWERS, 2), (WINDOWS, 3)], ids=["answers", "windows"]
+)
 def test_every_checkpoint_rule_is_tested(params, rules):
     """Only a run on windows watches whole texts."""
     outcome = train_run(addition_run(**params))
@@ -223,7 +251,9 @@ def test_every_checkpoint_rule_is_tested(params, rules):
         assert groups["sequences"] == 300
         assert groups["right"] / 300 == pytest.approx(scores["sequence_accuracy"])
     again = evaluate(outcome.model, Addition(**params).test(), 300, 0, "test")
-    assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
+    assert again["loss"] == pytest.approx(
+        test["last"]["loss"]
+    )  # the last weights are in place again
 
 
 def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(monkeypatch):
@@ -268,12 +298,16 @@ def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run,
 
 @dataclass(frozen=True)
 class Backwards(Counting):
-    """Counting whose tokens count their positions from the end and do not see the token before them."""
+    """Counting whose tokens count their positions from the end and do not see the token before
+    them.
+    """
 
     def batch(self, generator, size, evaluating=False):
         batch = super().batch(generator, size, evaluating)
         length = batch.inputs_BT.shape[1]
-        mask_TT = torch.ones(length, length, dtype=torch.bool) ^ torch.ones(length - 1, dtype=torch.bool).diag(-1)
+        mask_TT = torch.ones(length, length, dtype=torch.bool) ^ torch.ones(
+            length - 1, dtype=torch.bool
+        ).diag(-1)
         positions_BT = torch.arange(length).flip(0).expand(size, -1)
         return replace(batch, positions_BT=positions_BT, mask_BTT=mask_TT.expand(size, -1, -1))
 
