@@ -34,6 +34,8 @@ EXPERIMENTS = {
     "in_context_rates": "in_context.experiment:IN_CONTEXT_RATES",
     "in_context_wider": "in_context.experiment:IN_CONTEXT_WIDER",
     "in_context_wider_sparse": "in_context.experiment:IN_CONTEXT_WIDER_SPARSE",
+    "in_context_network": "in_context.experiment:IN_CONTEXT_NETWORK",
+    "in_context_tree": "in_context.experiment:IN_CONTEXT_TREE",
     "in_context_settings": "in_context.experiment:IN_CONTEXT_SETTINGS",
     "in_context_baselines": "in_context.experiment:IN_CONTEXT_BASELINES",
     "openwebtext": "language.experiment:OPENWEBTEXT",

@@ -152,6 +152,15 @@ TIERS = {
 # After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a
 # third of its rate, and for twice the steps (docs/journal has the pilots).
 SLOWER = {"smoke": 6, "overnight": 20_000}
+# To their end: the two classes of which ``quick`` shows the beginning, at the lower rate.
+TO_THE_END = by_class(
+    MODEL,
+    {**NIGHT, "max_lr": 1e-3, "min_lr": 1e-4},
+    5,
+    100,
+    network=(TASK, TWINS, 10_000),
+    tree=({**TASK, "depth": 2}, TWINS, 10_000),
+)
 # Nearer to the paper's sizes, by tier: the task, and the steps of a pilot, which tries two rates
 # for every arm, and of the comparison, in which each arm has its better one (docs/journal).
 WIDER = {
@@ -406,6 +415,16 @@ def wider(name: str, function: str) -> Experiment:
     return experiment(name, title, partial(plan_wider, name, function), measure, tiers=WIDER)
 
 
+def to_the_end(function: str) -> Experiment:
+    """Make the comparison of ``TO_THE_END`` on a class."""
+    name = f"in_context_{function}"
+    tiers = {"smoke": TIERS["smoke"][function], "overnight": TO_THE_END[function]}
+    plan = Plan(name, "in_context", tiers, ARMS, {function: Variant()}, "function")
+    return experiment(
+        name, f"Functions in context to the end: {function}", plan, measure, tiers=tiers
+    )
+
+
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
 IN_CONTEXT_SPARSE = experiment(
     "in_context_sparse",
@@ -424,6 +443,8 @@ IN_CONTEXT_RATES = experiment(
     tiers=WIDER,
     seeded=False,
 )
+IN_CONTEXT_NETWORK = to_the_end("network")
+IN_CONTEXT_TREE = to_the_end("tree")
 # a grid of one seed: more would cost more than all the rest
 IN_CONTEXT_SETTINGS = experiment(
     "in_context_settings",
