@@ -6,7 +6,7 @@
 import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from entp_lab import paths
 from entp_lab.budgets import Budget, on_budget
 from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, StudyConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
-from entp_lab.measurements import MIN_PAIRS, Finding, still_improving, strongest
+from entp_lab.measurements import MIN_PAIRS, Finding, Findings, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
@@ -34,7 +34,7 @@ class PlannedRun:
     labels: dict[str, Any] = field(default_factory=dict)
 
 
-PlannedRuns = list[PlannedRun]
+PlannedRuns = Iterable[PlannedRun]  # what a planner yields
 
 
 def planned(config: RunConfig, **labels: Any) -> PlannedRun:
@@ -73,7 +73,7 @@ def twins(
     ]
 
 
-def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+def by_seed(runs: PlannedRuns) -> list[PlannedRun]:
     """Sort runs with seeds outermost, so that what a time limit leaves is paired."""
     return sorted(runs, key=lambda run: run.labels["seed"])
 
@@ -218,9 +218,9 @@ class NoRuns(ConfigError):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named set of runs. ``plan(tier, seeds)`` lists those of one of its ``tiers`` (``Plan`` is a table).
+    """A named set of runs. ``plan(tier, seeds)`` lists, or yields, those of one of its ``tiers`` (``Plan`` is a table).
 
-    ``measure`` takes the records of a tier to what they say of claims (``Comparisons`` is a table).
+    ``measure`` lists, or yields, what the records of a tier say of claims (``Comparisons`` is a table).
     ``version`` is raised when the same configuration would now give another result, which abandons all
     earlier records. ``jobs`` is 1 where runs at a time would disturb each other. ``seeded``: whether a
     notebook's number of seeds is for it. ``plan`` may end with runs of another experiment as the
@@ -236,7 +236,7 @@ class Experiment:
     title: str
     notebook: str
     plan: Callable[..., list[PlannedRun]]
-    measure: Callable[[Sequence[Record]], Sequence[Finding]]
+    measure: Callable[[Sequence[Record]], Findings]
     tiers: Collection[str] = field(default=TIERS, hash=False)
     jobs: int = 0
     seeded: bool = True
@@ -248,7 +248,9 @@ class Experiment:
     def __post_init__(self):
         plan = self.plan
         tiers = self.tiers
-        planned = functools.cache(lambda tier, seeds=0: plan(tier, seeds) if tier in tiers else [])
+        planned = functools.cache(
+            lambda tier, seeds=0: list(plan(tier, seeds)) if tier in tiers else []
+        )
         object.__setattr__(self, "plan", planned)  # read by many, changed by none
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
@@ -437,7 +439,7 @@ class Experiment:
 
 
 def measured(
-    measure: Callable[[Sequence[Record]], Sequence[Finding]], records: Sequence[Record]
+    measure: Callable[[Sequence[Record]], Findings], records: Sequence[Record]
 ) -> list[Finding]:
     """Call ``measure``; an error of its code keeps its traceback, with a note that names the experiment."""
     try:

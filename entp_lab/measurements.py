@@ -153,6 +153,7 @@ class Observation:
 
 
 Finding = Measurement | Check | Observation
+Findings = Iterable[Finding]  # what an experiment's ``measure`` yields
 
 
 def evidence_rank(finding: Finding) -> tuple[bool, bool]:
@@ -242,7 +243,7 @@ class Comparisons:
     frame: Callable[[Sequence[Record]], pd.DataFrame] = summary
     excluded: Callable[[Sequence[Record], Sequence[str]], str] = lambda records, arms: ""
     paper: bool = False
-    others: Sequence[Callable[[Sequence[Record]], Sequence[Any]]] = ()
+    others: Sequence[Callable[[Sequence[Record]], Findings]] = ()
 
     def __call__(self, records: Sequence[Record]) -> list[Any]:
         found = [

@@ -45,9 +45,10 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def gaussians(seed: int, *shape: int) -> Tensor:
-    """Draw standard normal numbers in fp64."""
-    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+def gaussians(source: int | torch.Generator, *shape: int) -> Tensor:
+    """Draw standard normal numbers in fp64, from a generator or from one that begins at a seed."""
+    generator = seeded(source) if isinstance(source, int) else source
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from entp_lab.experiment import (
     planned_study,
 )
 from entp_lab.frames import paired, select
-from entp_lab.measurements import Check, Level, Measurement, checked, measured
+from entp_lab.measurements import Check, Findings, Level, Measurement, checked, measured
 from entp_lab.store import Records
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
@@ -86,7 +86,7 @@ def planned(
     return planned_study(name, tier, name, params, seed, **shape)
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan every arm of the tier and its seeds, seeds outermost."""
     setting = TIERS[tier]
     found = []
@@ -100,13 +100,11 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     return by_seed(found)
 
 
-def plan_last_token(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_last_token(tier: str, seeds: int) -> PlannedRuns:
     """Plan the runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
-    found = []
     for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS[tier]:
         shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
-        found.append(planned(LAST_TOKEN_NAME, tier, n_layers, n_heads, seed, **shared))
-    return found
+        yield planned(LAST_TOKEN_NAME, tier, n_layers, n_heads, seed, **shared)
 
 
 def table(records: Records) -> pd.DataFrame:
@@ -200,7 +198,7 @@ def entp_or_decoder(records: Records) -> Measurement:
     return measured("CT-entp-depth", values, records, levels=levels(two))
 
 
-def measure(records: Records) -> list[Measurement | Check]:
+def measure(records: Records) -> Findings:
     """Measure every claim on templates, of decoders trained on all positions and of both on sampled
     ones.
     """
@@ -244,7 +242,7 @@ LAST_TOKEN = Experiment(
 DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
 
 
-def plan_attention(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_attention(tier: str, seeds: int) -> PlannedRuns:
     """Plan a run of each shape, whatever ``seeds`` is."""
     shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
     return [planned("compact_attention", tier, *shape, **shared) for shape in DRAWN[tier]]

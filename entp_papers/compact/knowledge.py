@@ -22,6 +22,7 @@ from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_stud
 from entp_lab.frames import select
 from entp_lab.measurements import (
     Check,
+    Findings,
     Level,
     Measurement,
     Observation,
@@ -109,7 +110,7 @@ WALK_TIERS = {
 REAL_EPOCHS = {"smoke": 1, "quick": 80}  # by tier, of the real graphs
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan triplets by wiring and size, triplets by width and depth, and walks by architecture and
     depth.
     """
@@ -143,9 +144,8 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     return found
 
 
-def plan_real(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_real(tier: str, seeds: int) -> PlannedRuns:
     """Plan all pairs of three real graphs in each wiring; needs the package with their files."""
-    found = []
     for source, wiring in itertools.product(("nations", "umls", "kinships"), WIRINGS):
         params = dict(
             source=source,
@@ -155,13 +155,10 @@ def plan_real(tier: str, seeds: int = 0) -> PlannedRuns:
             batch_size=64,
         )
         labels = dict(part="real", source=source, wiring=wiring)
-        found.append(
-            planned_study("compact_real_graph", tier, "compact_triplets", params, **labels)
-        )
-    return found
+        yield planned_study("compact_real_graph", tier, "compact_triplets", params, **labels)
 
 
-def plan_activations(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_activations(tier: str, seeds: int) -> PlannedRuns:
     """Plan triplets by seed, size, wiring, depth and activation."""
     setting = ACTIVATION_TIERS[tier]
     cells = itertools.product(
@@ -171,35 +168,27 @@ def plan_activations(tier: str, seeds: int = 0) -> PlannedRuns:
         DEPTHS,
         ACTIVATIONS,
     )
-    found = []
     for seed, size, wiring, n_layers, activation in cells:
         labels = dict(wiring=wiring, n_layers=n_layers, activation=activation)
         params = graph_of(setting, seed) | dict(
             size=size, model=labels | shape_of(setting, n_layers)
         )
-        found.append(
-            planned_study(
-                "compact_activations", tier, "compact_triplets", params, seed, size=size, **labels
-            )
+        yield planned_study(
+            "compact_activations", tier, "compact_triplets", params, seed, size=size, **labels
         )
-    return found
 
 
-def plan_walks(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_walks(tier: str, seeds: int) -> PlannedRuns:
     """Plan walks by seed, number, depth and activation."""
     setting = WALK_TIERS[tier]
     cells = itertools.product(range(seeds or setting["seeds"]), setting["sizes"], DEPTHS, WALKED)
-    found = []
     for seed, size, n_layers, activation in cells:
         labels = dict(n_layers=n_layers, activation=activation)
         shape = labels | shape_of(setting, n_layers)
         params = graph_of(setting, seed) | dict(walks=size, architecture="entp", **shape)
-        found.append(
-            planned_study(
-                "compact_walk_activations", tier, "compact_walks", params, seed, size=size, **labels
-            )
+        yield planned_study(
+            "compact_walk_activations", tier, "compact_walks", params, seed, size=size, **labels
         )
-    return found
 
 
 def graph_of(setting: Json, seed: int) -> Json:
@@ -283,7 +272,7 @@ def walks_or_triplets(records: Records) -> Observation:
     return observed("CT-walks", "inconclusive", walks, "one run each", seen)
 
 
-def measure(records: Records) -> list[Measurement | Check | Observation]:
+def measure(records: Records) -> Findings:
     """Measure every claim on triplets and walks, from records of all parts."""
     if not {"wirings", "shape", "walks"} <= {record.labels["part"] for record in records}:
         return []
@@ -358,7 +347,7 @@ def late(records: Records) -> str:
     return f"{missing.sum()} of {len(missing)} runs never recall nine tenths of what they can"
 
 
-def measure_activations(records: Records) -> list[Measurement]:
+def measure_activations(records: Records) -> Findings:
     """Measure the paper's statements on triplets, in its own wiring."""
     published = select(records, wiring="published")
     if not published:
@@ -398,7 +387,7 @@ def measure_activations(records: Records) -> list[Measurement]:
     ]
 
 
-def measure_walks(records: Records) -> list[Measurement]:
+def measure_walks(records: Records) -> Findings:
     """Measure the speed of RReLU and Softmax on walks, and their ends with one and two layers and
     with four.
     """

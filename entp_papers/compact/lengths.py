@@ -27,7 +27,7 @@ from entp_lab.experiment import (
     planned_study,
 )
 from entp_lab.frames import select
-from entp_lab.measurements import Level, Measurement, measured
+from entp_lab.measurements import Findings, Level, measured
 from entp_lab.statistics import reaches
 from entp_lab.store import Records
 from entp_papers.compact.addition import FORMATS
@@ -160,17 +160,15 @@ def planned(
 
     ``own``: parameters in place of the tier's.
     """
-    runs = []
     for arm, seed in itertools.product(arms, seeds):
         cell = dict(
             format=form, positions=positions, architecture="decoder" if arm == "longer" else arm
         )
         params = {**cell, "seed": seed, **TIERS[tier]["shared"], **own}
-        runs.append(planned_study(name, tier, "compact_addition", params, seed, **cell, arm=arm))
-    return runs
+        yield planned_study(name, tier, "compact_addition", params, seed, **cell, arm=arm)
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan every scheme in padded text, and the other formats under some schemes, each as decoder
     and as ENTP.
     """
@@ -190,7 +188,7 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     return by_seed(runs)
 
 
-def plan_seeds(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_seeds(tier: str, seeds: int) -> PlannedRuns:
     """Plan each scheme in padded text with seeds from 1 up: 0 is that of ``compact_lengths``."""
     runs = []
     longer = EQUAL_FORWARDS[tier]
@@ -203,7 +201,7 @@ def plan_seeds(tier: str, seeds: int = 0) -> PlannedRuns:
     return by_seed(runs)
 
 
-def plan_one_layer(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_one_layer(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoders of one layer with coupled positions, on sums twice as long."""
     count, own = ONE_LAYER[tier]
     numbers = range(seeds or count)
@@ -254,11 +252,10 @@ def not_learned(records: Records, sides: Sequence[tuple[str, str]]) -> str:
     return f"trained length not learned: {', '.join(missing)}" if missing else ""
 
 
-def measure(records: Records) -> list[Measurement]:
+def measure(records: Records) -> Findings:
     """Measure token accuracy beyond the trained length, one side less the other, for each claim of
     ``COMPARED``.
     """
-    found = []
     for claim, shared, by, first, second in COMPARED:
         pool = select(records, **shared)
         chosen = select(pool, **{by: (first, second)})
@@ -273,11 +270,10 @@ def measure(records: Records) -> list[Measurement]:
         levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
         sides = [{**shared, by: side} for side in (first, second)]
         barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
-        found.append(measured(claim, values, chosen, levels=levels, excluded_because=barred))
-    return found
+        yield measured(claim, values, chosen, levels=levels, excluded_because=barred)
 
 
-def measure_seeds(records: Records) -> list[Measurement]:
+def measure_seeds(records: Records) -> Findings:
     """Measure ENTP less decoder at the trained length, at equal steps, as seed 0 suggested."""
     chosen = select(records, positions=RELATIVE, arm=TWINS)
     if {r.labels["arm"] for r in chosen} != set(TWINS):
@@ -301,16 +297,14 @@ ALGORITHM_TIERS = {
 }
 
 
-def plan_algorithms(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_algorithms(tier: str, seeds: int) -> PlannedRuns:
     """Plan every task but addition, with T5's positions, as decoder and as ENTP."""
-    found = []
     for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, ARCHITECTURES):
         labels = dict(task=task, architecture=architecture)
         params = dict(labels, positions="t5", seed=seed, **ALGORITHM_TIERS[tier])
-        found.append(
-            planned_study("compact_algorithms", tier, "compact_algorithms", params, seed, **labels)
+        yield planned_study(
+            "compact_algorithms", tier, "compact_algorithms", params, seed, **labels
         )
-    return found
 
 
 ALGORITHM_RUNS = Experiment(

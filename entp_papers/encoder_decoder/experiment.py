@@ -6,7 +6,7 @@ import itertools
 
 from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
-from entp_lab.measurements import Level, Measurement, measured
+from entp_lab.measurements import Findings, Level, measured
 from entp_lab.store import Records
 from entp_lab.studies import flat, plan_studies
 from entp_lab.theory import checks_of
@@ -114,10 +114,9 @@ COMPARED = (
 )
 
 
-def plan_objectives(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_objectives(tier: str, seeds: int) -> PlannedRuns:
     """Plan every arm at every seed; arms of a seed share texts, initial weights and misprints."""
     setting = TIERS[tier]
-    runs = []
     for seed, (arm, (objective, scored)) in itertools.product(
         range(seeds or setting["seeds"]), ARMS.items()
     ):
@@ -125,17 +124,13 @@ def plan_objectives(tier: str, seeds: int = 0) -> PlannedRuns:
         whole = dict(objective=objective, text=text, **setting["setting"])
         params = dict(setting=whole, train_config=setting["train"], model_seed=seed, data_seed=seed)
         labels = dict(arm=arm, objective=objective)
-        runs.append(
-            planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels)
-        )
-    return runs
+        yield planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels)
 
 
-def measure_objectives(records: Records) -> list[Measurement]:
+def measure_objectives(records: Records) -> Findings:
     """Compare two arms by seed for each claim: next token, a token in the middle, misprints."""
     rows = flat(records)
     places = records[0].config.params["setting"]["text"]["context"] + 1
-    found = []
     for claim, *sides in COMPARED:
         scores = [
             rows[rows["arm"] == arm].set_index("seed")[metric].astype(float)
@@ -147,8 +142,7 @@ def measure_objectives(records: Records) -> list[Measurement]:
             scale = dict(floor=rows["unigram"].mean(), ceiling=0.0, distance=NEAR_NATS)
         levels = tuple(Level(float(score.mean()), **scale) for score in scores)
         used = select(records, arm=tuple(arm for arm, _ in sides))
-        found.append(measured(claim, (scores[0] - scores[1]).dropna(), used, levels=levels))
-    return found
+        yield measured(claim, (scores[0] - scores[1]).dropna(), used, levels=levels)
 
 
 OBJECTIVES = Experiment(
@@ -165,7 +159,7 @@ OBJECTIVES = Experiment(
 # --- Objectives of encoders, and ways to fine-tune ------------------------------------------------
 
 
-def plan_pretraining(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_pretraining(tier: str, seeds: int) -> PlannedRuns:
     """Plan a run of NSP, SOP and RTD, and all ways of fine-tuning a masked model and a decoder, at
     each seed.
     """
@@ -174,16 +168,12 @@ def plan_pretraining(tier: str, seeds: int = 0) -> PlannedRuns:
     studies = dict.fromkeys(("nsp", "sop", "rtd"), "pretraining") | dict.fromkeys(
         ("masked", "causal"), "tuning"
     )
-    runs = []
     for seed, (objective, part) in itertools.product(range(seeds or 1), studies.items()):
         setting = dict(objective=objective, text=text, **chosen["setting"])
         params = dict(setting=setting, train_config=chosen["train"], seed=seed)
         labels = dict(objective=objective, part=part)
         name = f"encoder_decoder_{part}"
-        runs.append(
-            planned_study("encoder_decoder_pretraining", tier, name, params, seed, **labels)
-        )
-    return runs
+        yield planned_study("encoder_decoder_pretraining", tier, name, params, seed, **labels)
 
 
 PRETRAINING = Experiment(

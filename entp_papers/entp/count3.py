@@ -18,14 +18,7 @@ import pandas as pd
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
 from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
 from entp_lab.frames import by_position, paired, paired_within, select, summary
-from entp_lab.measurements import (
-    Comparisons,
-    Level,
-    Measurement,
-    Paired,
-    levels,
-    measured,
-)
+from entp_lab.measurements import Comparisons, Findings, Level, Paired, levels, measured
 from entp_lab.parameters import NotebookParameters
 from entp_lab.statistics import first_at
 from entp_lab.store import Records
@@ -126,7 +119,7 @@ def above_mode(table: pd.DataFrame, arms: Sequence[str], near: float = NEAR) -> 
     return levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=near)
 
 
-def control(records: Records) -> list[Measurement]:
+def control(records: Records) -> Findings:
     """Measure a decoder's Count2 − Count3 in token accuracy above the mode baseline, by seed."""
     parts = [select(records, task=task, arm="decoder") for task in ("count2", "count3")]
     if not all(parts):
@@ -194,21 +187,19 @@ def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> 
     return found[somebody.reindex(found.index)]
 
 
-def failure_and_speed(records: Records) -> list[Measurement]:
+def failure_and_speed(records: Records) -> Findings:
     """Measure the decoder's sequence accuracy − ``LEARNED``, and the steps to ``REACHED``."""
     records = select(records, task="count3")
-    found = []
     if not records or records[0].config.tier == "quick":  # which stops in the middle of the course
-        return found
+        return
     if runs := select(records, arm="decoder"):
-        found.append(measured("F2-fails", summary(runs)["sequence_accuracy"] - LEARNED, runs))
+        yield measured("F2-fails", summary(runs)["sequence_accuracy"] - LEARNED, runs)
     earlier = lead(arrivals(records))
     if len(earlier):
-        found.append(measured("F2-speed", earlier, select(records, arm=TWINS)))
-    return found
+        yield measured("F2-speed", earlier, select(records, arm=TWINS))
 
 
-def early_lead(records: Records) -> list[Measurement]:
+def early_lead(records: Records) -> Findings:
     """Measure ENTP − decoder in whole sequences at ``quick``, which ends half-way."""
     if records[0].config.tier != "quick":
         return []
@@ -216,7 +207,7 @@ def early_lead(records: Records) -> list[Measurement]:
     return Comparisons((row,), excluded=no_pairs_found)(records)
 
 
-def growth(records: Records) -> list[Measurement]:
+def growth(records: Records) -> Findings:
     """Measure whether ENTP's lead grows with n among even and among odd n."""
     values = slopes(records)
     if not len(values):

@@ -28,7 +28,7 @@ from entp_lab.experiment import (
     with_train,
 )
 from entp_lab.frames import published, select
-from entp_lab.measurements import Measurement, measured
+from entp_lab.measurements import Findings, measured
 from entp_lab.store import Record, Records
 from entp_lib.config import TrainConfig
 from entp_papers.entp import count3
@@ -94,7 +94,7 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
     return planned(config, setting=name)
 
 
-def plan_gate(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_gate(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
     return [gate_run(tier, name, arm) for name in GATES for arm in TWINS]
 
@@ -193,15 +193,13 @@ def runs_of_end(
     experiment: str, tier: str, seeds: int, arms: Sequence[str], **ends: Any
 ) -> PlannedRuns:
     """Plan the arms by random seed in the setting ``END``, to other ends."""
-    runs = []
     for seed in seeds_of_pairs(tier, seeds):
         for arm in arms:
             gate = with_train(gate_run(tier, END, arm).config, **ends)
-            runs.append(planned(with_seed(replace(gate, experiment=experiment), seed)))
-    return runs
+            yield planned(with_seed(replace(gate, experiment=experiment), seed))
 
 
-def plan_end(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_end(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
     ends = dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
     return runs_of_end("count3_end", tier, seeds, TWINS, **({} if tier == "smoke" else ends))
@@ -213,7 +211,7 @@ WHOLE_STEPS = 60_000
 WHOLE_ARMS = ("decoder", "prefix_decoder", "entp")
 
 
-def plan_whole(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_whole(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
     ends = {} if tier == "smoke" else dict(steps=WHOLE_STEPS, eval_every=200)
     whole = dict(precision="bf16", stop_loss=None)
@@ -291,23 +289,21 @@ def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def measure_end(records: Records) -> list[Measurement]:
+def measure_end(records: Records) -> Findings:
     """ln of what the claims of ``ENDS`` cost, decoder − ENTP, and ENTP's lead in tokens at equal
     budgets.
 
     An arm that does not come there counts with its last step, and pairs of which neither does are
     dropped.
     """
-    found = []
     start, bound = way_of(records[0].config.task_params)
     for claim, (share, cost) in ENDS.items():
         values = count3.lead(arrivals_at_loss(records, start + share * (bound - start)), cost=cost)
         if len(values):
-            found.append(measured(claim, values, records))
+            yield measured(claim, values, records)
     leads = leads_at_equal_budgets(records, "token_accuracy")
-    found.append(measured("F2-end-tokens", leads["equal steps"], records))
-    found.append(measured("F2-end-tokens-operations", leads["equal multiply-adds"], records))
-    return found
+    yield measured("F2-end-tokens", leads["equal steps"], records)
+    yield measured("F2-end-tokens-operations", leads["equal multiply-adds"], records)
 
 
 COUNT3_GATE = Experiment(

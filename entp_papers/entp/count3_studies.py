@@ -69,20 +69,18 @@ def repeats_study(task: Json, trained: int, scored: int) -> Study:
     }
 
 
-def plan_repeats(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_repeats(tier: str, seeds: int) -> PlannedRuns:
     """Plan a simulation for each schedule at length 24, of as many training sequences as a run of
     it draws.
     """
     configs = {run.config.train.steps: run.config for run in COUNT3_LONG_ALL.plan(tier, 1)}
-    runs = []
     for steps, config in sorted(configs.items()):
         params = {
             "task": config.task_params,
             "trained": steps * config.train.batch_size,
             "scored": SCORED,
         }
-        runs.append(planned_study("count3_repeats", tier, "counting_repeats", params))
-    return runs
+        yield planned_study("count3_repeats", tier, "counting_repeats", params)
 
 
 @dataclass(frozen=True)
@@ -169,22 +167,18 @@ def probe_study(task: Json, model: Json, train_config: Json, seed: int) -> Study
     return scores | {"all_token_accuracy": outcome.metrics["token_accuracy"]}, course
 
 
-def plan_probes(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_probes(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew
     and probed.
     """
     setting = TIERS[tier]
-    runs = []
     for seed in range(seeds or PROBED[tier]):
         for arm in TWINS:
             model = dict(architecture=arm, **setting.model)
             params = dict(
                 task=setting.task, model=model, train_config=plain(setting.train), seed=seed
             )
-            runs.append(
-                planned_study("count3_probe", tier, "counting_probe", params, seed, arm=arm)
-            )
-    return runs
+            yield planned_study("count3_probe", tier, "counting_probe", params, seed, arm=arm)
 
 
 COUNT3_REPEATS = Experiment(

@@ -25,7 +25,7 @@ from entp_lab.experiment import (
     with_train,
 )
 from entp_lab.frames import paired, select, summary
-from entp_lab.measurements import Comparisons, Measurement, Paired, levels, measured
+from entp_lab.measurements import Comparisons, Findings, Paired, levels, measured
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition import experiment as addition
@@ -44,19 +44,19 @@ ARMS = {
 DECODERS = ("decoder", EQUAL_OPERATIONS)  # that ENTP is compared with
 
 
-def plan_text(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_text(tier: str, seeds: int) -> PlannedRuns:
     """Plan by seed: decoder and ENTP on all positions, and decoders with ENTP's multiply-adds.
 
     One of these has all positions, and one a quarter, with the steps at which it has the
     multiply-adds of ENTP on a quarter, so that more steps and more answers are told apart.
     """
-    runs = []
     for run in select(language.OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm="entp"):
         few = replace(run.config, experiment="openwebtext_positions")
         every = replace(few, task_params={**few.task_params, "prefixes": 0})
-        runs += [planned(arm.run(every, every.model_seed), arm=name) for name, arm in ARMS.items()]
-        runs.append(planned(ARMS[EQUAL_OPERATIONS].run(few, few.model_seed), arm=QUARTER))
-    return runs
+        yield from [
+            planned(arm.run(every, every.model_seed), arm=name) for name, arm in ARMS.items()
+        ]
+        yield planned(ARMS[EQUAL_OPERATIONS].run(few, few.model_seed), arm=QUARTER)
 
 
 # Decoder − ENTP in the last validation loss, both on all positions, at equal steps and at equal
@@ -97,21 +97,17 @@ def to_its_end(
     return [match3_run(experiment, tier, arm, rates[arm], seed, **ends) for arm in ARMS]
 
 
-def plan_match3_rates(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_match3_rates(tier: str, seeds: int) -> PlannedRuns:
     """Plan the pilot: every arm at every rate, on a seed that no comparison uses."""
-    runs = []
     for rate in RATES:
         alike = dict.fromkeys(ARMS, rate)
-        runs += to_its_end("match3_rates", tier, MATCH3_STEPS[tier][0], alike, SEED)
-    return runs
+        yield from to_its_end("match3_rates", tier, MATCH3_STEPS[tier][0], alike, SEED)
 
 
-def plan_match3_end(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_match3_end(tier: str, seeds: int) -> PlannedRuns:
     """Plan Match3′ to its end: the three arms, each at the rate that its pilot chose."""
-    runs = []
     for seed in seeds_of_pairs(tier, seeds):
-        runs += to_its_end("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)
-    return runs
+        yield from to_its_end("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)
 
 
 # Match3′ half-way, at the 2,000 steps of ``match3``, whose ENTP has the rate of its own pilot: the
@@ -126,7 +122,7 @@ def own_rate_decoders(tier: str, rates: Sequence[float], seed: int) -> PlannedRu
     return [match3_run(name, tier, arm, rate, seed) for rate in rates for arm in DECODERS]
 
 
-def plan_match3_own_rates(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_match3_own_rates(tier: str, seeds: int) -> PlannedRuns:
     """Plan the pilot's decoders, and by seed ``match3``'s ENTP with decoders at their rates.
 
     Overnight has five pairs by design and five more as its extension.
@@ -158,19 +154,17 @@ def chosen_rates(records: Records) -> dict[str, float]:
     return found
 
 
-def measure_own_rates(records: Records) -> list[Measurement]:
+def measure_own_rates(records: Records) -> Findings:
     """Measure ENTP less the decoder with the rate of its pilot, in whole sequences."""
     entp = select(records, arm="entp")
     claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
-    found = []
     for arm, rate in chosen_rates(records).items():
         off = {tried: abs(math.log(tried / rate)) for tried in OWN_RATES["pairs"]}
         decoders = select(records, arm=arm, rate=min(off, key=off.get))
         decoders = [run for run in decoders if run.labels["seed"] != SEED]
         row = Paired(claims[arm], "sequence_accuracy", "entp", arm)
         judge = Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)
-        found += judge([*decoders, *entp])
-    return found
+        yield from judge([*decoders, *entp])
 
 
 AREA_TO = {"smoke": 20, "overnight": 5000}  # ENTP's steps over which the area is taken
@@ -199,14 +193,13 @@ def whole_sequences_at(record: Record, steps: np.ndarray) -> np.ndarray:
     return np.interp(steps, record.curves["step"], record.curves["sequence_accuracy"])
 
 
-def measure_ways(records: Records) -> list[Measurement]:
+def measure_ways(records: Records) -> Findings:
     """Measure who is earlier and who is ahead on the way, at equal steps and equal multiply-adds.
 
     ln of what ``WHOLE`` of the sequences cost, decoder − ENTP, without pairs of which neither run
     reaches it; and ENTP's lead in whole sequences. Each at its own learning rate.
     """
     times = count3.arrivals(records, WHOLE, "sequence_accuracy")
-    found = []
     for claim, arm, values in (
         ("T2-end-speed", "decoder", count3.lead(times, "decoder", "log_step")),
         ("T2-end-cost", EQUAL_OPERATIONS, count3.lead(times, EQUAL_OPERATIONS, "log_operations")),
@@ -214,8 +207,7 @@ def measure_ways(records: Records) -> list[Measurement]:
         ("T2-area-operations", EQUAL_OPERATIONS, area_leads(records, EQUAL_OPERATIONS)),
     ):
         if len(values):
-            found.append(measured(claim, values, select(records, arm=(arm, "entp"))))
-    return found
+            yield measured(claim, values, select(records, arm=(arm, "entp")))
 
 
 MEASURE_MATCH3 = Comparisons(
@@ -240,36 +232,35 @@ WINDOWS = {
 }
 
 
-def plan_windows(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_windows(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder and ENTP on the authors' windows, every checkpoint rule on the same runs.
 
     ENTP is scored on drawn characters, and so is a further decoder, so that fewer answers are told
     from attention.
     """
-    runs = []
     for run in addition.runs_of("addition_windows", "addition", WINDOWS, tier, seeds):
         drawn = replace(run.config, task_params={**run.config.task_params, "drawn": DRAWN[tier]})
         if run.labels["arm"] == "entp":
-            runs.append(replace(run, config=drawn))
+            yield replace(run, config=drawn)
         else:
-            runs += [run, replace(run, config=drawn, labels={**run.labels, "arm": SAME_PREFIXES})]
-    return runs
+            yield from [
+                run,
+                replace(run, config=drawn, labels={**run.labels, "arm": SAME_PREFIXES}),
+            ]
 
 
-def measure_windows(records: Records) -> list[Measurement]:
+def measure_windows(records: Records) -> Findings:
     """Measure decoder − ENTP in test error by the authors' checkpoint rule.
 
     For a decoder on all characters, and for one on ENTP's.
     """
     scored = scores(records)
-    found = []
     for claim, decoder in (("F5-windows", "decoder"), ("F5-windows-drawn", SAME_PREFIXES)):
         arms = (decoder, "entp")
         values = paired(chosen(scored, "lowest_text_loss"), "error", *arms)
         if len(values):
             sides = levels(chosen(scored, BEST_ANSWERS), "error", arms, **SCALE)
-            found.append(measured(claim, values, select(records, arm=arms), levels=sides))
-    return found
+            yield measured(claim, values, select(records, arm=arms), levels=sides)
 
 
 TEXT_POSITIONS = Experiment(

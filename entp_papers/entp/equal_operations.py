@@ -12,7 +12,7 @@ from typing import Any
 from entp_lab.budgets import EQUAL_FORWARDS, EQUAL_OPERATIONS, equal_operations, on_budget
 from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, by_seed
 from entp_lab.frames import select
-from entp_lab.measurements import Measurement
+from entp_lab.measurements import Findings
 from entp_lab.store import Records
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_STEPS
@@ -54,7 +54,7 @@ class Comparison:
         found += select(planned, **self.others) if self.others else []
         return [replace(run, labels=run.labels | {"comparison": self.name}) for run in found]
 
-    def measured(self, records: Records) -> list[Measurement]:
+    def measured(self, records: Records) -> Findings:
         """Measure by the experiment's rules, with the decoders here in place of its own."""
         mine = select(records, comparison=self.name)
         decoders = select(mine, arm=EQUAL_OPERATIONS)
@@ -125,7 +125,7 @@ def plan(name: str, tier: str, seeds: int = 0) -> PlannedRuns:
     return by_seed([run for each in COMPARISONS[name] for run in each.runs(name, tier, seeds)])
 
 
-def measure(name: str, records: Records) -> list[Measurement]:
+def measure(name: str, records: Records) -> Findings:
     """Measure the questions at equal multiply-adds of an experiment's comparisons."""
     return [found for each in COMPARISONS[name] for found in each.measured(records)]
 

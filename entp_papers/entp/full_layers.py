@@ -31,7 +31,7 @@ TIERS = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan every number of full layers and seed at both budgets; ENTP's runs serve both, and are
     planned once.
     """

@@ -12,7 +12,7 @@ import torch
 
 from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned_study
 from entp_lab.frames import published, select
-from entp_lab.measurements import Check, checked
+from entp_lab.measurements import Findings, checked
 from entp_lab.store import Record, Records
 from entp_lab.studies import Study
 from entp_lib import costs
@@ -68,7 +68,7 @@ def logged_study(task: str, model: str) -> Study:
     return metrics, {"level": steps.index.tolist(), **found}
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan a study for each logged pair of curves."""
     logged = published("entp", NAME)[["task", "model"]].drop_duplicates().to_dict("records")
     pairs = {"smoke": [dict(task="shakespeare", model="small")], "quick": logged}.get(tier, [])
@@ -115,9 +115,8 @@ ABOVE_ONE = {
 }
 
 
-def measure(records: Records) -> list[Check]:
+def measure(records: Records) -> Findings:
     """Check that ENTP takes fewer steps and more compute, and alone gets whole sequences right."""
-    found = []
     for claim, (column, pairs) in ABOVE_ONE.items():
         used = select(records, **pairs)
         if not used:
@@ -127,14 +126,13 @@ def measure(records: Records) -> list[Check]:
         if len(used) > 1:
             remark += f"; the decoder's steps are {to_text(reached['fewer steps'])} times ENTP's"
         holds = bool((reached[column] > 1).all())
-        found.append(checked(claim, holds, used, remark=remark))
+        yield checked(claim, holds, used, remark=remark)
     if used := select(records, task="count3", model="medium"):
         logged = published("entp", "count3").query("size == 'medium'").set_index("architecture")
         entp, decoder = logged["sequence_accuracy"][["entp", "decoder"]]
         alone = entp > 0.5 and decoder < 0.01
         remark = f"{entp:.3f} of them, the decoder {decoder:.3f}"
-        found.append(checked("F3-log-sequences", bool(alone), used, remark=remark))
-    return found
+        yield checked("F3-log-sequences", bool(alone), used, remark=remark)
 
 
 AUTHORS_LOG = Experiment(

@@ -8,7 +8,7 @@ import pandas as pd
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
 from entp_lab.frames import paired, published, select, summary
-from entp_lab.measurements import Comparisons, Measurement, Paired, measured
+from entp_lab.measurements import Comparisons, Findings, Paired, measured
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
@@ -77,23 +77,19 @@ def excluded(records: Records, arms: Sequence[str]) -> str:
     return within(means["token_accuracy"], "triplets", records[0].config.task_params, BEGUN)
 
 
-def printed(records: Records) -> list[Measurement]:
+def printed(records: Records) -> Findings:
     """T2-decoder, T2-entp: the share of whole sequences of runs that came to their end, less the
     one Table 2 prints.
     """
     theirs = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
-    found = []
     for name in TWINS:
         if runs := select(records, arm=name):
-            found.append(
-                measured(
-                    f"T2-{name}", summary(runs)["sequence_accuracy"] - theirs[name], runs, True
-                )
+            yield measured(
+                f"T2-{name}", summary(runs)["sequence_accuracy"] - theirs[name], runs, True
             )
-    return found
 
 
-def printed_at_scale(records: Records) -> list[Measurement]:
+def printed_at_scale(records: Records) -> Findings:
     """Measure ``printed`` of the tiers that have the paper's task; the others end half-way
     (``match3_end`` does not).
     """
@@ -101,13 +97,12 @@ def printed_at_scale(records: Records) -> list[Measurement]:
     return printed(select(records, variant="match3")) if whole else []
 
 
-def differences(records: Records) -> list[Measurement]:
+def differences(records: Records) -> Findings:
     """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token
     accuracy.
     """
     table = summary(records)
     base = select(records, variant="match3")
-    found = []
     for name in ("modulus", "anchor", "count"):
         runs = select(records, variant=name)
         change = (gap(table, name) - gap(table, "match3")).dropna()
@@ -115,10 +110,7 @@ def differences(records: Records) -> list[Measurement]:
             sides = above_mode(table[table["variant"] == name], TWINS, NEAR)
             late = excluded(runs, TWINS) or excluded(base, TWINS)
             used = select(records, variant=("match3", name), arm=TWINS)
-            found.append(
-                measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late)
-            )
-    return found
+            yield measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late)
 
 
 SIDES = {**{arm: Arm(arm) for arm in TWINS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}

@@ -299,7 +299,7 @@ SMOKE = (
 )
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan the bound of every task that has runs, is planned or is the paper's, a study each."""
     tasks = {"smoke": SMOKE, "quick": QUICK}.get(tier, ())
     simulated = SIMULATED if tier == "quick" else 1000

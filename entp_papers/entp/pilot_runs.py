@@ -74,31 +74,29 @@ def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
     return planned(config, arm=arm, drawn=drawn)
 
 
-def plan_gate(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_gate(tier: str, seeds: int) -> PlannedRuns:
     """Plan the gate: a decoder that learns from every scored prefix, ENTP from a few."""
     return [counting_run("count3_long", tier, arm, SEED) for arm in TWINS]
 
 
-def plan_pairs(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_pairs(tier: str, seeds: int) -> PlannedRuns:
     """Plan the gate's runs on seeds of comparisons, and a decoder that has ENTP's few prefixes."""
     every = range(seeds or COUNTING[tier].seeds)
     arms = (*TWINS, SAME_PREFIXES)
     return [counting_run("count3_long_pairs", tier, arm, seed) for seed in every for arm in arms]
 
 
-def plan_all_prefixes(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_all_prefixes(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder and ENTP on all prefixes, and the decoder that ``count3_long_pairs`` has."""
-    runs = []
     for seed in range(seeds or COUNTING[tier].seeds):
         few_steps = counting_run("count3_long_all", tier, "decoder", seed).config
         base = with_train(few_steps, **ALL[tier])
-        runs += [planned(with_model(base, architecture=name), drawn=0) for name in TWINS]
+        yield from [planned(with_model(base, architecture=name), drawn=0) for name in TWINS]
         longer = counting_run("count3_long_pairs", tier, "decoder", seed)
-        runs.append(planned(longer.config, arm=MORE_STEPS, drawn=0))
-    return runs
+        yield planned(longer.config, arm=MORE_STEPS, drawn=0)
 
 
-def plan_four_digits(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_four_digits(tier: str, seeds: int) -> PlannedRuns:
     """Plan one run of ENTP, on the gate's seed."""
     name = "addition_four_digits"
     setting = FOUR_DIGITS[tier]

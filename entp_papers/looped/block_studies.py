@@ -208,11 +208,11 @@ def transpose_study(sizes: list[int], one_layer: list[int]) -> Study:
     rows = []
     for d in sizes:
         stack = BlockStack(blocks.transpose_block(), d)
-        a = torch.randn(4, d, d, generator=generator, dtype=torch.float64)
+        a = gaussians(generator, 4, d, d)
         row = {"d": d, "construction": "Lemma 6", **shape_of(stack), "tokens": stack.frame.tokens}
         rows.append(row | {"error": largest(stack.apply(a, a) - a.mT)})
     for d in one_layer:
-        a = torch.randn(1, d, d, generator=generator, dtype=torch.float64)
+        a = gaussians(generator, 1, d, d)
         found, stack = transpose_in_one_layer(a)
         row = {"d": d, "construction": "one layer", **shape_of(stack), "tokens": d * d}
         rows.append(row | {"error": largest(found - a.mT)})

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entp_lab.studies import seeded
+from entp_lab.studies import gaussians, seeded
 from entp_lib.validation import ConfigError, one_of, require
 from entp_papers.looped.assembler import LABEL
 from entp_papers.looped.fleq_machine import BOUND, FleqMachine, FleqShape, Frame, Maker
@@ -233,9 +233,7 @@ def random_fleq(
     for attempt in range(1000):
         draw = random.Random(f"{seed} {attempt}")
         generator = seeded(1000 * seed + attempt)
-        items = {
-            name: torch.randn(d, d, generator=generator, dtype=torch.float64) / d for name in names
-        }
+        items = {name: gaussians(generator, d, d) / d for name in names}
         lines = ["loop:"]
         for i in range(commands - 1):
             target = draw.choice(names)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, columns, largest, seeded
+from entp_lab.studies import Study, columns, gaussians, largest, seeded
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
@@ -207,8 +207,8 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) ->
     for _ in range(cases):
         n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
         d = int(torch.randint(1, most_numbers + 1, (), generator=generator))
-        memory = torch.randn(4, n, d, generator=generator, dtype=torch.float64)
-        held = torch.randn(4, d, generator=generator, dtype=torch.float64)
+        memory = gaussians(generator, 4, n, d)
+        held = gaussians(generator, 4, d)
         pointers = torch.randint(1, n, (4,), generator=generator)
         enough = 4 * max(largest(memory), largest(held))
         for (operation, setting), worst in found.items():

@@ -25,7 +25,7 @@ from entp_lab.experiment import (
     with_model,
 )
 from entp_lab.frames import paired_within, published, select
-from entp_lab.measurements import Measurement, levels, measured
+from entp_lab.measurements import Findings, levels, measured
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record, Records
 from entp_lib.config import SIZES, TrainConfig
@@ -134,7 +134,6 @@ def runs_of(
     """
     settings = tiers.get(tier, ())
     every = (longer_eval_every or {}).get(tier)
-    runs = []
     for seed in range(seeds or max((setting.seeds for setting in settings), default=0)):
         for setting in settings:
             for size in [{"n_train": n} for n in setting.variants] or [{}]:
@@ -149,16 +148,13 @@ def runs_of(
                         config = replace(base, train=longer)
                     else:
                         config = with_model(base, architecture=arm)
-                    runs.append(
-                        planned(
-                            config,
-                            arm=arm,
-                            n_train=task.n_train,
-                            model=name_of_shape(setting.model),
-                            format="reversed" if task.reversed_answer else "plain",
-                        )
+                    yield planned(
+                        config,
+                        arm=arm,
+                        n_train=task.n_train,
+                        model=name_of_shape(setting.model),
+                        format="reversed" if task.reversed_answer else "plain",
                     )
-    return runs
 
 
 def name_of_shape(shape: Mapping[str, int]) -> str:
@@ -250,7 +246,7 @@ def paper_model(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["model"] == ("small" if "small" in models else models[0])]
 
 
-def measure(records: Records) -> list[Measurement]:
+def measure(records: Records) -> Findings:
     """Measure Figures 5 and 11 as published, and Figure 5 by best validation accuracy.
 
     These are test errors, pooled over sizes. A comparison all of whose sizes are dropped
@@ -258,7 +254,6 @@ def measure(records: Records) -> list[Measurement]:
     """
     table = paper_model(scores(records))
     theirs = published_rule(records)
-    found = []
     for claim, form, rule in (
         ("F5-addition", "reversed", theirs),
         ("F5-best", "reversed", BEST_ANSWERS),
@@ -279,18 +274,15 @@ def measure(records: Records) -> list[Measurement]:
             n_train=tuple(rows["n_train"]),
             model=rows["model"].iloc[0],
         )
-        found.append(
-            measured(
-                claim,
-                values,
-                used,
-                True,
-                levels=levels(rows, "error", TWINS, **SCALE),
-                excluded_because=excluded,
-                **(authors_difference(used, form) if rule == theirs else {}),
-            )
+        yield measured(
+            claim,
+            values,
+            used,
+            True,
+            levels=levels(rows, "error", TWINS, **SCALE),
+            excluded_because=excluded,
+            **(authors_difference(used, form) if rule == theirs else {}),
         )
-    return found
 
 
 def to_999(records: Records) -> list[Record]:

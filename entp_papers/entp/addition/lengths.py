@@ -11,7 +11,7 @@ import pandas as pd
 from entp_lab.configs import ON_CPU
 from entp_lab.experiment import TWINS, Experiment, Tier
 from entp_lab.frames import paired, select
-from entp_lab.measurements import Measurement, levels, measured
+from entp_lab.measurements import Findings, levels, measured
 from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
@@ -84,7 +84,7 @@ def excluded(records: Records) -> str:
     )
 
 
-def measure(records: Records) -> list[Measurement]:
+def measure(records: Records) -> Findings:
     """Measure Figure 6 as published, by the last weights, and single characters of longer sums.
 
     Never at the paper's settings, whose ENTP had half of the steps. The error is the mean over

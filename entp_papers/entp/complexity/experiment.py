@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
-from entp_lab.measurements import Check, checked
+from entp_lab.measurements import Findings, checked
 from entp_lab.statistics import reaches
 from entp_lab.store import Record, Records
 from entp_lab.studies import exponent
@@ -54,14 +54,12 @@ TIERS = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan one study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
-    runs = []
     for values in TIERS.get(tier, []):
         params = dict(zip(PARAMETERS, values, strict=True))
         shape = "{n_layers}/{n_heads}/{width}".format(**params)
-        runs.append(planned_study("complexity", tier, "costs", params, shape=shape))
-    return runs
+        yield planned_study("complexity", tier, "costs", params, shape=shape)
 
 
 def shape_of(record: Record) -> ModelConfig:
@@ -158,7 +156,7 @@ REMARK = (
 )
 
 
-def measure(records: Records) -> list[Check]:
+def measure(records: Records) -> Findings:
     """Table 1, judged as printed and with the linear maps' n D² L added to the time, and Algorithm
     1.
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from entp_lab.studies import Study, at_least, largest, seeded
+from entp_lab.studies import Study, at_least, gaussians, largest, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.costs import counted
 from entp_lib.decoding import Cache, cached_logits
@@ -255,10 +255,9 @@ def random_attention(n: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor,
     fp64.
     """
     generator = seeded(seed)
-    q, k, v = (
-        torch.randn(s, generator=generator, dtype=torch.float64)
-        for s in ((width,), (n, width), (n, width))
-    )
+    q = gaussians(generator, width)
+    k = gaussians(generator, n, width)
+    v = gaussians(generator, n, width)
     return q, k, v, F.softmax(k @ q / width**0.5, 0) @ v
 
 

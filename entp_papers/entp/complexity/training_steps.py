@@ -112,17 +112,15 @@ def time_steps(
     }, curves
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan every shape of the tier with every arithmetic.
 
     ``seeds`` changes nothing, for costs do not depend on weights.
     """
-    runs = []
     for shape, (name, precision) in product(TIERS.get(tier, []), ARITHMETIC):
         params = {**shape, "arithmetic": name, "precision": precision}
         label = "{n_layers}/{n_heads}/{width}".format(**shape)
-        runs.append(planned_study("training_steps", tier, "training_steps", params, shape=label))
-    return runs
+        yield planned_study("training_steps", tier, "training_steps", params, shape=label)
 
 
 TRAINING_STEPS = Experiment(

@@ -81,26 +81,22 @@ def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
     return RunConfig("downstream", tier, "clutrr", params, model, train, *seeds, start_from=start)
 
 
-def plan_clutrr(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_clutrr(tier: str, seeds: int) -> PlannedRuns:
     """Both protocols after each run on text."""
     models = language_models(tier, seeds)
     return [planned(fine_tuning(run.config, p), protocol=p) for p in PROTOCOLS for run in models]
 
 
-def plan_pronouns(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_pronouns(tier: str, seeds: int) -> PlannedRuns:
     """Return the pronouns by each run on text."""
-    found = []
     for run in language_models(tier, seeds):
         params = {
             "weights": record_name(run.config),
             "source": "hub" if tier == "paper" else "embedded",
         }
-        found.append(
-            planned_study(
-                "pronouns", tier, "pronouns", params, run.labels["seed"], arm=run.labels["arm"]
-            )
+        yield planned_study(
+            "pronouns", tier, "pronouns", params, run.labels["seed"], arm=run.labels["arm"]
         )
-    return found
 
 
 def train_missing(parameters: NotebookParameters, store: Store | None = None) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lab.studies import largest, seeded
+from entp_lab.studies import gaussians, largest, seeded
 
 
 class AttentionStack(nn.Module):
@@ -56,7 +56,7 @@ class AttentionStack(nn.Module):
         generator = seeded(seed)
 
         def weights(out: int, fan_in: int) -> nn.Parameter:
-            w = torch.randn(n_layers, out, fan_in, generator=generator, dtype=torch.float64)
+            w = gaussians(generator, n_layers, out, fan_in)
             return nn.Parameter(w / fan_in**0.5)
 
         self.w_q_LDD, self.w_k_LDD, self.w_v_LDD = (weights(width, width) for _ in range(3))

@@ -4,7 +4,7 @@ imitation.
 
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
-from entp_lab.measurements import Check, checked
+from entp_lab.measurements import Findings, checked
 from entp_lab.statistics import exceeds
 from entp_lab.store import Record, Records
 from entp_lab.studies import by_study, exponent
@@ -31,7 +31,7 @@ STEPS = {"smoke": 10, "quick": 1000}
 DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan the checks, then per direction the candidates with fixed positions and, per seed, with
     trained ones.
     """
@@ -52,7 +52,7 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     return found
 
 
-def measure(records: Records) -> list[Check]:
+def measure(records: Records) -> Findings:
     """Return the statements of §4 and appendix A, judged by what was found of them.
 
     - A.2, A.3, A.4: verified if equal within ``EXACT``; A.3 also needs that two layers differ.

@@ -13,12 +13,13 @@ Letters: B batch, T tokens, D width inside (inputs have width 1), L layers.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Generator, Tensor, nn
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, seeded
+from entp_lab.studies import Study, gaussians, seeded
 from entp_lib.validation import one_of, require
 from entp_papers.entp.expressivity import attention
 from entp_papers.entp.expressivity.attention import AttentionStack
@@ -49,11 +50,7 @@ class Candidate(nn.Module):
         self, causal: bool, distance: float | None, seed: int, width: int = 8, n_layers: int = 2
     ):
         super().__init__()
-        generator = seeded(seed)
-
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
+        normal = partial(gaussians, seeded(seed))
         p_TD = normal(3, 1)
         held_TD = torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
         p_TD = p_TD if distance is None else distance * held_TD

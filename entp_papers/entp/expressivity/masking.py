@@ -31,7 +31,7 @@ import torch
 from scipy.special import gammaincinv
 from torch import Generator, Tensor
 
-from entp_lab.studies import seeded
+from entp_lab.studies import gaussians, seeded
 
 RANGE = 1000  # binary exponents that a geometric mask may use on either side; float64 ends at 1023
 
@@ -85,7 +85,7 @@ def mask_error(
     generator = seeded(seed)
     worst = 0.0
     for _ in range(trials):
-        q_nD, k_nD = torch.randn(2, n, width, generator=generator, dtype=torch.float64)
+        q_nD, k_nD = gaussians(generator, 2, n, width)
         q_nD = q_nD / width**0.5
         v_nD = 2 * torch.rand(n, width, generator=generator, dtype=torch.float64) - 1
         longer_nn = torch.cat([q_nD, extra_q_nd], 1) @ torch.cat([k_nD, extra_k_nd], 1).T
@@ -109,7 +109,7 @@ def random_basis(n: int, d: int, generator: Generator) -> Tensor:
     Where d > n they are drawn in coordinates of their span, (n, n): other vectors, but inner
     products of the same distribution, at a cost that does not grow with d.
     """
-    a_nd = torch.randn(n, min(n, d), generator=generator, dtype=torch.float64)
+    a_nd = gaussians(generator, n, min(n, d))
     if d > n:
         # Bartlett: a Gaussian (n, d) matrix is a triangular one times a rotation, its diagonal chi
         # with d, d - 1, ...

@@ -35,7 +35,7 @@ from entp_lab.experiment import (
     with_train,
 )
 from entp_lab.frames import paired, select, summary
-from entp_lab.measurements import Comparisons, Measurement, Paired, after, measured
+from entp_lab.measurements import Comparisons, Findings, Paired, after, measured
 from entp_lab.statistics import reaches
 from entp_lab.store import Record, Records
 from entp_lib.config import TrainConfig
@@ -185,7 +185,7 @@ PROMPTS = dict(
 )
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan every function class, arm and seed of a tier, each run with as many evaluations."""
     runs = []
     for function, setting in TIERS[tier].items():
@@ -219,7 +219,7 @@ def run_at(
     return with_train(base, max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=eval_every)
 
 
-def plan_slower(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_slower(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder and ENTP on sparse functions at a lower rate."""
     steps = SLOWER[tier]
     setting = TIERS[tier]["sparse"]
@@ -237,7 +237,7 @@ def wider_run(
     return planned(ARMS[arm].run(base, seed), function=IN_EIGHT[function], rate=rate)
 
 
-def plan_rates(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_rates(tier: str, seeds: int) -> PlannedRuns:
     """Plan the pilot of ``WIDER``: both arms at both rates, on a seed that no comparison has."""
     steps = WIDER[tier][1]
     return [
@@ -246,7 +246,7 @@ def plan_rates(tier: str, seeds: int = 0) -> PlannedRuns:
     ]
 
 
-def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_wider(name: str, function: str, tier: str, seeds: int) -> PlannedRuns:
     """Plan decoder and ENTP on a class at the sizes of ``WIDER``, each at its pilot's rate."""
     steps = WIDER[tier][2]
     return [
@@ -255,29 +255,25 @@ def plan_wider(name: str, function: str, tier: str, seeds: int = 0) -> PlannedRu
     ]
 
 
-def plan_settings(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_settings(tier: str, seeds: int) -> PlannedRuns:
     """Plan ENTP and decoder on linear functions over a grid of rates and initial scales."""
     steps, *values = GRID[tier]
-    runs = []
     for rate, position_std, input_std in product(*values):
         scales = dict(position_std=position_std, input_std=input_std)
         every = max(1, steps // 3)
         base = run_at("in_context_settings", tier, "linear", rate, steps, every, scales=scales)
-        runs += twins(base, TWINS, seeds or 1, function="linear", max_lr=rate, **scales)
-    return runs
+        yield from twins(base, TWINS, seeds or 1, function="linear", max_lr=rate, **scales)
 
 
-def plan_baselines(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_baselines(tier: str, seeds: int) -> PlannedRuns:
     """Plan the classical learners of every function class, on the prompts of every seed."""
     name = "in_context_baselines"
     prompts, costly = PROMPTS[tier]
-    studies = []
     for function, setting in TIERS[tier].items():
         for seed in range(seeds or setting.seeds):
             params = {"prompts": prompts, "costly_prompts": costly, "task": setting.task}
             params["seed"] = seed
-            studies.append(planned_study(name, tier, name, params, seed, function=function))
-    return studies
+            yield planned_study(name, tier, name, params, seed, function=function)
 
 
 def task_of(record: Record) -> InContext:
@@ -337,15 +333,13 @@ def table(records: Records) -> pd.DataFrame:
     return found
 
 
-def late_leads(records: Records) -> list[Measurement]:
+def late_leads(records: Records) -> Findings:
     """Measure ln of the decoder's error over ENTP's from d examples on, for claims of ``LATE``."""
-    found = []
     for claim in LATE:
         used = select(records, **claim.where, arm=claim.arms)
         values = paired(table(used), claim.metric, *claim.arms) if used else ()
         if len(values):
-            found.append(measured(claim.claim, values, used))
-    return found
+            yield measured(claim.claim, values, used)
 
 
 def too_early(records: Records, arms: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from entp_lab.experiment import (
     with_train,
 )
 from entp_lab.frames import paired, select
-from entp_lab.measurements import Measurement, levels, measured
+from entp_lab.measurements import Findings, levels, measured
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.tasks import Text
@@ -84,7 +84,7 @@ COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit 
 NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan both models by both schedules, and the arm ``longer`` where ENTP has few positions."""
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
@@ -110,7 +110,7 @@ def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
     return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 
 
-def measure(records: Records) -> list[Measurement]:
+def measure(records: Records) -> Findings:
     """Measure Table 3 as published, by Table 8's schedule, and of longer prefixes alone.
 
     To inform, both arms must end below the bigram's loss, where there are counts: over all
@@ -129,24 +129,20 @@ def measure(records: Records) -> list[Measurement]:
         asked.append((claim, rows, column, schedule, late, True))
     late = tables.above_bigrams(losses, counts)
     asked.append(("T3-long", losses, "loss", tables.TABLE_8, late, False))
-    found = []
     for claim, rows, column, schedule, late, paper in asked:
         values = paired(rows, column, *TWINS)
         if len(values):
             floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
             used = select(models, schedule=schedule, arm=TWINS)
-            found.append(
-                measured(
-                    claim,
-                    values,
-                    used,
-                    paper,
-                    levels=levels(rows, column, TWINS, floor=floor, ceiling=0.0, distance=NEAR),
-                    excluded_because=late,
-                    remark=tables.trained_positions(used),
-                )
+            yield measured(
+                claim,
+                values,
+                used,
+                paper,
+                levels=levels(rows, column, TWINS, floor=floor, ceiling=0.0, distance=NEAR),
+                excluded_because=late,
+                remark=tables.trained_positions(used),
             )
-    return found
 
 
 OPENWEBTEXT = Experiment(
@@ -180,7 +176,7 @@ LOGGED = TrainConfig(
 )
 
 
-def plan_shakespeare(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_shakespeare(tier: str, seeds: int) -> PlannedRuns:
     """Plan both architectures at the authors' setting, which is the only one."""
     base = run_of("shakespeare", tier, "text", CHARACTERS, SIZES["small"], LOGGED)
     return twins(base, TWINS, seeds or 1) if tier == "paper" else []

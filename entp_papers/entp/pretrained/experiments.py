@@ -14,7 +14,7 @@ from entp_lab.budgets import compute_ratio
 from entp_lab.configs import Json, lengthened
 from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, no_claims, planned_study
 from entp_lab.frames import select
-from entp_lab.measurements import Comparisons, Level, Measurement, Paired, measured
+from entp_lab.measurements import Comparisons, Findings, Level, Paired, measured
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Records
 from entp_lib.config import TrainConfig
@@ -155,10 +155,9 @@ def schedule_of(setting: Setting, arm: str) -> Json:
     return plain(lengthened(setting.train, ratio) if longer else setting.train)
 
 
-def plan_encoder(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_encoder(tier: str, seeds: int) -> PlannedRuns:
     """Plan every arm and seed of a tier; random arms of one seed share their weights."""
     setting = ENCODER[tier]
-    runs = []
     for seed, arm in itertools.product(range(seeds or setting.seeds), setting.arms):
         start, architecture, read_in = ENCODER_ARMS[arm]
         params = {
@@ -172,11 +171,10 @@ def plan_encoder(tier: str, seeds: int = 0) -> PlannedRuns:
             **setting.own,
         }
         name = "pretrained_encoder"
-        runs.append(planned_study(name, tier, name, params, seed, arm=arm))
-    return runs
+        yield planned_study(name, tier, name, params, seed, arm=arm)
 
 
-def plan_prompts(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_prompts(tier: str, seeds: int) -> PlannedRuns:
     """Plan Count3 and Count2 with and without code, every seed; and each once untrained."""
     setting = PROMPTS[tier]
     train = setting.train
@@ -201,15 +199,14 @@ def plan_prompts(tier: str, seeds: int = 0) -> PlannedRuns:
     return runs
 
 
-def plan_provider(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_provider(tier: str, seeds: int) -> PlannedRuns:
     """Plan the stored rehearsal with a provider: files and price at the paper's lengths."""
     return [planned_study("pretrained_provider", tier, "pretrained_dry_run", REHEARSAL)]
 
 
-def plan_lifted(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_lifted(tier: str, seeds: int) -> PlannedRuns:
     """Plan the bare sequence of Count3 with the model's mask lifted, kept, and kept for longer."""
     setting = LIFTED[tier]
-    runs = []
     for seed, arm in itertools.product(range(seeds or setting.seeds), setting.arms):
         params = {
             "model": setting.model,
@@ -220,8 +217,7 @@ def plan_lifted(tier: str, seeds: int = 0) -> PlannedRuns:
             **setting.own,
         }
         name = "pretrained_lifted"
-        runs.append(planned_study(name, tier, name, params, seed, task="count3", arm=arm))
-    return runs
+        yield planned_study(name, tier, name, params, seed, task="count3", arm=arm)
 
 
 SCORES = ("token_accuracy", "sequence_accuracy")
@@ -251,7 +247,7 @@ def reached(scores: pd.DataFrame, metric: str) -> Level:
     return Level(scores[metric].mean(), scores[f"baseline_{metric}"].mean(), 1.0, NEAR)
 
 
-def measure_prompts(records: Records) -> list[Measurement]:
+def measure_prompts(records: Records) -> Findings:
     """Measure how far the tuned model fails on Count3, and its lead on the control, Count2.
 
     That Count3 fails says something only where the same training teaches the control.

@@ -38,7 +38,7 @@ TIERS = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan all studies; ``seeds`` changes nothing, since nothing is trained."""
     return [
         planned_study("rasp", tier, study, params) for study, params in TIERS.get(tier, {}).items()

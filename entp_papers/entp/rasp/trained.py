@@ -13,7 +13,7 @@ import pandas as pd
 
 from entp_lab.experiment import Arm, Experiment, Plan, PlannedRuns, Tier, Variant, run_of, twins
 from entp_lab.frames import paired, select, summary
-from entp_lab.measurements import Comparisons, Level, Measurement, Paired, measured
+from entp_lab.measurements import Comparisons, Findings, Level, Paired, measured
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED
@@ -74,19 +74,17 @@ def chain_table(records: Records) -> pd.DataFrame:
     return found
 
 
-def plan_depths(tier: str, seeds: int = 0) -> PlannedRuns:
+def plan_depths(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the
     others.
     """
     (length, depths, lengths, setting) = DEPTHS[tier]
-    runs = []
     for n, layers in [*((length, depth) for depth in depths), *((n, SHALLOW) for n in lengths)]:
         params = dict(length=n, seed_length=16 if n > 16 else 4, symbols=n, held_out=0.2)
         base = run_of(
             "depth", tier, "counting", params, {"n_layers": layers, **setting.model}, setting.train
         )
-        runs += twins(base, ("decoder",), seeds or setting.seeds, length=n, layers=layers)
-    return runs
+        yield from twins(base, ("decoder",), seeds or setting.seeds, length=n, layers=layers)
 
 
 def depth_tables(records: Records) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -99,7 +97,7 @@ def depth_tables(records: Records) -> tuple[pd.DataFrame, pd.DataFrame]:
     return found[deep], found[found["layers"] == SHALLOW]
 
 
-def measure_depths(records: Records) -> list[Measurement]:
+def measure_depths(records: Records) -> Findings:
     """Token accuracy of the deepest decoders − two layers', which does not settle Lemma 6.2."""
     deep, _ = depth_tables(records)
     if SHALLOW not in set(deep["layers"]):
