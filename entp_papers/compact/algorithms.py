@@ -72,7 +72,6 @@ def algorithm_study(
     width: int = 32,
     steps: int = 1500,
     batch_size: int = 32,
-    rate: float = 3e-3,
     texts: int = 200,
     seed: int = 0,
 ) -> Study:
@@ -97,5 +96,5 @@ def algorithm_study(
     def tests(size: int) -> Iterator[Texts]:
         yield batch([size] * texts, np.random.default_rng(seed_from(f"tested {task}", seed, size)))
 
-    curves = train_on_texts(model, training_batch, steps, rate, generator)
+    curves = train_on_texts(model, training_batch, steps, 3e-3, generator)
     return scores_of_texts(model, {size: tests(size) for size in tested}), curves

@@ -226,11 +226,11 @@ def table(records: Records) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*LABELS, "digits", "factor", "accuracy", "token_accuracy"])
 
 
-def trained_length(records: Records, schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
+def trained_length(records: Records) -> pd.DataFrame:
     """Return whole padded sums right at the trained length: a row per scheme and arm, a column per
     seed.
     """
-    rows = table(select(records, format="padded", positions=tuple(schemes)))
+    rows = table(select(records, format="padded", positions=RELATIVE))
     rows = rows[rows["factor"] == 1]
     wide = rows.pivot_table(
         index=["positions", "arm"], columns="seed", values="accuracy", sort=False

@@ -51,11 +51,9 @@ TIERS = {
 }
 
 
-def gap(
-    table: pd.DataFrame, variant: str, metric: str = "token_accuracy", second: str = "decoder"
-) -> pd.Series:
-    """ENTP − decoder (or another arm) of a metric on one variant, by seed."""
-    return paired(table[table["variant"] == variant], metric, "entp", second)
+def gap(table: pd.DataFrame, variant: str) -> pd.Series:
+    """ENTP − decoder in token accuracy on one variant, by seed."""
+    return paired(table[table["variant"] == variant], "token_accuracy", "entp", "decoder")
 
 
 def excluded(records: Records, arms: Sequence[str]) -> str:

@@ -13,9 +13,10 @@ from entp_papers.looped.block_studies import slope
 from entp_papers.looped.fleq_programs import interpret, random_fleq, run, run_together
 
 ALONE = 25  # inputs of each operation by itself
+RIDGE = 0.1
 
 
-def fleq_study(programs: int, commands: int, d: int = 3) -> Study:
+def fleq_study(programs: int, commands: int) -> Study:
     """Run random FLEQ programs over add, sub, mul and transp beside the exact interpreter.
 
     A row per program: commands executed, the largest error of any item after any of them, relative
@@ -26,13 +27,13 @@ def fleq_study(programs: int, commands: int, d: int = 3) -> Study:
     functions = algorithms.linear_functions()
     rows = []
     apart = 0.0
-    made = [random_fleq(d, commands, i, functions) for i in range(programs)]
+    made = [random_fleq(3, commands, i, functions) for i in range(programs)]
     machine = made[0].machine()
     for i, program in enumerate(made):
         expected = interpret(program)
         found = run(program, machine)
         if i < max(1, programs // 10):
-            split = run(random_fleq(d, commands, i, functions, apart=True))
+            split = run(random_fleq(3, commands, i, functions, apart=True))
             apart = max(apart, *(largest(split[name] - found[name]) for name in program.items))
         error = max(
             largest(held[name] - value) / max(1.0, largest(value))
@@ -252,9 +253,7 @@ def back_propagation_study(
     return metrics, columns(rows)
 
 
-def least_squares_study(
-    dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.1
-) -> Study:
+def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds: int) -> Study:
     """Measure in-context linear regression by the inverse program, by number of examples.
 
     x and w are standard normal and y = w · x without noise, as in the in-context task. The program
@@ -278,8 +277,8 @@ def least_squares_study(
             seen = x[:, :n]
             y = w @ x[:, :n]
             # halved, so that X X^T stays small; ridge and all, that gives the same weights
-            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, ridge / 4))
-            solved.append(torch.linalg.solve(seen @ seen.T + ridge * eye, seen @ y))
+            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, RIDGE / 4))
+            solved.append(torch.linalg.solve(seen @ seen.T + RIDGE * eye, seen @ y))
             shortest.append(torch.linalg.lstsq(seen.T, y, driver="gelsd").solution)
             news.append(x[:, n])
             answers.append(w @ x[:, n])

@@ -182,7 +182,7 @@ def sort(values: Sequence[int]) -> Program:
     return written(BITS, {"list": values, "u": 0}, text)
 
 
-def count3(values: Sequence[int], bits: int = 10) -> Program:
+def count3(values: Sequence[int]) -> Program:
     """Compute Count3 of the values, #{(i, j): x_i + x_j + x_n = 0 (mod n)} mod n.
 
     Two copies of the list are turned past their first cells, one in a loop within the other.
@@ -237,7 +237,7 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
         finished:
             {reduce("count", "count")}
     """
-    return written(bits, cells, text)
+    return written(10, cells, text)
 
 
 def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:

@@ -26,6 +26,7 @@ from entp_papers.entp.expressivity.imitation import DIRECTIONS, Candidate
 TOKENS = 5
 # share of what is guaranteed that a difference may lack: the refuters' inputs are exact up to 1e-16
 ROUNDING = 1e-7
+TOLERANCE = 0.25  # of the scores of a mask whose dimensions are counted
 MASKED = 1e6  # C of the exact mask: beyond it a hidden key's weight is 0 in fp64
 
 
@@ -165,7 +166,7 @@ def population(
 
 
 @torch.no_grad()
-def simulating_encoder(decoder: AttentionStack, n: int, constant: float = MASKED) -> AttentionStack:
+def simulating_encoder(decoder: AttentionStack, n: int) -> AttentionStack:
     """Return the encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries
     on up to n tokens.
 
@@ -174,7 +175,7 @@ def simulating_encoder(decoder: AttentionStack, n: int, constant: float = MASKED
     """
     d, extra_q_nn, extra_k_nn = (
         decoder.width,
-        *masking.augmentation(masking.exact_basis(n), constant),
+        *masking.augmentation(masking.exact_basis(n), MASKED),
     )
     p_TD = torch.zeros(n, d + n, dtype=torch.float64)
     p_TD[:, d:] = extra_q_nn
@@ -208,7 +209,7 @@ def simulation_error(n: int, seed: int) -> float:
     return relative(y_TD, decoder.encode(x_TD))
 
 
-def mask_errors(n: int, seed: int) -> dict[str, float]:
+def mask_errors(n: int) -> dict[str, float]:
     """Largest output errors of one simulated attention on n tokens, not relative: values lie in
     [-1, 1].
 
@@ -221,12 +222,10 @@ def mask_errors(n: int, seed: int) -> dict[str, float]:
     bases = {
         "exact": (basis, MASKED),
         "one_less": (basis[:, : max(1, n - 1)], MASKED),
-        "random": (masking.random_basis(n, n, seeded(seed)), 60.0),
+        "random": (masking.random_basis(n, n, seeded(0)), 60.0),
         "geometric": (masking.geometric_basis(n, entries, 1e-9), 60.0),
     }
-    errors = {
-        name: masking.mask_error(mask, constant, seed) for name, (mask, constant) in bases.items()
-    }
+    errors = {name: masking.mask_error(mask, constant) for name, (mask, constant) in bases.items()}
     return {"n": n, **errors, "geometric_entries": entries}
 
 
@@ -235,8 +234,6 @@ def expressivity_study(
     simulated_lengths: Sequence[int],
     mask_lengths: Sequence[int],
     dimension_lengths: Sequence[int],
-    tolerance: float = 0.25,
-    seed: int = 0,
 ) -> Study:
     """(metrics, curves) of every check of §4 and appendices A.1 to A.6, ``models`` random models
     each.
@@ -244,7 +241,7 @@ def expressivity_study(
     Metrics: ``equality_errors``, the exact rows as text, the exponents of dimensions in n and the
     geometric mask's range limit. Curves: "encoders_…" and "decoders_…" by kind (``population``),
     "simulated_…" by length, "mask_…" (``mask_errors``) and "dimensions_…"
-    (``masking.dimension_table`` at ``tolerance``). Raises ConfigError for no models or too few
+    (``masking.dimension_table`` at ``TOLERANCE``). Raises ConfigError for no models or too few
     lengths to fit an exponent.
     """
     require(models >= 1, f"models = {models}: must be at least 1")
@@ -261,25 +258,23 @@ def expressivity_study(
         for width in range(1, 7)
     ]
     metrics["control_refuted"] = sum(attempted(*case) is not None for case in own)  # none must be
-    exponents, dimensions = masking.dimension_table(
-        dimension_lengths, tolerance=tolerance, seed=seed
-    )
+    exponents, dimensions = masking.dimension_table(dimension_lengths, TOLERANCE)
     metrics |= {
-        "geometric_limit": masking.longest_block(tolerance),
-        "tolerance": tolerance,
+        "geometric_limit": masking.longest_block(TOLERANCE),
+        "tolerance": TOLERANCE,
         **exponents,
     }
     curves = {f"dimensions_{name}": values for name, values in dimensions.items()}
     for prefix, rows in (
         ("encoders", population(attention.refute_encoder, ENCODERS, models)),
         ("decoders", population(attention.refute_decoder, DECODERS, models)),
-        ("mask", [mask_errors(n, seed) for n in mask_lengths]),
+        ("mask", [mask_errors(n) for n in mask_lengths]),
     ):
         curves |= {f"{prefix}_{name}": [row[name] for row in rows] for name in rows[0]}
     curves["simulated_n"] = list(simulated_lengths)
     curves["simulated_error"] = [
         max(simulation_error(n, s) for s in range(3)) for n in simulated_lengths
     ]
-    bases = (masking.geometric_basis(n, 1, tolerance) for n in dimension_lengths)
+    bases = (masking.geometric_basis(n, 1, TOLERANCE) for n in dimension_lengths)
     curves["geometric_score_error"] = list(map(masking.score_error, bases))
     return metrics, curves

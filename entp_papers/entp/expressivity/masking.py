@@ -33,6 +33,7 @@ from torch import Generator, Tensor
 
 from entp_lab.studies import gaussians, seeded
 
+WIDTH = 8  # of the queries and keys that are made longer
 RANGE = 1000  # binary exponents that a geometric mask may use on either side; float64 ends at 1023
 
 
@@ -71,23 +72,21 @@ def score_error(basis: Basis) -> float:
     return max(0.0, float(torch.where(hidden(len(s_nn)), 1 + s_nn, s_nn.abs()).max()))
 
 
-def mask_error(
-    basis: Basis, constant: float, seed: int = 0, width: int = 8, trials: int = 4
-) -> float:
+def mask_error(basis: Basis, constant: float, seed: int = 0) -> float:
     """Largest error of an output entry of full attention with longer queries and keys against
     causal attention (A.1).
 
-    One head without scaling, over ``trials`` draws of q, k (normal, scores of variance 1) and v in
+    One head without scaling, over four draws of q, k (normal, scores of variance 1) and v in
     [-1, 1].
     """
     extra_q_nd, extra_k_nd = augmentation(basis, constant)
     n = len(extra_q_nd)
     generator = seeded(seed)
     worst = 0.0
-    for _ in range(trials):
-        q_nD, k_nD = gaussians(generator, 2, n, width)
-        q_nD = q_nD / width**0.5
-        v_nD = 2 * torch.rand(n, width, generator=generator, dtype=torch.float64) - 1
+    for _ in range(4):
+        q_nD, k_nD = gaussians(generator, 2, n, WIDTH)
+        q_nD = q_nD / WIDTH**0.5
+        v_nD = 2 * torch.rand(n, WIDTH, generator=generator, dtype=torch.float64) - 1
         longer_nn = torch.cat([q_nD, extra_q_nd], 1) @ torch.cat([k_nD, extra_k_nd], 1).T
         masked_nn = (q_nD @ k_nD.T).masked_fill(hidden(n), -torch.inf)
         error_nD = longer_nn.softmax(-1) @ v_nD - masked_nn.softmax(-1) @ v_nD
@@ -191,14 +190,14 @@ KINDS: dict[str, Callable[[int, int, float, int], Basis]] = {
 DRAWN = ("random", "dyadic")
 
 
-def dimensions_needed(kind: str, n: int, error: float = 0.25, seed: int = 0) -> int:
+def dimensions_needed(kind: str, n: int, error: float) -> int:
     """Smallest d at which the ``score_error`` of a mask is at most ``error``; of drawn ones its
     mean over eight seeds.
 
     Found by doubling, then bisection: to one dimension, or to 5 % where vectors are random.
     ``error``: below 1/2, from which on a mask need hide nothing.
     """
-    seeds = range(seed, seed + 8) if kind in DRAWN else [seed]
+    seeds = range(8 if kind in DRAWN else 1)
 
     def enough(d: int) -> bool:
         try:
@@ -219,17 +218,15 @@ def dimensions_needed(kind: str, n: int, error: float = 0.25, seed: int = 0) -> 
 
 
 def dimension_table(
-    lengths: Sequence[int], tolerance: float = 0.25, seed: int = 0
+    lengths: Sequence[int], tolerance: float
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Dimensions needed by length and kind, at C = 1 and for eight seeds from ``seed`` on.
+    """Dimensions needed by length and kind, at C = 1 and for eight seeds where they are drawn.
 
     Metrics: by kind the exponent of n (log-log least squares over all lengths). Curves: "n" and one
     list per kind.
     """
     curves = {"n": [int(n) for n in lengths]}
-    curves |= {
-        kind: [dimensions_needed(kind, n, tolerance, seed) for n in curves["n"]] for kind in KINDS
-    }
+    curves |= {kind: [dimensions_needed(kind, n, tolerance) for n in curves["n"]] for kind in KINDS}
     x, *logs = torch.tensor(list(curves.values()), dtype=torch.float64).log()
     centred = x - x.mean()
     slopes = {
