@@ -22,11 +22,9 @@ ZERO and MINUS_ONE exist in every program, and so does a last command that halts
 and a space is a comment.
 """
 
-import difflib
 import re
-from collections.abc import Iterable
 
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, one_of, require
 from entp_papers.looped.circuits import MOST_BITS
 from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program
 
@@ -50,12 +48,6 @@ def assemble(text: str) -> Program:
         return assembler.link()
     except ConfigError as error:
         raise ConfigError(f"line {assembler.line}: {error}") from None
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return '; did you mean …?' where a known name is near."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class Assembler:
@@ -125,9 +117,7 @@ class Assembler:
         require(
             word not in DECLARATIONS, f"{word!r} behind a label: labels stand before commands alone"
         )
-        if word not in OPERANDS:
-            hint = did_you_mean(word, (*OPERANDS, *DECLARATIONS))
-            raise ConfigError(f"unknown command {word!r}{hint}")
+        one_of("command", word, (*OPERANDS, *DECLARATIONS))
         if len(operands) not in OPERANDS[word]:
             takes = " or ".join(map(str, OPERANDS[word]))
             raise ConfigError(f"{word} takes {takes} operands, {len(operands)} are given")
@@ -148,8 +138,8 @@ class Assembler:
             require(
                 not b.startswith("#"), f"{b} is a constant and cannot be written to: name a cell"
             )
-            target = {"next": i + 1, "halt": last}.get(c, self.labels.get(c))
-            require(target is not None, f"unknown label {c!r}{did_you_mean(c, self.labels)}")
+            targets = self.labels | {"next": i + 1, "halt": last}
+            one_of("label", c, targets)
             read = self.cell(a)
             changed = self.cell(b)
             harmless = read == ZERO and changed <= MINUS_ONE
@@ -157,7 +147,7 @@ class Assembler:
                 changed > MINUS_ONE or harmless,
                 f"{b} must keep its value: name another cell to write to",
             )
-            code.append((read, changed, target))
+            code.append((read, changed, targets[c]))
         return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells)
 
     def cell(self, name: str) -> int:
@@ -169,10 +159,5 @@ class Assembler:
             return self.cells[f"#{value}"]
         if match := re.fullmatch(r"(\w+)\[(\w+)\]", name):
             name = f"{match[1]}[{self.number(match[2])}]"
-            size = sum(c.startswith(f"{match[1]}[") for c in self.cells)
-            require(
-                name in self.cells or not size,
-                f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}",
-            )
-        require(name in self.cells, f"unknown cell {name!r}{did_you_mean(name, self.cells)}")
+        one_of("cell", name, self.cells)
         return self.cells[name]

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, gaussians, seeded
-from entp_lib.validation import require
+from entp_lab.studies import Study, at_least, gaussians, seeded
 from entp_papers.entp.expressivity import attention, masking
 from entp_papers.entp.expressivity.attention import AttentionStack, Refutation, causal_model
 from entp_papers.entp.expressivity.imitation import DIRECTIONS, Candidate
@@ -244,10 +243,8 @@ def expressivity_study(
     (``masking.dimension_table`` at ``TOLERANCE``). Raises ConfigError for no models or too few
     lengths to fit an exponent.
     """
-    require(models >= 1, f"models = {models}: must be at least 1")
-    require(
-        len(dimension_lengths) >= 2, f"dimension_lengths = {dimension_lengths}: must be two or more"
-    )
+    at_least(1, models=models)
+    at_least(2, dimension_lengths=len(dimension_lengths))
     errors = [equality_errors(s) for s in range(models)]
     metrics = {name: max(e[name] for e in errors) for name in errors[0]}
     metrics["a3_two_layers"] = min(e["a3_two_layers"] for e in errors)

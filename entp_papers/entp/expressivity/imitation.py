@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, gaussians, seeded
+from entp_lab.studies import Study, at_least, gaussians, seeded
 from entp_lib.validation import one_of, require
 from entp_papers.entp.expressivity import attention
 from entp_papers.entp.expressivity.attention import AttentionStack
@@ -148,7 +148,7 @@ def imitation_study(
     """
     function = function_of(direction)
     require(length in (2, 3), f"length = {length}: must be 2 or 3")
-    require(steps >= 1, f"steps = {steps}: must be at least 1")
+    at_least(1, steps=steps)
     model = Candidate(direction == "decoder", distance, seed)
     box_BT = boxes(TRIES, length, seeded(10_000 + seed))
     before = float(errors(model, function, box_BT).max())

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, columns
+from entp_lab.studies import Study, at_least, columns
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import generate
 from entp_lib.model import Transformer, build_model, parameter_count
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3, count3_pairs, count3_quadratic, next_symbols
-from entp_lib.validation import require
 from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.constructed import (
     Answers,
@@ -51,10 +50,8 @@ def programs_study(sequences: int, longest: int, largest: int) -> Study:
     Metrics: these shares; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
     the two-layer a mod b of A.7 is wrong, by M and ε.
     """
-    require(
-        sequences >= 1 and longest >= 2,
-        f"sequences = {sequences}, longest = {longest}: must be 1, 2 or more",
-    )
+    at_least(1, sequences=sequences)
+    at_least(2, longest=longest)
     generator = np.random.default_rng(0)
     right = {}
     lowest = 0
