@@ -216,11 +216,17 @@ class NoRuns(ConfigError):
     """A tier that an experiment does not have."""
 
 
+def no_claims(records: Sequence[Record]) -> list[Finding]:
+    """Measure nothing: the records are shown in tables and figures and decide no claim."""
+    return []
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A named set of runs. ``plan(tier, seeds)`` lists, or yields, those of one of its ``tiers`` (``Plan`` is a table).
 
-    ``measure`` lists, or yields, what the records of a tier say of claims (``Comparisons`` is a table).
+    ``measure`` lists, or yields, what the records of a tier say of claims (``Comparisons`` is a table);
+    without one they are shown and decide none.
     ``version`` is raised when the same configuration would now give another result, which abandons all
     earlier records. ``jobs`` is 1 where runs at a time would disturb each other. ``seeded``: whether a
     notebook's number of seeds is for it. ``plan`` may end with runs of another experiment as the
@@ -236,7 +242,7 @@ class Experiment:
     title: str
     notebook: str
     plan: Callable[..., list[PlannedRun]]
-    measure: Callable[[Sequence[Record]], Findings]
+    measure: Callable[[Sequence[Record]], Findings] = no_claims
     tiers: Collection[str] = field(default=TIERS, hash=False)
     jobs: int = 0
     seeded: bool = True
@@ -448,11 +454,6 @@ def measured(
         names = ", ".join(sorted({r.experiment for r in records}))
         error.add_note(f"while measuring {len(records)} records of {names}")
         raise
-
-
-def no_claims(records: Sequence[Record]) -> list[Finding]:
-    """Measure nothing: the records are shown in tables and figures and decide no claim."""
-    return []
 
 
 def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:

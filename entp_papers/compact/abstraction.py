@@ -11,7 +11,6 @@ from entp_lab.experiment import (
     PlannedRun,
     PlannedRuns,
     by_seed,
-    no_claims,
     planned_study,
 )
 from entp_lab.frames import paired, select
@@ -231,7 +230,6 @@ LAST_TOKEN = Experiment(
     "What two thirds of the last tokens are",
     "12b_compact_details",
     plan_last_token,
-    no_claims,
     tiers=LAST_TOKEN_RUNS,
 )
 
@@ -254,6 +252,5 @@ ATTENTION = Experiment(
     "Attention of the heads that abstract",
     "12b_compact_details",
     plan_attention,
-    no_claims,
     tiers=DRAWN,
 )

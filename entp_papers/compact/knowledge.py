@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.configs import Json
-from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
+from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import (
     Check,
@@ -115,22 +115,21 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     depth.
     """
     setting = TIERS[tier]
-    found = []
 
-    def add(study: str, part: str, seed: int, params: Json, **labels: Any) -> None:
+    def run(study: str, part: str, seed: int, params: Json, **labels: Any) -> PlannedRun:
         whole = graph_of(setting, seed) | params
-        found.append(planned_study(NAME, tier, study, whole, seed, part=part, **labels))
+        return planned_study(NAME, tier, study, whole, seed, part=part, **labels)
 
     every_seed = range(seeds or setting["seeds"])
     for seed, size, wiring in itertools.product(every_seed, setting["sizes"], WIRINGS):
         model = dict(wiring=wiring, width=setting["width"], n_heads=setting["n_heads"])
         params = dict(size=size, model=model)
-        add("compact_triplets", "wirings", seed, params, size=size, wiring=wiring)
+        yield run("compact_triplets", "wirings", seed, params, size=size, wiring=wiring)
     for width, n_layers in itertools.product(setting["widths"], (1, 2)):
         shape = dict(width=width, n_layers=n_layers)
         model = dict(n_heads=setting["n_heads"], activation="softmax", **shape)
         params = dict(size=setting["shape_size"], model=model)
-        add("compact_triplets", "shape", 0, params, **shape)
+        yield run("compact_triplets", "shape", 0, params, **shape)
     for architecture, n_layers in (("decoder", 1), ("decoder", 2), ("entp", 2)):
         arm = dict(architecture=architecture, n_layers=n_layers)
         params = dict(
@@ -140,8 +139,7 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
             epochs=setting["walk_epochs"],
             **arm,
         )
-        add("compact_walks", "walks", 0, params, **arm)
-    return found
+        yield run("compact_walks", "walks", 0, params, **arm)
 
 
 def plan_real(tier: str, seeds: int) -> PlannedRuns:
@@ -415,7 +413,6 @@ REAL_GRAPH = Experiment(
     "Three real graphs by heart",
     NOTEBOOK,
     plan_real,
-    no_claims,
     tiers=REAL_EPOCHS,
 )
 ACTIVATION_RUNS = Experiment(

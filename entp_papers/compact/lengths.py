@@ -23,7 +23,6 @@ from entp_lab.experiment import (
     Experiment,
     PlannedRuns,
     by_seed,
-    no_claims,
     planned_study,
 )
 from entp_lab.frames import select
@@ -313,7 +312,6 @@ ALGORITHM_RUNS = Experiment(
     "Polynomials, sorting, sums, parity and LEGO beyond the trained size",
     "12b_compact_details",
     plan_algorithms,
-    no_claims,
     tiers=ALGORITHM_TIERS,
 )
 TITLE = "Addition beyond the trained length, by format and positions"
@@ -322,5 +320,5 @@ TITLE = "Addition of five digits, more seeds of the positional schemes"
 LENGTH_SEEDS = Experiment(SEEDS_NAME, 1, TITLE, NOTEBOOK, plan_seeds, measure_seeds, tiers=SEEDS)
 TITLE = "Addition of ten digits by one layer with coupled positions"
 ONE_LAYER_RUNS = Experiment(
-    ONE_LAYER_NAME, 1, TITLE, "12b_compact_details", plan_one_layer, no_claims, tiers=ONE_LAYER
+    ONE_LAYER_NAME, 1, TITLE, "12b_compact_details", plan_one_layer, tiers=ONE_LAYER
 )

@@ -4,7 +4,7 @@ ways.
 
 import itertools
 
-from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import Findings, Level, measured
 from entp_lab.store import Records
@@ -182,6 +182,5 @@ PRETRAINING = Experiment(
     "NSP, SOP and RTD on the small model, and ways of fine-tuning",
     NOTEBOOK,
     plan_pretraining,
-    no_claims,
     tiers=TIERS,
 )

@@ -21,7 +21,6 @@ from entp_lab.experiment import (
     Experiment,
     PlannedRun,
     PlannedRuns,
-    no_claims,
     planned,
     run_of,
     with_seed,
@@ -312,7 +311,6 @@ COUNT3_GATE = Experiment(
     "Count3: where ENTP might part from the decoder",
     "03_count3",
     plan_gate,
-    no_claims,
     tiers=SIZES,
     seeded=False,
 )
@@ -331,6 +329,5 @@ COUNT3_WHOLE = Experiment(
     "Count3 of length 16 to its end: even n and whole sequences",
     "03_count3",
     plan_whole,
-    no_claims,
     tiers=SIZES,
 )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import Json, RunConfig
-from entp_lab.experiment import TWINS, Experiment, PlannedRuns, no_claims, planned_study
+from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned_study
 from entp_lab.resume import train_run
 from entp_lab.studies import Study, seeded
 from entp_lib.config import ModelConfig, TrainConfig
@@ -187,7 +187,6 @@ COUNT3_REPEATS = Experiment(
     "Count3 at length 24: how much of what is scored has come up in training",
     "03_count3",
     plan_repeats,
-    no_claims,
     seeded=False,
 )
 COUNT3_PROBE = Experiment(
@@ -196,6 +195,5 @@ COUNT3_PROBE = Experiment(
     "Do models of Count3 use the shortcut that looks at no pair?",
     "03b_count3_details",
     plan_probes,
-    no_claims,
     tiers=PROBED,
 )

@@ -20,7 +20,6 @@ from entp_lab.experiment import (
     PlannedRun,
     PlannedRuns,
     Tier,
-    no_claims,
     planned,
     with_train,
 )
@@ -278,7 +277,6 @@ MATCH3_RATES = Experiment(
     "Match3′ to its end: which rate suits which arm",
     "06_match3",
     plan_match3_rates,
-    no_claims,
     tiers=MATCH3_STEPS,
     seeded=False,
 )

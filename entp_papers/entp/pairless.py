@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json, StudyConfig
-from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select, summary
 from entp_lab.store import Records, Store
 from entp_lab.studies import Study
@@ -313,6 +313,5 @@ COUNT3_BOUNDS = Experiment(
     "What a predictor gets that looks at no pair",
     "03b_count3_details",
     plan,
-    no_claims,
     seeded=False,
 )

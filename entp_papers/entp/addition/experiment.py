@@ -19,7 +19,6 @@ from entp_lab.experiment import (
     Experiment,
     PlannedRuns,
     Tier,
-    no_claims,
     planned,
     run_of,
     with_model,
@@ -331,5 +330,4 @@ ADDITION_TO_999 = Experiment(
     "Addition up to 999, beside the authors' logs",
     "07_addition",
     partial(runs_of, "addition_to_999", "addition", TO_999),
-    no_claims,
 )

@@ -13,7 +13,7 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 
-from entp_lab.experiment import Experiment, PlannedRuns, no_claims, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.provenance import AVX2, NATIVE, for_new_processes
 from entp_lab.studies import Study, at_least
 from entp_lib import costs as complexity
@@ -129,7 +129,6 @@ TRAINING_STEPS = Experiment(
     "The price of a training step",
     "02_complexity",
     plan,
-    no_claims,
     seeded=False,
     jobs=1,
 )

@@ -389,7 +389,7 @@ SCALE = dict(floor=1.0, ceiling=0.0, near=LEARNED, frame=table, excluded=too_ear
 measure = Comparisons(PAIRS, **SCALE, others=(late_leads,))
 
 
-def experiment(name: str, title: str, plan, measure, **options: Any) -> Experiment:
+def experiment(name: str, title: str, plan, measure=no_claims, **options: Any) -> Experiment:
     """Make an experiment of notebook 08."""
     return Experiment(
         name,
@@ -433,7 +433,6 @@ IN_CONTEXT_RATES = experiment(
     "in_context_rates",
     "Functions of eight dimensions in context: which rate suits which arm",
     plan_rates,
-    no_claims,
     tiers=WIDER,
     seeded=False,
 )
@@ -444,10 +443,9 @@ IN_CONTEXT_SETTINGS = experiment(
     "in_context_settings",
     "What pure ENTP needs to learn in context",
     plan_settings,
-    no_claims,
     tiers=GRID,
     seeded=False,
 )
 IN_CONTEXT_BASELINES = experiment(
-    "in_context_baselines", "Classical learners in context", plan_baselines, no_claims
+    "in_context_baselines", "Classical learners in context", plan_baselines
 )

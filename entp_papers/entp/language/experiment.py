@@ -19,7 +19,6 @@ from entp_lab.experiment import (
     PlannedRuns,
     Tier,
     by_seed,
-    no_claims,
     planned_study,
     run_of,
     twins,
@@ -188,5 +187,4 @@ SHAKESPEARE = Experiment(
     "The trainer against the authors' logs of Shakespeare",
     NOTEBOOK,
     plan_shakespeare,
-    no_claims,
 )

@@ -185,18 +185,16 @@ def plan_prompts(tier: str, seeds: int) -> PlannedRuns:
     def of_task(task: str) -> Json:
         return {"model": setting.model, "task": {**setting.task, "order": ORDERS[task]}}
 
-    runs = []
     for seed, task, arm in itertools.product(range(seeds or setting.seeds), ORDERS, setting.arms):
         with_code, paper_rate = PROMPT_ARMS[arm]
         own = {"with_code": with_code, "train_config": plain(schedules[paper_rate]), "seed": seed}
         params = {**of_task(task), **setting.own, **own}
-        runs.append(planned_study(name, tier, name, params, seed, task=task, arm=arm))
+        yield planned_study(name, tier, name, params, seed, task=task, arm=arm)
     for task, arm in itertools.product(ORDERS, BOTH):
         asked = dict(sequences=setting.zero_shot, answers=setting.zero_shot, seed=0)
         params = {**of_task(task), "with_code": arm == "code", **asked}
         labels = dict(task=task, arm=f"{arm}, untrained")
-        runs.append(planned_study(name, tier, "pretrained_zero_shot", params, 0, **labels))
-    return runs
+        yield planned_study(name, tier, "pretrained_zero_shot", params, 0, **labels)
 
 
 def plan_provider(tier: str, seeds: int) -> PlannedRuns:
@@ -283,7 +281,7 @@ def measure_prompts(records: Records) -> Findings:
     ]
 
 
-def experiment(name: str, title: str, plan, measure, **options: Any) -> Experiment:
+def experiment(name: str, title: str, plan, measure=no_claims, **options: Any) -> Experiment:
     """Make one of this notebook's, a run at a time, so that weights are read once per process."""
     return Experiment(name, 1, title, NOTEBOOK, plan, measure, jobs=1, **options)
 
@@ -324,7 +322,6 @@ PRETRAINED_PROVIDER = experiment(
     "pretrained_provider",
     "A provider's fine-tuning and its price",
     plan_provider,
-    no_claims,
     tiers=("quick",),
     show_only=True,
 )
