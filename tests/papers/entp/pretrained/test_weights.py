@@ -160,7 +160,7 @@ def test_that_a_model_fails_on_count3_takes_a_control_that_it_learned(count3, co
     right = {"count3": count3, "count2": count2}
     baseline = dict(token_accuracy=0.1, sequence_accuracy=0.1)
     records = []
-    for one in experiments.plan_prompts("quick"):
+    for one in experiments.PRETRAINED_PROMPTS.plan("quick"):
         share = right[one.labels["task"]] + 0.001 * one.labels["seed"]
         scores = dict(token_accuracy=share, sequence_accuracy=share, baseline=baseline)
         records.append(record_of(one, **scores))
