@@ -168,15 +168,3 @@ def test_windows_are_the_running_text(part, size):
     assert batch.inputs_BT.shape == (20, 64)
     for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         assert addition.decode([*x.tolist(), int(y[-1])]) in whole
-
-
-def test_windows_are_evaluated_by_answers_and_by_text():
-    task = Addition(view="windows", n_train=300, largest=99)
-    assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (
-        5,
-        len("$99+99=891"),
-    )
-    text = replace(task, part="text").evaluation(
-        generator_for("cpu", 0), 5, 3
-    )  # so many windows as are asked for
-    assert [batch.inputs_BT.shape for batch in text] == [(3, 64), (2, 64)]
