@@ -70,9 +70,8 @@ def test_on_another_processor_a_trained_run_may_end_as_another_random_seed_does(
         ended = with_loss(record, factor)
         assert compare(elsewhere(ended), record, siblings).outcome == outcome
         assert compare(ended, record, siblings).outcome == "differs"
-    assert (
-        compare(elsewhere(with_loss(record, 1.25)), record).outcome == "differs"
-    )  # without siblings
+    # without siblings
+    assert compare(elsewhere(with_loss(record, 1.25)), record).outcome == "differs"
     for point, outcome in ((0, "differs"), (1, CLOSE)):
         loss = list(record.curves["loss"])
         loss[point] *= 1.1

@@ -411,9 +411,8 @@ def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
     assert learned.state == bpe().state
     assert learned.tokenizer.get_vocab_size() == 300
     assert len(learned.encode([SPEECHES], False)) < 0.6 * len(SPEECHES.encode())
-    assert (
-        learned.decode(learned.encode(["not learned: ☃"], False)) == "not learned: ☃"
-    )  # every byte has a token
+    # every byte has a token
+    assert learned.decode(learned.encode(["not learned: ☃"], False)) == "not learned: ☃"
 
 
 def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):

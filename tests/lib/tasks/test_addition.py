@@ -92,9 +92,8 @@ def test_long_splits_have_the_lengths_that_are_stated():
     first, second = (addition.digits(x, x) for x in split["train"].T)
     for lengths in (first, second):
         shares = np.bincount(lengths) / len(lengths)
-        assert shares[5:].tolist() == pytest.approx(
-            [0.1] * 6, abs=0.01
-        )  # of the shorter ones some are used up
+        # of the shorter ones some are used up
+        assert shares[5:].tolist() == pytest.approx([0.1] * 6, abs=0.01)
         assert shares[1] > 0
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
     first, second = (addition.digits(x, x) for x in split["test"].T)

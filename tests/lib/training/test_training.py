@@ -128,17 +128,16 @@ def test_curves_count_steps_and_tokens_and_metrics_have_every_scored_position(sm
 
 def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
     """Evaluating twice as often must give the same losses on average."""
-    often = train_run(small_run(eval_every=2)).state.curves["train_loss"]
-    seldom = train_run(small_run(eval_every=4)).state.curves["train_loss"]
-    last = train_run(small_run(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)).state.curves[
-        "train_loss"
-    ]
-    assert last == pytest.approx(
-        [math.log(8)] * 3, abs=0.3
-    )  # the last point averages over one step only
-    assert [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)] == pytest.approx(
-        seldom, rel=1e-6
-    )
+
+    def losses(**schedule):
+        return train_run(small_run(**schedule)).state.curves["train_loss"]
+
+    often = losses(eval_every=2)
+    seldom = losses(eval_every=4)
+    means = [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)]
+    assert means == pytest.approx(seldom, rel=1e-6)
+    still = losses(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)
+    assert still == pytest.approx([math.log(8)] * 3, abs=0.3)  # the last averages over one step
 
 
 def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
@@ -242,9 +241,8 @@ def test_every_checkpoint_rule_is_tested(params, rules):
         assert groups["sequences"] == 300
         assert groups["right"] / 300 == pytest.approx(scores["sequence_accuracy"])
     again = evaluate(outcome.model, Addition(**params).test(), 300, 0, "test")
-    assert again["loss"] == pytest.approx(
-        test["last"]["loss"]
-    )  # the last weights are in place again
+    # the last weights are in place again
+    assert again["loss"] == pytest.approx(test["last"]["loss"])
 
 
 def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(monkeypatch):
