@@ -14,6 +14,7 @@ and not shown: they have 1.6 times ENTP's multiply-adds.
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -35,6 +36,7 @@ from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 
 NAME = "compact_lengths"
 SEEDS_NAME = "compact_length_seeds"
+ONE_LAYER_NAME = "compact_one_layer"
 NOTEBOOK = "12_compact_transformers"
 LABELS = ("positions", "format", "architecture", "arm", "seed")
 # Share of right sums at the trained length; below it, how far a scheme reaches is not measured.
@@ -138,6 +140,11 @@ EQUAL_FORWARDS = {
     "smoke": dict(schemes=("t5",), steps=8, seeds=1),
     "overnight": dict(schemes=("t5", "alibi"), steps=34_800, seeds=5),
 }
+# Seeds, and what is not as in ``TIERS``: one layer, as for the paper's 200 digits after 30.
+ONE_LAYER = {
+    "smoke": (1, {}),
+    "overnight": (5, dict(n_layers=1, trained_digits=10, tested_digits=[10, 12, 15, 20])),
+}
 
 
 def planned(
@@ -147,12 +154,12 @@ def planned(
     positions: str,
     seeds: range,
     arms=ARCHITECTURES,
-    steps: int = 0,
+    **own: Any,
 ) -> PlannedRuns:
-    """Plan runs of a format and scheme by arm (``longer``: a decoder) and seed; ``steps``: others
-    than the tier's.
+    """Plan runs of a format and scheme by arm (``longer``: a decoder) and seed.
+
+    ``own``: parameters in place of the tier's.
     """
-    own = {"steps": steps} if steps else {}
     runs = []
     for arm, seed in itertools.product(arms, seeds):
         cell = dict(
@@ -179,7 +186,7 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     alone = setting.get("decoders", dict(cells=()))
     for form, name in alone["cells"]:
         numbers = range(seeds or alone["seeds"])
-        runs += planned(NAME, tier, form, name, numbers, ("decoder",), alone["steps"])
+        runs += planned(NAME, tier, form, name, numbers, ("decoder",), steps=alone["steps"])
     return by_seed(runs)
 
 
@@ -191,8 +198,16 @@ def plan_seeds(tier: str, seeds: int = 0) -> PlannedRuns:
         runs += planned(SEEDS_NAME, tier, "padded", name, range(1, 1 + (seeds or count)))
     for name in longer["schemes"]:
         numbers = range(1, 1 + (seeds or longer["seeds"]))
-        runs += planned(SEEDS_NAME, tier, "padded", name, numbers, ("longer",), longer["steps"])
+        steps = longer["steps"]
+        runs += planned(SEEDS_NAME, tier, "padded", name, numbers, ("longer",), steps=steps)
     return by_seed(runs)
+
+
+def plan_one_layer(tier: str, seeds: int = 0) -> PlannedRuns:
+    """Plan decoders of one layer with coupled positions, on sums twice as long."""
+    count, own = ONE_LAYER[tier]
+    numbers = range(seeds or count)
+    return planned(ONE_LAYER_NAME, tier, "padded", "coupled", numbers, ("decoder",), **own)
 
 
 def table(records: Records) -> pd.DataFrame:
@@ -311,3 +326,7 @@ TITLE = "Addition beyond the trained length, by format and positions"
 LENGTHS = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "Addition of five digits, more seeds of the positional schemes"
 LENGTH_SEEDS = Experiment(SEEDS_NAME, 1, TITLE, NOTEBOOK, plan_seeds, measure_seeds, tiers=SEEDS)
+TITLE = "Addition of ten digits by one layer with coupled positions"
+ONE_LAYER_RUNS = Experiment(
+    ONE_LAYER_NAME, 1, TITLE, "12b_compact_details", plan_one_layer, no_claims, tiers=ONE_LAYER
+)
