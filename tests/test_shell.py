@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHON = os.path.realpath(
-    sys.executable
-)  # the interpreter below this environment: it can make another one offline
+# the interpreter below this environment: it can make another one offline
+PYTHON = os.path.realpath(sys.executable)
 
 STUB = """\
 import os, sys

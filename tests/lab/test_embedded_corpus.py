@@ -48,9 +48,8 @@ def test_docstrings_are_found_and_nothing_else(packages):
     assert "Not documentation" not in text
     assert "import" not in text
     assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
-    assert (
-        text.count("The package in a few words.") == text.count("Returns") == 2
-    )  # short ones recur
+    # short ones recur
+    assert text.count("The package in a few words.") == text.count("Returns") == 2
 
 
 def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):

@@ -74,9 +74,8 @@ def test_curves_are_read_at_a_threshold():
     assert first_at(curves, "token_accuracy", 0.9) == 30
     assert first_at(curves, "token_accuracy", 0.15, "seconds") == 1.0
     assert first_at(curves, "token_accuracy", 0.95) is None
-    assert (
-        first_at({"step": [1, 2, 3], "loss": [0.1, 0.7, 0.5]}, "loss", 0.5) == 2
-    )  # the first time counts
+    # the first time counts
+    assert first_at({"step": [1, 2, 3], "loss": [0.1, 0.7, 0.5]}, "loss", 0.5) == 2
     assert first_at({"step": [], "loss": []}, "loss", 0.5) is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_lab.configs import RunConfig, StudyConfig, config_from, config_id, lengthened, to_dict
+from entp_lab.configs import RunConfig, StudyConfig, config_id, lengthened, to_dict
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.validation import ConfigError, from_dict
 
@@ -117,18 +117,6 @@ def test_equal_configurations_have_equal_ids(small_run):
     two = small_run(betas=(0.0, 0.9), max_lr=1.0)
     assert one == two
     assert config_id(one, 1) == config_id(two, 1)
-
-
-def test_a_field_that_came_later_leaves_old_names_alone(small_run):
-    """At its default it is no part of the plain form, on which the name of a record rests; else it
-    is.
-    """
-    plain = to_dict(small_run())
-    assert "input_std" not in plain["model"]
-    assert config_from(plain) == small_run()
-    continuous = small_run(model=dict(input_dim=2, output_dim=1, input_std=0.5))
-    assert to_dict(continuous)["model"]["input_std"] == 0.5
-    assert config_from(to_dict(continuous)) == continuous
 
 
 def test_a_longer_schedule_has_no_more_points_than_a_record_holds():
@@ -250,7 +238,6 @@ test_mistakes_are_named = named(
     (run_of(model={**MODEL, "widht": 4}), "model.'widht'"),
     (lambda: config("hybrid", full_layers=2.0), "full_layers = "),
     (lambda: config("hybrid", full_layers=4), "full_layers = "),
-    (lambda: config("entp", full_layers=3), "full_layers = "),
     (holding({"vocab": np.int64(5)}), r"params\['vocab'\] = "),
     (holding({"counts": [1, np.float32(2)]}), r"params\['counts'\]\[1\] = "),
     (holding({"inner": {3: 1}}), r"params\['inner'\]: the name 3 \(int\) must be a text"),

@@ -5,7 +5,6 @@ import importlib.util
 import pandas as pd
 import pytest
 import torch
-from made_up import record_of
 from mistakes import named
 from torch import nn
 
@@ -13,7 +12,7 @@ from entp_lab import paths
 from entp_lab.measurements import Check
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import EXPERIMENTS
-from entp_lab.studies import at_least, descend, largest, of_study, plan_studies, scale_up
+from entp_lab.studies import at_least, descend, largest, scale_up
 from entp_lib.training import TrainingError
 from entp_papers.entp.downstream.experiment import train_missing
 
@@ -82,13 +81,3 @@ def test_weights_are_scaled_in_double_precision_by_the_seed_alone():
     assert bias(0).dtype == torch.float64
     assert torch.equal(bias(0), bias(0))
     assert largest(bias(0), bias(1)) > 1e-3
-
-
-def test_studies_are_planned_and_found_by_name():
-    plan = plan_studies("made", {"smoke": {"one": dict(n=1), "two": {}}})
-    first, second = plan("smoke", 3)
-    assert (first.config.study, first.config.params) == ("made_one", {"n": 1})
-    records = [record_of(run) for run in (first, second)]
-    assert of_study(records, "two") is records[1]
-    with pytest.raises(KeyError, match="three"):
-        of_study(records, "three")

@@ -57,7 +57,7 @@ def drawn():
 
 
 def band(ax):
-    """Lowest and highest of a band or of the interval of a lone point."""
+    """Lowest and highest of a band."""
     points = ax.collections[0].get_paths()[0].vertices[:, 1]
     return points.min(), points.max()
 
@@ -83,25 +83,6 @@ def test_a_band_ends_where_the_quantity_does():
     assert low == pytest.approx(0.5 - T_OF_THREE * 0.4)
     assert high > 1
     assert band(share) == (0, 1)
-
-
-@pytest.mark.parametrize(("sign", "name"), [(1, "ENTP − decoder"), (-1, "decoder − ENTP")])
-def test_differences_are_paired_by_seed_with_their_interval(sign, name):
-    rows = [
-        (a, s, x, x + s + (a == "entp") * (1 + s / 10))
-        for a in ("decoder", "entp")
-        for s in (0, 1, 2)
-        for x in (1, 2)
-    ]
-    table = pd.DataFrame(rows, columns=["arm", "seed", "n", "score"])
-    _, ax = figures.panels(1)
-    figures.differences(ax, table, "n", "score", ["decoder", "hybrid"], sign=sign)
-    (line,) = [
-        line for line in ax.get_lines() if line.get_label() == name
-    ]  # of an arm without runs there is none
-    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2)
-    assert line.get_color() == figures.OTHERS[0]
-    assert band(ax) == pytest.approx((sign * 1.1 - T_OF_THREE * 0.1, sign * 1.1 + T_OF_THREE * 0.1))
 
 
 def test_files_of_the_same_data_are_left_alone(save):

@@ -93,7 +93,11 @@ def test_a_run_without_its_twin_is_no_pair():
 
 def test_an_accuracys_interval_stays_between_zero_and_one_and_two_seeds_show_both_values():
     table = pd.DataFrame(
-        {"architecture": "entp", "token_accuracy": [0.99, 0.995, 0.90], "loss": [0.1, 0.9, 2.0]}
+        {
+            "architecture": "entp",
+            "token_accuracy": [0.99, 0.995, 0.90],
+            "loss": [0.1, 0.9, 2.0],
+        }
     )
     shown = mean_table(table, ["token_accuracy", "loss"]).loc["entp"]
     assert shown["token_accuracy"].endswith("to 1.000)")
@@ -103,22 +107,20 @@ def test_an_accuracys_interval_stays_between_zero_and_one_and_two_seeds_show_bot
 
 def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
     """A seed that has no twin is none; one whose run has no finite score is, and says so."""
-    rows = [
-        (0, "decoder", 0.1),
-        (0, "entp", 0.3),
-        (1, "decoder", math.nan),
-        (1, "entp", 0.3),
-        (2, "entp", 0.2),
-    ]
-    found = paired(pd.DataFrame(rows, columns=["seed", "arm", "loss"]), "loss", "decoder", "entp")
-    assert list(found.index) == [0, 1]
-    assert found[0] == pytest.approx(-0.2)
-    assert math.isnan(found[1])
-    nobody = pd.DataFrame([(*row[:2], math.nan) for row in rows], columns=["seed", "arm", "loss"])
-    assert paired(nobody, "loss", "decoder", "entp").empty
-    measured = Measurement("x", [0.1, 0.2, 0.1, math.nan, 0.2], "quick")
-    assert measured.undecided == "1 of 5 pairs without a score"
-    assert Measurement("x", [0.1, 0.2, 0.1, 0.3, 0.2], "quick").undecided == ""
+    table = pd.DataFrame(
+        {
+            "seed": [0, 0, 1, 1, 2],
+            "arm": ["decoder", "entp", "decoder", "entp", "entp"],
+            "loss": [0.1, 0.3, math.nan, 0.3, 0.2],
+        }
+    )
+    found = paired(table, "loss", "decoder", "entp")
+    assert found.index.tolist() == [0, 1]
+    assert found.tolist() == pytest.approx([-0.2, math.nan], nan_ok=True)
+    assert paired(table.assign(loss=math.nan), "loss", "decoder", "entp").empty
+    scores = [0.1, 0.2, 0.1, math.nan, 0.2]
+    assert Measurement("x", scores, "quick").undecided == "1 of 5 pairs without a score"
+    assert Measurement("x", [0.1] * 5, "quick").undecided == ""
 
 
 # What is said of models that had not come to rest where they are compared.

@@ -89,13 +89,6 @@ def test_curves_have_a_row_a_run_and_evaluation(committed):
     assert last.tolist() == scores["multiply_adds"].tolist()
 
 
-def test_the_mean_difference_has_an_interval_around_it(committed):
-    table = committed.paired("token_accuracy", "entp", "decoder")
-    mean = table.loc["mean"]
-    assert mean["low"] < mean["difference"] < mean["high"]
-    assert mean["difference"] == pytest.approx((table["entp"] - table["decoder"])[:-1].mean())
-
-
 @dataclass(frozen=True)
 class Alternate(Task):
     """Two symbols in turn."""

@@ -124,9 +124,7 @@ def test_what_is_shown_is_said_where_it_is_not_what_the_text_tells_of(experiment
     experiment.collect(NotebookParameters(jobs=1))
     assert capsys.readouterr().out == ""
     experiment.collect(OWN_SEEDS)
-    said = capsys.readouterr().out
-    assert "2 random seeds" in said
-    assert "the text tells of tier quick, 1 random seed" in said
+    assert "the text tells of tier quick, 1 random seed" in capsys.readouterr().out
 
 
 def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():

@@ -51,9 +51,8 @@ def workers(tmp_path_factory):
     (folder / "preload.py").write_text(
         "from entp_lab import resume\nresume.CHECKPOINT_SECONDS = 0.0\n"
     )
-    patient = dask_config.set(
-        {"distributed.deploy.lost-worker-timeout": "240s"}
-    )  # until a killed one is back
+    # until a killed one is back
+    patient = dask_config.set({"distributed.deploy.lost-worker-timeout": "240s"})
     with (
         patient,
         distributed.LocalCluster(

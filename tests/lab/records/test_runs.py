@@ -46,9 +46,8 @@ def test_a_sweep_computes_once_and_reuses_after(configs, store):
     assert (second.computed, second.reused) == (0, 4)
     assert first.records == second.records
     assert [record.config for record in second.records] == configs
-    assert (
-        sweep(configs[:1], 2, store=store, jobs=1).computed == 1
-    )  # another version, another record
+    # another version, another record
+    assert sweep(configs[:1], 2, store=store, jobs=1).computed == 1
 
 
 def test_fresh_computes_again_from_the_beginning(small_run, store):

@@ -34,9 +34,8 @@ def test_the_order_names_experiments_that_have_the_tier():
 def test_a_tier_is_completed_and_said_line_by_line(results, monkeypatch, capsys):
     monkeypatch.setattr(commands, "nightly_order", lambda: ("rasp", "complexity"))
     niceness = []
-    monkeypatch.setattr(
-        "os.nice", lambda more: niceness.append(more) or 0
-    )  # of the tests' own process
+    # of the tests' own process
+    monkeypatch.setattr("os.nice", lambda more: niceness.append(more) or 0)
     for left in (5, 0):
         assert main(["train", "--tier", "smoke", "--jobs", "1"]) == 0
         assert f"rasp smoke: {left} of 5 runs are left" in capsys.readouterr().err

@@ -129,12 +129,8 @@ def cells_of(path):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
-def test_the_committed_overview_lists_the_notebooks_and_its_text_leads_to_each_of_a_paper():
+def test_the_text_of_the_overview_leads_to_each_notebook_of_a_paper():
     cells = cells_of(paths.notebooks() / "00_overview.ipynb")
-    outputs = [
-        output["data"] for cell in cells for output in cell.get("outputs", ()) if "data" in output
-    ]
-    assert str(notebooks_markdown()) in ["".join(data.get("text/markdown", "")) for data in outputs]
     written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     linked = set(re.findall(r"\]\((\w+)\.ipynb", written))
     own_number = {path.stem for path in notebook_paths() if not is_own(path)} - {"00_overview"}

@@ -63,13 +63,12 @@ def test_a_naive_cache_on_an_encoder(n_layers, exact):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_generation_with_and_without_a_cache(architecture, temperature):
-    model = model_of(architecture, positions="rotary" if temperature else "learned")
+def test_samples_are_the_same_with_and_without_a_cache(architecture):
+    model = model_of(architecture, positions="rotary")
     results = []
     for use_cache in (True, False):
         generator = torch.Generator().manual_seed(1)
-        options = dict(temperature=temperature, top_p=0.9, generator=generator, use_cache=use_cache)
+        options = dict(temperature=0.8, top_p=0.9, generator=generator, use_cache=use_cache)
         results.append(generate(model, PROMPT, 8, **options))
     assert results[0].shape == (2, 11)
     assert torch.equal(results[0][:, :3], PROMPT)

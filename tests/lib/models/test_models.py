@@ -44,9 +44,8 @@ def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
     work = token_forwards("entp", scored)
     assert work == sum(t + 1 for row in rows for t in range(6) if row[t])
     assert token_forwards("decoder", scored) == 6 * len(rows)
-    assert len(parts) <= 1 + 2 * work // (
-        budget - 5
-    )  # no part but the last is less than about half full
+    # no part but the last is less than about half full
+    assert len(parts) <= 1 + 2 * work // (budget - 5)
 
 
 @pytest.mark.parametrize(("method", "work"), [("grouped", 3 * 36), ("packed", 8 * 14)])
@@ -193,9 +192,8 @@ def test_models_are_gpt2_with_their_own_masks(gpt2):
     assert_near(ours["decoder"](x_BT).view(2, 7, 11), theirs(x_BT).logits)
     found = ours["entp"](x_BT).view(2, 7, 11)
     for n in range(1, 8):
-        unmasked = torch.zeros(
-            2, 1, n, n, dtype=torch.float64
-        )  # added to the scores: nothing is hidden
+        # added to the scores: nothing is hidden
+        unmasked = torch.zeros(2, 1, n, n, dtype=torch.float64)
         assert_near(found[:, n - 1], theirs(x_BT[:, :n], attention_mask=unmasked).logits[:, -1])
     added = torch.full((2, 1, 7, 7), torch.finfo(torch.float64).min, dtype=torch.float64).triu(1)
     prompts_B = torch.tensor([5, 2])

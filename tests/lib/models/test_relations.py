@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 from conftest import spread
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from entp_lib import entp, kernels
@@ -113,6 +113,7 @@ def drawn(seed, batch=3, length=LENGTH):
 
 
 @settings(max_examples=80)
+@example(("entp", None), "learned", "plain", 3, False, False, False, False, 1.0, 0)
 @given(
     kind=st.sampled_from([*((name, None) for name in ARCHITECTURES), ("hybrid", 2)]),
     positions=st.sampled_from(POSITIONS),

@@ -92,9 +92,8 @@ def test_long_splits_have_the_lengths_that_are_stated():
     first, second = (addition.digits(x, x) for x in split["train"].T)
     for lengths in (first, second):
         shares = np.bincount(lengths) / len(lengths)
-        assert shares[5:].tolist() == pytest.approx(
-            [0.1] * 6, abs=0.01
-        )  # of the shorter ones some are used up
+        # of the shorter ones some are used up
+        assert shares[5:].tolist() == pytest.approx([0.1] * 6, abs=0.01)
         assert shares[1] > 0
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
     first, second = (addition.digits(x, x) for x in split["test"].T)
@@ -168,15 +167,3 @@ def test_windows_are_the_running_text(part, size):
     assert batch.inputs_BT.shape == (20, 64)
     for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         assert addition.decode([*x.tolist(), int(y[-1])]) in whole
-
-
-def test_windows_are_evaluated_by_answers_and_by_text():
-    task = Addition(view="windows", n_train=300, largest=99)
-    assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (
-        5,
-        len("$99+99=891"),
-    )
-    text = replace(task, part="text").evaluation(
-        generator_for("cpu", 0), 5, 3
-    )  # so many windows as are asked for
-    assert [batch.inputs_BT.shape for batch in text] == [(3, 64), (2, 64)]

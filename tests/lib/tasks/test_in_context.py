@@ -121,9 +121,8 @@ def test_scaled_and_noisy_prompts_are_standard_ones_changed():
     same, noisy = drawn(InContext(**SMALL, noise=0.5), 5000)
     assert torch.equal(x, same)
     assert (noisy - y).std().item() == pytest.approx(0.5, rel=0.05)
-    batch = InContext(**SMALL, noise=0.5).batch(
-        generator_for("cpu", 0), 50
-    )  # noise is shown and scored
+    # noise is shown and scored
+    batch = InContext(**SMALL, noise=0.5).batch(generator_for("cpu", 0), 50)
     assert torch.equal(batch.inputs_BT[:, 1::2, 0], batch.targets_BT[:, ::2][:, :-1])
 
 

@@ -120,6 +120,5 @@ def test_records_name_their_text_and_score_every_position(text, store):
     assert corpus["train"]["tokens"] + corpus["validation"]["tokens"] == sum(map(len, LINES))
     assert record.metrics["position"] == list(range(1, 17))
     assert len(record.metrics["loss_by_position"]) == 16
-    assert (
-        record.provenance["token_forwards"] < 12 * 8 * 16 * 17 / 2 / 3
-    )  # a quarter of the prefixes, about
+    # a quarter of the prefixes, about
+    assert record.provenance["token_forwards"] < 12 * 8 * 16 * 17 / 2 / 3

@@ -226,9 +226,8 @@ def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, s
     start = functools.partial(weights_of, store, record.name)
     whole = train_run(config, start=start)
     assert train_until(config, 5, tmp_path / "cut", start=start)[0] is None
-    rest = train_run(
-        config, checkpoint=Checkpoint(tmp_path / "cut")
-    )  # what it started from is no longer needed
+    # what it started from is no longer needed
+    rest = train_run(config, checkpoint=Checkpoint(tmp_path / "cut"))
     assert rest.metrics == whole.metrics
     assert all(map(torch.equal, whole.model.parameters(), rest.model.parameters()))
 

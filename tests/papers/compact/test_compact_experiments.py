@@ -6,7 +6,7 @@ from made_up import record_of
 from entp_lab.frames import select
 from entp_lab.store import RecordError
 from entp_papers.compact import capacity, knowledge, lengths
-from entp_papers.compact.capacity import CAPACITY, CAPACITY_TRAININGS
+from entp_papers.compact.capacity import CAPACITY
 
 
 def test_runs_that_a_time_limit_cut_off_are_one_line_and_no_verdict():
@@ -52,17 +52,3 @@ def test_a_scheme_is_compared_where_its_training_sums_are_learned(trained, coupl
     assert found["CT-entp-length"].undecided == entp
     assert found["CT-coupling"].values == pytest.approx([0.3, 0.301, 0.302, 0.303, 0.304])
     assert len(found["CT-entp-length"].values) == 5
-
-
-def test_slopes_and_gains_are_taken_run_by_run_in_the_papers_training():
-    """Capacity that halves as the length doubles has a slope of -1; others are flat."""
-    records = []
-    for run in CAPACITY_TRAININGS.plan("overnight"):
-        labels = run.labels
-        paper = (labels["scored"], labels["head_width"]) == ("every", 128)
-        size = 640 / labels.get("length", 1) if paper else 100
-        factor = 4 if labels.get("way") == "trained" else 1
-        records.append(record_of(run, capacity=[size * factor * (r + 1) for r in range(5)]))
-    found = {m.claim: m.values for m in capacity.measure_trainings(records)}
-    assert found["CT-length"] == pytest.approx([-1] * 5)
-    assert found["CT-feed-forward"] == pytest.approx([2] * 5)

@@ -10,7 +10,6 @@ from made_up import record_of
 from entp_lab.claims import judge
 from entp_lab.frames import select
 from entp_papers.entp.in_context import experiment
-from entp_papers.entp.in_context.baselines import baselines_study
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, flatness, measure, task_of
 
 PAIR = ("decoder", "entp")
@@ -35,15 +34,6 @@ def pairs(function, tier, **by_arm):
         given = {name: values[place] for name, values in by_arm.items()}
         records += [fake(arm, seed, function, tier, **given) for seed in range(5)]
     return records
-
-
-@pytest.mark.parametrize("function", ["linear", "sparse"])
-def test_the_expected_error_of_least_squares_is_that_on_many_prompts(function):
-    """The shortest w that fits k of d examples is the projection of the true one onto them."""
-    task = dict(function=function, dims=4, points=8)
-    _, curves = baselines_study(task, prompts=4000, costly_prompts=1, seed=0)
-    expected = [max(0, 1 - k / 4) for k in curves["examples"]]
-    assert expected == pytest.approx(curves["standard | least squares"], abs=0.06)
 
 
 def test_the_pilot_chose_the_rates():
@@ -111,8 +101,3 @@ def test_arms_on_the_way_are_not_shown_to_be_level(fall, verdict, why):
     records = pairs("tree", "quick", course=(falling(0.0), falling(fall)))
     (row,) = judge(measure(records), only_measured=True).to_dict("records")
     assert (row["id"], row["verdict"], row["why"]) == ("F10-tree", verdict, why)
-
-
-def test_who_is_ahead_on_the_way_is_what_figure_7_s_rows_ask():
-    records = pairs("linear", "overnight", course=[falling(0.02)] * 2)
-    assert not any(m.uninformative_because for m in measure(records))

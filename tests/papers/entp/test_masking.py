@@ -25,15 +25,6 @@ def added_scores(basis, constant=1.0):
     return extra_q_nd @ extra_k_nd.T
 
 
-def test_the_papers_example():
-    """n = 4: queries get the identity, keys (0 0 0 0), (1 0 0 0), (1 1 0 0), (1 1 1 0) times the
-    constant.
-    """
-    extra_q_nd, extra_k_nd = augmentation(exact_basis(4), 7.0)
-    assert extra_q_nd.tolist() == torch.eye(4).tolist()
-    assert extra_k_nd[:3].tolist() == [[0, 0, 0, 0], [-7, 0, 0, 0], [-7, -7, 0, 0]]
-
-
 @given(n=st.integers(1, 40), seed=st.integers(0, 99))
 def test_exact_masks_reproduce_causal_attention(n, seed):
     causal = -torch.ones(n, n, dtype=torch.float64).triu(1)

@@ -41,16 +41,6 @@ def late(course):
     return course("operations", [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2])
 
 
-def test_a_decoder_counts_with_the_steps_to_entps_last_loss(course, entp, late):
-    trial = course("entp", [0.1] * 4, TRIAL_SEED)
-    row = compared([entp, late, trial]).loc[0]
-    assert row["steps"] == 60 / 40  # 0.6, 0.5 and 0.4
-    assert row["reached"]
-    assert row["equal steps"] == pytest.approx(0.7 - 0.5)
-    assert row["equal multiply-adds"] == pytest.approx(0.3 - 0.5)
-    assert compared([entp, late], "token_accuracy").loc[0, "equal steps"] == pytest.approx(0.2)
-
-
 def test_a_decoder_that_does_not_come_so_far_counts_with_its_last_step(course, entp):
     row = compared([entp, course("operations", [0.9] * 8)]).loc[0]
     assert row["steps"] == 80 / 40

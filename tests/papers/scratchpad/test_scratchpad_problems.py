@@ -26,7 +26,6 @@ from entp_papers.scratchpad.training import (
     state_errors,
     text_scores,
     train_on,
-    training_study,
 )
 
 SMALL = {
@@ -107,30 +106,10 @@ def test_nonsense_is_wrong_and_no_error(name, state):
 # Training on scratchpads: every arm runs, is scored as it should be, and a tiny task is learned.
 
 
-TINY = dict(
-    problem="parity",
-    problem_params=dict(slots=4),
-    train_sizes=(1, 2),
-    test_sizes=(2, 3),
-    n_layers=2,
-    n_heads=2,
-    width=16,
-)
-STEPS = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=1)
-
-
 def decoder_on(problem, params, train_sizes, test_sizes, width):
     return ScratchpadConfig(
         problem, params, "inductive", "decoder", train_sizes, test_sizes, 2, 2, width
     )
-
-
-def test_a_study_gives_the_same_twice():
-    setting = dict(TINY, scratchpad="inductive", architecture="decoder")
-    metrics, curves = training_study(setting, STEPS, 3, 2, 0)
-    assert training_study(setting, STEPS, 3, 2, 0) == (metrics, curves)
-    assert metrics["ways"]["largest_difference"] < 1e-9
-    assert metrics["ways"]["differing_texts"] == 0
 
 
 def test_whole_texts_of_trained_sizes_fit_the_context():
