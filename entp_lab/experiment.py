@@ -150,7 +150,8 @@ class Arm:
 
     def run(self, base: RunConfig, seed: int) -> RunConfig:
         """Return the arm's run with a seed, where ``base`` is the tier's."""
-        own = with_seed(with_model(base, architecture=self.architecture, **self.model), seed)
+        model = replace(base.model, architecture=self.architecture, **self.model)
+        own = replace(base, model=model, model_seed=seed, data_seed=seed)
         return (
             on_budget(self.budget, with_model(base, architecture="entp"), own)
             if self.budget
@@ -268,18 +269,17 @@ class Experiment:
     def labelled(self, records: Sequence[Record], runs: Sequence[PlannedRun]) -> list[Record]:
         """Give ``records`` the labels of the runs that planned them, found by configuration."""
         labels = {config_id(run.config, self.version): run.labels for run in runs}
-        return [replace(record, labels=labels[record.id]) for record in records]
+        return [record.labelled(labels[record.id]) for record in records]
 
     def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
         """Return the records of ``runs``, labelled, or None if one is missing or there are no runs."""
-        if not runs or not all(store.has(run.config, self.version) for run in runs):
-            return None  # before any is read
-        found = [(record, run) for run in runs if (record := store.find(run.config, self.version))]
-        return (
-            [replace(record, labels=run.labels) for record, run in found]
-            if len(found) == len(runs)
-            else None
-        )
+        found = []
+        for run in runs:
+            record = store.find(run.config, self.version)
+            if record is None:
+                return None
+            found.append(record.labelled(run.labels))
+        return found or None
 
     def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
         """Return the records of a tier, labelled, or None if one is missing or the tier has none.

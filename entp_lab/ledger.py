@@ -48,7 +48,8 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     store = store or Store()
     measured: list[tuple[Found, tuple[Experiment, dict[str, Record]]]] = []
     for experiment in EXPERIMENTS.values():
-        for tier in BEST_FIRST:
+        stored = {record.config.tier for record in store.all(experiment.name)}
+        for tier in (tier for tier in BEST_FIRST if tier in stored):
             records = {record.name: record for record in experiment.stored(store, tier) or []}
             found = experiment.measure(list(records.values()))
             measured += [(measurement, (experiment, records)) for measurement in found]

@@ -184,7 +184,7 @@ def run(
     done = sweep(
         configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
     )
-    records = [replace(record, labels=(mine | labels)[record.id]) for record in done.records]
+    records = [record.labelled((mine | labels)[record.id]) for record in done.records]
     return shown(
         records,
         [step_operations(cast(RunConfig, record.config)) for record in records],

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from entp_lab import paths
 from entp_lab.claims import reference_claims
-from entp_lab.configs import RunConfig, StudyConfig
+from entp_lab.configs import RunConfig, StudyConfig, family
 from entp_lab.experiment import PlannedRun
 from entp_lab.registry import build_task
 from entp_lab.store import Record
@@ -76,14 +76,17 @@ def differing_settings(
     setting that no record holds and that has no value of ours.
     """
     differences: dict[str, tuple[Iterable[str], Iterable[str]]] = {}
-    settings = [settings_of(record.config) for record in records]
+    families: dict[str, Record] = {}
+    for record in records:
+        families.setdefault(family(record.config), record)
+    settings = [settings_of(record.config) for record in families.values()]
     planned = [
         (run.labels, settings_of(run.config))
         for run in of_paper
         if isinstance(run.config, RunConfig)
     ]
     compared = bool(stated)
-    for record, own in zip(records, settings, strict=True):
+    for record, own in zip(families.values(), settings, strict=True):
         if not planned or not isinstance(record.config, RunConfig):
             continue
         likeness = [len(record.labels.items() & labels.items()) for labels, _ in planned]

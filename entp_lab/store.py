@@ -5,6 +5,7 @@ its configuration and the experiment's version.
 """
 
 import contextlib
+import copy
 import difflib
 import hashlib
 import json
@@ -76,6 +77,12 @@ class Record:
     def name(self) -> str:
         """ "experiment/id", as claims, figures and files of weights name it."""
         return f"{self.experiment}/{self.id}"
+
+    def labelled(self, labels: dict[str, Any]) -> "Record":
+        """Return the record with these labels."""
+        found = copy.copy(self)  # with its id, which is costly
+        object.__setattr__(found, "labels", labels)
+        return found
 
     def to_json(self) -> str:
         """Return the file's text: one line per key, numbers with six significant digits, closed by the checksum."""

@@ -24,6 +24,19 @@ SIZES = {
     "small_deep": dict(n_layers=8, n_heads=2, width=128),
 }
 
+MODEL_INTERVALS = {
+    **dict.fromkeys(("n_layers", "n_heads", "width", "max_length"), "[1, inf)"),
+    **dict.fromkeys(("input_dim", "output_dim"), "[1, inf)"),
+    **dict.fromkeys(("position_std", "input_std"), "[0, inf)"),
+}
+TRAIN_INTERVALS = {
+    **dict.fromkeys(("steps", "batch_size"), "[1, inf)"),
+    **dict.fromkeys(("eval_every", "eval_sequences", "final_eval_sequences"), "[1, inf)"),
+    **dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)"),
+    **dict.fromkeys(("weight_decay", "min_lr", "patience", "warmup_steps"), "[0, inf)"),
+    "betas": "[0, 1)",
+}
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -57,9 +70,7 @@ class ModelConfig:
         check_types(self)
         one_of("architecture", self.architecture, ARCHITECTURES)
         one_of("positions", self.positions, POSITIONS)
-        sizes = ("n_layers", "n_heads", "width", "max_length", "input_dim", "output_dim")
-        check_intervals(self, dict.fromkeys(sizes, "[1, inf)"))
-        check_intervals(self, dict.fromkeys(("position_std", "input_std"), "[0, inf)"))
+        check_intervals(self, MODEL_INTERVALS)
         require(self.dropout == 0, f"dropout = {self.dropout}: only 0.0 is supported")
         require(
             self.width % self.n_heads == 0,
@@ -154,19 +165,7 @@ class TrainConfig:
 
     def __post_init__(self):
         check_types(self)
-        counts = (
-            "steps",
-            "batch_size",
-            "eval_every",
-            "eval_sequences",
-            "final_eval_sequences",
-        )
-        check_intervals(self, dict.fromkeys(counts, "[1, inf)"))
-        check_intervals(
-            self, dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)")
-        )
-        others = ("weight_decay", "min_lr", "patience", "warmup_steps")
-        check_intervals(self, dict.fromkeys(others, "[0, inf)") | {"betas": "[0, 1)"})
+        check_intervals(self, TRAIN_INTERVALS)
         require(
             self.gradient_shards == 1,
             f"gradient_shards = {self.gradient_shards}: only 1 is supported",
