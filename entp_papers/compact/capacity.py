@@ -14,6 +14,7 @@ from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import (
     Check,
+    Findings,
     Measurement,
     Observation,
     checked,
@@ -483,16 +484,15 @@ def gains_of_feed_forward(table: pd.DataFrame) -> pd.DataFrame:
     return np.log2(wide["trained"] / wide["identity"]).unstack("width")
 
 
-def measure_trainings(records: Records) -> list[Measurement]:
+def measure_trainings(records: Records) -> Findings:
     """Measure both claims in the paper's training: the loss at every position, the widest heads."""
     widest = max(record.labels["head_width"] for record in records)
     paper = select(records, scored="every", head_width=widest)
-    slopes = slopes_by_length(capacities(paper, "length"))
-    gains = gains_of_feed_forward(capacities(paper, "feed_forward")).mean(axis=1)
-    return [
-        measured("CT-length", slopes, select(paper, part="length")),
-        measured("CT-feed-forward", gains, select(paper, part="feed_forward")),
-    ]
+    if lengths := select(paper, part="length"):
+        yield measured("CT-length", slopes_by_length(capacities(lengths, "length")), lengths)
+    if ablated := select(paper, part="feed_forward"):
+        gains = gains_of_feed_forward(capacities(ablated, "feed_forward")).mean(axis=1)
+        yield measured("CT-feed-forward", gains, ablated)
 
 
 CAPACITY_TRAININGS = Experiment(

@@ -47,7 +47,7 @@ function assemble(text) {
     if (!words) return;
     const [command, ...given] = words.split(/\s+/);
     const takes = operands[command];
-    check(takes, `unknown command '${command}': subleq, goto, halt and clear are known here`);
+    check(takes, `command = '${command}': must be one of subleq, goto, halt, clear`);
     check(takes.includes(given.length), `${command} takes ${takes.join(" or ")} operands, ${given.length} are given`);
     if (command === "subleq") written.push([line, given[0], given[1], given[2] ?? "next"]);
     else if (command === "clear") written.push([line, given[0], given[0], "next"]);
@@ -60,9 +60,7 @@ function assemble(text) {
     }
     const m = /^(\w+)\[(\w+)\]$/.exec(name);
     const place = m ? `${m[1]}[${number(m[2])}]` : name;
-    const size = m ? [...cells.keys()].filter((c) => c.startsWith(`${m[1]}[`)).length : 0;
-    check(cells.has(place) || !size, `${place} is out of range, ${m?.[1]} has ${size} cells, 0 to ${size - 1}`);
-    check(cells.has(place), `unknown cell '${place}'`);
+    check(cells.has(place), `cell = '${place}': must be one of ${[...cells.keys()].join(", ")}`);
     return cells.get(place);
   };
   const statements = [];
@@ -82,7 +80,7 @@ function assemble(text) {
     line = at;
     check(!b.startsWith("#"), `${b} is a constant and cannot be written to: name a cell`);
     const target = c === "next" ? i + 1 : c === "halt" ? last : labels.get(c);
-    check(target !== undefined, `unknown label '${c}'`);
+    check(target !== undefined, `label = '${c}': must be one of ${[...labels.keys(), "next", "halt"].join(", ")}`);
     const [from, to] = [cell(a), cell(b)];
     check(to > 1 || from === 0, `writes to ${b}, which must stay ${memory[to]}`);
     return [from, to, target];
