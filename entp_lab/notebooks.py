@@ -291,8 +291,10 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
     another, since their runs take all cores, and then the overview last. An interrupt ends them.
     """
     at_once = [job for job in jobs if job.computes_nothing]
-    if len(at_once) < len(jobs):  # else the overview has nothing to wait for
+    if len(at_once) < len(jobs):
         at_once = [job for job in at_once if number(job.notebook) != OVERVIEW]
+    else:  # the overview has nothing to wait for, and takes long
+        at_once.sort(key=lambda job: number(job.notebook) != OVERVIEW)
     at_a_time = max(1, min(AT_A_TIME, available_cores(), len(at_once)))
     os.environ.setdefault("OMP_NUM_THREADS", str(available_cores() // at_a_time))
     results: dict[Path, Result] = {}
