@@ -159,5 +159,10 @@ class Assembler:
             return self.cells[f"#{value}"]
         if match := re.fullmatch(r"(\w+)\[(\w+)\]", name):
             name = f"{match[1]}[{self.number(match[2])}]"
+            size = sum(c.startswith(f"{match[1]}[") for c in self.cells)
+            require(
+                name in self.cells or not size,
+                f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}",
+            )
         one_of("cell", name, self.cells)
         return self.cells[name]

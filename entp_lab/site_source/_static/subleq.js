@@ -60,6 +60,8 @@ function assemble(text) {
     }
     const m = /^(\w+)\[(\w+)\]$/.exec(name);
     const place = m ? `${m[1]}[${number(m[2])}]` : name;
+    const size = m ? [...cells.keys()].filter((c) => c.startsWith(`${m[1]}[`)).length : 0;
+    check(cells.has(place) || !size, `${place} is out of range, ${m?.[1]} has ${size} cells, 0 to ${size - 1}`);
     check(cells.has(place), `cell = '${place}': must be one of ${[...cells.keys()].join(", ")}`);
     return cells.get(place);
   };
