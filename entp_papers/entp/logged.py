@@ -31,6 +31,31 @@ SETTINGS = {
 BACKWARD = 2  # a gradient takes as many multiply-adds again as two forward passes
 
 
+def models(task: str, model: str) -> dict[str, ModelConfig]:
+    """Return the configuration of each arm of a logged pair, "entp" and "decoder"."""
+    tokens, _, vocabulary, _ = SETTINGS[task]
+    return {
+        arm: ModelConfig.from_size(
+            model, architecture=arm, vocab_size=vocabulary, max_length=tokens
+        )
+        for arm in TWINS
+    }
+
+
+def forward_operations(task: str, model: ModelConfig) -> int:
+    """Return the multiply-adds of one of a logged task's sequences forward."""
+    tokens, first, _, _ = SETTINGS[task]
+    return costs.training_pass(model, range(first, tokens + 1), tokens)
+
+
+def step_operations(task: str, model: str) -> dict[str, int]:
+    """Return the multiply-adds of a training step of each arm of a logged pair."""
+    sequences = (1 + BACKWARD) * SETTINGS[task][-1]
+    return {
+        arm: sequences * forward_operations(task, cfg) for arm, cfg in models(task, model).items()
+    }
+
+
 def logged_study(task: str, model: str) -> Study:
     """Cost of a training step of a logged pair, and the steps at which each arm first has a score.
 
@@ -43,24 +68,17 @@ def logged_study(task: str, model: str) -> Study:
     require(
         len(log) > 0, f"task = {task!r}, model = {model!r}: not among the authors' logged pairs"
     )
-    tokens, first, vocabulary, batch = SETTINGS[task]
-    lengths = range(first, tokens + 1)
+    tokens, first, _, _ = SETTINGS[task]
     metrics = {}
+    inputs_1T = torch.zeros(1, tokens, dtype=torch.long)
     scored_1T = torch.arange(1, tokens + 1)[None] >= first
-    for arm in TWINS:
-        cfg = ModelConfig.from_size(
-            model, architecture=arm, vocab_size=vocabulary, max_length=tokens
-        )
+    step = step_operations(task, model)
+    for arm, cfg in models(task, model).items():
         network = build_model(cfg, 0)
-        inputs_1T = torch.zeros(1, tokens, dtype=torch.long)
         with torch.no_grad():
-            counted = costs.counted(lambda run=network, x=inputs_1T: run(x, scored_1T))
-        forward = costs.training_pass(cfg, lengths, tokens)
-        metrics[arm] = {
-            "step": (1 + BACKWARD) * forward * batch,
-            "forward": forward,
-            "counted": counted,
-        }
+            counted = costs.counted(lambda run=network: run(inputs_1T, scored_1T))
+        forward = forward_operations(task, cfg)
+        metrics[arm] = {"step": step[arm], "forward": forward, "counted": counted}
     steps = log.pivot(index="level", columns="architecture", values="step").reindex(
         log["level"].unique()
     )
