@@ -89,6 +89,20 @@ class Schedule:
         return -(-self.steps // per_epoch) if self.steps else self.epochs
 
 
+def trained_shapes(cfg: MemoryConfig) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Return the shape of each trained weight, and how many inputs it sums over (a bias none)."""
+    D = cfg.width
+    H = cfg.n_heads
+    K = cfg.head_width
+    layer: dict[str, tuple[tuple[int, ...], int]] = {"query": ((H, D, K), D), "key": ((H, D, K), D)}
+    if cfg.attention_weights == "all":
+        layer |= {"value": ((H, D, K), D), "out": ((H, K, D), H * K)}
+    if cfg.feed_forward == "trained":
+        layer |= {"up": ((D, 4 * D), D), "up_bias": ((4 * D,), 0)}
+        layer |= {"down": ((4 * D, D), 4 * D), "down_bias": ((D,), 0)}
+    return {f"{i}.{name}": value for i in range(cfg.n_layers) for name, value in layer.items()}
+
+
 def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weights, Weights]:
     """Draw attention and feed-forward weights, which are trained, and the frozen others.
 
@@ -96,24 +110,13 @@ def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weig
     embedding and positions N(0, 1), the output layer N(0, 1/D).
     """
     D = cfg.width
-    H = cfg.n_heads
-    K = cfg.head_width
     trained = {}
-
-    def draw(*shape: int, inputs: int) -> Tensor:
-        return (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
-
-    for layer in range(cfg.n_layers):
-        trained[f"{layer}.query"] = draw(H, D, K, inputs=D)
-        trained[f"{layer}.key"] = draw(H, D, K, inputs=D)
-        if cfg.attention_weights == "all":
-            trained[f"{layer}.value"] = draw(H, D, K, inputs=D)
-            trained[f"{layer}.out"] = draw(H, K, D, inputs=H * K)
-        if cfg.feed_forward == "trained":
-            trained[f"{layer}.up"] = draw(D, 4 * D, inputs=D)
-            trained[f"{layer}.up_bias"] = torch.zeros(4 * D)
-            trained[f"{layer}.down"] = draw(4 * D, D, inputs=4 * D)
-            trained[f"{layer}.down_bias"] = torch.zeros(D)
+    for name, (shape, inputs) in trained_shapes(cfg).items():
+        if inputs:
+            uniform = 2 * torch.rand(shape, generator=generator) - 1
+            trained[name] = uniform / math.sqrt(inputs)
+        else:
+            trained[name] = torch.zeros(shape)
     return trained, {
         "embedding": torch.randn(cfg.symbols, D, generator=generator),
         "positions": torch.randn(cfg.length - 1, D, generator=generator),
@@ -123,7 +126,7 @@ def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weig
 
 def parameter_count(cfg: MemoryConfig) -> int:
     """Count the trained parameters."""
-    return sum(weight.numel() for weight in initial_weights(cfg, torch.Generator())[0].values())
+    return sum(math.prod(shape) for shape, _ in trained_shapes(cfg).values())
 
 
 def scored_logits(
