@@ -256,14 +256,15 @@ def excludes_paper(row: dict) -> str:
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a ledger whose intervals test whether anything differs, which Holm's correction counts.
 
-    Left out are rows that compare nothing, for a reason of their own, and those that are judged by a ``rule``: nobody
-    would suppose zero there.
+    Left out are rows that compare nothing, for a reason of their own, and those of a ``rule`` by which nobody would
+    suppose zero; whether one model is no worse than the other is tested.
     """
     measured = judged[
         judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")
     ]
-    rules = reference_claims().set_index("id")["rule"]
-    return measured[measured["id"].map(rules) == ""]
+    rules = measured["id"].map(reference_claims().set_index("id")["rule"])
+    of_models = (rules == NO_WORSE) & measured["paper_value"].isna()
+    return measured[(rules == "") | of_models]
 
 
 def multiplicity(judged: pd.DataFrame) -> str:

@@ -234,7 +234,8 @@ class Experiment:
     baseline; its own come first. ``still_improving_note`` remarks on runs that had not converged.
     ``check_prerequisites`` is called with the runs to be computed before any starts, and raises
     ConfigError where what they need is missing. ``figure_labels``: labels of those runs of the paper's
-    tier that its figures show. ``show_only``: its notebook computes it only at tiers that are asked for
+    tier that its figures show. ``paper_runs_of``: the experiment whose runs of the paper's tier settings are
+    held against, where this one has none. ``show_only``: its notebook computes it only at tiers that are asked for
     by name (``collect_if_any``).
     """
 
@@ -250,6 +251,7 @@ class Experiment:
     still_improving_note: Callable[[Sequence[Record]], str] = still_improving
     check_prerequisites: Callable[[Sequence[Config]], None] = lambda configs: None
     figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    paper_runs_of: str = ""
     show_only: bool = False
 
     def __post_init__(self):

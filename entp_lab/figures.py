@@ -224,8 +224,10 @@ def differences(
     """Draw ENTP less each of ``others``, paired by seed, at each ``x``: mean and 95 % interval, zero marked.
 
     For curves that lie on each other. ``others``: arms, all of the table's unless given. ``sign`` -1: the others less
-    ENTP, as for errors, so that above zero ENTP leads.
+    ENTP, as for errors, so that above zero ENTP leads. ConfigError for multiply-adds that are not known of a run.
     """
+    if x == "multiply_adds":
+        check_costs(table)
     ax.axhline(0, color="grey", lw=0.8)
     arms = others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]
     # OTHERS[1] is near the decoder's

@@ -9,7 +9,7 @@ import pandas as pd
 from entp_lab import claims, paths
 from entp_lab.claims import OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, RunConfig
-from entp_lab.experiment import Experiment
+from entp_lab.experiment import Experiment, PlannedRun
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Measurement, Observation, strongest
 from entp_lab.provenance import pairs_apart, processes
@@ -66,9 +66,8 @@ def compute(store: Store | None = None) -> pd.DataFrame:
         used = [record for name, record in records.items() if name in names]
         caveats[claim] = caveats_of(experiment, used, measurement, units[claim])
         if not isinstance(measurement, Check):  # which compares no runs
-            planned = experiment.plan("paper", 1)
-            shown = select(planned, **experiment.figure_labels) or planned
-            differs[claim] = differing_settings(used, shown, stated.get(claim, {}))
+            of_paper = runs_of_paper(experiment)
+            differs[claim] = differing_settings(used, of_paper, stated.get(claim, {}))
         if isinstance(measurement, Measurement) and measurement.levels:
             levels[claim] = abs(measurement.levels[0].ceiling - measurement.levels[0].floor)
     main = set(main_rows())
@@ -79,6 +78,14 @@ def compute(store: Store | None = None) -> pd.DataFrame:
         part=[part_of(row.id, row.verdict, main) for row in table.itertuples()],
         scale=table["id"].map(levels).fillna(table["unit"].map({"accuracy": 1.0, "error": 1.0})),
     )
+
+
+def runs_of_paper(experiment: Experiment) -> list[PlannedRun]:
+    """Return the runs of the paper's tier that an experiment's settings are held against."""
+    planned = experiment.plan("paper", 1)
+    if not planned and experiment.paper_runs_of:
+        return runs_of_paper(EXPERIMENTS[experiment.paper_runs_of])
+    return select(planned, **experiment.figure_labels) or planned
 
 
 def main_rows() -> list[str]:

@@ -298,7 +298,7 @@ def still_improving(records: Sequence[Record]) -> str:
     steps: set[int] = set()
     for part in curves.values():
         if reaches(np.mean([rise(record.curves["token_accuracy"]) for record in part]), FLAT):
-            steps.update(record.config.steps for record in part)
+            steps.update(record.provenance["steps"] for record in part)
     return after(steps)
 
 

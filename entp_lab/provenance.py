@@ -17,7 +17,7 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,11 +222,11 @@ def kernels_of(record: "Record") -> str:
     return record.provenance.get("kernels", UNNAMED if precision_of(record) == "bf16" else "")
 
 
-def pairs_apart(records: Iterable["Record"]) -> str:
+def pairs_apart(records: Sequence["Record"]) -> str:
     """Describe the pairs among ``records`` whose two runs were made differently; empty where there are none.
 
-    A pair shares both seeds. Differently means on another processor, instruction set or precision, by other sources or
-    kernels; what an older record does not say counts as alike.
+    A pair shares both seeds; studies are no pairs. Differently means on another processor, instruction set or
+    precision, by other sources or kernels; what an older record does not say counts as alike.
     """
     pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
     for record in records:
@@ -234,6 +234,7 @@ def pairs_apart(records: Iterable["Record"]) -> str:
         made = [known | where for where in processes(record)]
         seeds = record.config.model_seed, record.config.data_seed
         pairs.setdefault(seeds, []).append(made)
+    is_paired = all(isinstance(record.config, RunConfig) for record in records)
     notes = []
     for name, words in (
         ("device", "processors"),
@@ -248,8 +249,10 @@ def pairs_apart(records: Iterable["Record"]) -> str:
             if len(set().union(*values)) > 1:
                 apart += len(runs) > 1
                 continued += len(runs) == 1
-        if apart:
+        if apart and is_paired:
             notes.append(f"{apart} of {len(pairs)} pairs from different {words}")
+        elif apart:
+            notes.append(f"records from different {words}")
         if continued:
             notes.append(f"{continued} of {len(pairs)} runs continued with other {words}")
     return "; ".join(notes)

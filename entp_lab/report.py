@@ -442,7 +442,7 @@ A setting that a paper does not state is left out. *Since* is the day on which t
 
 
 def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a setting in which papers' empirical claims were tried: claims, difference, reason, first day.
+    """Return a row a setting in which empirical claims and questions that matter were tried: difference, reason, day.
 
     ``results/reference/deviations.csv`` says in words what an experiment is and why its setting is ours. ConfigError
     for an experiment whose reason is missing.
@@ -450,7 +450,8 @@ def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
     path = paths.reference() / "deviations.csv"
     columns = ("experiment", "what", "why")
     reasons = read_table(path, list(columns), needed=columns).set_index("experiment")
-    tried = table[(table["kind"] == "empirical") & (table["differs"] != "")]
+    asked = (table["kind"] == "empirical") | (table["part"] == "main")
+    tried = table[asked & (table["differs"] != "")]
     # this paper first
     tried = tried.iloc[(tried["id"].map(paper_of_claims()) != "entp").argsort(kind="stable")]
     experiments = tried["records"].str.partition("/")[0].rename("experiment")

@@ -8,6 +8,7 @@ no record is made, as in a notebook's cell, nothing is written.
 import contextlib
 import functools
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -43,6 +44,7 @@ from entp_lib.validation import (
     require,
 )
 
+log = logging.getLogger(__name__)
 CHECKPOINT_SECONDS = 60.0
 CLOCKS = {"wall_seconds": time.monotonic, "cpu_seconds": time.process_time}
 
@@ -153,13 +155,16 @@ class Checkpoint:
                         raise
                     self.set_aside(self.path, error.why)
         if self.before.processes:
-            self.check_kernels(self.before.processes[-1], state.step)
+            self.check_arithmetic(self.before.processes[-1], state.step)
         self.processes = [*self.before.processes, {**self.process, "from_step": state.step}]
         self.saved_at = time.monotonic()
         return found
 
-    def check_kernels(self, last: dict[str, Any], step: int) -> None:
-        """Raise ConfigError unless this process computes bf16 as the ``last`` one did, up to ``step``."""
+    def check_arithmetic(self, last: dict[str, Any], step: int) -> None:
+        """Raise ConfigError unless this process computes bf16 as the ``last`` one did, up to ``step``.
+
+        Another instruction set changes the last bits alone: a warning names it, and the record has the steps it made.
+        """
         here = self.process.get("kernels")
         before = last.get("kernels", kernels.UNNAMED)
         require(
@@ -167,6 +172,11 @@ class Checkpoint:
             f"kernels = {here!r}: the first {step} steps of {self.path} were computed with {before!r}, and a run keeps "
             "its kernels; continue it where they are the same, or begin it anew (fresh)",
         )
+        sets = last.get("cpu_capability"), self.process.get("cpu_capability")
+        if None not in sets and sets[0] != sets[1]:
+            log.warning(
+                "%s: %d steps were computed with %s; it goes on with %s", self.path, step, *sets
+            )
 
     def asked_to_stop(self) -> bool:
         """Say whether the loop must end before its next step."""

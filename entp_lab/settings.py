@@ -163,4 +163,6 @@ def texts(value: Any) -> list[str]:
     """Return a value as text, a list as the texts of its entries."""
     if isinstance(value, list | tuple):
         return [text for entry in value for text in texts(entry)]
+    if isinstance(value, float):
+        return [f"{value:g}"]
     return [f"{value:,}" if type(value) is int else str(value)]

@@ -38,18 +38,18 @@ def sound(record: Record) -> Record:
 
 
 def record_of(run, curves=None, **metrics):
-    """A complete record of a planned run with given metrics and curves, its costs all 1; nothing is
-    trained.
+    """A complete record of a planned run with given metrics and curves, its other costs 1.
+
+    Nothing is trained.
     """
     numbers = (
-        "steps",
         "token_forwards",
         "train_seconds",
         "wall_seconds",
         "cpu_seconds",
         "peak_memory_bytes",
     )
-    cost = dict.fromkeys(numbers, 1) | {"device": "cpu"}
+    cost = dict.fromkeys(numbers, 1) | {"steps": run.config.steps, "device": "cpu"}
     return Record(
         run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels
     )

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from entp_lab import resume as resuming
 from entp_lab.configs import Json
-from entp_lab.studies import Study, descend, seeded
+from entp_lab.studies import Study, at_least, descend, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.model import parameter_count
 from entp_lib.tasks.base import seed_from
+from entp_lib.validation import one_of
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
 
 HINTS = string.ascii_lowercase
@@ -129,6 +130,11 @@ def addition_study(
     length, ``parameters``. Curves: training loss, a mean over a twentieth of the steps. Ids couple
     digits in padded text alone.
     """
+    one_of("positions", positions, SCHEMES)
+    one_of("format", format, FORMATS)
+    shortest = min(tested_digits, default=0)
+    at_least(1, trained_digits=trained_digits, tested_digits=shortest, tested=tested)
+    at_least(1, steps=steps, batch_size=batch_size)
     longest = longest_text(format, max(*tested_digits, trained_digits))
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
     model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))

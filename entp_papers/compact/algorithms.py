@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from entp_lab.studies import Study
+from entp_lab.studies import Study, at_least
 from entp_lib.config import ModelConfig
 from entp_lib.tasks.base import seed_from
+from entp_lib.validation import one_of
 from entp_papers.compact.addition import SYMBOLS, Texts, encode, scores_of_texts, train_on_texts
-from entp_papers.compact.positions import PositionedTransformer
+from entp_papers.compact.positions import SCHEMES, PositionedTransformer
 
 VARIABLES = list("abcdefghijklm")
 
@@ -79,6 +80,10 @@ def algorithm_study(
 
     Metrics and curves are those of ``addition_study``.
     """
+    one_of("task", task, ALGORITHMS)
+    one_of("positions", positions, SCHEMES)
+    at_least(1, trained=trained, tested=min(tested, default=0), texts=texts)
+    at_least(1, steps=steps, batch_size=batch_size)
     ask, solve = ALGORITHMS[task]
     longest = 4 * max(tested) + 8
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)

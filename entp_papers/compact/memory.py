@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study
+from entp_lab.studies import Study, at_least
 from entp_lib.tasks.base import generator_for
 from entp_lib.validation import require
 from entp_papers.compact import laws
@@ -246,6 +246,7 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
     The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped
     improving keeps its result while the others go on.
     """
+    at_least(1, runs=len(seeds), library=library, batch_size=schedule.batch_size)
     libraries_RKT = draw_libraries(cfg, library, seeds)
     trained, frozen = draw_models(cfg, seeds)
     optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)

@@ -233,7 +233,8 @@ def counting(
     name: str, title: str, tiers: Mapping[str, Tier], judged: Comparisons, notebook: str
 ) -> Experiment:
     """Make a further experiment on Count3."""
-    return Experiment(name, 1, title, notebook, Plan(name, "counting", tiers, ARMS), judged)
+    plan = Plan(name, "counting", tiers, ARMS)
+    return Experiment(name, 1, title, notebook, plan, judged, paper_runs_of="count3")
 
 
 CLAIMS = (

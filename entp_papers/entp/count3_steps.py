@@ -312,6 +312,7 @@ COUNT3_GATE = Experiment(
     "03_count3",
     plan_gate,
     tiers=SIZES,
+    paper_runs_of="count3",
     seeded=False,
 )
 COUNT3_END = Experiment(
@@ -322,6 +323,7 @@ COUNT3_END = Experiment(
     plan_end,
     measure_end,
     tiers=SIZES,
+    paper_runs_of="count3",
 )
 COUNT3_WHOLE = Experiment(
     "count3_whole",
@@ -330,4 +332,5 @@ COUNT3_WHOLE = Experiment(
     "03_count3",
     plan_whole,
     tiers=SIZES,
+    paper_runs_of="count3",
 )

@@ -270,6 +270,7 @@ TEXT_POSITIONS = Experiment(
     plan_text,
     MEASURE_TEXT,
     tiers=("smoke", "overnight"),
+    paper_runs_of="openwebtext",
 )
 MATCH3_RATES = Experiment(
     "match3_rates",
@@ -278,6 +279,7 @@ MATCH3_RATES = Experiment(
     "06_match3",
     plan_match3_rates,
     tiers=MATCH3_STEPS,
+    paper_runs_of="match3",
     seeded=False,
 )
 MATCH3_OWN_RATES = Experiment(
@@ -288,6 +290,7 @@ MATCH3_OWN_RATES = Experiment(
     plan_match3_own_rates,
     measure_own_rates,
     tiers=MATCH3_STEPS,
+    paper_runs_of="match3",
 )
 MATCH3_END = Experiment(
     "match3_end",
@@ -297,6 +300,7 @@ MATCH3_END = Experiment(
     plan_match3_end,
     MEASURE_MATCH3,
     tiers=MATCH3_STEPS,
+    paper_runs_of="match3",
 )
 ADDITION_WINDOWS = Experiment(
     "addition_windows",
@@ -305,4 +309,5 @@ ADDITION_WINDOWS = Experiment(
     "07_addition",
     plan_windows,
     measure_windows,
+    paper_runs_of="addition",
 )

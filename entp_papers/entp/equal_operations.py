@@ -132,9 +132,16 @@ def measure(name: str, records: Records) -> Findings:
 
 def experiment(name: str, title: str, notebook: str) -> Experiment:
     """Make an experiment of ``COMPARISONS``."""
-    title = f"{title} by decoders with ENTP's multiply-adds"
-    tiers = ("smoke", "overnight")
-    return Experiment(name, 1, title, notebook, partial(plan, name), partial(measure, name), tiers)
+    return Experiment(
+        name,
+        1,
+        f"{title} by decoders with ENTP's multiply-adds",
+        notebook,
+        partial(plan, name),
+        partial(measure, name),
+        tiers=("smoke", "overnight"),
+        paper_runs_of=COMPARISONS[name][0].source.name,
+    )
 
 
 COUNT3_OPERATIONS = experiment("count3_operations", "Count3", "03b_count3_details")

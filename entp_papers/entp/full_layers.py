@@ -68,4 +68,5 @@ FULL_LAYER_RUNS = Experiment(
     plan,
     MEASURE,
     tiers=TIERS,
+    paper_runs_of="count3",
 )

@@ -179,7 +179,16 @@ def experiment(
     name: str, title: str, notebook: str, plan: OwnRates, measure: Measure
 ) -> Experiment:
     """Make the experiment of a plan."""
-    return Experiment(name, 1, title, notebook, plan, measure, tiers=DECODER_EVALUATIONS)
+    return Experiment(
+        name,
+        1,
+        title,
+        notebook,
+        plan,
+        measure,
+        tiers=DECODER_EVALUATIONS,
+        paper_runs_of=plan.base.name,
+    )
 
 
 THREE_RATES = (3e-4, 1e-3, 3e-3)

@@ -107,7 +107,8 @@ def plan_four_digits(tier: str, seeds: int) -> PlannedRuns:
 
 def experiment(name: str, title: str, notebook: str, plan, measure=no_claims) -> Experiment:
     """Make one of these experiments."""
-    return Experiment(name, 1, title, notebook, plan, measure, tiers=COUNTING)
+    of = "addition_lengths" if notebook == "07_addition" else "count3"
+    return Experiment(name, 1, title, notebook, plan, measure, tiers=COUNTING, paper_runs_of=of)
 
 
 COUNT3_LONG = experiment(

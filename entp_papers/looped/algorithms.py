@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from entp_lib.validation import one_of, require
 from entp_papers.looped import blocks
 from entp_papers.looped.fleq_machine import Maker
 from entp_papers.looped.fleq_programs import FleqProgram, fleq
@@ -52,7 +53,9 @@ def newton_inverse(a_dd: Tensor, rounds: int, start: str) -> FleqProgram:
     ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From
     A it does where the eigenvalues of A² have positive real parts.
     """
+    one_of("start", start, ("transposed", "printed"))
     d = len(a_dd)
+    require(a_dd.shape == (d, d), f"A of shape {tuple(a_dd.shape)}: must be square")
     scale = 1 / float(a_dd.abs().sum(0).max() * a_dd.abs().sum(1).max())
     text = f"""
         At = transp(A)

@@ -26,6 +26,8 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from entp_lab.studies import at_least
+from entp_lib.validation import require
 from entp_papers.looped.fleq_machine import BOUND, FAR, Block, Frame, Maker
 from entp_papers.looped.layers import LayerPlan, paired
 
@@ -242,6 +244,8 @@ def staircase(
 
     One term more is the constant f(low). ``inverse`` is the inverse of f.
     """
+    at_least(1, m=m)
+    require(0 <= low < high, f"low = {low}, high = {high}: must be from 0 up, the lower first")
     bottom = f(np.array(low))
     height = (f(np.array(high)) - bottom) / m
     places = inverse(bottom + height * (np.arange(m) + 0.5))
@@ -269,6 +273,8 @@ def graded_sqrt_sum(m: int, high: float) -> SigmoidSum:
     Equal steps of the root leave an error of order √high / m near 0. The sum goes on a little
     beyond ``high``, so that its end does not show.
     """
+    at_least(1, m=m)
+    require(high > 0, f"high = {high}: must be above 0")
     ends = high * (np.arange(m + 1) / (0.8 * m)) ** 4
     middles = high * ((np.arange(m) + 0.5) / (0.8 * m)) ** 4
     w = 2.5 / np.diff(ends)

@@ -330,4 +330,5 @@ ADDITION_TO_999 = Experiment(
     "Addition up to 999, beside the authors' logs",
     "07_addition",
     partial(runs_of, "addition_to_999", "addition", TO_999),
+    paper_runs_of="addition",
 )

@@ -399,6 +399,7 @@ def experiment(name: str, title: str, plan, measure=no_claims, **options: Any) -
         plan,
         measure,
         still_improving_note=moving,
+        paper_runs_of="" if name == "in_context" else "in_context",
         **options,
     )
 

@@ -269,6 +269,18 @@ def test_a_run_keeps_its_kernels_and_says_which(small_run, store, monkeypatch):
     ]
 
 
+def test_a_run_that_goes_on_with_another_instruction_set_says_so(small_run, store, caplog):
+    config = small_run()
+    rewritten(
+        cut_at(config, 3, store),
+        lambda header, state: state["processes"][0].update(cpu_capability="VSX"),
+    )
+    before = caplog.text
+    record = run(config, 1, store=store)
+    assert "3 steps were computed with VSX; it goes on with" in caplog.text.removeprefix(before)
+    assert record.provenance["earlier_processes"][0]["cpu_capability"] == "VSX"
+
+
 def test_a_checkpoint_that_names_no_kernels_has_those_of_before_there_were_names(small_run, store):
     config = small_run("entp", precision="bf16")
     rewritten(cut_at(config, 3, store), lambda header, state: state["processes"][0].pop("kernels"))

@@ -76,11 +76,17 @@ def test_what_is_measured_is_not_lost_where_tasks_are_compared(table):
 def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(table):
     said = report.leads(table)
     assert "the decoder is ahead on Count3" in said
-    assert "linear functions" not in said  # p = .002 alone
+    assert "linear functions of 3 dimensions and" not in said  # each at its own rate: p = .002
+    assert "F7-own-steps" not in ledger.standing(table)[0]
     alone = table.assign(
         our_value=table["our_value"].where(table["id"].isin(("F7-own-steps", "T3-all")))
     )
-    assert "linear functions" in report.leads(alone)
+    assert "F7-own-steps" in ledger.standing(alone)[0]
+
+
+def test_every_main_row_on_trained_models_says_how_its_setting_differs(table):
+    is_measured = (table["part"] == "main") & table["our_value"].notna()
+    assert set(table.loc[is_measured & (table["differs"] == ""), "id"]) == set()
 
 
 def test_every_empirical_row_says_how_its_setting_differs_from_the_papers(table):

@@ -1,5 +1,6 @@
 """Every scheme by the property it is named for, and every scheme in a decoder and in ENTP."""
 
+import functools
 import math
 import re
 
@@ -8,12 +9,26 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import seeded, spread
+from mistakes import named
 
 from entp_lib.config import ModelConfig
 from entp_papers.compact import addition, positions
 from entp_papers.compact.addition import FORMATS, addition_study
-from entp_papers.compact.algorithms import ALGORITHMS
+from entp_papers.compact.algorithms import ALGORITHMS, algorithm_study
+from entp_papers.compact.memory import capacity_study
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer
+
+sums = functools.partial(addition_study, "t5", "padded", "entp")
+sorted_lists = functools.partial(algorithm_study, "sorting", "entp", "t5")
+test_mistakes_are_named = named(
+    (lambda: addition_study("foo", "padded", "entp"), "positions = 'foo': must be one of"),
+    (lambda: addition_study("t5", "foo", "entp"), "format = 'foo': must be one of"),
+    (lambda: sums(tested_digits=[]), "tested_digits = 0: must be"),
+    (lambda: sums(trained_digits=0), "trained_digits = 0: must be"),
+    (lambda: algorithm_study("foo", "entp", "t5", 2, [2]), "task = 'foo': must be one of"),
+    (lambda: sorted_lists(2, [2], batch_size=0), "batch_size = 0: must be"),
+    (lambda: capacity_study({}, {}, library=0, runs=1), "library = 0: must be"),
+)
 
 
 def scheme(name, causal=True):

@@ -64,6 +64,14 @@ test_mistakes_are_named = named(
     (lambda: read("y = ad(y, one)"), "function = 'ad': must be one of"),
     (lambda: read("y = add(z, one)"), "item = 'z': must be one of"),
     (lambda: read("if y <= 0 goto on"), "label = 'on': must be one of"),
+    (lambda: blocks.inverse_sum(0), "m = 0: must be at least 1"),
+    (lambda: blocks.signed_inverse_sum(10, 5, 1), "low = 5, high = 1: must be"),
+    (lambda: blocks.graded_sqrt_sum(9, -1), "high = -1: must be above 0"),
+    (
+        lambda: algorithms.newton_inverse(torch.ones(2, 3), 3, "printed"),
+        r"A of shape \(2, 3\): must be",
+    ),
+    (lambda: algorithms.newton_inverse(torch.eye(2), 3, "foo"), "start = 'foo': must be one of"),
 )
 
 
