@@ -142,7 +142,8 @@ class Measure:
 
     ``claim``: what the names of the four claims begin with. ``metric``: in what one is ahead; with
     ``normalised`` it is divided by E[y²]. ``level``: floor, ceiling and distance of a ``Level``,
-    where the lead is drawn as a share of the way from guessing to the best there is.
+    where the lead is drawn as a share of the way from guessing to the best there is; without a
+    floor that of the records' baseline.
     """
 
     claim: str
@@ -165,7 +166,11 @@ class Measure:
             lead = table[column] / unit
             entp = table["ENTP's end"].mean() / unit
             decoder = entp + (lead.mean() if self.metric == "loss" else -lead.mean())
-            ends = [Level(score, **self.level) for score in (decoder, entp)] if self.level else ()
+            ends = []
+            if self.level:
+                floor = pd.Series([run.metrics["baseline"].get(self.metric) for run in pairs]).mean()
+                level = {"floor": floor, **self.level}
+                ends = [Level(score, **level) for score in (decoder, entp)]
             found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=tuple(ends)))
         return found
 
@@ -210,5 +215,5 @@ SETS_OWN_RATES = experiment(
         THREE_RATES,
         beyond={"entp": 1e-4, EQUAL_OPERATIONS: 1e-2},
     ),
-    Measure("F2-sets-own", "token_accuracy"),
+    Measure("F2-sets-own", "token_accuracy", level=dict(ceiling=1.0, distance=count3.NEAR)),
 )

@@ -87,6 +87,15 @@ SHIFT = dict(
     train_sizes=[1, 2, 3],
     test_sizes=[2, 3, 4, 5, 6],
 )
+# Three digits of either operand leave slots for spaces; with five there are none.
+SPACED = dict(
+    n_layers=2,
+    n_heads=4,
+    width=64,
+    problem_params=dict(most_digits=5, filling="0123456789$"),
+    train_sizes=[1, 2, 3],
+    test_sizes=[2, 3, 4, 5],
+)
 TINY = dict(
     n_layers=2,
     n_heads=2,
@@ -109,7 +118,11 @@ TRAINED: dict[str, dict[str, Any]] = {
         seeds=5,
         train=dict(TRAIN, steps=4000, batch_size=16, eval_every=4000),
         tested=100,
-        tasks={"parity": (PARITY, list(ARMS)), "shift_addition": (SHIFT, DECODERS)},
+        tasks={
+            "parity": (PARITY, list(ARMS)),
+            "shift_addition": (SHIFT, DECODERS),
+            "spaced_addition": (SPACED, DECODERS),
+        },
     ),
 }
 
@@ -180,6 +193,13 @@ MEASURE_TRAINING = Comparisons(
             "inductive decoder",
             "ordinary decoder",
             dict(task="shift_addition"),
+        ),
+        Paired(
+            "IS-spaced",
+            "texts_right",
+            "inductive decoder",
+            "ordinary decoder",
+            dict(task="spaced_addition"),
         ),
         Paired("IS-entp", "texts_right", "inductive ENTP", "inductive decoder", PARITY_BITS),
     ),
