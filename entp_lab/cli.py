@@ -4,6 +4,7 @@ Commands load what they need when they run, so that their help does not wait for
 """
 
 import contextlib
+import importlib.metadata
 import logging
 import os
 import signal
@@ -27,7 +28,6 @@ VARIABLES = {"ENTP_RECORDS": ("", "read-only"), "ENTP_LIVE": ("", "short")}
 
 app = typer.Typer(
     name="entp",
-    help="Compute and show what this project's notebooks rest on.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -65,6 +65,22 @@ Name = Annotated[
     str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")
 ]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="only print its address")]
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and end."""
+    if asked:
+        print(f"entp {importlib.metadata.version('entp_lib')}")
+        raise typer.Exit
+
+
+@app.callback()
+def entp(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="print it")
+    ] = False,
+) -> None:
+    """Compute and show what this project's notebooks rest on."""
 
 
 @app.command()

@@ -165,6 +165,8 @@ def train(
     todo = {
         e.name: store.missing([run.config for run in runs], e.version, fresh) for e, runs in planned
     }
+    for experiment, _ in planned:
+        experiment.check_prerequisites(todo[experiment.name])
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
         missing = [config for configs in todo.values() for config in configs]
         announce_runs(

@@ -21,7 +21,7 @@ from entp_lab.runs import Sweep, sweep
 from entp_lab.store import Record, Store, count_seeds, seeds_of
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
-from entp_lib.validation import ConfigError
+from entp_lib.validation import ConfigError, from_dict
 
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
 
@@ -100,7 +100,7 @@ def model_for(task: Task, architecture: str, shape: Mapping[str, Any]) -> ModelC
         sizes |= {"vocab_size": 0, "input_dim": task.input_dim, "output_dim": 1}
     else:
         sizes["vocab_size"] = task.vocab_size
-    return ModelConfig(architecture, **(sizes | dict(shape)))
+    return from_dict(ModelConfig, {"architecture": architecture} | sizes | dict(shape), "model.")
 
 
 def run_of(

@@ -13,12 +13,13 @@ from entp_lab.experiment import Experiment, PlannedRun
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Measurement, Observation, strongest
 from entp_lab.provenance import pairs_apart, processes
-from entp_lab.registry import EXPERIMENTS, build_task
+from entp_lab.registry import EXPERIMENTS, build_task, papers
 from entp_lab.settings import differing_settings, stated_settings
 from entp_lab.statistics import holm, p_value
 from entp_lab.store import Record, Store
 from entp_lab.tables import read_table
 from entp_lib.files import write_atomically
+from entp_lib.validation import require
 
 Found = Measurement | Check | Observation
 # Units of claims that compare last weights.
@@ -125,7 +126,15 @@ def caveats_of(
 
 
 def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
-    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``."""
+    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``.
+
+    ConfigError where the folder of a paper with claims is missing, whose rows would be those of nothing attempted.
+    """
+    for paper in claims.reference_claims()["paper"].unique():
+        require(
+            paper in papers(),
+            f"entp_papers/{paper} is missing, and results/reference/{paper} has its claims: remove both or none",
+        )
     store = store or Store()
     table = compute(store)
     is_question = table["kind"] == "question"

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -23,6 +23,9 @@ from entp_lab.store import Record, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import require
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Shape = ModelConfig | Mapping[str, Any]
 Schedule = TrainConfig | Mapping[str, TrainConfig]
@@ -87,6 +90,21 @@ class Runs:
         if len(found) >= 3:
             summary |= {"low": low, "high": high}
         return pd.concat([found, pd.DataFrame([summary], index=["mean"])]).rename_axis("seed")
+
+    def plot(self, score: str = "token_accuracy") -> "Figure":
+        """Draw a score by steps and by multiply-adds, a line a model, with a band from the lowest to the highest seed.
+
+        ConfigError for a score that these runs do not have.
+        """
+        from entp_lab import figures
+
+        table = self.curves()
+        require(score in table, f"score = {score!r}: these runs have {', '.join(table.columns)}")
+        figure, axes = figures.panels(2, sharey=True)
+        for ax, spent in zip(axes, ("step", "multiply_adds"), strict=True):
+            figures.lines(ax, table, spent, score, by="model", looks=figures.ARMS)
+        figures.legend(figure)
+        return figure
 
     def __repr__(self) -> str:
         return self.note
@@ -223,20 +241,24 @@ def compare(
     """Train ``models`` on any task and return their runs; three random seeds, since one may learn late and mislead.
 
     A task of ``entp_lib.tasks`` is stored in ``results/own``; one defined in a notebook is trained in this process,
-    with a bar that says how long it takes, and not stored. ``train`` takes the place of ``steps``.
+    with a bar that says how long it takes, and not stored. ``train`` takes the place of ``steps``. What a step costs
+    each model is said first.
     """
     every = max(1, steps // 20)
     train = train or TrainConfig(
         steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every
     )
     configs = pairs(task, model or SMALL, train, models, seeds)
-    if task_name(task) is not None:
-        return run(configs)
-    name = type(task).__name__
     lengths = prefixes_of(task)
     costs = [
         sequence_operations(config.model, lengths) * config.train.batch_size for config in configs
     ]
+    each = zip(models, costs, strict=False)
+    price = ", ".join(f"{name} {cost:.2g} ({cost / min(costs):.1f} ×)" for name, cost in each)
+    print(f"Multiply-adds of a training step: {price}")
+    if task_name(task) is not None:
+        return run(configs)
+    name = type(task).__name__
     with (
         computing_threads(1),
         tqdm(total=sum(config.steps for config in configs), desc=name, leave=False) as bar,

@@ -34,7 +34,7 @@ from entp_lib.checkpoint import MOMENTS, DamagedFileError
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
-from entp_lib.training import Hook, TrainingState, check_fit, learned, train
+from entp_lib.training import Hook, TrainingState, learned, train
 from entp_lib.validation import (
     ConfigError,
     check_intervals,
@@ -358,7 +358,6 @@ def train_run(
     where a checkpoint is damaged and cannot be set aside, and TrainingError where the loss stops being finite.
     """
     task = task or build_task(config.task, config.task_params)
-    check_fit(task, config.model)
     task.facts()  # which loads or makes the data, before the clock of the steps
     if model is None:
         model = build_model(config.model, seed_from("model", config.model_seed), device)

@@ -40,7 +40,12 @@ TIMES = (
     "_per_second",
     "_bytes",
 )
-OUTCOMES = ("identical", "as close as another processor comes", "differs")
+OUTCOMES = (
+    "identical",
+    "as close as another processor comes",
+    "made by other kernels, and as close",
+    "differs",
+)
 
 
 @dataclass(frozen=True)
@@ -136,13 +141,13 @@ def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -
         if pair[0] != pair[1]:
             differences[name] = distance(*pair)
     where = max(differences, key=lambda name: differences[name], default="")
-    outcome = OUTCOMES[2] if differences else OUTCOMES[0]
+    outcome = OUTCOMES[3] if differences else OUTCOMES[0]
     if (
         differences
         and machine(stored) != machine(computed)
         and is_close(stored, differences, siblings)
     ):
-        outcome = OUTCOMES[1]
+        outcome = OUTCOMES[1 if kernels_of(stored) == kernels_of(computed) else 2]
     return Comparison(stored, computed, outcome, differences.get(where, 0.0), where)
 
 

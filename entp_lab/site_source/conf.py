@@ -34,7 +34,7 @@ autodoc_typehints = "none"
 autodoc_inherit_docstrings = (
     False  # torch's refer to pages of its own, which would be broken links here
 )
-autodoc_mock_imports = ["gguf", "openai", "peft"]
+autodoc_mock_imports = ["gguf", "peft"]
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
