@@ -210,26 +210,24 @@ def differences(
     table: pd.DataFrame,
     x: str,
     y: str,
-    others: Iterable[str] = (),
     *,
-    first: str = "entp",
     sign: int = 1,
     **labels,
 ) -> None:
-    """Draw ENTP less each of ``others``, paired by seed, at each ``x``: mean and 95 % interval, zero marked.
+    """Draw ENTP less each other arm, paired by seed, at each ``x``: mean and 95 % interval, zero marked.
 
-    For curves that lie on each other. ``others``: arms, all of the table's unless given. ``sign`` -1: the others less
-    ENTP, as for errors, so that above zero ENTP leads. ConfigError for multiply-adds that are not known of a run.
+    For curves that lie on each other. ``sign`` -1: the others less ENTP, as for errors, so that above zero ENTP leads.
+    ConfigError for multiply-adds that are not known of a run.
     """
     if x == "multiply_adds":
         check_costs(table)
     ax.axhline(0, color="grey", lw=0.8)
-    arms = others or [arm for arm in dict.fromkeys(table["arm"]) if arm != first]
+    arms = [arm for arm in dict.fromkeys(table["arm"]) if arm != "entp"]
     # OTHERS[1] is near the decoder's
     for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):
-        wide = sign * paired_within(table, y, first, arm, x)
+        wide = sign * paired_within(table, y, "entp", arm, x)
         if wide.size:
-            ends = (ARMS[first].label, ARMS[arm].label)[::sign]
+            ends = (ARMS["entp"].label, ARMS[arm].label)[::sign]
             look = {arm: replace(ARMS[arm], colour=colour, width=1.3, label=" − ".join(ends))}
             gaps = wide.melt(var_name=x, value_name="difference").assign(arm=arm)
             lines(

@@ -1,9 +1,7 @@
 """Experiments and studies by the names that records carry, each loaded with its own paper's modules when asked for.
 
 A paper is a folder of the package ``entp_papers``. Its ``__init__`` holds literals alone: ``EXPERIMENTS`` and
-``STUDIES``, name to "module:attribute", and where it has them ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder
-without ``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds
-it.
+``STUDIES``, name to "module:attribute", and where it has them ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``.
 """
 
 import difflib
@@ -34,7 +32,7 @@ class Registry(Mapping[str, Any]):
         """ "module:attribute" by name; ConfigError for a name that two papers have."""
         found: dict[str, str] = {}
         for paper in papers().values():
-            for name, place in table_of(paper, self.table).items():
+            for name, place in getattr(paper, self.table, {}).items():
                 require(
                     name not in found,
                     f"{paper.__name__}: {name} is a name in {found.get(name)}, too",
@@ -69,16 +67,6 @@ def papers() -> dict[str, ModuleType]:
     order = [name for name in package.ORDER if name in names]
     order += [name for name in names if name not in order]
     return {name: importlib.import_module(f"{PAPERS}.{name}") for name in order}
-
-
-def table_of(paper: ModuleType, table: str) -> dict[str, str]:
-    """Return a paper's table; one without ``EXPERIMENTS`` has an experiment a module."""
-    held = getattr(paper, table, None)
-    if held is not None or table != "EXPERIMENTS":
-        return held or {}
-    names = [found.name for found in pkgutil.iter_modules(paper.__path__)]
-    require(bool(names), f"{paper.__name__}: a paper's folder without experiments")
-    return {name: f"{name}:{name.upper()}" for name in names}
 
 
 EXPERIMENTS = Registry("experiment", "EXPERIMENTS")

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from entp_lab.configs import StudyConfig, TierName
 from entp_lab.experiment import PlannedRun, planned_study
-from entp_lab.frames import select
 from entp_lab.store import Record
 from entp_lib.training import TrainingError
 from entp_lib.validation import require
@@ -130,8 +129,3 @@ def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
     """Return curves of equal length under their labels, a row per record and point."""
     parts = [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records]
     return pd.concat(parts, ignore_index=True)
-
-
-def names_of(records: Iterable[Record], **labels: Any) -> tuple[str, ...]:
-    """Return the names of the records that a claim rests on: those that carry all of these labels."""
-    return tuple(r.name for r in select(list(records), **labels))

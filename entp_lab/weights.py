@@ -211,7 +211,7 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
     if record is not None and isinstance(record.config, StudyConfig):
         return ConfigError(f"{name} is a study, which leaves a record and no weights")
     problem = f"the weights of {name} are missing ({paths.relative(store.weights_path(experiment, record_id))})"
-    if experiment.startswith("own_") or store.root.name == OWN:
+    if OWN in (experiment, store.root.name):
         return ConfigError(f"{problem}; what made that run, with --fresh or fresh = True, makes them again")
     command = f"{paths.program()} train {experiment}"
     folder = store.root
