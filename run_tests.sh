@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv on first use, then runs every check:  ./run_tests.sh
-#   lint       ruff check, the import contracts and the types of entp_lib (pyproject.toml)
+#   lint       ruff check, the import contracts and the types of entp_lib and entp_lab (pyproject.toml)
 #   format     ruff format --check
 #   tests      pytest on tests/, on at most 4 cores
 #   notebooks  nbval executes the notebooks and compares them with their stored outputs

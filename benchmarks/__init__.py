@@ -17,6 +17,14 @@ def parser_of(doc: str) -> argparse.ArgumentParser:
     return parser
 
 
+def positive(text: str) -> int:
+    """Read an option that is a whole number from 1 up."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return number
+
+
 def in_turn(ours: Callable[[], Any], theirs: Callable[[], Any], repeat: int, seconds: Callable) -> dict[str, float]:
     """Seconds of ``theirs`` over those of ``ours``, measured in turn: median, lowest and highest ratio, and ours."""
     pairs = [(seconds(ours), seconds(theirs)) for _ in range(repeat)]

@@ -3,6 +3,7 @@
     python -m benchmarks.engine                    # every case, an hour on two cores
     python -m benchmarks.engine --quick            # small batches, within 50 seconds on two cores
     python -m benchmarks.engine --paper count3-medium decoder --batch 8     # some of the paper's settings, in minutes
+    python -m benchmarks.engine --paper count3-small --avx2  # held to AVX2, as on a processor without more
     python -m benchmarks.engine --json rows.json   # the table as rows too
     python -m benchmarks.engine --device cuda --dtype bf16   # without the paper's settings, which are for a CPU
 
@@ -18,6 +19,7 @@ import functools
 import importlib.util
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +28,17 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from benchmarks import in_turn, parser_of, show
+from benchmarks import in_turn, parser_of, positive, show
 from entp_lab.budgets import token_forwards
-from entp_lab.provenance import arithmetic_here, available_cores, device_name, prepare_memory
+from entp_lab.provenance import (
+    AVX2,
+    arithmetic_here,
+    available_cores,
+    device_name,
+    environment_for,
+    has_avx2,
+    prepare_memory,
+)
 from entp_lib import kernels
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
@@ -353,6 +363,13 @@ def busy(rows: list[dict]) -> str:
     return f"the machine was busy: load {load:.1f}, and a step had {cores:.2f} of the cores; trust processor time alone"
 
 
+def held_to_avx2() -> None:
+    """Begin this command anew with every library held to AVX2, which they read when they load."""
+    if arithmetic_here() != AVX2:
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.engine", *sys.argv[1:]], environment_for(AVX2))
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="small batches, few repetitions")
@@ -361,10 +378,17 @@ def main() -> None:
     parser.add_argument(
         "--paper", nargs="+", choices=PAPER, metavar="ROW", help=f"these rows alone: {', '.join(PAPER)}"
     )
-    parser.add_argument("--batch", type=int, help="of the paper's settings, in place of the paper's")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds of the paper's settings")
-    parser.add_argument("--threads", type=int, default=available_cores())
+    parser.add_argument("--batch", type=positive, help="of the paper's settings, in place of the paper's")
+    parser.add_argument("--repeat", type=positive, default=3, help="rounds of the paper's settings")
+    parser.add_argument("--threads", type=positive, default=available_cores())
+    parser.add_argument("--avx2", action="store_true", help="hold every library to AVX2")
     options = parser.parse_args()
+    if options.device == "cuda" and (options.paper or not torch.cuda.is_available()):
+        parser.error("--device cuda: needs a GPU that torch sees, and the paper's settings are for a CPU")
+    if options.avx2:
+        if not has_avx2():
+            parser.error("--avx2: this processor has no AVX2")
+        held_to_avx2()
     torch.set_num_threads(options.threads)
     prepare_memory("cpu")  # as training does
     rows = []
@@ -381,7 +405,8 @@ def main() -> None:
             rows += measure(options.device, options.quick, dtype)
     table = pd.DataFrame(rows).assign(device=options.device).reindex(columns=COLUMNS)
     how = f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arithmetic_here()}"
-    print(f"{device_name(options.device)}, {how}, {kernels.kernel_names()}")
+    named = f", {kernels.kernel_names()}" if (table["dtype"] == "bf16").any() else ""
+    print(f"{device_name(options.device)}, {how}{named}")
     print(busy(rows), end="\n" if busy(rows) else "")
     show(table, 2, options.json)
 

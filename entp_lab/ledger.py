@@ -13,12 +13,13 @@ from entp_lab.experiment import Experiment, PlannedRun
 from entp_lab.frames import select
 from entp_lab.measurements import Check, Measurement, Observation, strongest
 from entp_lab.provenance import pairs_apart, processes
-from entp_lab.registry import EXPERIMENTS, build_task
+from entp_lab.registry import EXPERIMENTS, build_task, papers
 from entp_lab.settings import differing_settings, stated_settings
 from entp_lab.statistics import holm, p_value
 from entp_lab.store import Record, Store
 from entp_lab.tables import read_table
 from entp_lib.files import write_atomically
+from entp_lib.validation import require
 
 Found = Measurement | Check | Observation
 # Units of claims that compare last weights.
@@ -100,9 +101,7 @@ def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
     return "main" if claim in main else "annex"
 
 
-def caveats_of(
-    experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str
-) -> str:
+def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str) -> str:
     """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
 
     A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
@@ -113,9 +112,7 @@ def caveats_of(
     if dirty:
         found.append(f"{dirty} of {len(used)} records by code that no commit has")
     if isinstance(measurement, Measurement):
-        configs = {
-            str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)
-        }
+        configs = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
         tasks = [build_task(config.task, config.task_params) for config in configs.values()]
         found += dict.fromkeys(task.caveat for task in tasks)
         found.append(pairs_apart(used))
@@ -125,7 +122,15 @@ def caveats_of(
 
 
 def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
-    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``."""
+    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``.
+
+    ConfigError where the folder of a paper with claims is missing, whose rows would be those of nothing attempted.
+    """
+    for paper in claims.reference_claims()["paper"].unique():
+        require(
+            paper in papers(),
+            f"entp_papers/{paper} is missing, and results/reference/{paper} has its claims: remove both or none",
+        )
     store = store or Store()
     table = compute(store)
     is_question = table["kind"] == "question"
@@ -146,9 +151,7 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     text. The answer follows the rule of our own questions, whether a paper claims the row or not, and is open where its
     verdict is. KeyError for a claim that the ledger does not have.
     """
-    files = sorted(
-        paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p)
-    )
+    files = sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
     columns = ["task", *BUDGETS, "drawn_as"]
     tasks = pd.concat([read_table(path, columns, needed=("task", "equal_steps")) for path in files])
     rows = table.set_index("id")
@@ -173,9 +176,7 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
     pairs = int(row["seeds"])
-    by_rule = claims.answer(
-        row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND
-    )
+    by_rule = claims.answer(row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND)
     return {
         "unit": "nats" if is_text else "share",
         "value": row["our_value"] / scale,
@@ -190,7 +191,5 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
 def standing(table: pd.DataFrame) -> tuple[set[str], pd.DataFrame]:
     """Return the rows that stand after Holm's correction over all intervals that test a difference, and those rows."""
     measured = claims.tested(table)
-    p_values = [
-        p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()
-    ]
+    p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
     return set(measured.loc[holm(p_values), "id"]), measured

@@ -43,9 +43,7 @@ def new_task(name: str) -> int:
     """Write a task, its line among the others, and its test."""
     root = paths.repository()
     files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
-    files |= {
-        path.stem.removeprefix("test_") for path in (root / "tests/lib/tasks").glob("test_*.py")
-    }
+    files |= {path.stem.removeprefix("test_") for path in (root / "tests/lib/tasks").glob("test_*.py")}
     check_name("task", name, {*EXPERIMENTS, *TASKS, *files})
     cls = name.title().replace("_", "")
     test = f"tests/lib/tasks/test_{name}.py"
@@ -97,9 +95,7 @@ def new_notebook(name: str, task: str, execute: bool = True) -> int:
     if not execute:
         print(f"next: ./run_all.sh --only {number}")
         return 0
-    print(
-        "training its ten small runs and executing it; the overview and README follow", flush=True
-    )
+    print("training its ten small runs and executing it; the overview and README follow", flush=True)
     update = [sys.executable, "-m", "entp_lab", "run", "--only", number, "--update"]
     return subprocess.run(update, cwd=paths.root()).returncode
 
@@ -112,14 +108,10 @@ def keywords(params: dict[str, Any]) -> str:
 def check_name(kind: str, name: str, taken: Collection[str]) -> None:
     """Raise ConfigError for a name that is no identifier in lower case, or that one in ``taken`` has."""
     fits = re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name)
-    right = (
-        f"must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}"
-    )
+    right = f"must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}"
     require(fits, f"{kind} {name!r}: {right}")
     holder = "a task" if name in TASKS else "an experiment" if name in EXPERIMENTS else "a file"
-    require(
-        name not in taken, f"{kind} {name!r}: exists, as the name of {holder}; take another name"
-    )
+    require(name not in taken, f"{kind} {name!r}: exists, as the name of {holder}; take another name")
 
 
 def fill(files: dict[str, str], **words: str) -> None:
@@ -143,7 +135,5 @@ def as_notebook(text: str) -> str:
         head, _, source = part.partition("\n")
         kind, *tags = head.split()
         make = v4.new_code_cell if kind == "code" else v4.new_markdown_cell
-        cells.append(
-            make(source.strip(), id=f"cell-{number}", metadata={"tags": tags} if tags else {})
-        )
+        cells.append(make(source.strip(), id=f"cell-{number}", metadata={"tags": tags} if tags else {}))
     return writes(v4.new_notebook(cells=cells, metadata=METADATA)) + "\n"

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -23,6 +23,9 @@ from entp_lab.store import Record, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import require
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Shape = ModelConfig | Mapping[str, Any]
 Schedule = TrainConfig | Mapping[str, TrainConfig]
@@ -54,11 +57,7 @@ class Runs:
         """Return a row a run: model, seed, its last scores, steps, multiply_adds, and seconds of training."""
         rows = []
         for record, cost in zip(self.records, self.step_costs, strict=True):
-            numbers = {
-                name: value
-                for name, value in record.metrics.items()
-                if isinstance(value, int | float)
-            }
+            numbers = {name: value for name, value in record.metrics.items() if isinstance(value, int | float)}
             steps = record.provenance["steps"]
             spent = {
                 "steps": steps,
@@ -74,9 +73,7 @@ class Runs:
         The mean has its 95 % interval (Student's t) from three pairs on.
         """
         table = self.scores()
-        require(
-            score in table, f"score = {score!r}: these runs have {', '.join(table.columns[2:])}"
-        )
+        require(score in table, f"score = {score!r}: these runs have {', '.join(table.columns[2:])}")
         wide = table.pivot(index="seed", columns="model", values=score)
         for name in (first, second):
             require(name in wide, f"model = {name!r}: these runs are of {', '.join(wide)}")
@@ -87,6 +84,21 @@ class Runs:
         if len(found) >= 3:
             summary |= {"low": low, "high": high}
         return pd.concat([found, pd.DataFrame([summary], index=["mean"])]).rename_axis("seed")
+
+    def plot(self, score: str = "token_accuracy") -> "Figure":
+        """Draw a score by steps and by multiply-adds, a line a model, with a band from the lowest to the highest seed.
+
+        ConfigError for a score that these runs do not have.
+        """
+        from entp_lab import figures
+
+        table = self.curves()
+        require(score in table, f"score = {score!r}: these runs have {', '.join(table.columns)}")
+        figure, axes = figures.panels(2, sharey=True)
+        for ax, spent in zip(axes, ("step", "multiply_adds"), strict=True):
+            figures.lines(ax, table, spent, score, by="model", looks=figures.ARMS)
+        figures.legend(figure)
+        return figure
 
     def __repr__(self) -> str:
         return self.note
@@ -123,11 +135,7 @@ def pairs(
             params[field.name] = getattr(task, field.name)
     if experiment != OWN:  # which may have written the parameters of an equal task otherwise
         for config in EXPERIMENTS.named(experiment).configs(tier, seeds):
-            if (
-                isinstance(config, RunConfig)
-                and config.task == name
-                and build_task(name, config.task_params) == task
-            ):
+            if isinstance(config, RunConfig) and config.task == name and build_task(name, config.task_params) == task:
                 params = config.task_params
                 break
     if isinstance(model, ModelConfig):
@@ -142,9 +150,7 @@ def pairs(
     ]
 
 
-def run(
-    configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_limit: float = 0.0
-) -> Runs:
+def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_limit: float = 0.0) -> Runs:
     """Return the stored records of ``configs``, and train those that have none, several at a time.
 
     Runs that a committed experiment plans are stored with its own, all others in ``results/own``. What takes minutes
@@ -169,9 +175,7 @@ def run(
         experiment = EXPERIMENTS.named(name)
         version = experiment.version
         seeds = len({config.model_seed for config in configs})
-        labels = {
-            config_id(run.config, version): run.labels for run in experiment.plan(tier, seeds)
-        }
+        labels = {config_id(run.config, version): run.labels for run in experiment.plan(tier, seeds)}
     mine = {config_id(config, version): planned(config).labels for config in configs}
     is_own = not mine.keys() <= labels.keys()
     if tier == "smoke":
@@ -181,9 +185,7 @@ def run(
     missing = store.missing(configs, version, fresh)
     if missing and not store.read_only:
         announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
-    done = sweep(
-        configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
-    )
+    done = sweep(configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name)
     records = [record.labelled((mine | labels)[record.id]) for record in done.records]
     return shown(
         records,
@@ -199,11 +201,7 @@ def shown(records: Sequence[Record], step_costs: list[float], asked: int, where:
     if records:
         config = cast(RunConfig, records[0].config)
         models = dict.fromkeys(identity(record)["model"] for record in records)
-        cut = (
-            f"; {asked - len(records)} of {asked} runs are not complete"
-            if len(records) < asked
-            else ""
-        )
+        cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
         note = (
             f"Shown: {' and '.join(models)}, {config.model.n_layers} layers of width {config.model.width}, "
             f"{config.train.steps:,} steps, {count_seeds(records)}, tier {config.tier}; {where}{cut}."
@@ -223,20 +221,20 @@ def compare(
     """Train ``models`` on any task and return their runs; three random seeds, since one may learn late and mislead.
 
     A task of ``entp_lib.tasks`` is stored in ``results/own``; one defined in a notebook is trained in this process,
-    with a bar that says how long it takes, and not stored. ``train`` takes the place of ``steps``.
+    with a bar that says how long it takes, and not stored. ``train`` takes the place of ``steps``. What a step costs
+    each model is said first.
     """
     every = max(1, steps // 20)
-    train = train or TrainConfig(
-        steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every
-    )
+    train = train or TrainConfig(steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every)
     configs = pairs(task, model or SMALL, train, models, seeds)
+    lengths = prefixes_of(task)
+    costs = [sequence_operations(config.model, lengths) * config.train.batch_size for config in configs]
+    each = zip(models, costs, strict=False)
+    price = ", ".join(f"{name} {cost:.2g} ({cost / min(costs):.1f} ×)" for name, cost in each)
+    print(f"Multiply-adds of a training step: {price}")
     if task_name(task) is not None:
         return run(configs)
     name = type(task).__name__
-    lengths = prefixes_of(task)
-    costs = [
-        sequence_operations(config.model, lengths) * config.train.batch_size for config in configs
-    ]
     with (
         computing_threads(1),
         tqdm(total=sum(config.steps for config in configs), desc=name, leave=False) as bar,
@@ -251,6 +249,4 @@ def train_here(config: RunConfig, task: Task, bar: tqdm) -> Record:
     outcome = train_run(config, task=task, checkpoint=Checkpoint(on_step=lambda step: bar.update()))
     spent = {"steps": outcome.state.step, "train_seconds": outcome.state.seconds}
     where = provenance("cpu", 1) | spent | {"wall_seconds": time.monotonic() - started}
-    return Record(
-        OWN, 1, config, outcome.metrics, outcome.state.curves, where, labels=planned(config).labels
-    )
+    return Record(OWN, 1, config, outcome.metrics, outcome.state.curves, where, labels=planned(config).labels)

@@ -108,9 +108,7 @@ def computing_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def compute(
-    config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str
-) -> Record:
+def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str) -> Record:
     """Train or study what ``config`` says, up to the end or a cut, and return its record as it is stored.
 
     A run is trained with the other ranks, if there are any.
@@ -154,9 +152,7 @@ def compute(
     return Record.from_json(record.to_json())
 
 
-def study(
-    config: StudyConfig, store: Store, checkpoint: Checkpoint
-) -> tuple[dict[str, Any], dict[str, list]]:
+def study(config: StudyConfig, store: Store, checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, list]]:
     """Call a study's function for its metrics and curves. It starts before the deadline or not at all.
 
     One that is about a trained model has its run as the parameter ``weights`` and is given their file.
@@ -222,9 +218,7 @@ class Sweep:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, OSError | cf.BrokenExecutor):
             reason += "; what was saved before is kept"
-        elif not isinstance(error, OneLine) and not type(error).__module__.startswith(
-            "distributed."
-        ):
+        elif not isinstance(error, OneLine) and not type(error).__module__.startswith("distributed."):
             self.tracebacks[reason] = "".join(traceback.format_exception(error))
         self.failures.append((config, reason))
 
@@ -276,23 +270,18 @@ def sweep(
     or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
     """
     require(jobs >= 0, f"jobs = {jobs}: must be at least 0")
-    require(
-        0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite"
-    )
+    require(0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite")
     store = store or Store()
     planned = {config_id(config, version): config for config in configs}
-    found: dict[str, Record] = {}
-    calls: dict[str, tuple] = {}
+    anew = {i for i, c in planned.items() if fresh and c.experiment == configs[0].experiment}
+    found = {i: record for i, config in planned.items() if i not in anew and (record := store.find(config, version))}
+    for i, record in found.items():  # which a crash right after it was saved has left
+        store.remove_checkpoint(record.experiment, i)
     options = {"store": store, "deadline": time.time() + time_limit if time_limit else None}
-    for i, config in planned.items():
-        again = fresh and config.experiment == configs[0].experiment
-        record = None if again else store.find(config, version)
-        if record is None:
-            calls[i] = (config, version, len(calls), options | {"fresh": again})
-        else:
-            # which a crash right after it was saved has left
-            store.remove_checkpoint(config.experiment, i)
-            found[i] = record
+    calls: dict[str, tuple] = {
+        i: (planned[i], version, place, options | {"fresh": i in anew})
+        for place, i in enumerate(i for i in planned if i not in found)
+    }
     result = Sweep(reused=len(found))
     if calls:
         todo = [planned[i] for i in calls]
@@ -301,20 +290,10 @@ def sweep(
             remove_stale(store.root, pattern)  # what killed processes left half written
         try:
             with contextlib.ExitStack() as stack:
-                meter = stack.enter_context(
-                    contextlib.closing(progress.Meter([c.steps for c in todo], label))
-                )
-                cluster = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
-                if cluster and executor is None:
-                    from entp_lab.cluster import connected
-
-                    executor = stack.enter_context(connected(cluster))
-                jobs = (
-                    len(todo)
-                    if executor
-                    else min(len(todo), *(jobs_for(c.tier, jobs) for c in todo))
-                )
-                for i, outcome in outcomes(calls, jobs, executor, meter):
+                meter = stack.enter_context(contextlib.closing(progress.Meter([c.steps for c in todo], label)))
+                executor = executor or stack.enter_context(connected(cluster, jobs))
+                at_a_time = len(todo) if executor else min(jobs_for(c.tier, jobs) for c in todo)
+                for i, outcome in outcomes(calls, min(len(todo), at_a_time), executor, meter):
                     try:
                         found[i] = outcome()
                     except Cut as cut:
@@ -333,6 +312,19 @@ def sweep(
     if result.failures:
         raise SweepError(result)
     return result
+
+
+@contextlib.contextmanager
+def connected(cluster: str, jobs: int) -> Iterator[cf.Executor | None]:
+    """Connect to the cluster that is asked for, or that ENTP_CLUSTER names; None for one job, and without one."""
+    address = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
+    if not address:
+        yield None
+        return
+    from entp_lab.cluster import connected
+
+    with connected(address) as executor:
+        yield executor
 
 
 def jobs_for(tier: str, jobs: int) -> int:
@@ -356,11 +348,7 @@ def outcomes(
     left = dict(calls)
     while left:
         broken = None
-        with (
-            contextlib.nullcontext(executor)
-            if executor
-            else worker_processes(jobs, meter.steps_made) as workers
-        ):
+        with contextlib.nullcontext(executor) if executor else worker_processes(jobs, meter.steps_made) as workers:
             running = {workers.submit(execute, *call): i for i, call in left.items()}
             try:
                 while running:
@@ -402,9 +390,7 @@ def execute(
     """
     root = options["store"].root
     require(root.is_dir(), f"this worker does not see {root}: all need the results on one disk")
-    on_step = (
-        functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
-    )
+    on_step = functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
     in_main = threading.current_thread() is threading.main_thread()
     in_worker = multiprocessing.parent_process() is not None and in_main
     try:
@@ -440,9 +426,7 @@ def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator
     """
     others = multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
-    with WorkerProcesses(
-        count, context, initializer=begin_worker, initargs=(steps_made,)
-    ) as workers:
+    with WorkerProcesses(count, context, initializer=begin_worker, initargs=(steps_made,)) as workers:
         try:
             yield workers
         except BaseException:

@@ -39,9 +39,7 @@ def stated_settings() -> dict[str, dict[str, Stated]]:
     found = {}
     for path in sorted(paths.reference().glob("*/settings.csv")):
         known = set(claims.loc[claims["paper"] == path.parent.name, "id"])
-        for row in read_table(
-            path, ["id", "setting"], needed=("id", "setting"), dtype=str
-        ).itertuples():
+        for row in read_table(path, ["id", "setting"], needed=("id", "setting"), dtype=str).itertuples():
             place = f"{paths.relative(path)}: {row.id}"
             require(row.id in known, f"{place} is not a claim of claims.csv beside it")
             require(row.id not in found, f"{place} has a setting already; put both into one row")
@@ -65,9 +63,7 @@ def parsed(setting: str, place: str) -> dict[str, Stated]:
     return found
 
 
-def differing_settings(
-    records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]
-) -> str:
+def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]) -> str:
     """Name the settings of ``records`` that are not the paper's, as "steps 1,200 (150,000)", the paper's in brackets.
 
     ``of_paper``: runs of the paper's tier; compared are those whose labels are most alike. ``stated`` is what the paper
@@ -80,19 +76,13 @@ def differing_settings(
     for record in records:
         families.setdefault(family(record.config), record)
     settings = [settings_of(record.config) for record in families.values()]
-    planned = [
-        (run.labels, settings_of(run.config))
-        for run in of_paper
-        if isinstance(run.config, RunConfig)
-    ]
+    planned = [(run.labels, settings_of(run.config)) for run in of_paper if isinstance(run.config, RunConfig)]
     compared = bool(stated)
     for record, own in zip(families.values(), settings, strict=True):
         if not planned or not isinstance(record.config, RunConfig):
             continue
         likeness = [len(record.labels.items() & labels.items()) for labels, _ in planned]
-        alike = [
-            found for (_, found), n in zip(planned, likeness, strict=True) if n == max(likeness)
-        ]
+        alike = [found for (_, found), n in zip(planned, likeness, strict=True) if n == max(likeness)]
         compared = True
         for name, values in own.items():
             papers = dict.fromkeys(value for found in alike for value in found.get(name, ()))
@@ -110,17 +100,12 @@ def differing_settings(
     ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
     for name, setting in stated.items():
         if not (setting.ours or name in ours):
-            raise ConfigError(
-                f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'"
-            )
+            raise ConfigError(f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'")
         mine = [setting.ours] if setting.ours else list(ours[name])
         differences.pop(name, None)
         if not set(mine) <= set(setting.paper.split("/")):
             differences[name] = mine, [setting.paper]
-    said = ", ".join(
-        f"{name} {'/'.join(mine)} ({'/'.join(theirs)})"
-        for name, (mine, theirs) in differences.items()
-    )
+    said = ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(theirs)})" for name, (mine, theirs) in differences.items())
     return said or (NO_DIFFERENCE if compared else "")
 
 

@@ -58,9 +58,7 @@ class TableFile(FixedData):
         """The file's table. ConfigError where it is another file than ``checksum`` says."""
         table, checksum = read(self.file, self.held_out, self.split_seed)
         if self.checksum not in ("", checksum):
-            raise ConfigError(
-                f"{self.file} is not the file of checksum {self.checksum}: it has {checksum}"
-            )
+            raise ConfigError(f"{self.file} is not the file of checksum {self.checksum}: it has {checksum}")
         return table
 
     @property
@@ -89,17 +87,13 @@ def read(file: str, held_out: float, seed: int) -> tuple[Table, str]:
     """Return the table that a file holds now, and its checksum."""
     path = Path(file)
     require(path.is_file(), f"{file}: no such file")
-    require(
-        path.suffix.lower() == ".csv", f"{file}: must end in .csv; arrays go to Table.from_arrays"
-    )
+    require(path.suffix.lower() == ".csv", f"{file}: must end in .csv; arrays go to Table.from_arrays")
     state = path.stat()
     return read_version(file, held_out, seed, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=8)
-def read_version(
-    file: str, held_out: float, seed: int, changed_ns: int, size: int
-) -> tuple[Table, str]:
+def read_version(file: str, held_out: float, seed: int, changed_ns: int, size: int) -> tuple[Table, str]:
     """Return the table and the checksum of a file as of this time and size."""
     data = Path(file).read_bytes()
     table = read_csv(decode_text(data, file), file, held_out, seed)
@@ -111,29 +105,19 @@ def read_csv(text: str, file: str, held_out: float, seed: int) -> Table:
     reader = csv.DictReader(io.StringIO(text, newline=""), restkey=MORE, restval="", strict=True)
     try:
         names = list(reader.fieldnames or ())
-        rows = [
-            (reader.line_num, row)
-            for row in reader
-            if MORE in row or any(map(str.strip, row.values()))
-        ]
+        rows = [(reader.line_num, row) for row in reader if MORE in row or any(map(str.strip, row.values()))]
     except csv.Error as error:
         where = f"{file}, line {reader.reader.line_num}"
         raise ConfigError(f"{where}: no comma-separated values ({error})") from None
     shown = ", ".join(names)[:60]
-    require(
-        "sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}"
-    )
+    require("sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}")
     for name in names:
         if name not in COLUMNS or names.count(name) > 1:
-            raise ConfigError(
-                f"{file}: column {name!r}: its columns may be {', '.join(COLUMNS)}, each once"
-            )
+            raise ConfigError(f"{file}: column {name!r}: its columns may be {', '.join(COLUMNS)}, each once")
     require(len(rows) > 0, f"{file}: has no sequences below its first line")
     read = [read_row(row, f"{file}, line {line}") for line, row in rows]
     has_targets = "targets" in names
-    tokens = as_numbers(
-        [row["sequence"] for row in read] + [row["targets"] for row in read if has_targets]
-    )
+    tokens = as_numbers([row["sequence"] for row in read] + [row["targets"] for row in read if has_targets])
     try:
         return Table.from_arrays(
             tokens[: len(rows)],
@@ -152,9 +136,7 @@ def read_row(row: dict[str, str], where: str) -> dict[str, list]:
     require(MORE not in row, f"{where}: more cells than columns; put a cell with commas in quotes")
     tokens = row["sequence"].split()
     require(len(tokens) > 0, f"{where}: the sequence is empty")
-    positions = read_positions(
-        row.get("scored", ""), len(tokens), 1 if "targets" in row else 2, where
-    )
+    positions = read_positions(row.get("scored", ""), len(tokens), 1 if "targets" in row else 2, where)
     answers = row.get("targets", "").split()
     if "targets" in row and len(answers) != len(positions):
         raise ConfigError(f"{where}: {len(answers)} targets for {len(positions)} scored positions")
@@ -179,9 +161,7 @@ def read_positions(text: str, length: int, first: int, where: str) -> list[int]:
         wrong = low if low < first else high
         if low < first or high > length:
             right = f"{first} to {length}, and nothing stands before the first to predict it from"
-            raise ConfigError(
-                f"{where}: scored position {wrong} of a sequence of {length}: {right}"
-            )
+            raise ConfigError(f"{where}: scored position {wrong} of a sequence of {length}: {right}")
         ascends = low <= high and low > max(positions, default=0)
         require(ascends, f"{where}: scored {text!r} must ascend")
         positions += range(low, high + 1)

@@ -113,8 +113,11 @@ def train(
     """Train ``model`` in place on ``task`` and return its state, whose ``curves`` tell how it went.
 
     ``seed`` decides all batches and evaluations. ``model`` is a ``Transformer``, or has its
-    ``plan`` and ``forward``; frozen parameters stay. TrainingError where a loss stops being finite.
+    ``plan`` and ``forward``; frozen parameters stay. ConfigError where its ``cfg`` and the task
+    do not fit, TrainingError where a loss stops being finite.
     """
+    if isinstance(cfg := getattr(model, "cfg", None), ModelConfig):
+        check_fit(task, cfg)
     model.train()
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     state = TrainingState(model, make_optimizer(model, config), config, loss_sum)

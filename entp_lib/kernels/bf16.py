@@ -11,6 +11,8 @@ with their scale.
 Letters as in the package; ``_16`` marks tensors in bf16.
 """
 
+import functools
+import logging
 from collections.abc import Callable
 
 import torch
@@ -34,6 +36,7 @@ VERSION = "bf16-2"  # another word whenever results may change
 # Tokens up to which scores (R, H, T, T) are kept, which take no more memory than the MLP's.
 EXPLICIT = 256
 softmax_backward = torch.ops.aten._softmax_backward_data
+log = logging.getLogger(__name__)
 
 
 def without_autocast(function: Callable) -> Callable:
@@ -41,9 +44,18 @@ def without_autocast(function: Callable) -> Callable:
     return torch.autocast("cpu", enabled=False)(function)
 
 
+@functools.cache
+def say_emulated() -> None:
+    """Say, once a process, that this processor multiplies no bf16."""
+    log.warning("bf16 is no faster than fp32 here: products in bf16 are not to be had")
+
+
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Multiply bf16 matrices, or stacks of them; sums are in fp32 and rounded to bf16."""
-    return a @ b if multiplies_bf16() else (a.float() @ b.float()).bfloat16()
+    if multiplies_bf16():
+        return a @ b
+    say_emulated()
+    return (a.float() @ b.float()).bfloat16()
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

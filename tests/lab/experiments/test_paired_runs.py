@@ -2,12 +2,14 @@
 no store.
 """
 
+import re
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 import entp_lab as lab
+from entp_lab import paths
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import TWINS
 from entp_lab.registry import EXPERIMENTS, build_task
@@ -101,22 +103,38 @@ class Alternate(Task):
         return Batch.of_text((first_B1 + torch.arange(self.length + 1)) % self.vocab_size)
 
 
-def test_a_task_of_ones_own_is_trained_here_and_stored_nowhere(results):
+def test_a_task_of_ones_own_is_trained_here_and_stored_nowhere(results, capsys):
     train = replace(SHORT, steps=20, eval_every=10)
     runs = lab.compare(
         Alternate(), seeds=2, model={"n_layers": 1, "n_heads": 1, "width": 8}, train=train
     )
     assert not list(results.rglob("*.json"))
+    said = capsys.readouterr().out
+    assert said.startswith("Multiply-adds of a training step: decoder ") and "(1.0 ×)" in said
+    axes = runs.plot("loss").axes
+    assert [len(ax.lines) for ax in axes] == [2, 2]
     assert len(runs.scores()) == 4
     assert (runs.curves()["multiply_adds"] > 0).all()
     # one layer: the two models are one function, and runs of one seed share weights and batches
     assert runs.paired("loss", "entp", "decoder")["difference"].abs().max() < 1e-5
 
 
+def test_the_page_on_the_library_compares_two_models_in_one_call(results):
+    page = (paths.repository() / "docs" / "library.md").read_text(encoding="utf-8")
+    example = next(
+        code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "entp_lab" in code
+    )
+    scope = {}
+    exec(compile(example, "library.md", "exec"), scope)
+    assert len(scope["runs"].scores()) == 4
+
+
 def test_what_cannot_be_compared_is_named(committed):
     for ask, message in {
         lambda: lab.run(lab.pairs(Alternate(), SHAPE, TRAIN)): "not a task of the project",
         lambda: lab.pairs(COUNT3, SHAPE, TRAIN, seeds=0): "seeds = 0",
+        lambda: lab.pairs(COUNT3, {"widht": 3}, TRAIN): "model.'widht'; did you mean 'width'",
+        lambda: committed.plot("accuracy"): "score = 'accuracy': these runs have",
         lambda: lab.pairs(
             COUNT3, SHAPE, TRAIN, experiment="cuont3"
         ): "no experiment 'cuont3'; did you mean count3",

@@ -8,6 +8,7 @@ from mistakes import one_line
 
 from entp_lab import cli, provenance
 from entp_lab.configs import StudyConfig
+from entp_lab.experiment import with_train
 from entp_lab.provenance import arithmetic_of
 from entp_lab.runs import run
 from entp_lab.store import RecordError, Store
@@ -70,6 +71,10 @@ def test_on_another_processor_a_trained_run_may_end_as_another_random_seed_does(
         ended = with_loss(record, factor)
         assert compare(elsewhere(ended), record, siblings).outcome == outcome
         assert compare(ended, record, siblings).outcome == "differs"
+    half = replace(record, config=with_train(record.config, precision="bf16"))
+    newer = replace(half, provenance=half.provenance | {"kernels": "bf16-9"})
+    found = compare(with_loss(newer, 1.25), half, [with_loss(half, 0.9), with_loss(half, 1.2)])
+    assert found.outcome == "made by other kernels, and as close"
     # without siblings
     assert compare(elsewhere(with_loss(record, 1.25)), record).outcome == "differs"
     for point, outcome in ((0, "differs"), (1, CLOSE)):
