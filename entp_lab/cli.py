@@ -34,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-new = typer.Typer(help="Begin a task or a notebook of your own with a small example that works.")
+new = typer.Typer(help="Begin a task of your own with a small example that works.")
 app.add_typer(new, name="new", no_args_is_help=True)
 
 TimeLimit = Annotated[
@@ -247,18 +247,6 @@ def task(name: Name) -> int:
     from entp_lab.new import new_task
 
     return new_task(name)
-
-
-@new.command()
-def notebook(
-    name: Name,
-    task: Annotated[str, typer.Option(help="the task it trains on")] = "counting",
-    no_run: Annotated[bool, typer.Option("--no-run", help="write the files and execute nothing")] = False,
-) -> int:
-    """Write an experiment (decoder and ENTP), its test, records and a notebook."""
-    from entp_lab.new import new_notebook
-
-    return new_notebook(name, task, execute=not no_run)
 
 
 def experiment_named(name: str) -> Any:

@@ -11,7 +11,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from entp_lib.validation import ConfigError, from_dict, one_of, require
@@ -23,20 +23,16 @@ PAPERS = "entp_papers"
 
 
 class Registry(Mapping[str, Any]):
-    """Objects of all papers by name, imported when one is asked for; iterating over names imports nothing.
+    """Objects of all papers by name, imported when one is asked for; iterating over names imports nothing."""
 
-    ``more``: places of objects that no paper has.
-    """
-
-    def __init__(self, kind: str, table: str, more: Mapping[str, str] = MappingProxyType({})):
+    def __init__(self, kind: str, table: str):
         self.kind = kind
         self.table = table
-        self.more = more
 
     @functools.cached_property
     def places(self) -> dict[str, str]:
         """ "module:attribute" by name; ConfigError for a name that two papers have."""
-        found = dict(self.more)
+        found: dict[str, str] = {}
         for paper in papers().values():
             for name, place in table_of(paper, self.table).items():
                 require(
@@ -87,7 +83,7 @@ def table_of(paper: ModuleType, table: str) -> dict[str, str]:
 
 EXPERIMENTS = Registry("experiment", "EXPERIMENTS")
 STUDIES = Registry("study", "STUDIES")
-OTHER_TASKS = Registry("task", "TASKS", {"table": "entp_lab.table_file:TableFile"})
+PAPERS_TASKS = Registry("task", "TASKS")
 
 
 def task_class(name: str) -> type["Task"]:
@@ -95,8 +91,8 @@ def task_class(name: str) -> type["Task"]:
     from entp_lib.tasks import TASKS  # loads torch, which a command's help does without
 
     if name not in TASKS:
-        one_of("task", name, [*TASKS, *OTHER_TASKS])
-    return TASKS.get(name) or OTHER_TASKS[name]
+        one_of("task", name, [*TASKS, *PAPERS_TASKS])
+    return TASKS.get(name) or PAPERS_TASKS[name]
 
 
 def task_name(task: "Task") -> str | None:
@@ -106,7 +102,7 @@ def task_name(task: "Task") -> str | None:
     kind = type(task)
     place = f"{kind.__module__}:{kind.__name__}"
     names = [name for name in TASKS if TASKS[name] is kind]
-    names += [name for name, known in OTHER_TASKS.places.items() if known == place]
+    names += [name for name, known in PAPERS_TASKS.places.items() if known == place]
     return names[0] if names else None
 
 

@@ -8,7 +8,8 @@ names alternatives. What no record holds, because code fixes it, has ours beside
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +24,7 @@ from entp_lib.validation import ConfigError, require
 
 NO_DIFFERENCE = "none"
 TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
+Values = dict[str, None]  # texts, each once and in order
 
 
 class Stated(NamedTuple):
@@ -71,45 +73,50 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
     ``NO_DIFFERENCE`` where all that could be compared is alike, empty where nothing could. ConfigError for a stated
     setting that no record holds and that has no value of ours.
     """
-    differences: dict[str, tuple[Iterable[str], Iterable[str]]] = {}
     families: dict[str, Record] = {}
     for record in records:
         families.setdefault(family(record.config), record)
-    settings = [settings_of(record.config) for record in families.values()]
-    planned = [(run.labels, settings_of(run.config)) for run in of_paper if isinstance(run.config, RunConfig)]
+    ours: dict[str, Values] = defaultdict(dict)
+    mine: dict[str, Values] = defaultdict(dict)  # those of ours that differ,
+    theirs: dict[str, Values] = defaultdict(dict)  # and from what
     compared = bool(stated)
-    for record, own in zip(families.values(), settings, strict=True):
-        if not planned or not isinstance(record.config, RunConfig):
-            continue
-        likeness = [len(record.labels.items() & labels.items()) for labels, _ in planned]
-        alike = [found for (_, found), n in zip(planned, likeness, strict=True) if n == max(likeness)]
-        compared = True
-        for name, values in own.items():
-            papers = dict.fromkeys(value for found in alike for value in found.get(name, ()))
-            if papers and not set(values) <= set(papers):
-                mine, theirs = differences.get(name, ((), ()))
-                differences[name] = (
-                    dict.fromkeys([*mine, *values]),
-                    dict.fromkeys([*theirs, *papers]),
-                )
+    for record in families.values():
+        papers = settings_most_alike(record, of_paper)
+        compared = compared or bool(papers)
+        for name, values in settings_of(record.config).items():
+            ours[name] |= values
+            if name in papers and not values.keys() <= papers[name].keys():
+                mine[name] |= values
+                theirs[name] |= papers[name]
     seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
-    ours: dict[str, dict[str, None]] = {}
-    for own in settings:
-        for name, values in own.items():
-            ours.setdefault(name, {}).update(dict.fromkeys(values))
     ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
     for name, setting in stated.items():
         if not (setting.ours or name in ours):
             raise ConfigError(f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'")
-        mine = [setting.ours] if setting.ours else list(ours[name])
-        differences.pop(name, None)
-        if not set(mine) <= set(setting.paper.split("/")):
-            differences[name] = mine, [setting.paper]
-    said = ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(theirs)})" for name, (mine, theirs) in differences.items())
-    return said or (NO_DIFFERENCE if compared else "")
+        values = {setting.ours: None} if setting.ours else ours[name]
+        mine.pop(name, None)
+        if not values.keys() <= set(setting.paper.split("/")):
+            mine[name] = values
+            theirs[name] = {setting.paper: None}
+    said = [f"{name} {'/'.join(mine[name])} ({'/'.join(theirs[name])})" for name in mine]
+    return ", ".join(said) or (NO_DIFFERENCE if compared else "")
 
 
-def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
+def settings_most_alike(record: Record, of_paper: Sequence[PlannedRun]) -> dict[str, Values]:
+    """Return the settings of those of the paper's training runs whose labels are most like a record's."""
+    found: dict[str, Values] = defaultdict(dict)
+    if isinstance(record.config, StudyConfig):
+        return found
+    runs = [run for run in of_paper if isinstance(run.config, RunConfig)]
+    likeness = [len(record.labels.items() & run.labels.items()) for run in runs]
+    for run, alike in zip(runs, likeness, strict=True):
+        if alike == max(likeness):
+            for name, values in settings_of(run.config).items():
+                found[name] |= values
+    return found
+
+
+def settings_of(config: RunConfig | StudyConfig) -> dict[str, Values]:
     """Return the settings that a reader would compare, as text: a run's task, model and schedule, a study's parameters.
 
     Nested settings have their innermost name, and the width of a head follows from width and heads where none is set.
@@ -126,7 +133,7 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, list[str]]:
         found["betas"] = " and ".join(map(str, train.betas))
     if "n_heads" in found and "width" in found:
         found.setdefault("head_width", found["width"] // found["n_heads"])
-    return {name: texts(value) for name, value in found.items()}
+    return {name: dict.fromkeys(texts(value)) for name, value in found.items()}
 
 
 @functools.lru_cache(maxsize=512)

@@ -98,7 +98,7 @@ def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
 def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, installed):
     folder, environment = installed
     before = sorted(wheel.rglob("*.py"))
-    commands = ["claims", "readme", "run --only 03", "site", "new task mine", "new notebook mine"]
+    commands = ["claims", "readme", "run --only 03", "site", "new task mine"]
     code = (
         "import sys; from entp_lab import cli; print([cli.main(c.split()) for c in sys.argv[1:]])"
     )

@@ -1,13 +1,8 @@
-"""Sequences in a CSV file: what it says becomes a task, a record can name it, and mistakes are
-named by their line.
-"""
+"""Sequences in a CSV file: what it says becomes a task, and mistakes are named by their line."""
 
 import pytest
 
-from entp_lab.configs import RunConfig
-from entp_lab.runs import run
-from entp_lab.table_file import TableFile
-from entp_lib.config import ModelConfig, TrainConfig
+from entp_lab.table_file import table_from_csv
 from entp_lib.tasks.base import PARTS
 from entp_lib.validation import ConfigError
 
@@ -26,7 +21,7 @@ def csv_of(folder, text, name="own.csv"):
 
 def test_targets_and_parts_are_read(tmp_path):
     rows = "".join(f"{i} {i % 3} 1,2-3,{i} {2 * i},{PARTS[i % 3]}\n" for i in range(9))
-    task = TableFile(csv_of(tmp_path, "sequence,scored,targets,part\n" + rows))
+    task = table_from_csv(csv_of(tmp_path, "sequence,scored,targets,part\n" + rows))
     for k, part in enumerate(PARTS):
         batch = task.examples(part)
         assert batch.inputs_BT[:, 0].tolist() == [k, k + 3, k + 6]
@@ -36,31 +31,17 @@ def test_targets_and_parts_are_read(tmp_path):
         ]
 
 
-def test_a_run_on_it_ends_in_a_record_with_a_test(tmp_path, store):
-    task = TableFile(csv_of(tmp_path, SUMS), held_out=0.2).named()
-    params = {"file": task.file, "checksum": task.checksum, "held_out": 0.2}
-    model = ModelConfig("prefix_decoder", 2, 2, 16, task.vocab_size, task.length)
-    train = TrainConfig(
-        steps=6,
-        batch_size=8,
-        warmup_steps=1,
-        eval_every=3,
-        eval_sequences=8,
-        final_eval_sequences=20,
-    )
-    record = run(RunConfig("own_data", "quick", "table", params, model, train), 1, store=store)
-    assert set(record.metrics["test"]) == {"last", "lowest_loss", "highest_accuracy"}
-    data = record.metrics["data"]
-    assert data["train"] == task.count("train")
-    assert data["checksum"] == task.checksum
-    assert len(data["words"]) == 12
-
-
-def test_another_file_under_the_same_name_is_refused(tmp_path):
-    named = TableFile(csv_of(tmp_path, SUMS)).named()
-    csv_of(tmp_path, SUMS + "9 + 9 = 1 8,5-6\n")
-    with pytest.raises(ConfigError, match=named.checksum):
-        named.facts()
+def test_scored_positions_and_words_are_as_the_lines_say(tmp_path):
+    task = table_from_csv(csv_of(tmp_path, SUMS), held_out=0.2)
+    assert [task.count(part) for part in PARTS] == [38, 13, 13]
+    for part in PARTS:
+        batch = task.examples(part)
+        for inputs, targets, scored in zip(
+            batch.inputs_BT, batch.targets_BT, batch.scored_BT, strict=True
+        ):
+            a, _, b, *_ = [task.words[i] for i in inputs]
+            answer = "".join(task.words[i] for i in targets[scored])
+            assert int(answer) == int(a) + int(b)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +70,7 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
 )
 def test_mistakes_are_named(tmp_path, text, place):
     with pytest.raises(ConfigError, match=place):
-        TableFile(csv_of(tmp_path, text)).facts()
+        table_from_csv(csv_of(tmp_path, text)).facts()
 
 
 @pytest.mark.parametrize(
@@ -105,4 +86,4 @@ def test_files_that_are_none_are_named(tmp_path, name, data):
     if data is not None:
         (tmp_path / name).write_bytes(data)
     with pytest.raises(ConfigError, match=name):
-        TableFile(str(tmp_path / name)).facts()
+        table_from_csv(tmp_path / name)
