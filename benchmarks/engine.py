@@ -65,9 +65,8 @@ def data(batch: int, length: int, device: str):
     return draw[0], draw[1]
 
 
-def engine_step(model, inputs_BT, targets_BT, scored_BT, method: str = "fast", precision: str = "fp32") -> None:
+def engine_step(model, inputs_BT, targets_BT, scored_BT, precision: str = "fp32") -> None:
     """Gradients of the mean loss over the scored positions, as training computes them."""
-    model.entp_method = method
     model.zero_grad(set_to_none=True)
     batch = Batch(inputs_BT, targets_BT, scored_BT)
     accumulate_gradients(model, Counting(), batch, int(scored_BT.sum()), precision)
@@ -243,20 +242,17 @@ def at_paper_setting(name: str, precision: str, batch: int | None, repeat: int) 
     }
 
 
-def other_layouts(size: str, device: str, quick: bool) -> list[dict]:
-    """A step on all prefixes: packed rows against groups, and groups against a padded batch of prefixes."""
+def padded_batch(size: str, device: str, quick: bool) -> dict:
+    """A step on all prefixes, in groups of one length, against a padded batch of them."""
     length, batch = 64, 64 if device == "cuda" else 1 if quick else 4
     model, (inputs, targets) = model_of(size, length, device), data(batch, length, device)
     scored = torch.ones_like(inputs, dtype=torch.bool)
-    groups, packed = (functools.partial(engine_step, model, inputs, targets, scored, m) for m in ("grouped", "packed"))
+    groups = functools.partial(engine_step, model, inputs, targets, scored)
     tokens = micro_batch_tokens(device, SIZES[size]["width"], length)
     padded = functools.partial(padded_step, model, inputs, targets, tokens)
     case = f"train, T = {length}, all prefixes, batch {batch}"
-    rows = [compare(groups, padded, device, 3) | {"case": case, "against": "padded batch of prefixes"}]
-    if not quick:
-        row = compare(packed, groups, device, 3)
-        rows.append(row | {"case": f"{case}, packed rows", "against": "groups of one length"})
-    return [row | {"size": size} for row in rows]
+    row = compare(groups, padded, device, 3)
+    return row | {"case": case, "size": size, "against": "padded batch of prefixes"}
 
 
 def loop_honesty(size: str, device: str, quick: bool) -> dict:
@@ -348,7 +344,7 @@ def measure(device: str, quick: bool, dtype: str) -> list[dict]:
     """Everything but the paper's settings, one row a case."""
     rows = []
     for size in ("small",) if quick else ("small", "medium"):
-        rows += other_layouts(size, device, quick)
+        rows.append(padded_batch(size, device, quick))
     rows += [answer_only("small", device, quick), generation("small", device, quick)]
     for task in (Addition(), LongAddition(n_train=2000, n_validation=20, n_test=20)):
         rows.append(against_decoder(task, "small", device, quick))

@@ -30,14 +30,14 @@ SHAPE = (
     "output_dim",
 )
 VERSIONS = range(1, 100)  # of experiments, one of which names the run
-LEARNED = ("characters", "bpe")  # tokenizers that are learned from a corpus
+LEARNED = ("characters",)  # tokenizers that are learned from a corpus
 TABLES = ("embedding.weight", "positions.weight")  # that may have further rows
 
 
 def save_weights(path: Path, config: RunConfig, model: nn.Module, name: str) -> None:
     """Write the weights alone, with the configuration and the run's ``name`` ("experiment/id"). Atomic.
 
-    Those of a text's characters or byte pairs have what the tokenizer learned beside them.
+    Those of a text's characters have what the tokenizer learned beside them.
     """
     if config.task == "text" and config.task_params.get("tokenizer") in LEARNED:
         state = from_dict(Text, config.task_params).tokens().tokenizer().state
@@ -66,10 +66,8 @@ def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
         found = [held for _, held in read_json_lines(file)]
         require(len(found) == 1 and type(found[0].get("state")) is str, f"{file}: holds no tokenizer")
         state = found[0]["state"]
-    try:
-        return restore(task.tokenizer, task.vocab_size, state)
-    except Exception as error:  # of the library that reads byte pairs
-        raise ConfigError(f"{beside(path)}: holds no tokenizer ({error})") from error
+        require(len(state) <= task.vocab_size, f"{file}: has more characters than the vocabulary")
+    return restore(task.tokenizer, task.vocab_size, state)
 
 
 def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:

@@ -5,8 +5,8 @@
 ``reference`` is this definition as a loop. ``fast`` is the same function with less work, and the
 tests hold the two equal: the first layer's projections are shared by all prefixes, many prefixes go
 through the matrix products together, and the last layer is computed only where it is read. What
-goes through together is a ``MicroBatch``: on a CPU groups of prefixes of one length
-(``entp_lib.kernels.grouping``), on a GPU prefixes packed into rows (``entp_lib.kernels.packing``).
+goes through together is a ``MicroBatch``, on every device: groups of prefixes of one length
+(``entp_lib.kernels.grouping``).
 
 Letters: B batch, T tokens, P prefixes of a micro-batch, N scored prefixes in all, D width.
 """
@@ -20,9 +20,8 @@ from torch import Tensor
 
 from entp_lib import kernels
 from entp_lib.attention_bias import NO_BIAS, AttentionBias
-from entp_lib.kernels import Groups, grouping, packing
+from entp_lib.kernels import Groups, grouping
 from entp_lib.kernels.grouping import Projected
-from entp_lib.kernels.packing import PackedRows
 
 if TYPE_CHECKING:
     from entp_lib.model import Block
@@ -52,13 +51,13 @@ def reference(
 class MicroBatch:
     """Scored positions that go through the stack together, and how.
 
-    ``scored_BT``: those of this micro-batch alone. ``layout``: groups of prefixes of one length, or
-    packed rows; None where the whole sequence runs once, as in a decoder. ``order_P``: which of the
-    step's scored positions, in row-major order, each prefix is.
+    ``scored_BT``: those of this micro-batch alone. ``groups``: their prefixes by length; None where
+    the whole sequence runs once, as in a decoder. ``order_P``: which of the step's scored
+    positions, in row-major order, each prefix is.
     """
 
     scored_BT: Tensor
-    layout: Groups | PackedRows | None = None
+    groups: Groups | None = None
     order_P: Tensor | None = None
 
 
@@ -76,17 +75,13 @@ def fast(
     if not micro_batches:
         return x_BTD.new_zeros(0, x_BTD.shape[-1])
     if projected is None and len(micro_batches) > 1:
-        if not isinstance(micro_batches[0].layout, PackedRows):
-            projected = project_once(blocks, x_BTD, bias)
+        projected = project_once(blocks, x_BTD, bias)
     outputs = []
     orders = []
     for micro_batch in micro_batches:
-        layout = micro_batch.layout
-        assert layout is not None and micro_batch.order_P is not None
-        if isinstance(layout, PackedRows):
-            outputs.append(packing.stack(blocks, x_BTD, layout, bias))
-        else:
-            outputs.append(grouping.stack(blocks, x_BTD, layout, bias, projected))
+        groups = micro_batch.groups
+        assert groups is not None and micro_batch.order_P is not None
+        outputs.append(grouping.stack(blocks, x_BTD, groups, bias, projected))
         orders.append(micro_batch.order_P)
     return torch.cat(outputs)[torch.cat(orders).argsort()]
 
@@ -109,38 +104,27 @@ def project_once(
     return kernels.project(blocks[0], x_BTD)
 
 
-def plan(
-    scored_BT: Tensor, token_budget: int, pack: bool, even: bool = False
-) -> list[MicroBatch]:
+def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[MicroBatch]:
     """Split the scored prefixes into micro-batches of at most ``token_budget`` tokens each.
 
-    ``pack``: into rows under a block mask, in place of groups of one length, short ones first.
-    ``even``: groups are split into equal work, by a prefix more at most. A budget below the longest
-    scored prefix is raised to it.
+    Short ones come first. ``even``: they are split into equal work, by a prefix more at most. A
+    budget below the longest scored prefix is raised to it.
     """
     prefixes_N2 = scored_BT.nonzero()
     rows_N, ends_N = prefixes_N2.unbind(1)
     if not len(rows_N):
         return []
     token_budget = max(token_budget, int(ends_N.max()) + 1)
-    layouts: list[Groups | PackedRows]
-    if pack:
-        packed = packing.pack(rows_N, ends_N + 1, scored_BT.shape[1])
-        chunks = packing.chunks(packed, max(1, token_budget // packed.index_RC.shape[1]))
-        layouts = [*chunks]
-        orders = [chunk.prefix_N for chunk in chunks]
-    else:
-        by_length_N = ends_N.argsort(stable=True)
-        cut = grouping.even_micro_batches if even else grouping.micro_batches
-        rows_N = rows_N[by_length_N]
-        all_groups = cut(rows_N, ends_N[by_length_N] + 1, len(scored_BT), token_budget)
-        layouts = [*all_groups]
-        orders = [*by_length_N.split([sum(rows for _, rows, _ in gs) for gs in all_groups])]
+    by_length_N = ends_N.argsort(stable=True)
+    cut = grouping.even_micro_batches if even else grouping.micro_batches
+    lengths_N = ends_N[by_length_N] + 1
+    parts = cut(rows_N[by_length_N], lengths_N, len(scored_BT), token_budget)
+    counts = [sum(rows for _, rows, _ in groups) for groups in parts]
     micro_batches = []
-    for layout, order_P in zip(layouts, orders, strict=True):
+    for groups, order_P in zip(parts, by_length_N.split(counts), strict=True):
         mine_BT = torch.zeros_like(scored_BT)
         mine_BT[tuple(prefixes_N2[order_P].t())] = True
-        micro_batches.append(MicroBatch(mine_BT, layout, order_P))
+        micro_batches.append(MicroBatch(mine_BT, groups, order_P))
     return micro_batches
 
 

@@ -34,7 +34,7 @@ from entp_lib.kernels.grouping import Projected
 from entp_lib.positions import SCHEMES, Rotation
 from entp_lib.validation import ConfigError, one_of
 
-METHODS = ("fast", "reference", "grouped", "packed")
+METHODS = ("fast", "reference")
 
 
 class Attention(nn.Module):
@@ -114,8 +114,7 @@ class Transformer(nn.Module):
     configuration has another scale for positions and continuous inputs, residual output projections
     N(0, 0.02 / sqrt(2 L)), biases 0, from ``seed`` alone; the head is tied to the token embedding.
 
-    ``entp_method`` is "reference" for the loop of the definition, or "fast": by device "grouped" or
-    "packed", which may be asked for.
+    ``entp_method`` is "reference" for the loop of the definition, or "fast".
     """
 
     def __init__(self, cfg: ModelConfig, seed: int = 0):
@@ -252,17 +251,9 @@ class Transformer(nn.Module):
         if self.cfg.recomputed_layers < 2:
             return [MicroBatch(scored_BT)]
         one_of("entp_method", self.entp_method, METHODS)
-        tokens = scored_BT.shape[1]
         width = self.cfg.width
-        device = scored_BT.device.type
-        pack = self.entp_method == "packed"
-        if self.entp_method in ("fast", "reference"):
-            # Groups launch kernels for every length and layer, packed rows a handful a layer; but
-            # they compute about T² / 3 masked scores a row, T / 18 D of the work of its linear
-            # maps. Not measured on a GPU yet: ``benchmarks.engine`` does.
-            pack = device == "cuda" and tokens <= 2 * width
-        budget = entp.micro_batch_tokens(device, width, tokens)
-        return entp.plan(scored_BT, budget, pack, even=width > entp.RECORDED_WIDTH)
+        budget = entp.micro_batch_tokens(scored_BT.device.type, width, scored_BT.shape[1])
+        return entp.plan(scored_BT, budget, even=width > entp.RECORDED_WIDTH)
 
     def project_once(
         self,
@@ -274,7 +265,7 @@ class Transformer(nn.Module):
 
         None where each micro-batch computes it for itself.
         """
-        if self.cfg.recomputed_layers < 2 or self.entp_method not in ("fast", "grouped"):
+        if self.cfg.recomputed_layers < 2 or self.entp_method != "fast":
             return None
         x_BTD, bias = self.embed_inputs(inputs, positions_BT, mask_BTT)
         x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)

@@ -61,12 +61,12 @@ FAULTS = [
         f"{BIASES} -k every_way",
     ),
     ("an open prompt that is closed", "model", "causal_TT | (", "causal_TT & (", f"{BIASES} -k every_way"),
-    ("no 1/sqrt(K) in the last layer", "attention_bias", "** -0.5", "** 0", f"{BIASES} -k every_way"),
+    ("no 1/sqrt(K) in the last layer", "kernels/grouping", "** -0.5", "** 0", f"{BIASES} -k every_way"),
     (
         "the value's bias dropped",
-        "attention_bias",
-        "value_PHK = value_PHK + b_v",
-        "value_PHK = value_PHK + 0 * b_v",
+        "kernels/grouping",
+        "transpose(0, 1) + b_v",
+        "transpose(0, 1) + 0 * b_v",
         f"{BIASES} -k every_way",
     ),
     (
@@ -85,10 +85,10 @@ FAULTS = [
     ),
     ("ALiBi's sign", "positions", "return -slopes_H", "return slopes_H", f"{BIASES} -k every_way"),
     (
-        "two packed prefixes see each other",
-        "kernels/packing",
-        "segment_RC[:, :, None] ==",
-        "segment_RC[:, :, None] <=",
+        "outputs in the order of lengths",
+        "entp",
+        "torch.cat(orders).argsort()",
+        "torch.arange(len(torch.cat(orders)))",
         f"{BIASES} -k every_way",
     ),
     (

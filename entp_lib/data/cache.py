@@ -22,7 +22,7 @@ import numpy as np
 
 from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import Source, file_checksum, source_of
-from entp_lib.data.tokenizers import Tokenizer, learn, restore, vocabulary_size
+from entp_lib.data.tokenizers import Tokenizer, learned_state, restore, vocabulary_size
 from entp_lib.files import file_lock, remove_stale
 from entp_lib.validation import require
 
@@ -135,8 +135,7 @@ def checksum_of(meta: dict[str, Any]) -> str:
 def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
     """Encode a corpus into ``folder``, part after part; the folder appears when it is whole."""
     is_held_out = splitter(source, recipe)
-    training = (text for i, text in source.numbered() if not is_held_out(i, text))
-    tokenizer = learn(recipe.tokenizer, size, training, source)
+    tokenizer = restore(recipe.tokenizer, size, learned_state(recipe.tokenizer, source))
     dtype = np.min_scalar_type(size - 1)
     parts = {}
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))

@@ -1,4 +1,4 @@
-"""ENTP on a CPU: prefixes of one length run together, all of a micro-batch in one flat batch.
+"""ENTP by groups: prefixes of one length run together, all of a micro-batch in one flat batch.
 
 Letters: B batch, T tokens, P prefixes of a micro-batch, M flat tokens of it, R rows of a group,
 D width, H heads, K head width.
@@ -9,15 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lib import kernels
-from entp_lib.attention_bias import (
-    NO_BIAS,
-    AttentionBias,
-    attention_weights,
-    last_layer_at_prefix_ends,
-)
+from entp_lib.attention_bias import NO_BIAS, AttentionBias, attention_weights, rotate
 from entp_lib.kernels import Group, Groups, batch_rows, offsets
 
 if TYPE_CHECKING:
@@ -100,40 +96,54 @@ def attention(block: "Block", x_MD: Tensor, groups: Groups, bias: AttentionBias)
 def read_ends(
     block: "Block", x_MD: Tensor, groups: Groups, bias: AttentionBias = NO_BIAS
 ) -> tuple[Tensor, Tensor]:
-    """Return the last layer's inputs (P, D) at the prefixes' ends and their attention output."""
+    """Return the last layer's inputs and attention output at the prefixes' ends, both (P, D).
+
+    Keys and values are never formed: q·(W_K z + b_K) = (W_Kᵀ q)·z plus a constant that the softmax
+    drops, and a weighted mean of W_V z + b_V is W_V (weighted mean of z) + b_V. Keys that are
+    turned by their position are formed after all.
+    """
+    attention = block.attention
+    n_heads = attention.n_heads
     counts = [rows for _, rows, _ in groups]
     sizes = [rows * length for _, rows, length in groups]
-
-    def weighted_means(
-        queries: Tensor,
-        z_MD: Tensor,
-        keys_MHK,  # Tensor or None; torch 2.9 compiles no "|" in here
-    ):
-        means = []
-        # split, whose gradient is one tensor; that of a slice would be a whole one for each group
-        keys = [None] * len(groups) if keys_MHK is None else keys_MHK.split(sizes)
-        parts = zip(queries.split(counts), z_MD.split(sizes), keys, groups, strict=True)
-        for queries_R, z, key, group in parts:
-            _, rows, length = group
-            z = z.view(rows, length, -1)
-            if key is None:
-                scores = queries_R @ z.transpose(1, 2)
-            else:
-                key = key.unflatten(0, (rows, length))
-                scores = torch.einsum("rhk,rthk->rht", queries_R, key)
-            mask, _ = bias.of_prefixes(batch_rows(group), length)
-            weights = attention_weights(
-                scores, None if mask is None else mask[:, :, -1], z.dtype
-            )
-            means.append(weights @ z)
-        return torch.cat(means)
-
-    ends = [
-        torch.arange(1, rows + 1, device=x_MD.device) * length + (start - 1)
-        for start, (_, rows, length) in zip(offsets(groups), groups, strict=False)
-    ]
-    rotation = None if bias.rotation is None else flat_rotation(groups, bias)
-    return last_layer_at_prefix_ends(block, x_MD, torch.cat(ends), weighted_means, rotation)
+    ends_P = torch.cat(
+        [
+            torch.arange(1, rows + 1, device=x_MD.device) * length + (start - 1)
+            for start, (_, rows, length) in zip(offsets(groups), groups, strict=False)
+        ]
+    )
+    z_MD = block.ln_1(x_MD)
+    w_q, w_k, w_v = attention.qkv.weight.chunk(3)
+    b_q, b_k, b_v = attention.qkv.bias.chunk(3)
+    q_PHK = F.linear(z_MD[ends_P], w_q, b_q).unflatten(-1, (n_heads, -1))
+    if bias.rotation is None:
+        w_k_HKD = w_k.unflatten(0, (n_heads, -1))
+        queries = (q_PHK.transpose(0, 1) @ w_k_HKD).transpose(0, 1)
+        keys = [None] * len(groups)
+    else:
+        cosines, sines = flat_rotation(groups, bias)
+        queries = rotate(q_PHK, (cosines[ends_P], sines[ends_P]))
+        keys_MHK = F.linear(z_MD, w_k, b_k).unflatten(-1, (n_heads, -1))
+        keys = rotate(keys_MHK, (cosines, sines)).split(sizes)
+    queries = queries * (x_MD.shape[-1] // n_heads) ** -0.5
+    means = []
+    # split, whose gradient is one tensor; that of a slice would be a whole one for each group
+    parts = zip(queries.split(counts), z_MD.split(sizes), keys, groups, strict=True)
+    for queries_R, z, key, group in parts:
+        _, rows, length = group
+        z = z.view(rows, length, -1)
+        if key is None:
+            scores = queries_R @ z.transpose(1, 2)
+        else:
+            key = key.unflatten(0, (rows, length))
+            scores = torch.einsum("rhk,rthk->rht", queries_R, key)
+        mask, _ = bias.of_prefixes(batch_rows(group), length)
+        mask = None if mask is None else mask[:, :, -1]
+        means.append(attention_weights(scores, mask, z.dtype) @ z)
+    mean_HPD = torch.cat(means).transpose(0, 1)
+    w_v_HDK = w_v.unflatten(0, (n_heads, -1)).transpose(1, 2)
+    value_PHK = (mean_HPD @ w_v_HDK).transpose(0, 1) + b_v.unflatten(0, (n_heads, -1))
+    return x_MD[ends_P], attention.out(value_PHK.flatten(1))
 
 
 def flat_rotation(groups: Groups, bias: AttentionBias) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ class Text(Task):
 
     ``corpus``: ``embedded``, ``openwebtext``, or a text or Parquet file, its path from the
     project's root. ``checksum``: its first 16 hexadecimal digits, so that a record cannot mean two
-    texts; "" takes what is there. ``vocabulary``: the size that ``characters`` and ``bpe`` need.
+    texts; "" takes what is there. ``vocabulary``: the size that ``characters`` need.
     ``split`` and ``held_out``: which documents are validation (``entp_lib.data.cache.Recipe``).
     ``prefixes``: how many positions of a training window are scored, drawn anew; 0 for all.
     ``eval_prefixes``: the same for evaluation, evenly spaced and always the same.
@@ -39,7 +39,7 @@ class Text(Task):
 
     corpus: str = "embedded"
     checksum: str = ""
-    tokenizer: Literal["bytes", "characters", "gpt2", "bpe"] = "bytes"
+    tokenizer: Literal["bytes", "characters", "gpt2"] = "bytes"
     vocabulary: int = 0
     split: Literal["hash", "tail", "nanogpt"] = "hash"
     held_out: float = 0.05

@@ -97,11 +97,11 @@ class Adapted(nn.Module):
             return self.read_out(
                 torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends])
             )
-        parts = [part] if part.layout is not None else self.plan(part.scored_BT)
+        parts = [part] if part.groups is not None else self.plan(part.scored_BT)
         states = [
             self.at_end(x_BTD[slice(rows) if chosen is None else chosen, :length])
             for p in parts
-            for chosen, rows, length in p.layout
+            for chosen, rows, length in p.groups
         ]
         order = torch.cat([p.order_P for p in parts]).argsort()
         return self.read_out(torch.cat(states)[order])
@@ -112,7 +112,7 @@ class Adapted(nn.Module):
         """
         if self.architecture == "decoder":
             return [MicroBatch(scored_BT)]
-        return entp.plan(scored_BT, max(self.token_budget, scored_BT.shape[1]), pack=False)
+        return entp.plan(scored_BT, max(self.token_budget, scored_BT.shape[1]))
 
     def at_end(self, x_PTD: Tensor) -> Tensor:
         """States (P, D) at the last token of prefixes of one length, in which every token sees

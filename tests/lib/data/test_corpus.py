@@ -21,7 +21,7 @@ from entp_lab import paths
 from entp_lib.data import cache, sources
 from entp_lib.data.cache import Recipe, open_tokens, splitter
 from entp_lib.data.sources import TextFile, source_of
-from entp_lib.data.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs
+from entp_lib.data.tokenizers import GPT2, Bytes, Characters
 from entp_lib.validation import ConfigError
 
 SPEECHES = "".join(
@@ -213,13 +213,13 @@ def test_without_a_network_the_corpus_is_named(monkeypatch):
 
 @pytest.mark.parametrize(
     ("library", "tokenizer"),
-    [("tiktoken", "gpt2"), ("tokenizers", "bpe"), ("pyarrow.parquet", "bytes")],
+    [("tiktoken", "gpt2"), ("pyarrow.parquet", "bytes")],
 )
 def test_a_missing_library_is_named_with_its_extra(monkeypatch, file, library, tokenizer):
     monkeypatch.setitem(sys.modules, library, None)
     corpus = file(b"PAR1", "a.parquet") if "parquet" in library else file(SPEECHES)
     with pytest.raises(ConfigError, match=f"{library.split('.')[0]}.*\\[language\\]"):
-        open_tokens(recipe(corpus, tokenizer, 300 if tokenizer == "bpe" else 0))
+        open_tokens(recipe(corpus, tokenizer))
 
 
 # Tokens on disk
@@ -267,12 +267,9 @@ def test_nanogpts_split_is_that_of_datasets():
     [
         ("bytes", 0, "uint8"),
         ("characters", 400, "uint16"),
-        ("bpe", 400, "uint16"),
     ],
 )
 def test_tokens_read_back_and_name_their_text(file, tokenizer, vocabulary, dtype):
-    if tokenizer == "bpe":
-        pytest.importorskip("tokenizers")
     tokens = open_tokens(recipe(file(SPEECHES), tokenizer, vocabulary, split="tail"))
     texts = parts_of(tokens)
     assert "".join(texts) == SPEECHES
@@ -381,15 +378,9 @@ def test_a_corpus_is_never_in_memory(file, monkeypatch):
 # Tokenizers: texts come back, documents end, what is learned does not depend on chance.
 
 
-def bpe(vocabulary=300):
-    pytest.importorskip("tokenizers")
-    return BPE(vocabulary, learned_pairs(vocabulary, iter([SPEECHES])))
-
-
 TOKENIZERS = {
     "bytes": Bytes,
     "characters": lambda: Characters(200, "".join(sorted(set(SPEECHES + "\f")))),
-    "bpe": bpe,
 }
 
 
@@ -404,15 +395,6 @@ def test_texts_come_back(name):
     assert [token for token in ended if token != tokenizer.end] == plain
     assert set(ended) <= set(range(tokenizer.vocab_size))
     assert tokenizer.encode([], True).tolist() == []
-
-
-def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
-    learned = bpe()
-    assert learned.state == bpe().state
-    assert learned.tokenizer.get_vocab_size() == 300
-    assert len(learned.encode([SPEECHES], False)) < 0.6 * len(SPEECHES.encode())
-    # every byte has a token
-    assert learned.decode(learned.encode(["not learned: ☃"], False)) == "not learned: ☃"
 
 
 def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):

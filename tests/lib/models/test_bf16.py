@@ -54,28 +54,28 @@ def distances(found, right):
 
 
 @pytest.mark.parametrize(
-    ("method", "native", "longest"),
+    ("fused", "native", "longest"),
     [
-        ("fast", True, 64),
-        ("fast", True, 0),  # attention above the length up to which it is products
-        ("fast", False, 64),
-        ("packed", True, 64),
+        (True, True, 64),
+        (True, True, 0),  # attention above the length up to which it is products
+        (True, False, 64),
+        (False, True, 64),  # as on a GPU
     ],
 )
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_values_and_gradients_are_those_of_the_definition(
-    architecture, method, native, longest, monkeypatch
+    architecture, fused, native, longest, monkeypatch
 ):
     monkeypatch.setattr(bf16, "multiplies_bf16", lambda: native)
     monkeypatch.setattr(bf16, "EXPLICIT", longest)
     right = logits_and_gradients(architecture, "reference", half=False)
-    assert max(distances(logits_and_gradients(architecture, method, half=True), right)) < 3e-2
+    if not fused:
+        monkeypatch.setattr(kernels, "usable", lambda x: False)
+    assert max(distances(logits_and_gradients(architecture, "fast", half=True), right)) < 3e-2
 
 
-@pytest.mark.parametrize("method", ["grouped", "packed"])
-def test_a_model_whose_weights_are_bf16_is_near_itself(small_model, method):
+def test_a_model_whose_weights_are_bf16_is_near_itself(small_model):
     model = small_model(n_layers=3, width=32).float()
-    model.entp_method = method
     x_BT = torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(0))
     exact = model(x_BT).detach()
     assert max(distances([model.bfloat16()(x_BT).detach().float()], [exact])) < 5e-2

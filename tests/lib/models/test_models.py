@@ -3,7 +3,6 @@
 Letters: B batch, T tokens, N scored positions, V vocabulary.
 """
 
-import functools
 import math
 
 import pytest
@@ -16,7 +15,7 @@ from entp_lab.budgets import token_forwards
 from entp_lib import entp
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import SIZES, ModelConfig
-from entp_lib.kernels import grouping, packing
+from entp_lib.kernels import grouping
 from entp_lib.model import Transformer, build_model, parameter_count
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.libraries import copy_gpt2
@@ -38,7 +37,7 @@ def everywhere(inputs):
 )
 def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
     scored = torch.tensor(rows)
-    parts = [part.scored_BT for part in entp.plan(scored, budget, pack=False)]
+    parts = [part.scored_BT for part in entp.plan(scored, budget)]
     assert torch.equal(sum(part.int() for part in parts), scored.int())
     assert all(part.any() and token_forwards("entp", part) <= budget for part in parts)
     work = token_forwards("entp", scored)
@@ -48,24 +47,18 @@ def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
     assert len(parts) <= 1 + 2 * work // (budget - 5)
 
 
-@pytest.mark.parametrize(("method", "work"), [("grouped", 3 * 36), ("packed", 8 * 14)])
-def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch, method, work):
+def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch):
     held = []
     grouped = grouping.stack
-    packed = packing.stack
     monkeypatch.setattr(
         grouping, "stack", lambda *x: held.append(sum(r * n for _, r, n in x[2])) or grouped(*x)
-    )
-    monkeypatch.setattr(
-        packing, "stack", lambda *x: held.append(x[2].index_RC.numel()) or packed(*x)
     )
     monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_: 17)
     model = small_model(n_layers=3)
     x = tokens()
-    model.entp_method = method
     model(x, everywhere(x)).sum().backward()
     assert max(held) <= 17
-    assert sum(held) == work
+    assert sum(held) == 3 * 36
     monkeypatch.setattr("entp_lib.arguments.can_look", lambda x: False)  # as on a GPU
     assert torch.equal(model(x), model(x, everywhere(x)))
 
@@ -82,44 +75,6 @@ def test_gradients_do_not_multiply_with_the_groups(small_model):
             model(x, everywhere(x)).sum().backward()
         counts.append(sum(event.name == "aten::slice_backward" for event in profiled.events()))
     assert counts[0] == counts[1]
-
-
-lengths_up_to_8 = st.lists(st.integers(1, 8), min_size=1, max_size=7)
-
-
-@given(lengths=lengths_up_to_8, data=st.data())
-def test_packing_holds_every_prefix_once_in_the_fewest_rows(lengths, data):
-    """Rows of tokens, segments and ends say the same, and no packing in pairs has fewer rows."""
-    sequences = [data.draw(st.integers(0, 4)) for _ in lengths]
-    rows = packing.pack(torch.tensor(sequences), torch.tensor(lengths), 8)
-    capacity = max(lengths)
-    assert (
-        rows.index_RC.shape
-        == rows.segment_RC.shape
-        == (fewest_rows(tuple(sorted(lengths)), capacity), capacity)
-    )
-    assert sorted(rows.prefix_N.tolist()) == list(range(len(lengths)))
-    for prefix, slot, end in zip(
-        rows.prefix_N, rows.slot_N.tolist(), rows.end_N.tolist(), strict=True
-    ):
-        row, segment = divmod(slot, 2)
-        held = rows.index_RC[row][rows.segment_RC[row] == segment]
-        assert held.tolist() == [8 * sequences[prefix] + t for t in range(lengths[prefix])]
-        assert divmod(end, capacity)[0] == row
-        assert rows.index_RC.flatten()[end] == held[-1]
-    assert int((rows.segment_RC != packing.PADDING).sum()) == sum(lengths)
-
-
-@functools.cache
-def fewest_rows(lengths, capacity):
-    """By trying every partner for the first."""
-    if not lengths:
-        return 0
-    first = lengths[0]
-    rest = lengths[1:]
-    partners = [i for i, other in enumerate(rest) if first + other <= capacity]
-    choices = [rest, *(rest[:i] + rest[i + 1 :] for i in partners)]
-    return 1 + min(fewest_rows(left, capacity) for left in choices)
 
 
 @pytest.mark.parametrize(

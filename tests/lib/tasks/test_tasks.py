@@ -283,7 +283,7 @@ def test_bad_parameters_are_named(name, params):
     [
         ("counting3", {}, "task = 'counting3'.*'counting'"),
         ("counting", {"lenght": 3}, "'length'"),
-        ("text", {"tokenizer": "bpe"}, "vocabulary"),
+        ("text", {"tokenizer": "characters"}, "vocabulary"),
         ("long_addition", LONG | {"n_validation": 3}, "n_validation = 3"),
         ("long_addition", LONG | {"trained_digits": 1}, r"n_train \+ n_validation"),
         ("in_context", {"function": "sparse", "dims": 2}, "sparsity"),

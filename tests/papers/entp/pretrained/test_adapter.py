@@ -107,7 +107,7 @@ def test_micro_batches_add_up_to_the_whole(seed, batch, budget):
     whole = model(inputs_BT, scored_BT)
     found = torch.zeros(*scored_BT.shape, SYMBOLS)
     for part in model.plan(scored_BT):
-        assert sum(rows * length for _, rows, length in part.layout) <= budget
+        assert sum(rows * length for _, rows, length in part.groups) <= budget
         found[part.scored_BT] = model(inputs_BT, part)
     assert_close(found[scored_BT], whole)
 
