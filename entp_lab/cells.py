@@ -23,7 +23,10 @@ ENGINE = "in this process"
 
 def bundle(data: dict[str, Any]) -> dict[str, Any]:
     """Return the data of an output as a notebook holds them, pictures in base64."""
-    return {kind: base64.b64encode(d).decode() if isinstance(d, bytes) else d for kind, d in data.items()}
+    return {
+        kind: base64.b64encode(d).decode() if isinstance(d, bytes) else d
+        for kind, d in data.items()
+    }
 
 
 class Publisher(DisplayPublisher):
@@ -44,7 +47,9 @@ class Result(DisplayHook):
         """Append the value to the cell's outputs."""
         shell: Any = self.shell
         data = bundle(format_dict)
-        output = new_output("execute_result", data, metadata=md_dict or {}, execution_count=self.prompt_count)
+        output = new_output(
+            "execute_result", data, metadata=md_dict or {}, execution_count=self.prompt_count
+        )
         shell.outputs.append(output)
 
     def finish_displayhook(self) -> None:
@@ -78,7 +83,9 @@ class Shell(InteractiveShell):
         """Do nothing: pictures are inline."""
 
     def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
-        self.outputs.append(new_output("error", ename=etype.__name__, evalue=str(evalue), traceback=stb))
+        self.outputs.append(
+            new_output("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
+        )
 
     def run(self, source: str) -> list[NotebookNode]:
         """Run a cell and return its outputs; the last is an error where it failed. An interrupt goes on."""

@@ -70,7 +70,9 @@ def verdict(
         elif exceeds(bar, best):
             found = "not reproduced"
     else:
-        found = {sign: "same direction", None: "inconclusive"}.get(side(low, high, margin), "not reproduced")
+        found = {sign: "same direction", None: "inconclusive"}.get(
+            side(low, high, margin), "not reproduced"
+        )
     shown = found == "same direction" or (sign != 0 and exceeds(worst, 0))
     inside = reaches(paper_value, low) and reaches(high, paper_value)
     return "reproduced" if shown and paper_settings and inside else found
@@ -140,7 +142,9 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
         table = read_table(path, columns, needed=needed, dtype={"id": str, "notebook": str})
         table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
         for row in table[~table["rule"].isin(("", *RULES))].itertuples():
-            raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty")
+            raise ConfigError(
+                f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty"
+            )
         for name in ("sign", "paper_value", "margin"):
             number = pd.to_numeric(table[name], errors="coerce")
             what = "a number"
@@ -148,7 +152,9 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
                 number = number.where(number.isin((-1, 0, 1)))
                 what = "1, -1 or 0"
             for _, row in table[table[name].notna() & number.isna()].iterrows():
-                raise ConfigError(f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty")
+                raise ConfigError(
+                    f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty"
+                )
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
     require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
@@ -166,7 +172,9 @@ def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.Da
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
-    require(not unknown, f"measured claims that results/reference does not list: {', '.join(unknown)}")
+    require(
+        not unknown, f"measured claims that results/reference does not list: {', '.join(unknown)}"
+    )
     if only_measured:
         claims = claims[claims["id"].isin(measured)]
     rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
@@ -201,7 +209,9 @@ def row_of(claim: dict, found: Finding | None) -> dict:
     return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
-def judged_by_rule(claim: dict, found: Measurement, low: float, high: float, paper_value: float) -> str:
+def judged_by_rule(
+    claim: dict, found: Measurement, low: float, high: float, paper_value: float
+) -> str:
     """Return the verdict on a paper's comparison, or the answer to a question, from an interval of differences."""
     pairs = len(found.values)
     informative = not found.uninformative_because
@@ -249,7 +259,9 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
     Left out are rows that compare nothing, for a reason of their own, and those of a ``rule`` by which nobody would
     suppose zero; whether one model is no worse than the other is tested.
     """
-    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
+    measured = judged[
+        judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")
+    ]
     rules = measured["id"].map(reference_claims().set_index("id")["rule"])
     of_models = (rules == NO_WORSE) & measured["paper_value"].isna()
     return measured[(rules == "") | of_models]
@@ -296,7 +308,9 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
         return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
 
     def notes(row: dict) -> str:
-        found = "; ".join(row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name])
+        found = "; ".join(
+            row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name]
+        )
         return f"{row['verdict']} ({found})" if found else row["verdict"]
 
     known = reference_claims().set_index("id").reindex(table["id"])

@@ -39,17 +39,31 @@ app.add_typer(new, name="new", no_args_is_help=True)
 
 TimeLimit = Annotated[
     str,
-    typer.Option(metavar="T", help="for all of it: 900, 900s, 15m or 2h; the same command continues"),
+    typer.Option(
+        metavar="T", help="for all of it: 900, 900s, 15m or 2h; the same command continues"
+    ),
 ]
-Jobs = Annotated[int, typer.Option(min=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU")]
-Yes = Annotated[bool, typer.Option("--yes", help="start what takes more than an hour without a question")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="compute again what has a record, in its place")]
+Jobs = Annotated[
+    int, typer.Option(min=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU")
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="start what takes more than an hour without a question")
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="compute again what has a record, in its place")
+]
 Cluster = Annotated[
     str,
-    typer.Option(metavar="ADDRESS", help="compute on a Dask scheduler's workers, as tcp://127.0.0.1:8786"),
+    typer.Option(
+        metavar="ADDRESS", help="compute on a Dask scheduler's workers, as tcp://127.0.0.1:8786"
+    ),
 ]
-Only = Annotated[str, typer.Option(metavar="03,06", help="these notebooks alone, by number or name")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")]
+Only = Annotated[
+    str, typer.Option(metavar="03,06", help="these notebooks alone, by number or name")
+]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")
+]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="only print its address")]
 
 
@@ -62,14 +76,18 @@ def show_version(asked: bool) -> None:
 
 @app.callback()
 def entp(
-    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="print it")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="print it")
+    ] = False,
 ) -> None:
     """Compute and show what this project's notebooks rest on."""
 
 
 @app.command()
 def run(
-    tier: Annotated[TierName | None, typer.Option(help="show this tier and compute what is missing of it")] = None,
+    tier: Annotated[
+        TierName | None, typer.Option(help="show this tier and compute what is missing of it")
+    ] = None,
     only: Only = "",
     fresh: Fresh = False,
     time_limit: TimeLimit = "0",
@@ -85,7 +103,9 @@ def run(
             help="set a parameter of the notebooks that have it",
         ),
     ] = None,
-    update: Annotated[bool, typer.Option("--update", help="re-execute the committed notebooks in place")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="re-execute the committed notebooks in place")
+    ] = False,
 ) -> int:
     """Execute the notebooks and regenerate every figure.
 
@@ -115,8 +135,12 @@ def run(
 
 @app.command()
 def lab(
-    reset: Annotated[str, typer.Option(metavar="03,06", help="make these copies (or all) anew; edits are lost")] = "",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, metavar="N", help="the port it listens on")] = None,
+    reset: Annotated[
+        str, typer.Option(metavar="03,06", help="make these copies (or all) anew; edits are lost")
+    ] = "",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="N", help="the port it listens on")
+    ] = None,
     no_browser: NoBrowser = False,
 ) -> int:
     """Open JupyterLab on working copies of the notebooks, in lab/."""
@@ -145,15 +169,25 @@ def list_() -> int:
 
 @app.command()
 def train(
-    experiment: Annotated[str, typer.Argument(help="its name, as run_all.sh --list has it; none: of all")] = "",
+    experiment: Annotated[
+        str, typer.Argument(help="its name, as run_all.sh --list has it; none: of all")
+    ] = "",
     tier: Annotated[TierName, typer.Option(help="the scale of the runs")] = "quick",
-    architecture: Annotated[list[str] | None, typer.Option(metavar="NAME", help="this one alone; repeatable")] = None,
+    architecture: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="this one alone; repeatable")
+    ] = None,
     run: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="this one alone, by the beginning of its record's name; repeatable"),
+        typer.Option(
+            metavar="ID", help="this one alone, by the beginning of its record's name; repeatable"
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=0, max=1000, metavar="N", help="number of seeds; 0: the tier's own")] = 0,
-    results: Annotated[str, typer.Option(metavar="DIR", help="where records go, if not to the project's")] = "",
+    seeds: Annotated[
+        int, typer.Option(min=0, max=1000, metavar="N", help="number of seeds; 0: the tier's own")
+    ] = 0,
+    results: Annotated[
+        str, typer.Option(metavar="DIR", help="where records go, if not to the project's")
+    ] = "",
     fresh: Fresh = False,
     time_limit: TimeLimit = "0",
     jobs: Jobs = 0,
@@ -196,13 +230,17 @@ def claims() -> int:
     columns = ["ours", "95 % interval", "tier", "seeds", "where"]
     is_question = table["kind"] == "question"
     print(readable(table[~is_question], ["paper", "paper excluded", *columns]).to_string())
-    print(f"\nOur own questions\n{readable(table[is_question], columns).to_string()}\n\n{multiplicity(table)}")
+    print(
+        f"\nOur own questions\n{readable(table[is_question], columns).to_string()}\n\n{multiplicity(table)}"
+    )
     return 0
 
 
 @app.command()
 def records(
-    results: Annotated[str, typer.Argument(metavar="[DIR]", help="a folder of results, if not the project's")] = "",
+    results: Annotated[
+        str, typer.Argument(metavar="[DIR]", help="a folder of results, if not the project's")
+    ] = "",
 ) -> int:
     """Read every record and name the damaged: changed, renamed, or of another version.
 
@@ -216,7 +254,9 @@ def records(
 @app.command()
 def verify(
     experiment: str,
-    sample: Annotated[int, typer.Option(min=1, metavar="N", help="how many records, drawn by --seed")] = 1,
+    sample: Annotated[
+        int, typer.Option(min=1, metavar="N", help="how many records, drawn by --seed")
+    ] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="draws the sample")] = 0,
     tier: TierName = "quick",
 ) -> int:
@@ -228,7 +268,9 @@ def verify(
 
 @app.command()
 def readme(
-    check: Annotated[bool, typer.Option("--check", help="only say whether they are up to date")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="only say whether they are up to date")
+    ] = False,
 ) -> int:
     """Rewrite README.md's findings and the generated pages of docs/; with --check, 1 where one is out of date."""
     from entp_lab import report
@@ -237,7 +279,11 @@ def readme(
         report.write()
         return 0
     found = report.outdated()
-    print(f"out of date: {', '.join(found)}" if found else "README.md and the generated pages are up to date")
+    print(
+        f"out of date: {', '.join(found)}"
+        if found
+        else "README.md and the generated pages are up to date"
+    )
     return 1 if found else 0
 
 

@@ -44,10 +44,14 @@ def listing() -> str:
                 configs = experiment.configs(tier)
                 found = sum(store.has(config, experiment.version) for config in configs)
                 if found:
-                    there.append(tier if found == len(configs) else f"{tier} ({found} of {len(configs)})")
+                    there.append(
+                        tier if found == len(configs) else f"{tier} ({found} of {len(configs)})"
+                    )
             quick = sum(map(spent, own(experiment, experiment.stored(store, "quick") or [])))
             cost = f"; quick takes one core {quick / 60:.1f} min" if quick else ""
-            lines.append(f"    {experiment.name:26} records at {', '.join(there) or 'no tier'}{cost}")
+            lines.append(
+                f"    {experiment.name:26} records at {', '.join(there) or 'no tier'}{cost}"
+            )
     return "\n".join(lines)
 
 
@@ -72,7 +76,9 @@ def run_notebooks(
         device_for("gpu")
     if tier == "overnight" and not given.keys() & {"seeds", "fresh"}:
         begun = time.monotonic()
-        failures = train(experiments_of(tier, list(parameters)), tier, time_limit=limit, jobs=jobs, yes=yes)
+        failures = train(
+            experiments_of(tier, list(parameters)), tier, time_limit=limit, jobs=jobs, yes=yes
+        )
         for values in parameters.values() if limit else ():
             values["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
     if is_whole and not update:
@@ -80,7 +86,9 @@ def run_notebooks(
     planned, in_place = notebooks.plan(parameters, update)
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]
-        announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, limit * len(planned))
+        announce_runs(
+            f"{len(missing)} runs without a record", missing, jobs, yes, limit * len(planned)
+        )
     place = paths.figures() if in_place else paths.new_figures()
     os.environ[paths.NEW_FIGURES_VARIABLE] = str(place)
     results = notebooks.run_all(planned)
@@ -90,7 +98,9 @@ def run_notebooks(
         judged = ledger.write_ledger(folder=folder)
         if update:
             report.write(judged)
-        print(f"Figures and claims: {paths.relative(place)} and {paths.relative(folder)}/claims.csv")
+        print(
+            f"Figures and claims: {paths.relative(place)} and {paths.relative(folder)}/claims.csv"
+        )
         print(f"What was found: docs/findings.md. {report.tally_sentence(judged)}")
     print("To read and change the notebooks: ./run_all.sh --lab")
     return 1 if failures or any(result.error for result in results) else 0
@@ -104,10 +114,15 @@ def experiments_of(tier: str, of_notebooks: Sequence[Path] | None = None) -> lis
 
     ``of_notebooks``: of these alone. ConfigError where there is none.
     """
-    found = [experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).plan(tier, 0)]
+    found = [
+        experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).plan(tier, 0)
+    ]
     if of_notebooks is not None:
         stems = {path.stem for path in of_notebooks}
-        known = ", ".join(sorted({paths.number_of(experiment.notebook) for experiment in found})) or "none"
+        known = (
+            ", ".join(sorted({paths.number_of(experiment.notebook) for experiment in found}))
+            or "none"
+        )
         found = [experiment for experiment in found if experiment.notebook in stems]
         require(bool(found), f"notebooks with experiments for the tier {tier}: {known}")
     return found
@@ -139,12 +154,17 @@ def train(
         "--cluster under torchrun: a cluster computes runs, torchrun one run",
     )
     store = Store(results or (paths.results() / "smoke" if tier == "smoke" else None))
-    planned = [(experiment, chosen_runs(experiment, tier, seeds, architectures, ids)) for experiment in experiments]
+    planned = [
+        (experiment, chosen_runs(experiment, tier, seeds, architectures, ids))
+        for experiment in experiments
+    ]
     if team and team.rank > 0:
         for experiment, runs in planned:
             train_along(team, [run.config for run in runs], experiment.version, store, fresh)
         return 0
-    todo = {e.name: store.missing([run.config for run in runs], e.version, fresh) for e, runs in planned}
+    todo = {
+        e.name: store.missing([run.config for run in runs], e.version, fresh) for e, runs in planned
+    }
     for experiment, _ in planned:
         experiment.check_prerequisites(todo[experiment.name])
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
@@ -186,7 +206,11 @@ def train(
             done = error.sweep
             failures += len(done.failures)
             print(error.report, file=sys.stderr, flush=True)
-        again = "give it more time, since --fresh begins anew" if fresh else "the same command continues it"
+        again = (
+            "give it more time, since --fresh begins anew"
+            if fresh
+            else "the same command continues it"
+        )
         for name, step in done.cut.items():
             print(f"partial: {name} at step {step}; {again}")
         print_scores(experiment.labelled(done.records, runs))
@@ -211,7 +235,9 @@ def chosen_runs(
             by_id[config_id(run.config, experiment.version)] = run
     if not by_id:
         has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
-        raise ConfigError(f"experiment {experiment.name} has no such runs at tier {tier}; its tiers: {has}")
+        raise ConfigError(
+            f"experiment {experiment.name} has no such runs at tier {tier}; its tiers: {has}"
+        )
     chosen = set() if ids else set(by_id)
     for beginning in (text.removeprefix(f"{experiment.name}/") for text in ids):
         found = [i for i in by_id if beginning and i.startswith(beginning)]
@@ -220,12 +246,16 @@ def chosen_runs(
             bool(found),
             f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others",
         )
-        require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
+        require(
+            len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it"
+        )
         chosen.update(found)
     return [run for run_id, run in by_id.items() if run_id in chosen]
 
 
-def train_along(team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool) -> None:
+def train_along(
+    team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool
+) -> None:
     """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
     torch.set_num_threads(1)
     for config in store.missing([c for c in configs if isinstance(c, RunConfig)], version, fresh):

@@ -48,7 +48,9 @@ class RunConfig:
         check_types(self)
         check_plain("task_params", self.task_params)
         if self.train.grad_clip is not None:  # which studies with loops of their own may set
-            raise ConfigError(f"train.grad_clip = {self.train.grad_clip}: only None is supported in training runs")
+            raise ConfigError(
+                f"train.grad_clip = {self.train.grad_clip}: only None is supported in training runs"
+            )
         if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from):
             message = "must be experiment/id of a record, or empty for a fresh start"
             raise ConfigError(f"start_from = {self.start_from!r}: {message}")
@@ -84,14 +86,23 @@ class StudyConfig:
     def steps(self) -> int:
         """The parameter ``steps`` or ``epochs`` of a study whose paper names it in ``RESUMABLE``; else 1."""
         parts = (self.params, self.params.get("train_config"), self.params.get("train"))
-        counts = (part.get(name) for part in parts if isinstance(part, dict) for name in ("steps", "epochs"))
+        counts = (
+            part.get(name)
+            for part in parts
+            if isinstance(part, dict)
+            for name in ("steps", "epochs")
+        )
         first = next((count for count in counts if isinstance(count, int)), 1)
         return max(1, first) if resumable(self.study) else 1
 
     @property
     def label(self) -> str:
         """The parameters, which tell a study from its siblings in messages."""
-        return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
+        return ", ".join(
+            f"{name} {value}"
+            for name, value in self.params.items()
+            if not isinstance(value, list | dict)
+        )
 
 
 Config = RunConfig | StudyConfig
@@ -139,13 +150,17 @@ def check_plain(name: str, value: Any) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
                 if type(key) is not str:
-                    raise ConfigError(f"{name}: the name {key!r} ({type(key).__name__}) must be a text")
+                    raise ConfigError(
+                        f"{name}: the name {key!r} ({type(key).__name__}) must be a text"
+                    )
                 left.append((f"{name}[{key!r}]", inner))
         elif isinstance(value, list | tuple):
             left += [(f"{name}[{number}]", inner) for number, inner in enumerate(value)]
         elif value is not None and type(value) not in (str, int, float, bool):
             kind = type(value).__name__
-            raise ConfigError(f"{name} = {value!r} ({kind}): must be a plain number, text, list or dictionary")
+            raise ConfigError(
+                f"{name} = {value!r} ({kind}): must be a plain number, text, list or dictionary"
+            )
         elif type(value) is float and not math.isfinite(value):
             raise ConfigError(f"{name} = {value!r}: must be finite")
 

@@ -40,7 +40,9 @@ cannot.
 
 def other_items(paper: str) -> pd.DataFrame:
     """Return the items of a paper that have no verdict. ConfigError for a state that is none of ``STATES``."""
-    table = read_table(paths.reference() / paper / "coverage.csv", COLUMNS, needed=("item", "says", "state"))
+    table = read_table(
+        paths.reference() / paper / "coverage.csv", COLUMNS, needed=("item", "says", "state")
+    )
     for row in table.itertuples():
         one_of(f"coverage of {row.item!r}: state", row.state, STATES)
     return table.fillna("")
@@ -49,7 +51,10 @@ def other_items(paper: str) -> pd.DataFrame:
 def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
     """Return a row per item of a paper, in the order of its sections, lemmas, figures and tables."""
     known = claims.reference_claims().set_index("id")
-    judged = ledger[(ledger["id"].map(known["paper"]) == paper) & (ledger["id"].map(known["kind"]) != "question")]
+    judged = ledger[
+        (ledger["id"].map(known["paper"]) == paper)
+        & (ledger["id"].map(known["kind"]) != "question")
+    ]
     with_verdict = pd.DataFrame(
         {
             "item": judged["source"],
@@ -91,5 +96,7 @@ def page(ledger: pd.DataFrame) -> str:
                 "state": found["state"],
             }
         )
-        parts.append(f"## {title}\n\n{len(found)} items: {', '.join(counts)}.\n\n{markdown_table(shown)}\n")
+        parts.append(
+            f"## {title}\n\n{len(found)} items: {', '.join(counts)}.\n\n{markdown_table(shown)}\n"
+        )
     return "\n".join(parts)

@@ -21,7 +21,9 @@ from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import require
 
 # Import name -> distribution.
-PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "scipy")} | {"sklearn": "scikit-learn"}
+PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "scipy")} | {
+    "sklearn": "scikit-learn"
+}
 LEFT_OUT = {"test", "tests", "testing", "_vendor"}
 RECURRING = 40  # characters below which a paragraph may come again: headings do by nature
 
@@ -37,7 +39,9 @@ def docstrings(source: str) -> Iterator[str]:
             found = ast.get_docstring(node)
             if found:
                 yield found
-        for block in (getattr(node, name, None) for name in ("finalbody", "orelse", "handlers", "body")):
+        for block in (
+            getattr(node, name, None) for name in ("finalbody", "orelse", "handlers", "body")
+        ):
             waiting += reversed(block) if isinstance(block, list) else ()
 
 
@@ -100,5 +104,7 @@ def embedded_file(checksum: str = "") -> Path:
             write_atomically(path, data)
             write_atomically(index, json.dumps(known, indent=1).encode())
     wrong = f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions})"
-    require(checksum in ("", known[versions]), f"{wrong}; install those of requirements.txt, or {copy}")
+    require(
+        checksum in ("", known[versions]), f"{wrong}; install those of requirements.txt, or {copy}"
+    )
     return path

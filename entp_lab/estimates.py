@@ -32,11 +32,15 @@ from entp_lib.validation import ConfigError, require
 ASK_SECONDS = 3600.0  # what takes longer is asked about
 SAY_SECONDS = 120.0  # what takes less is not worth a line
 TRIED_SECONDS = 1.0  # that a try lasts at least, if its batch is large enough
-TRIED_OPERATIONS = 1e11  # multiply-adds of a sequence, above which a try asks for fewer of its prefixes
+TRIED_OPERATIONS = (
+    1e11  # multiply-adds of a sequence, above which a try asks for fewer of its prefixes
+)
 
 
 @functools.cache
-def rate_here(task_name: str, task_params: str, model: ModelConfig, train: TrainConfig, device: str) -> float:
+def rate_here(
+    task_name: str, task_params: str, model: ModelConfig, train: TrainConfig, device: str
+) -> float:
     """Return the multiply-adds a second that a core or the GPU of this machine reaches in a run's own step.
 
     It makes steps, forward, backward and update, of one sequence, two, four, up to the batch, until one lasts
@@ -74,11 +78,15 @@ def seconds_here(config: RunConfig, device: str) -> float:
     # data that are not there: the run will say so
     with contextlib.suppress(ConfigError, torch.OutOfMemoryError):
         params = json.dumps(config.task_params, sort_keys=True)
-        return training_operations(config) / rate_here(config.task, params, config.model, config.train, device)
+        return training_operations(config) / rate_here(
+            config.task, params, config.model, config.train, device
+        )
     return math.nan
 
 
-def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu") -> tuple[float, int]:
+def expected(
+    configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu"
+) -> tuple[float, int]:
     """Return the wall seconds of runs of one tier, ``jobs`` at a time, and how many have a time that nothing tells.
 
     A run takes the median seconds of records that differ from it in seeds alone, another training run those of
@@ -92,7 +100,9 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
     each: dict[str, float] = {key: statistics.median(seconds) for key, seconds in stored.items()}
     for config in configs:
         if family(config) not in each:
-            each[family(config)] = seconds_here(config, device) if isinstance(config, RunConfig) else math.nan
+            each[family(config)] = (
+                seconds_here(config, device) if isinstance(config, RunConfig) else math.nan
+            )
     seconds = [each[family(config)] for config in configs]
     known = [one for one in seconds if not math.isnan(one)]
     at_a_time = max(1, min(jobs, len(known)))
@@ -129,7 +139,11 @@ def announce_runs(
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
         return
     try:
-        answer = input("Start it? It can be stopped at any time, and the same command continues it. [y/N] ")
+        answer = input(
+            "Start it? It can be stopped at any time, and the same command continues it. [y/N] "
+        )
     except EOFError:
         answer = ""
-    require(answer.strip().lower() in ("y", "yes"), "not started; --yes starts it without a question")
+    require(
+        answer.strip().lower() in ("y", "yes"), "not started; --yes starts it without a question"
+    )

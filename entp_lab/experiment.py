@@ -62,10 +62,15 @@ def planned_study(
     return PlannedRun(config, {"study": study, "seed": seed, "tier": tier, **labels})
 
 
-def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
+def twins(
+    base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any
+) -> list[PlannedRun]:
     """Plan ``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
     pairs = itertools.product(range(seeds), architectures)
-    return [planned(with_seed(with_model(base, architecture=name), seed), **labels) for seed, name in pairs]
+    return [
+        planned(with_seed(with_model(base, architecture=name), seed), **labels)
+        for seed, name in pairs
+    ]
 
 
 def by_seed(runs: PlannedRuns) -> list[PlannedRun]:
@@ -147,7 +152,11 @@ class Arm:
         """Return the arm's run with a seed, where ``base`` is the tier's."""
         model = replace(base.model, architecture=self.architecture, **self.model)
         own = replace(base, model=model, model_seed=seed, data_seed=seed)
-        return on_budget(self.budget, with_model(base, architecture="entp"), own) if self.budget else own
+        return (
+            on_budget(self.budget, with_model(base, architecture="entp"), own)
+            if self.budget
+            else own
+        )
 
 
 @dataclass(frozen=True)
@@ -182,8 +191,14 @@ class Plan:
             params = {**setting.task, **self.variants[variant].task}
             base = run_of(self.experiment, tier, self.task, params, setting.model, setting.train)
             labels = {self.variant_label: variant} if self.variant_label else {}
-            asked = [set(names or self.arms) for names in (setting.arms, self.variants[variant].arms)]
-            arms = {name: arm for name, arm in self.arms.items() if all(name in names for names in asked)}
+            asked = [
+                set(names or self.arms) for names in (setting.arms, self.variants[variant].arms)
+            ]
+            arms = {
+                name: arm
+                for name, arm in self.arms.items()
+                if all(name in names for names in asked)
+            }
             apart = [name for name, arm in arms.items() if arm.budget or arm.once]
             for group in (
                 [name for name in arms if name not in apart],
@@ -192,7 +207,9 @@ class Plan:
                 for seed in every:
                     last = seed == every[-1]
                     names = [name for name in group if last or not arms[name].once]
-                    runs += [planned(arms[name].run(base, seed), arm=name, **labels) for name in names]
+                    runs += [
+                        planned(arms[name].run(base, seed), arm=name, **labels) for name in names
+                    ]
         return by_seed(runs) if setting.by_seed else runs
 
 
@@ -240,7 +257,9 @@ class Experiment:
     def __post_init__(self):
         plan = self.plan
         tiers = self.tiers
-        planned = functools.cache(lambda tier, seeds=0: list(plan(tier, seeds)) if tier in tiers else [])
+        planned = functools.cache(
+            lambda tier, seeds=0: list(plan(tier, seeds)) if tier in tiers else []
+        )
         object.__setattr__(self, "plan", planned)  # read by many, changed by none
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
@@ -279,13 +298,17 @@ class Experiment:
         """Return the project's records of a whole tier; empty where one is missing."""
         return self.stored(Store(), tier) or []
 
-    def whole_by(self, label: str, tier: str = "overnight", store: Store | None = None) -> dict[Any, list[Record]]:
+    def whole_by(
+        self, label: str, tier: str = "overnight", store: Store | None = None
+    ) -> dict[Any, list[Record]]:
         """Return the stored records of a tier by the values of a label, of those values whose runs are all complete."""
         groups: dict[Any, list[PlannedRun]] = {}
         for run in self.plan(tier, 0):
             groups.setdefault(run.labels[label], []).append(run)
         store = store or Store()
-        return {name: records for name, runs in groups.items() if (records := self.found(store, runs))}
+        return {
+            name: records for name, runs in groups.items() if (records := self.found(store, runs))
+        }
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """Return the records of the best tier there is; empty if none is whole.
@@ -300,7 +323,9 @@ class Experiment:
             highest = highest or records
         return highest
 
-    def runs_for(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
+    def runs_for(
+        self, parameters: NotebookParameters, store: Store | None = None
+    ) -> tuple[Store, list[PlannedRun]]:
         """Return the store and the runs that a notebook's parameters ask for.
 
         ``best`` selects the best whole tier and falls back to ``quick``; so does a higher tier that the
@@ -362,7 +387,9 @@ class Experiment:
         found = self.best(store, parameters.seeds) if parameters.tier == "best" else []
         if not found:
             stored = self.best(store)
-            tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
+            tier = next(
+                (tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier
+            )
             why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {paths.number_of(self.notebook)}"
             if stored:
                 why = f"its runs are stored at tier {stored[0].config.tier}; tier = 'best' and seeds = 0 show them"
@@ -379,13 +406,19 @@ class Experiment:
         tier = records[0].config.tier if records else "smoke"
         ids = {record.id for record in records}
         touched = {m.claim for m in mine}
-        whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
+        whole = tier != "smoke" and all(
+            config_id(c, self.version) in ids for c in self.configs(tier)
+        )
         below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
-        stored = (m for lower in below for m in self.measure(self.stored(store or Store(), lower) or []))
+        stored = (
+            m for lower in below for m in self.measure(self.stored(store or Store(), lower) or [])
+        )
         others = (m for m in stored if whole or m.claim not in touched)
         return [m for m, _ in strongest((m, None) for m in (*mine, *others)).values()]
 
-    def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
+    def compute(
+        self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool
+    ) -> Sweep:
         """Return the records of ``runs``, which are of one tier, with a notebook's jobs and time limit.
 
         What takes minutes says so first, unless a command has said it.
@@ -413,7 +446,9 @@ class Experiment:
         return done
 
 
-def measured(measure: Callable[[Sequence[Record]], Findings], records: Sequence[Record]) -> list[Finding]:
+def measured(
+    measure: Callable[[Sequence[Record]], Findings], records: Sequence[Record]
+) -> list[Finding]:
     """Call ``measure``; an error of its code keeps its traceback, with a note that names the experiment."""
     try:
         return list(measure(records)) if records else []

@@ -44,7 +44,9 @@ PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {
 DRAWN = 6  # significant figures of what can be seen
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
-NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "always the most frequent answer"}
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {
+    "baseline": "always the most frequent answer"
+}
 # axes at which the random seeds reach a step at different places
 SPENT = (
     "multiply_adds",
@@ -143,7 +145,10 @@ WIDTHS = {
     "entp": ("s", 1.6),
     "hybrid": ("^", 1.2),
 }
-ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for name, a in ARCHITECTURES.items()} | {
+ARMS = {
+    name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6)))
+    for name, a in ARCHITECTURES.items()
+} | {
     arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
     for arm, budget, dashes, marker in (
         (budgets.EQUAL_OPERATIONS, "same compute", (0, (5, 1.5)), "P"),
@@ -244,13 +249,19 @@ def differences(
 def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
     """Draw points with given intervals from ``low`` to ``high`` of y, or of x where ``across``."""
     middle = np.asarray(x if across else y, dtype=float)
-    ends = np.maximum([middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0)
-    ax.errorbar(x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line})
+    ends = np.maximum(
+        [middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0
+    )
+    ax.errorbar(
+        x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line}
+    )
 
 
 def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
     """Draw paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
-    rows = pd.DataFrame([(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"])
+    rows = pd.DataFrame(
+        [(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"]
+    )
     ax.axvline(0, color="grey", lw=0.8)
     sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color="0.55", ax=ax)
     mean = {
@@ -285,10 +296,16 @@ def legend(figure: Figure, **options):
 
     It has as many columns as the figure's width takes, and the figure grows by its height.
     """
-    found = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    found = {
+        label: line
+        for ax in figure.axes
+        for line, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     defaults: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "handlelength": 2.5}
     for columns in range(len(found), 0, -1):
-        drawn = figure.legend(list(found.values()), list(found), ncols=columns, **defaults | options)
+        drawn = figure.legend(
+            list(found.values()), list(found), ncols=columns, **defaults | options
+        )
         size = drawn.get_window_extent()
         if size.width <= figure.bbox.width or columns == 1:
             break
@@ -297,7 +314,9 @@ def legend(figure: Figure, **options):
     return drawn
 
 
-def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
+def save_figure(
+    figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False
+) -> list[Path]:
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
     They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
@@ -306,7 +325,9 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     RecordError. ValueError for a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
-        raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
+        raise ValueError(
+            f"figure name {name!r}: use lower case, digits and _, notebook number first"
+        )
     records = list(records)
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
@@ -315,7 +336,9 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     known = committed_digests().get(name)
     in_place = folder == paths.figures()
     if known not in (None, digest) and not (smoke or in_place) and Store().read_only:
-        raise RecordError(f"figure {name} draws other data than the committed one: ./run_all.sh --update, if meant")
+        raise RecordError(
+            f"figure {name} draws other data than the committed one: ./run_all.sh --update, if meant"
+        )
     png = folder / f"{name}.png"
     svg = folder / f"{name}.svg"
     if not (in_place and known == digest and png.exists() and svg.exists()):

@@ -44,7 +44,11 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
         {
             **r.labels,
             **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float))},
-            **{f"baseline_{k}": r.metrics["baseline"][k] for k in ACCURACIES if k in r.metrics["baseline"]},
+            **{
+                f"baseline_{k}": r.metrics["baseline"][k]
+                for k in ACCURACIES
+                if k in r.metrics["baseline"]
+            },
             "steps": r.provenance["steps"],
             "multiply_adds": step_operations(r.config) * r.provenance["steps"],
             "train_seconds": r.provenance["train_seconds"] * processor_share(r),
@@ -76,8 +80,12 @@ def check_costs(course: pd.DataFrame) -> None:
     unknown = course[course["multiply_adds"].isna()]
     if len(unknown):
         first = unknown.iloc[0]
-        run = ", ".join(f"{name} {first[name]}" for name in ("study", "arm", "tier", "seed") if name in first)
-        raise ConfigError(f"multiply_adds: the compute of the run {run} is not known; its curves can be drawn by step")
+        run = ", ".join(
+            f"{name} {first[name]}" for name in ("study", "arm", "tier", "seed") if name in first
+        )
+        raise ConfigError(
+            f"multiply_adds: the compute of the run {run} is not known; its curves can be drawn by step"
+        )
 
 
 def processor_share(record: Record) -> float:
@@ -97,13 +105,18 @@ def spent(record: Record) -> float:
     The clock of a crowded machine counts several times as many; beside a GPU the processor mostly waits.
     """
     where = record.provenance
-    return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]
+    return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where[
+        "wall_seconds"
+    ]
 
 
 def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
     """Return final scores by prefix length, long: ``metrics`` are records' lists ..._by_position; NaN without one."""
     names = {"position": "position"} | {metric: f"{metric}_by_position" for metric in metrics}
-    parts = [{**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in names.items()}} for r in records]
+    parts = [
+        {**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in names.items()}}
+        for r in records
+    ]
     return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
 
 
@@ -121,7 +134,9 @@ def paired(table: pd.DataFrame, metric: str, first: str, second: str, by: str = 
     return found if found.notna().any() else pd.Series(dtype=float)
 
 
-def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, within: str) -> pd.DataFrame:
+def paired_within(
+    table: pd.DataFrame, metric: str, first: str, second: str, within: str
+) -> pd.DataFrame:
     """Return ``paired`` for every value of a column: seeds (rows) by the values at which both arms were run."""
     wide = table.pivot(index=["seed", within], columns="arm", values=metric)
     if not {first, second} <= set(wide):
@@ -160,18 +175,26 @@ def interval_text(
     if len(found) < 3:
         return ", ".join(format(value, f"{sign}.3f") for value in found)
     mean, start, end = mean_interval(found)
-    mean_text, start_text, end_text = (format(x, f"{sign}.3f") for x in (mean, max(low, start), min(high, end)))
+    mean_text, start_text, end_text = (
+        format(x, f"{sign}.3f") for x in (mean, max(low, start), min(high, end))
+    )
     return mean_text if math.isnan(start) else f"{mean_text} ({start_text} to {end_text})"
 
 
-def mean_table(table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = ("architecture",)) -> pd.DataFrame:
+def mean_table(
+    table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = ("architecture",)
+) -> pd.DataFrame:
     """Return mean and 95 % interval over seeds of each metric, as short text; accuracies stay between 0 and 1."""
     shares = [metric for metric in metrics if "accuracy" in metric or "right" in metric]
     rows = {}
     for key, part in table.groupby(list(by), sort=False):
-        rows[key] = {m: interval_text(part[m], "", *((0.0, 1.0) if m in shares else ())) for m in metrics}
+        rows[key] = {
+            m: interval_text(part[m], "", *((0.0, 1.0) if m in shares else ())) for m in metrics
+        }
     out = pd.DataFrame.from_dict(rows, orient="index")
-    out.index = pd.Index([" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index])
+    out.index = pd.Index(
+        [" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index]
+    )
     return out
 
 
@@ -199,8 +222,14 @@ def describe(records: Sequence[Record]) -> str:
 
 def cost_per_run(table: pd.DataFrame, by: str = "architecture") -> pd.DataFrame:
     """Return the mean cost of a run by a label, from a ``summary``: CPU seconds if all runs have them."""
-    spent, name = ("cpu_seconds", "processor") if table["cpu_seconds"].notna().all() else ("wall_seconds", "wall")
-    means = table.groupby(by, sort=False)[["train_seconds", spent, "multiply_adds", "peak_memory_bytes"]].mean()
+    spent, name = (
+        ("cpu_seconds", "processor")
+        if table["cpu_seconds"].notna().all()
+        else ("wall_seconds", "wall")
+    )
+    means = table.groupby(by, sort=False)[
+        ["train_seconds", spent, "multiply_adds", "peak_memory_bytes"]
+    ].mean()
     columns = {
         "training (s)": means["train_seconds"].round(1),
         f"{name} (s)": means[spent].round(1),

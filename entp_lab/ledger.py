@@ -101,7 +101,9 @@ def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
     return "main" if claim in main else "annex"
 
 
-def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str) -> str:
+def caveats_of(
+    experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str
+) -> str:
     """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
 
     A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
@@ -112,7 +114,9 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Foun
     if dirty:
         found.append(f"{dirty} of {len(used)} records by code that no commit has")
     if isinstance(measurement, Measurement):
-        configs = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
+        configs = {
+            str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)
+        }
         tasks = [build_task(config.task, config.task_params) for config in configs.values()]
         found += dict.fromkeys(task.caveat for task in tasks)
         found.append(pairs_apart(used))
@@ -151,7 +155,9 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     text. The answer follows the rule of our own questions, whether a paper claims the row or not, and is open where its
     verdict is. KeyError for a claim that the ledger does not have.
     """
-    files = sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
+    files = sorted(
+        paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p)
+    )
     columns = ["task", *BUDGETS, "drawn_as"]
     tasks = pd.concat([read_table(path, columns, needed=("task", "equal_steps")) for path in files])
     rows = table.set_index("id")
@@ -176,7 +182,9 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
     pairs = int(row["seeds"])
-    by_rule = claims.answer(row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND)
+    by_rule = claims.answer(
+        row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND
+    )
     return {
         "unit": "nats" if is_text else "share",
         "value": row["our_value"] / scale,
@@ -191,5 +199,7 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
 def standing(table: pd.DataFrame) -> tuple[set[str], pd.DataFrame]:
     """Return the rows that stand after Holm's correction over all intervals that test a difference, and those rows."""
     measured = claims.tested(table)
-    p_values = [p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    p_values = [
+        p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()
+    ]
     return set(measured.loc[holm(p_values), "id"]), measured

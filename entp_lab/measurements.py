@@ -43,7 +43,9 @@ class Level:
         return self.ceiling - self.score if self.ceiling > self.floor else self.score - self.ceiling
 
 
-def levels(table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float) -> tuple[Level, ...]:
+def levels(
+    table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float
+) -> tuple[Level, ...]:
     """Return the ``Level`` of each arm, of means over seeds; ``scale``: floor, ceiling and distance."""
     means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
     return tuple(Level(float(score), **scale) for score in means)
@@ -189,7 +191,9 @@ def measured(
     tier = records[0].config.tier
     names = tuple(record.name for record in records)
     at_paper = paper and tier == "paper"
-    return Measurement(claim, [float(v) for v in values], tier, names, paper_settings=at_paper, **judged)
+    return Measurement(
+        claim, [float(v) for v in values], tier, names, paper_settings=at_paper, **judged
+    )
 
 
 def checked(claim: str, printed: bool | None, records: Sequence[Record], **judged: Any) -> Check:
@@ -242,7 +246,9 @@ class Comparisons:
     others: Sequence[Callable[[Sequence[Record]], Findings]] = ()
 
     def __call__(self, records: Sequence[Record]) -> list[Any]:
-        found = [measurement for claim in self.claims for measurement in self.measure(claim, records)]
+        found = [
+            measurement for claim in self.claims for measurement in self.measure(claim, records)
+        ]
         return [*found, *(measurement for other in self.others for measurement in other(records))]
 
     def measure(self, claim: Paired, records: Sequence[Record]) -> list[Measurement]:
@@ -253,14 +259,18 @@ class Comparisons:
             return []
         table = self.frame(part)
         if claim.metric not in table:
-            raise RecordError(f"record {used[0].name} has no {claim.metric!r}, of which {claim.claim} is measured")
+            raise RecordError(
+                f"record {used[0].name} has no {claim.metric!r}, of which {claim.claim} is measured"
+            )
         values = paired(table, claim.metric, *claim.arms)
         if not len(values):
             return []
         floor = f"baseline_{claim.metric}" if self.floor is None else self.floor
         if isinstance(floor, str):
             floor = table[floor].mean()
-        sides = levels(table, claim.metric, claim.arms, floor=floor, ceiling=self.ceiling, distance=self.near)
+        sides = levels(
+            table, claim.metric, claim.arms, floor=floor, ceiling=self.ceiling, distance=self.near
+        )
         why = self.excluded(part, claim.arms)
         return [measured(claim.claim, values, used, self.paper, levels=sides, excluded_because=why)]
 
@@ -281,7 +291,9 @@ def still_improving(records: Sequence[Record]) -> str:
     curves: dict[frozenset, list[Record]] = {}
     for record in records:
         if isinstance(record.config, RunConfig) and "token_accuracy" in record.curves:
-            alike = frozenset((name, str(value)) for name, value in record.labels.items() if name != "seed")
+            alike = frozenset(
+                (name, str(value)) for name, value in record.labels.items() if name != "seed"
+            )
             curves.setdefault(alike, []).append(record)
     steps: set[int] = set()
     for part in curves.values():

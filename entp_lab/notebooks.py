@@ -86,13 +86,21 @@ def notebook_paths(only: str = "") -> list[Path]:
     separated by commas, as in "03,06_match3"; ConfigError for one that does not exist. A copy such as JupyterLab's
     "03_count3-Copy1" is no numbered notebook.
     """
-    found = [path for path in paths.notebooks().glob("*.ipynb") if re.fullmatch(r"\d\d[a-z]?_[A-Za-z]\w*", path.stem)]
-    asked = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
+    found = [
+        path
+        for path in paths.notebooks().glob("*.ipynb")
+        if re.fullmatch(r"\d\d[a-z]?_[A-Za-z]\w*", path.stem)
+    ]
+    asked = [
+        Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()
+    ]
     require(bool(asked) or not only, f"--only {only!r}: write numbers or names, as in 03,06_match3")
     chosen = set() if asked else set(found)
     for name in asked:
         of_name = {path for path in found if name == path.stem or name.zfill(2) == number(path)}
-        require(bool(of_name), f"no notebook {name}; there are {', '.join(sorted(map(number, found)))}")
+        require(
+            bool(of_name), f"no notebook {name}; there are {', '.join(sorted(map(number, found)))}"
+        )
         chosen |= of_name
     return sorted(chosen, key=lambda path: (number(path) == OVERVIEW, path))
 
@@ -113,14 +121,29 @@ def read_notebook(path: Path) -> "NotebookNode":
     except Exception as error:  # whatever a damaged file leads nbformat to
         why = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         where = f"notebook {paths.relative(path)}"
-        raise ConfigError(f"{where} cannot be read ({why}); git checkout restores the committed one") from error
+        raise ConfigError(
+            f"{where} cannot be read ({why}); git checkout restores the committed one"
+        ) from error
 
 
 def defaults(notebook: Path) -> dict[str, Any]:
     """Return the parameters of a notebook with the values that its parameters cell gives them."""
-    tagged = [cell.source for cell in read_notebook(notebook).cells if "parameters" in cell.metadata.get("tags", ())]
-    nodes = [node for source in tagged[:1] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
-    return {ast.unparse(target): ast.literal_eval(node.value) for node in nodes for target in node.targets}
+    tagged = [
+        cell.source
+        for cell in read_notebook(notebook).cells
+        if "parameters" in cell.metadata.get("tags", ())
+    ]
+    nodes = [
+        node
+        for source in tagged[:1]
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+    ]
+    return {
+        ast.unparse(target): ast.literal_eval(node.value)
+        for node in nodes
+        for target in node.targets
+    }
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:
@@ -133,7 +156,9 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def parameters_for(notebooks: Collection[Path], given: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
+def parameters_for(
+    notebooks: Collection[Path], given: Mapping[str, Any]
+) -> dict[Path, dict[str, Any]]:
     """Return the parameters for each of ``notebooks``: those of ``given`` that it has.
 
     Of a wrong one papermill would only warn, and the notebook say so after its imports. ConfigError for a name that no
@@ -144,12 +169,17 @@ def parameters_for(notebooks: Collection[Path], given: Mapping[str, Any]) -> dic
     for name in given:
         one_of("parameter", name, names)
     common(given)
-    return {path: {name: given[name] for name in given if name in values} for path, values in known.items()}
+    return {
+        path: {name: given[name] for name in given if name in values}
+        for path, values in known.items()
+    }
 
 
 def common(parameters: Mapping[str, Any]) -> NotebookParameters:
     """Return what all notebooks have of these parameters; ConfigError for a value that makes no sense."""
-    return from_dict(NotebookParameters, {name: value for name, value in parameters.items() if name in COMMON})
+    return from_dict(
+        NotebookParameters, {name: value for name, value in parameters.items() if name in COMMON}
+    )
 
 
 class Markdown(str):
@@ -228,9 +258,12 @@ def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tup
             **parameters,
             **{path: {} for path in notebook_paths() if number(path) in LEDGER_SHOWN},
         }
-    jobs = [Job(path, given, update, missing_runs(path, given)) for path, given in parameters.items()]
+    jobs = [
+        Job(path, given, update, missing_runs(path, given)) for path, given in parameters.items()
+    ]
     as_committed = all(
-        common(job.parameters).as_committed and not job.todo and job.parameters.keys() <= {"jobs"} for job in jobs
+        common(job.parameters).as_committed and not job.todo and job.parameters.keys() <= {"jobs"}
+        for job in jobs
     )
     return jobs, update or as_committed
 
@@ -348,7 +381,9 @@ def runs_still_missing(job: Job) -> str:
     missing = missing_runs(job.notebook, job.parameters | {"fresh": False})
     if not missing:
         return ""
-    again = "the same command without --fresh" if job.parameters.get("fresh") else "the same command"
+    again = (
+        "the same command without --fresh" if job.parameters.get("fresh") else "the same command"
+    )
     return f" ({len(missing)} of its runs are not complete; {again} continues with them)"
 
 
@@ -365,7 +400,9 @@ def keep_copy(executed: "NotebookNode", job: Job) -> None:
     folder = paths.results() / "executed"
     figures = os.path.relpath(paths.figures(), folder)
     root = os.path.relpath(paths.root(), folder)
-    asked = [f"{name} = {value!r}" for name, value in job.parameters.items() if name not in NO_RESULT]
+    asked = [
+        f"{name} = {value!r}" for name, value in job.parameters.items() if name not in NO_RESULT
+    ]
     if asked and asked != ["tier = 'best'"]:
         words = "the words and pictures of its text are those of the committed records; what it found is in the outputs"
         first = executed.cells[0]
@@ -380,7 +417,9 @@ def install(executed: "NotebookNode", notebook: Path) -> None:
     from nbformat import from_dict, writes
 
     content = from_dict(executed)
-    content.cells = [c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    content.cells = [
+        c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])
+    ]
     clean(content)
     write_atomically(notebook, f"{writes(from_dict(content))}\n".encode())
 
@@ -392,7 +431,9 @@ def clean(content: dict) -> None:
     """
     content["metadata"] = METADATA
     for cell in content["cells"]:
-        cell["metadata"] = {name: value for name, value in cell["metadata"].items() if name in WRITTEN and value}
+        cell["metadata"] = {
+            name: value for name, value in cell["metadata"].items() if name in WRITTEN and value
+        }
         folded = {key: True for tag, key in FOLDS if tag in cell["metadata"].get("tags", ())}
         if folded:
             cell["metadata"]["jupyter"] = folded
@@ -446,7 +487,11 @@ def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
     from tornado.web import HTTPError
 
     folder, name = os.path.split(path.strip("/"))
-    if model["type"] == "notebook" and model["content"] is not None and folder in ("lab", "notebooks"):
+    if (
+        model["type"] == "notebook"
+        and model["content"] is not None
+        and folder in ("lab", "notebooks")
+    ):
         if folder == "notebooks" and not is_own(Path(name)) and (paths.notebooks() / name).exists():
             raise HTTPError(
                 403,

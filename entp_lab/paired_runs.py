@@ -57,7 +57,11 @@ class Runs:
         """Return a row a run: model, seed, its last scores, steps, multiply_adds, and seconds of training."""
         rows = []
         for record, cost in zip(self.records, self.step_costs, strict=True):
-            numbers = {name: value for name, value in record.metrics.items() if isinstance(value, int | float)}
+            numbers = {
+                name: value
+                for name, value in record.metrics.items()
+                if isinstance(value, int | float)
+            }
             steps = record.provenance["steps"]
             spent = {
                 "steps": steps,
@@ -73,7 +77,9 @@ class Runs:
         The mean has its 95 % interval (Student's t) from three pairs on.
         """
         table = self.scores()
-        require(score in table, f"score = {score!r}: these runs have {', '.join(table.columns[2:])}")
+        require(
+            score in table, f"score = {score!r}: these runs have {', '.join(table.columns[2:])}"
+        )
         wide = table.pivot(index="seed", columns="model", values=score)
         for name in (first, second):
             require(name in wide, f"model = {name!r}: these runs are of {', '.join(wide)}")
@@ -135,7 +141,11 @@ def pairs(
             params[field.name] = getattr(task, field.name)
     if experiment != OWN:  # which may have written the parameters of an equal task otherwise
         for config in EXPERIMENTS.named(experiment).configs(tier, seeds):
-            if isinstance(config, RunConfig) and config.task == name and build_task(name, config.task_params) == task:
+            if (
+                isinstance(config, RunConfig)
+                and config.task == name
+                and build_task(name, config.task_params) == task
+            ):
                 params = config.task_params
                 break
     if isinstance(model, ModelConfig):
@@ -150,7 +160,9 @@ def pairs(
     ]
 
 
-def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_limit: float = 0.0) -> Runs:
+def run(
+    configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_limit: float = 0.0
+) -> Runs:
     """Return the stored records of ``configs``, and train those that have none, several at a time.
 
     Runs that a committed experiment plans are stored with its own, all others in ``results/own``. What takes minutes
@@ -175,7 +187,9 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
         experiment = EXPERIMENTS.named(name)
         version = experiment.version
         seeds = len({config.model_seed for config in configs})
-        labels = {config_id(run.config, version): run.labels for run in experiment.plan(tier, seeds)}
+        labels = {
+            config_id(run.config, version): run.labels for run in experiment.plan(tier, seeds)
+        }
     mine = {config_id(config, version): planned(config).labels for config in configs}
     is_own = not mine.keys() <= labels.keys()
     if tier == "smoke":
@@ -185,7 +199,9 @@ def run(configs: Sequence[RunConfig], jobs: int = 0, fresh: bool = False, time_l
     missing = store.missing(configs, version, fresh)
     if missing and not store.read_only:
         announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
-    done = sweep(configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name)
+    done = sweep(
+        configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
+    )
     records = [record.labelled((mine | labels)[record.id]) for record in done.records]
     return shown(
         records,
@@ -201,7 +217,11 @@ def shown(records: Sequence[Record], step_costs: list[float], asked: int, where:
     if records:
         config = cast(RunConfig, records[0].config)
         models = dict.fromkeys(identity(record)["model"] for record in records)
-        cut = f"; {asked - len(records)} of {asked} runs are not complete" if len(records) < asked else ""
+        cut = (
+            f"; {asked - len(records)} of {asked} runs are not complete"
+            if len(records) < asked
+            else ""
+        )
         note = (
             f"Shown: {' and '.join(models)}, {config.model.n_layers} layers of width {config.model.width}, "
             f"{config.train.steps:,} steps, {count_seeds(records)}, tier {config.tier}; {where}{cut}."
@@ -225,10 +245,14 @@ def compare(
     each model is said first.
     """
     every = max(1, steps // 20)
-    train = train or TrainConfig(steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every)
+    train = train or TrainConfig(
+        steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every
+    )
     configs = pairs(task, model or SMALL, train, models, seeds)
     lengths = prefixes_of(task)
-    costs = [sequence_operations(config.model, lengths) * config.train.batch_size for config in configs]
+    costs = [
+        sequence_operations(config.model, lengths) * config.train.batch_size for config in configs
+    ]
     each = zip(models, costs, strict=False)
     price = ", ".join(f"{name} {cost:.2g} ({cost / min(costs):.1f} ×)" for name, cost in each)
     print(f"Multiply-adds of a training step: {price}")
@@ -249,4 +273,6 @@ def train_here(config: RunConfig, task: Task, bar: tqdm) -> Record:
     outcome = train_run(config, task=task, checkpoint=Checkpoint(on_step=lambda step: bar.update()))
     spent = {"steps": outcome.state.step, "train_seconds": outcome.state.seconds}
     where = provenance("cpu", 1) | spent | {"wall_seconds": time.monotonic() - started}
-    return Record(OWN, 1, config, outcome.metrics, outcome.state.curves, where, labels=planned(config).labels)
+    return Record(
+        OWN, 1, config, outcome.metrics, outcome.state.curves, where, labels=planned(config).labels
+    )

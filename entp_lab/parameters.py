@@ -36,7 +36,9 @@ class NotebookParameters:
         optimised = "Python runs with -O or PYTHONOPTIMIZE, which turns the checks in notebooks off: start it without"
         require(__debug__, optimised)
         fits = 0 <= self.seeds <= MAX_SEEDS
-        require(fits, f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}")
+        require(
+            fits, f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}"
+        )
         require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
         require(
             0 <= self.time_limit < math.inf,
@@ -61,7 +63,9 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     for name in re.findall(r"^(\w+) = ", "".join(injected[-1:]), re.MULTILINE):
         one_of("parameter", name, names)
     missing = [name for name in names if name not in values]
-    require(not missing, f"the parameters cell lacks {', '.join(missing)}; it has {', '.join(names)}")
+    require(
+        not missing, f"the parameters cell lacks {', '.join(missing)}; it has {', '.join(names)}"
+    )
     return cls(**{name: values[name] for name in names})
 
 

@@ -88,7 +88,9 @@ def download() -> tuple[Path, ...]:
         )
     except (OSError, ValueError) as error:
         why = str(error).strip().split("\n")[0]
-        raise ConfigError(f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}") from error
+        raise ConfigError(
+            f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}"
+        ) from error
     files = tuple(sorted(Path(folder, "plain_text").glob("*.parquet")))
     # without a network the hub gives what an interrupted download left
     require(

@@ -30,7 +30,9 @@ def make_absolute() -> None:
         if os.environ.get(variable):
             path = Path(os.path.abspath(os.environ[variable]))
             there = next(place for place in (path, *path.parents) if place.exists())
-            require(there.is_dir(), f"{variable} = {str(path)!r}: must be a folder, and {there} is none")
+            require(
+                there.is_dir(), f"{variable} = {str(path)!r}: must be a folder, and {there} is none"
+            )
             os.environ[variable] = str(path)
 
 
@@ -88,7 +90,9 @@ def figures() -> Path:
 
 def new_figures() -> Path:
     """Return the folder that notebooks write figures to: by the executed copies, or as ``ENTP_NEW_FIGURES`` says."""
-    return Path(os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures"))
+    return Path(
+        os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures")
+    )
 
 
 def notebooks() -> Path:

@@ -23,7 +23,9 @@ class Meter:
     def __init__(self, steps: Sequence[int], label: str):
         self.steps = steps
         self.updated = 0.0
-        self.steps_made: MutableSequence[float] = multiprocessing.get_context("spawn").RawArray("d", len(steps))
+        self.steps_made: MutableSequence[float] = multiprocessing.get_context("spawn").RawArray(
+            "d", len(steps)
+        )
         stream = sys.__stderr__ or sys.stderr
         if stream.isatty() or "ipykernel" in sys.modules:  # where a bar can replace itself
             ending = ""

@@ -130,7 +130,9 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
 
     Left out are packages' ``__init__`` that are only passed on the way to a module.
     """
-    known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files}
+    known = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files
+    }
     found: set[str] = set()
     waiting = list(modules)
     while waiting:
@@ -139,7 +141,11 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
             continue
         found.add(path)
         folder = path.rpartition("/")[0]
-        found |= {other for other in files if other.endswith(".csv") and other.rpartition("/")[0] == folder}
+        found |= {
+            other
+            for other in files
+            if other.endswith(".csv") and other.rpartition("/")[0] == folder
+        }
         for node in ast.walk(ast.parse(files[path])):
             if isinstance(node, ast.Import):
                 waiting += [alias.name for alias in node.names]
@@ -177,7 +183,9 @@ def git_state() -> tuple[str, bool | None]:
     def git(*arguments: str) -> str:
         # a status that refreshes the index would get in the way of a commit that is being made
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, env=git_environment())
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, env=git_environment()
+        )
 
     try:
         top, commit = git("rev-parse", "--show-toplevel", "HEAD").split("\n")[:2]

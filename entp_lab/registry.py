@@ -101,7 +101,9 @@ def build_task(name: str, params: dict[str, Any]) -> "Task":
 
 def nightly_order() -> tuple[str, ...]:
     """Return the experiments with runs at long tiers, in the order in which these are made."""
-    return tuple(name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ()))
+    return tuple(
+        name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ())
+    )
 
 
 def resumable(study: str) -> bool:

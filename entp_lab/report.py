@@ -107,7 +107,9 @@ def answers() -> pd.DataFrame:
     Columns: says, here, numbers, sure, rests_on, and front, which is set in the rows that README shows.
     """
     columns = ["says", "here", "numbers", "sure", "rests_on", "front"]
-    return read_table(paths.reference() / "answers.csv", columns, needed=("says", "here", "rests_on")).fillna("")
+    return read_table(
+        paths.reference() / "answers.csv", columns, needed=("says", "here", "rests_on")
+    ).fillna("")
 
 
 def supposed(rests_on: str) -> dict[str, str]:
@@ -142,9 +144,15 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
                 f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks",
             )
         now = {claim: rows.loc[claim, "verdict"] for claim in verdicts}
-        moved = [f"{claim} is {now[claim]!r} and was {was!r}" for claim, was in verdicts.items() if now[claim] != was]
+        moved = [
+            f"{claim} is {now[claim]!r} and was {was!r}"
+            for claim, was in verdicts.items()
+            if now[claim] != was
+        ]
         changes = "; ".join(moved)
-        require(not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}")
+        require(
+            not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}"
+        )
         first = next(iter(verdicts))
         filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
         found.append(
@@ -171,10 +179,16 @@ def tally(table: pd.DataFrame) -> pd.DataFrame:
             "verdict": stated["verdict"].map(lambda verdict: PLAIN.get(verdict, verdict)),
         }
     )
-    counts = rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
+    counts = (
+        rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
+    )
     counts = counts[[word for word in dict.fromkeys(PLAIN.values()) if word in counts]]
     order = [(paper, kind) for paper in PAPERS.values() for kind in KINDS.values()]
-    return counts.loc[[row for row in order if row in counts.index]].rename_axis(columns=None).reset_index()
+    return (
+        counts.loc[[row for row in order if row in counts.index]]
+        .rename_axis(columns=None)
+        .reset_index()
+    )
 
 
 def paper_of_claims() -> pd.Series:
@@ -193,8 +207,14 @@ def tally_sentence(table: pd.DataFrame) -> str:
         if verdict in counts
     ]
     large = stated.loc[stated["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum()
-    size = f"{large} comparisons ran at the paper's size." if large else "Nothing has run at the paper's size yet."
-    return f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
+    size = (
+        f"{large} comparisons ran at the paper's size."
+        if large
+        else "Nothing has run at the paper's size yet."
+    )
+    return (
+        f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
+    )
 
 
 # The table of claims as it is shown: in README, in notebook 00, in a terminal, and on pages of docs/.
@@ -366,7 +386,9 @@ def measured_costs(store: Store) -> pd.DataFrame:
                         "experiment": experiment.name,
                         "tier": tier,
                         "runs": len(records),
-                        "core-minutes" if tier in ON_CPU else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
+                        "core-minutes"
+                        if tier in ON_CPU
+                        else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
                         "peak memory": f"{peak / 2**20:.0f} MiB",
                         "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
                     }
@@ -469,7 +491,9 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
         pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
         found = re.search(pattern, readme)
         if found is None:
-            raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+            raise ConfigError(
+                f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->"
+            )
         readme = readme[: found.start()] + found[1] + part + found[2] + readme[found.end() :]
     pages = {
         "README.md": readme,
@@ -485,7 +509,9 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
 def outdated() -> list[str]:
     """Return the generated files that differ from what the records say now, README first; missing ones among them."""
     found = generated().items()
-    return [paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text]
+    return [
+        paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text
+    ]
 
 
 def write(table: pd.DataFrame | None = None) -> None:

@@ -90,7 +90,9 @@ class LoopState:
     def __post_init__(self):
         check_types(self)
         for name, curve in self.curves.items():
-            is_curve = isinstance(curve, list) and all(matches(value, float | None) for value in curve)
+            is_curve = isinstance(curve, list) and all(
+                matches(value, float | None) for value in curve
+            )
             require(is_curve, f"curves.{name} = {curve!r:.40}: must be a list of numbers")
         for name, value in self.sums.items():
             require(matches(value, float), f"sums.{name} = {value!r:.40}: must be a number")
@@ -120,12 +122,17 @@ class Checkpoint:
     processes: list[dict[str, Any]] = field(default_factory=list)
     # requests to end, while the loop runs
     deferred: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    begun: dict[str, float] = field(default_factory=lambda: {name: clock() for name, clock in CLOCKS.items()})
+    begun: dict[str, float] = field(
+        default_factory=lambda: {name: clock() for name, clock in CLOCKS.items()}
+    )
     saved_at: float = 0.0
 
     def times(self) -> dict[str, float]:
         """Return the wall and processor seconds that all processes have given the record until now."""
-        return {name: getattr(self.before, name) + clock() - self.begun[name] for name, clock in CLOCKS.items()}
+        return {
+            name: getattr(self.before, name) + clock() - self.begun[name]
+            for name, clock in CLOCKS.items()
+        }
 
     def begin(self, state: State, read: Callable[[Path, State], Costs]) -> bool:
         """Begin a loop, with ``state`` filled by ``read`` from the file; say whether there was one.
@@ -167,7 +174,9 @@ class Checkpoint:
         )
         sets = last.get("cpu_capability"), self.process.get("cpu_capability")
         if None not in sets and sets[0] != sets[1]:
-            log.warning("%s: %d steps were computed with %s; it goes on with %s", self.path, step, *sets)
+            log.warning(
+                "%s: %d steps were computed with %s; it goes on with %s", self.path, step, *sets
+            )
 
     def asked_to_stop(self) -> bool:
         """Say whether the loop must end before its next step."""
@@ -200,7 +209,9 @@ def moments_in(
     for number, p in enumerate(parameters):
         if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
             moments = {key: f"optimizer.{key}.{number}" for key in MOMENTS}
-            expected |= {name: torch.tensor(0.0) if key == "step" else p for key, name in moments.items()}
+            expected |= {
+                name: torch.tensor(0.0) if key == "step" else p for key, name in moments.items()
+            }
             held["state"][number] = {key: tensors.get(name) for key, name in moments.items()}
     return held, expected
 
@@ -290,7 +301,9 @@ class Bookkeeping(Hook):
     def begin(self, state: TrainingState) -> None:
         """Fill the state from the checkpoint where there is one, else from the weights that the run starts from."""
         self.state = state
-        if not self.checkpoint.begin(state, lambda path, state: files.load_checkpoint(path, state, self.text, Costs)):
+        if not self.checkpoint.begin(
+            state, lambda path, state: files.load_checkpoint(path, state, self.text, Costs)
+        ):
             self.initialise(state.model)
         self.token_forwards = self.checkpoint.before.token_forwards
 
@@ -361,7 +374,9 @@ def train_run(
     def initialise(model: nn.Module) -> None:
         if config.start_from:
             if start is None:
-                raise ConfigError(f"start_from = {config.start_from!r}: its file of weights was not given")
+                raise ConfigError(
+                    f"start_from = {config.start_from!r}: its file of weights was not given"
+                )
             start_from(start(), config, task, model)
 
     checkpoint = checkpoint or CURRENT.get() or Checkpoint()
@@ -395,10 +410,14 @@ def final_metrics(model: nn.Module, task: Task, config: RunConfig, device: str) 
     return metrics | task.facts() | task.samples(model, generator_for(device, "samples", seed))
 
 
-def test_metrics(state: TrainingState, task: Task, config: RunConfig, device: str) -> dict[str, dict]:
+def test_metrics(
+    state: TrainingState, task: Task, config: RunConfig, device: str
+) -> dict[str, dict]:
     """Return scores on the test set of the last weights and of those that each rule kept, on the same test items."""
     model = state.model
-    score = functools.partial(evaluate, model, device=device, precision=config.train.precision, grouped=True)
+    score = functools.partial(
+        evaluate, model, device=device, precision=config.train.precision, grouped=True
+    )
     last = {name: p.detach().clone() for name, p in learned(model).items()}
     steps = {"last": state.step} | {rule: int(kept["step"]) for rule, kept in state.kept.items()}
     found: dict[int, dict] = {}  # rules that chose the same step share its scores

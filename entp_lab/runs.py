@@ -108,7 +108,9 @@ def computing_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str) -> Record:
+def compute(
+    config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str
+) -> Record:
     """Train or study what ``config`` says, up to the end or a cut, and return its record as it is stored.
 
     A run is trained with the other ranks, if there are any.
@@ -152,7 +154,9 @@ def compute(config: Config, version: int, store: Store, checkpoint: Checkpoint, 
     return Record.from_json(record.to_json())
 
 
-def study(config: StudyConfig, store: Store, checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, list]]:
+def study(
+    config: StudyConfig, store: Store, checkpoint: Checkpoint
+) -> tuple[dict[str, Any], dict[str, list]]:
     """Call a study's function for its metrics and curves. It starts before the deadline or not at all.
 
     One that is about a trained model has its run as the parameter ``weights`` and is given their file.
@@ -218,7 +222,9 @@ class Sweep:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, OSError | cf.BrokenExecutor):
             reason += "; what was saved before is kept"
-        elif not isinstance(error, OneLine) and not type(error).__module__.startswith("distributed."):
+        elif not isinstance(error, OneLine) and not type(error).__module__.startswith(
+            "distributed."
+        ):
             self.tracebacks[reason] = "".join(traceback.format_exception(error))
         self.failures.append((config, reason))
 
@@ -270,11 +276,17 @@ def sweep(
     or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
     """
     require(jobs >= 0, f"jobs = {jobs}: must be at least 0")
-    require(0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite")
+    require(
+        0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite"
+    )
     store = store or Store()
     planned = {config_id(config, version): config for config in configs}
     anew = {i for i, c in planned.items() if fresh and c.experiment == configs[0].experiment}
-    found = {i: record for i, config in planned.items() if i not in anew and (record := store.find(config, version))}
+    found = {
+        i: record
+        for i, config in planned.items()
+        if i not in anew and (record := store.find(config, version))
+    }
     for i, record in found.items():  # which a crash right after it was saved has left
         store.remove_checkpoint(record.experiment, i)
     options = {"store": store, "deadline": time.time() + time_limit if time_limit else None}
@@ -290,7 +302,9 @@ def sweep(
             remove_stale(store.root, pattern)  # what killed processes left half written
         try:
             with contextlib.ExitStack() as stack:
-                meter = stack.enter_context(contextlib.closing(progress.Meter([c.steps for c in todo], label)))
+                meter = stack.enter_context(
+                    contextlib.closing(progress.Meter([c.steps for c in todo], label))
+                )
                 executor = executor or stack.enter_context(connected(cluster, jobs))
                 at_a_time = len(todo) if executor else min(jobs_for(c.tier, jobs) for c in todo)
                 for i, outcome in outcomes(calls, min(len(todo), at_a_time), executor, meter):
@@ -348,7 +362,11 @@ def outcomes(
     left = dict(calls)
     while left:
         broken = None
-        with contextlib.nullcontext(executor) if executor else worker_processes(jobs, meter.steps_made) as workers:
+        with (
+            contextlib.nullcontext(executor)
+            if executor
+            else worker_processes(jobs, meter.steps_made) as workers
+        ):
             running = {workers.submit(execute, *call): i for i, call in left.items()}
             try:
                 while running:
@@ -390,7 +408,9 @@ def execute(
     """
     root = options["store"].root
     require(root.is_dir(), f"this worker does not see {root}: all need the results on one disk")
-    on_step = functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
+    on_step = (
+        functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
+    )
     in_main = threading.current_thread() is threading.main_thread()
     in_worker = multiprocessing.parent_process() is not None and in_main
     try:
@@ -426,7 +446,9 @@ def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator
     """
     others = multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
-    with WorkerProcesses(count, context, initializer=begin_worker, initargs=(steps_made,)) as workers:
+    with WorkerProcesses(
+        count, context, initializer=begin_worker, initargs=(steps_made,)
+    ) as workers:
         try:
             yield workers
         except BaseException:

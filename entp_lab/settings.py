@@ -41,7 +41,9 @@ def stated_settings() -> dict[str, dict[str, Stated]]:
     found = {}
     for path in sorted(paths.reference().glob("*/settings.csv")):
         known = set(claims.loc[claims["paper"] == path.parent.name, "id"])
-        for row in read_table(path, ["id", "setting"], needed=("id", "setting"), dtype=str).itertuples():
+        for row in read_table(
+            path, ["id", "setting"], needed=("id", "setting"), dtype=str
+        ).itertuples():
             place = f"{paths.relative(path)}: {row.id}"
             require(row.id in known, f"{place} is not a claim of claims.csv beside it")
             require(row.id not in found, f"{place} has a setting already; put both into one row")
@@ -65,7 +67,9 @@ def parsed(setting: str, place: str) -> dict[str, Stated]:
     return found
 
 
-def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]) -> str:
+def differing_settings(
+    records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]
+) -> str:
     """Name the settings of ``records`` that are not the paper's, as "steps 1,200 (150,000)", the paper's in brackets.
 
     ``of_paper``: runs of the paper's tier; compared are those whose labels are most alike. ``stated`` is what the paper
@@ -92,7 +96,9 @@ def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]
     ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
     for name, setting in stated.items():
         if not (setting.ours or name in ours):
-            raise ConfigError(f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'")
+            raise ConfigError(
+                f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'"
+            )
         values = {setting.ours: None} if setting.ours else ours[name]
         mine.pop(name, None)
         if not values.keys() <= set(setting.paper.split("/")):

@@ -81,11 +81,19 @@ def build(folder: Path) -> Path:
         str(source / ".doctrees"),
     ]
     environment = {**os.environ, "PYTHONPATH": str(paths.root())}
-    done = subprocess.run([*command, str(source), str(folder)], env=environment, capture_output=True, text=True)
-    lines = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line or "rror:" in line]
+    done = subprocess.run(
+        [*command, str(source), str(folder)], env=environment, capture_output=True, text=True
+    )
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if "WARNING" in line or "ERROR" in line or "rror:" in line
+    ]
     if done.returncode:
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        raise ConfigError(f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}")
+        raise ConfigError(
+            f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}"
+        )
     for path in [found for pattern in UNUSED for found in (folder / "_static").glob(pattern)]:
         path.unlink()
     for page in folder.rglob("*.html"):
@@ -101,7 +109,9 @@ def open_site(browser: bool = True) -> int:
     root = paths.repository()
     if lacking := ", ".join(missing()):
         print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
-        packages = tomllib.loads(read_text(root / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
+        packages = tomllib.loads(read_text(root / "pyproject.toml"))["project"][
+            "optional-dependencies"
+        ]["site"]
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages]
         # and not where pip.conf says
         here = [
@@ -119,7 +129,9 @@ def open_site(browser: bool = True) -> int:
     files = [path for path in first.parent.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 2**20
     took = time.monotonic() - begun
-    print(f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}")
+    print(
+        f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}"
+    )
     if browser:
         webbrowser.open(first.as_uri())
     return 0
@@ -145,7 +157,9 @@ def lay_out(folder: Path) -> None:
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
     (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
     (folder / "gallery.md").write_text(gallery_page(pictures), encoding="utf-8")
-    (folder / "index.md").write_text(read_text(folder / "README.md") + contents(folder), encoding="utf-8")
+    (folder / "index.md").write_text(
+        read_text(folder / "README.md") + contents(folder), encoding="utf-8"
+    )
     (folder / "README.md").unlink()
 
 
@@ -162,7 +176,9 @@ def gallery() -> list[tuple[Path, str]]:
 
 def saved_figures(notebook: Path) -> list[str]:
     """Return the names of the figures that a notebook's code saves."""
-    return [name for cell in read_notebook(notebook).cells for name in re.findall(SAVES, cell.source)]
+    return [
+        name for cell in read_notebook(notebook).cells for name in re.findall(SAVES, cell.source)
+    ]
 
 
 def gallery_page(pictures: list[tuple[Path, str]]) -> str:
@@ -195,10 +211,14 @@ def weights_script(experiment: str) -> str:
                 "heads": config.model.n_heads,
                 "layers": config.model.n_layers,
                 "sequence_accuracy": records[run_id].metrics["sequence_accuracy"],
-                "tensors": {name: half_floats(tensor) for name, tensor in model.state_dict().items()},
+                "tensors": {
+                    name: half_floats(tensor) for name, tensor in model.state_dict().items()
+                },
             }
         )
-    require(bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them")
+    require(
+        bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them"
+    )
     return f"window.{experiment}Data = {json.dumps({'task': task, 'models': models})};\n"
 
 
@@ -212,7 +232,10 @@ def contents(folder: Path) -> str:
     """Return the table of contents at the side, of the pages that lie below ``folder``."""
     pages = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")]
     index = "docs/journal/README"
-    within = {place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place) for place in PLACES}
+    within = {
+        place: sorted(f"{place}/{p.stem}" for p in pages if p.parent == folder / place)
+        for place in PLACES
+    }
     rest = [name for name in within["docs"] if name not in (*FIRST, "docs/findings")]
     groups = {
         "Found": ["docs/findings", "gallery", *rest, index],
@@ -222,7 +245,9 @@ def contents(folder: Path) -> str:
         "Journal": [n for n in within["docs/journal"] if n != index],
     }
     head = "```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {}\n\n{}\n```\n"
-    return "\n" + "\n".join(head.format(caption, "\n".join(names)) for caption, names in groups.items())
+    return "\n" + "\n".join(
+        head.format(caption, "\n".join(names)) for caption, names in groups.items()
+    )
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
@@ -233,7 +258,10 @@ def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
         if cell["cell_type"] == "code":
             saved = re.search(SAVES, text)
             alt = alts.get(saved[1]) if saved else None
-            shown = alt or "Picture of this cell's output; its numbers stand in the text and tables around it."
+            shown = (
+                alt
+                or "Picture of this cell's output; its numbers stand in the text and tables around it."
+            )
             cell = cell | {
                 "metadata": {
                     **cell["metadata"],

@@ -33,7 +33,10 @@ def to_figures(value: Any, figures: int = DISPLAY_DIGITS, decimals: int = 400) -
 
 def portable(*values: float) -> Any:
     """Round the values to ``PORTABLE_DIGITS``; what is next to nothing is 0, whose sign would be the processor's."""
-    return tuple(0.0 if abs(value) < ZERO_BELOW else to_figures(float(value), PORTABLE_DIGITS) for value in values)
+    return tuple(
+        0.0 if abs(value) < ZERO_BELOW else to_figures(float(value), PORTABLE_DIGITS)
+        for value in values
+    )
 
 
 def exceeds(value: Any, bar: Any) -> Any:
@@ -69,7 +72,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return portable(mean, mean - half, mean + half)
 
 
-def welch_interval(first: tuple[float, float, int], second: tuple[float, float, int]) -> tuple[float, float, float]:
+def welch_interval(
+    first: tuple[float, float, int], second: tuple[float, float, int]
+) -> tuple[float, float, float]:
     """Return (difference of means, low, high) of two samples that are not paired, by Welch's t.
 
     Each sample as published tables have it: mean, standard deviation (n − 1) and number of values. low and high are NaN
@@ -138,7 +143,9 @@ def mcnemar(first_only: int, second_only: int) -> float:
     return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
 
 
-def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str = "step") -> float | None:
+def first_at(
+    curves: dict[str, list], metric: str, threshold: float, axis: str = "step"
+) -> float | None:
     """Return where on ``axis`` a curve first reaches ``threshold``; None if it never does."""
     for x, y in zip(curves[axis], curves[metric], strict=True):
         if y is not None and y >= threshold:

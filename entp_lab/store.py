@@ -28,7 +28,9 @@ from entp_lib.validation import ConfigError, OneLine, check_types, describe, mat
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
-CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
+CLUSTER_VARIABLE = (
+    "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
+)
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 log = logging.getLogger(__name__)
 
@@ -85,7 +87,10 @@ class Record:
     def to_json(self) -> str:
         """Return the file's text: one line per key, numbers with six significant digits, closed by the checksum."""
         body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "labels"}
-        body = {name: to_dict(value) if name == "config" else rounded(value) for name, value in body.items()}
+        body = {
+            name: to_dict(value) if name == "config" else rounded(value)
+            for name, value in body.items()
+        }
         body["checksum"] = checksum(body)
         lines = [f"{json.dumps(key)}: {canonical_json(value)}" for key, value in body.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -106,7 +111,9 @@ class Record:
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
         for kind in ("metrics", "curves", "provenance"):
-            object.__setattr__(record, kind, Entries(body[kind], f"{record.name} has no {{}} in its {kind}"))
+            object.__setattr__(
+                record, kind, Entries(body[kind], f"{record.name} has no {{}} in its {kind}")
+            )
         return record
 
 
@@ -172,7 +179,9 @@ def check_content(record: Record) -> None:
         require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
         positions = len(metrics["position"])
         for name, value in metrics.items():
-            if name.endswith("_by_position") and not (isinstance(value, list) and len(value) == positions):
+            if name.endswith("_by_position") and not (
+                isinstance(value, list) and len(value) == positions
+            ):
                 message = f"metrics.{name} = {value!r:.40}: must have a value for each of {positions} positions"
                 raise ConfigError(message)
     check_numbers(metrics=metrics, curves=curves, provenance=where)
@@ -185,7 +194,9 @@ def check_processes(name: str, processes: Any) -> None:
         check_entries(name, process, PROVENANCE)
 
 
-def check_entries(kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
+def check_entries(
+    kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()
+) -> None:
     """Raise ConfigError unless ``values`` has what is ``needed``, each of its type where ``types`` says it."""
     require(isinstance(values, dict), f"{kind} = {values!r:.40}: must be dictionaries")
     for name in needed:
@@ -204,7 +215,9 @@ def check_numbers(**parts: Any) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
                 # or by length
-                left.append((f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit())))
+                left.append(
+                    (f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))
+                )
         elif isinstance(value, list):
             # of which only the extremes are looked at
             if value and {*map(type, value)} <= {
@@ -296,7 +309,9 @@ class Store:
         found = self.committed.find(config, version) if self.committed else None
         return found or self.load(config.experiment, config_id(config, version))
 
-    def missing(self, configs: Iterable[AnyConfig], version: int, fresh: bool = False) -> list[AnyConfig]:
+    def missing(
+        self, configs: Iterable[AnyConfig], version: int, fresh: bool = False
+    ) -> list[AnyConfig]:
         """Return those of ``configs`` that have no record; all where they are to be made again, ``fresh``."""
         return [config for config in configs if fresh or self.find(config, version) is None]
 
@@ -354,7 +369,9 @@ class Store:
             with tempfile.TemporaryFile(dir=folder):
                 return
         except OSError as error:
-            raise RecordError(f"results cannot be written to {folder}: {error.strerror or error}") from error
+            raise RecordError(
+                f"results cannot be written to {folder}: {error.strerror or error}"
+            ) from error
 
 
 def read_record(path: Path, state: os.stat_result) -> Record | str | None:

@@ -55,7 +55,9 @@ def scale_up(model: nn.Module, seed: int) -> nn.Module:
     """Return the model in double precision, its weights made so large that attention and order matter."""
     generator = seeded(seed)
     for p in model.double().eval().parameters():
-        p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
+        p.mul_(8) if p.dim() > 1 else p.add_(
+            torch.randn(p.shape, generator=generator).to(p), alpha=0.3
+        )
     return model
 
 
@@ -86,12 +88,17 @@ def descend(
     return total
 
 
-def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Callable[..., list[PlannedRun]]:
+def plan_studies(
+    experiment: str, tiers: Mapping[str, Mapping[str, dict]]
+) -> Callable[..., list[PlannedRun]]:
     """Return the plan of studies that draw their own cases; ``tiers``: parameters by tier and study."""
 
     def plan(tier: TierName, seeds: int = 0) -> list[PlannedRun]:
         found = tiers.get(tier, {}).items()
-        return [planned_study(experiment, tier, f"{experiment}_{name}", params) for name, params in found]
+        return [
+            planned_study(experiment, tier, f"{experiment}_{name}", params)
+            for name, params in found
+        ]
 
     return plan
 
@@ -121,7 +128,10 @@ def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
 def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
     """Return a row per record: its labels but those ``left_out``, and the metrics that are numbers or None."""
     labels = ({k: v for k, v in r.labels.items() if k not in left_out} for r in records)
-    numbers = ({k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None} for r in records)
+    numbers = (
+        {k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None}
+        for r in records
+    )
     return pd.DataFrame(a | b for a, b in zip(labels, numbers, strict=True))
 
 

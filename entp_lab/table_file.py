@@ -35,7 +35,9 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
     """
     path = Path(file)
     require(path.is_file(), f"{file}: no such file")
-    require(path.suffix.lower() == ".csv", f"{file}: must end in .csv; arrays go to Table.from_arrays")
+    require(
+        path.suffix.lower() == ".csv", f"{file}: must end in .csv; arrays go to Table.from_arrays"
+    )
     reader = csv.reader(io.StringIO(decode_text(path.read_bytes(), file), newline=""), strict=True)
     try:
         rows = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
@@ -62,7 +64,9 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
         positions = read_positions(row.get("scored", ""), len(tokens), first, where)
         answers = row["targets"].split() if "targets" in names else []
         if "targets" in names and len(answers) != len(positions):
-            raise ConfigError(f"{where}: {len(answers)} targets for {len(positions)} scored positions")
+            raise ConfigError(
+                f"{where}: {len(answers)} targets for {len(positions)} scored positions"
+            )
         sequences.append(tokens)
         scored.append([False] * len(tokens))
         targets.append(list(tokens))
@@ -90,10 +94,14 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
 def check_columns(names: Sequence[str], file: str | Path) -> None:
     """Raise ConfigError unless the names of a first line are ``COLUMNS``, or some of them with ``sequence``."""
     shown = ", ".join(names)[:60]
-    require("sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}")
+    require(
+        "sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}"
+    )
     for name in names:
         if name not in COLUMNS or names.count(name) > 1:
-            raise ConfigError(f"{file}: column {name!r}: its columns may be {', '.join(COLUMNS)}, each once")
+            raise ConfigError(
+                f"{file}: column {name!r}: its columns may be {', '.join(COLUMNS)}, each once"
+            )
 
 
 def read_positions(text: str, length: int, first: int, where: str) -> list[int]:
@@ -108,7 +116,9 @@ def read_positions(text: str, length: int, first: int, where: str) -> list[int]:
         wrong = low if low < first else high
         if low < first or high > length:
             right = f"{first} to {length}, and nothing stands before the first to predict it from"
-            raise ConfigError(f"{where}: scored position {wrong} of a sequence of {length}: {right}")
+            raise ConfigError(
+                f"{where}: scored position {wrong} of a sequence of {length}: {right}"
+            )
         ascends = low <= high and low > max(positions, default=0)
         require(ascends, f"{where}: scored {text!r} must ascend")
         positions += range(low, high + 1)

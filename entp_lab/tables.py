@@ -30,7 +30,9 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
-def read_table(path: Path, columns: Sequence[str], needed: Sequence[str] = (), **options) -> "pd.DataFrame":
+def read_table(
+    path: Path, columns: Sequence[str], needed: Sequence[str] = (), **options
+) -> "pd.DataFrame":
     """Return a CSV file as a frame; ``options`` go to ``pandas.read_csv``.
 
     ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
@@ -45,7 +47,9 @@ def read_table(path: Path, columns: Sequence[str], needed: Sequence[str] = (), *
             warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(path, **{"encoding": "utf-8-sig", "index_col": False} | options)
     except pd.errors.ParserWarning:
-        raise ConfigError(f"{path}: its rows have more cells than columns; put a cell with commas in quotes") from None
+        raise ConfigError(
+            f"{path}: its rows have more cells than columns; put a cell with commas in quotes"
+        ) from None
     except (ValueError, OverflowError) as error:  # pandas' own errors are among these
         why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
         raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error

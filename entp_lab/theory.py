@@ -72,7 +72,11 @@ def claim(id: str, section: str = "") -> Callable[[Callable[..., Outcome]], Clai
 
 def claims_in(module: str) -> list[Claim]:
     """Return the claims that a module defines, in the order of its text."""
-    return [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Claim)]
+    return [
+        value
+        for value in vars(importlib.import_module(module)).values()
+        if isinstance(value, Claim)
+    ]
 
 
 def checks_of(module: str) -> Callable[[Sequence[Record]], list[Check]]:
@@ -80,7 +84,9 @@ def checks_of(module: str) -> Callable[[Sequence[Record]], list[Check]]:
 
     def measure(records: Sequence[Record]) -> list[Check]:
         found = by_study(records)
-        return [claim.check(found) for claim in claims_in(module) if found.keys() >= set(claim.studies)]
+        return [
+            claim.check(found) for claim in claims_in(module) if found.keys() >= set(claim.studies)
+        ]
 
     return measure
 
@@ -93,4 +99,8 @@ def show_claim(claim: Claim, records: Sequence[Record]) -> None:
     check = claim.check(found)
     outcome = claim(*(found[study] for study in claim.studies))
     display(Code(inspect.getsource(claim.decide), language="python"))
-    display(Markdown(f"**{check.verdict}**. {outcome.correction or outcome.remark} {outcome.evidence}".strip()))
+    display(
+        Markdown(
+            f"**{check.verdict}**. {outcome.correction or outcome.remark} {outcome.evidence}".strip()
+        )
+    )

@@ -68,7 +68,9 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     return random.Random(seed).sample(sorted(records, key=lambda record: record.id), count)
 
 
-def verify(record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None) -> Comparison:
+def verify(
+    record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
+) -> Comparison:
     """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; ``store`` stays as it is.
 
     Weights that it starts from, and its siblings of other random seeds, are those of ``store``. ``on_step`` is called
@@ -96,9 +98,13 @@ def check_computable(record: Record) -> None:
     threads = record.provenance.get("threads", 1)
     weights = weights_named(record)
     if not 1 <= threads <= MOST_THREADS:
-        raise RecordError(f"record {record.name}: threads = {threads}: must be from 1 to {MOST_THREADS}")
+        raise RecordError(
+            f"record {record.name}: threads = {threads}: must be from 1 to {MOST_THREADS}"
+        )
     if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", weights):
-        raise RecordError(f"record {record.name}: weights = {weights!r}: must be experiment/id of a record")
+        raise RecordError(
+            f"record {record.name}: weights = {weights!r}: must be experiment/id of a record"
+        )
 
 
 def weights_named(record: Record) -> str:
@@ -108,7 +114,9 @@ def weights_named(record: Record) -> str:
     return record.config.start_from
 
 
-def compute_again(record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None) -> Record:
+def compute_again(
+    record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
+) -> Record:
     """Compute the record of the same configuration in this process, in a store of its own."""
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
@@ -124,7 +132,9 @@ def compute_again(record: Record, store: Store, on_step: Callable[[int], None] =
 
 def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -> Comparison:
     """Compare two records of one configuration; ``siblings`` differ from them in their random seeds at most."""
-    mine, theirs = (dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
+    mine, theirs = (
+        dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed)
+    )
     differences = {}
     for name in sorted(mine.keys() | theirs.keys()):
         pair = mine.get(name, math.inf), theirs.get(name, math.inf)
@@ -132,7 +142,11 @@ def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -
             differences[name] = distance(*pair)
     where = max(differences, key=lambda name: differences[name], default="")
     outcome = OUTCOMES[3] if differences else OUTCOMES[0]
-    if differences and machine(stored) != machine(computed) and is_close(stored, differences, siblings):
+    if (
+        differences
+        and machine(stored) != machine(computed)
+        and is_close(stored, differences, siblings)
+    ):
         outcome = OUTCOMES[1 if kernels_of(stored) == kernels_of(computed) else 2]
     return Comparison(stored, computed, outcome, differences.get(where, 0.0), where)
 
@@ -190,8 +204,12 @@ def report(found: Sequence[Comparison]) -> str:
     lines = []
     for one in found:
         largest = f", at most {one.largest:.2g} in {one.where}" if one.where else ""
-        stored, computed = (", ".join(filter(None, machine(record))) for record in (one.stored, one.computed))
-        lines.append(f"{one.stored.name} {one.outcome}{largest} (stored: {stored}; computed: {computed})")
+        stored, computed = (
+            ", ".join(filter(None, machine(record))) for record in (one.stored, one.computed)
+        )
+        lines.append(
+            f"{one.stored.name} {one.outcome}{largest} (stored: {stored}; computed: {computed})"
+        )
     for outcome in OUTCOMES:
         lines.append(f"{sum(one.outcome == outcome for one in found)} of {len(found)}: {outcome}")
     return printable("\n".join(lines))

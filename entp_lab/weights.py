@@ -64,7 +64,9 @@ def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
         missing = f"{path}: their tokenizer {file.name} is missing; it lies beside weights where they were trained"
         require(file.is_file(), missing)
         found = [held for _, held in read_json_lines(file)]
-        require(len(found) == 1 and type(found[0].get("state")) is str, f"{file}: holds no tokenizer")
+        require(
+            len(found) == 1 and type(found[0].get("state")) is str, f"{file}: holds no tokenizer"
+        )
         state = found[0]["state"]
         require(len(state) <= task.vocab_size, f"{file}: has more characters than the vocabulary")
     return restore(task.tokenizer, task.vocab_size, state)
@@ -78,26 +80,38 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
     """
     tensors, header = read_tensors(path, {"config", "run"})
     if name and header["run"] != name:
-        raise DamagedFileError(path, f"holds the weights of {header['run']}, not those of {name} (renamed?)")
+        raise DamagedFileError(
+            path, f"holds the weights of {header['run']}, not those of {name} (renamed?)"
+        )
     try:
         config = config_from(json.loads(header["config"]))
         if not isinstance(config, RunConfig):
             raise ConfigError("it is a study's")
     except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedFileError(path, f"is of a configuration that this version does not know ({error})") from error
-    if header["run"] not in (f"{config.experiment}/{config_id(config, version)}" for version in VERSIONS):
-        raise DamagedFileError(path, f"names the run {header['run']}, whose configuration is another one than its own")
+        raise DamagedFileError(
+            path, f"is of a configuration that this version does not know ({error})"
+        ) from error
+    if header["run"] not in (
+        f"{config.experiment}/{config_id(config, version)}" for version in VERSIONS
+    ):
+        raise DamagedFileError(
+            path, f"names the run {header['run']}, whose configuration is another one than its own"
+        )
     shape = config.model
     last_norm = tensors.get("ln_f.weight")
     width = len(last_norm) if last_norm is not None and last_norm.dim() else 0
     sizes = f"width = {shape.width}, n_layers = {shape.n_layers}, vocab_size = {shape.vocab_size}"
     if shape.width != width or shape.n_layers > len(tensors):
-        raise DamagedFileError(path, f"has {len(tensors)} tensors of width {width}, its configuration {sizes}")
+        raise DamagedFileError(
+            path, f"has {len(tensors)} tensors of width {width}, its configuration {sizes}"
+        )
     try:
         # without their memory
         expected = dict(build_model(shape, device="meta").named_parameters())
     except (RuntimeError, ConfigError) as error:
-        raise DamagedFileError(path, f"is of a configuration that no model has ({sizes}: {error})") from error
+        raise DamagedFileError(
+            path, f"is of a configuration that no model has ({sizes}: {error})"
+        ) from error
     check_tensors(path, tensors, expected)
     for key, tensor in tensors.items():
         if not tensor.isfinite().all():
@@ -167,7 +181,9 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
             for path in sorted(place.root.glob(pattern)):
                 ids.setdefault(path.name.partition(".")[0], place)
     found = [record_id for record_id in ids if record_id.startswith(beginning)]
-    require(bool(found), f"no run {name}; runs of {experiment} here: {', '.join([*ids][:5]) or 'none'}")
+    require(
+        bool(found), f"no run {name}; runs of {experiment} here: {', '.join([*ids][:5]) or 'none'}"
+    )
     require(
         len(found) == 1,
         f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it",
@@ -210,11 +226,15 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
         return ConfigError(f"{name} is a study, which leaves a record and no weights")
     problem = f"the weights of {name} are missing ({paths.relative(store.weights_path(experiment, record_id))})"
     if OWN in (experiment, store.root.name):
-        return ConfigError(f"{problem}; what made that run, with --fresh or fresh = True, makes them again")
+        return ConfigError(
+            f"{problem}; what made that run, with --fresh or fresh = True, makes them again"
+        )
     command = f"{paths.program()} train {experiment}"
     folder = store.root
     if record is not None:
-        command += f" --tier {record.config.tier} --seeds {record.config.model_seed + 1} --run {record_id}"
+        command += (
+            f" --tier {record.config.tier} --seeds {record.config.model_seed + 1} --run {record_id}"
+        )
     elif tier:
         command += f" --tier {tier}"
     if record is not None and folder == paths.results() and not tier:  # whose record stays as it is

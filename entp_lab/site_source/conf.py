@@ -31,7 +31,9 @@ apidoc_modules = [
     for package in ("entp_lib", "entp_lab", "entp_papers")
 ]
 autodoc_typehints = "none"
-autodoc_inherit_docstrings = False  # torch's refer to pages of its own, which would be broken links here
+autodoc_inherit_docstrings = (
+    False  # torch's refer to pages of its own, which would be broken links here
+)
 autodoc_mock_imports = ["gguf", "peft"]
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
@@ -53,7 +55,9 @@ html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sid
 def setup(app) -> dict[str, bool]:
     """Register the renderer of formulas that ``html_math_renderer`` names, and what docstrings pass through."""
     app.connect("autodoc-process-docstring", plain_signs)
-    app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(display, None))
+    app.add_html_math_renderer(
+        "mathml", inline_renderers=(inline, None), block_renderers=(display, None)
+    )
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -62,7 +66,8 @@ def plain_signs(app, what, name, obj, options, lines: list[str]) -> None:
     for i, line in enumerate(lines):
         parts = line.split("``")
         lines[i] = "``".join(
-            p if k % 2 else re.sub(r"\||(?<!\w)\*(?!\w)|(?<=\w)_(?!\w)", r"\\\g<0>", p) for k, p in enumerate(parts)
+            p if k % 2 else re.sub(r"\||(?<!\w)\*(?!\w)|(?<=\w)_(?!\w)", r"\\\g<0>", p)
+            for k, p in enumerate(parts)
         )
 
 

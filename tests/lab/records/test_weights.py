@@ -14,7 +14,14 @@ from mistakes import one_line
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.runs import run
 from entp_lab.store import OWN, Store
-from entp_lab.weights import beside, load_model, load_tokenizer, save_weights, weights_of
+from entp_lab.weights import (
+    beside,
+    load_model,
+    load_tokenizer,
+    missing_weights,
+    save_weights,
+    weights_of,
+)
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.data import cache, sources
 from entp_lib.model import build_model
@@ -84,6 +91,11 @@ def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store):
 def test_a_run_that_is_not_there_is_named(trained, store, name, said):
     with pytest.raises(ConfigError, match=said):
         load_model(name, store)
+
+
+def test_missing_weights_name_a_command_that_knows_the_run(store):
+    assert "train count3" in str(missing_weights(store, "count3/ffff"))
+    assert "train own" not in str(missing_weights(store, "own/ffff"))
 
 
 # Tokenizers: what a corpus taught them lies beside the weights, and a corpus that weights name is
