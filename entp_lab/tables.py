@@ -1,33 +1,15 @@
-"""Tables and JSON lines, read with errors of one line that name the file."""
+"""Tables, read with errors of one line that name the file."""
 
-import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from entp_lib.files import read_text
 from entp_lib.validation import ConfigError, require
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line, object) of a file of JSON lines; empty lines are left out. ConfigError names what is no object."""
-    # a line may hold any other end of line
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
-        require(
-            isinstance(row, dict),
-            f"{path}, line {number}: {line.strip()[:40]} is no object like {{...}}",
-        )
-        yield number, row
 
 
 def read_table(

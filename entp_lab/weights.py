@@ -11,10 +11,9 @@ from torch import nn
 from entp_lab import paths
 from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lab.store import OWN, Store
-from entp_lab.tables import read_json_lines
 from entp_lib.checkpoint import SUFFIX, DamagedFileError, check_tensors, read_tensors, save_tensors
 from entp_lib.data.tokenizers import Tokenizer, restore
-from entp_lib.files import write_atomically
+from entp_lib.files import read_text, write_atomically
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Task
 from entp_lib.tasks.text import Text
@@ -63,11 +62,12 @@ def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
         file = beside(path)
         missing = f"{path}: their tokenizer {file.name} is missing; it lies beside weights where they were trained"
         require(file.is_file(), missing)
-        found = [held for _, held in read_json_lines(file)]
-        require(
-            len(found) == 1 and type(found[0].get("state")) is str, f"{file}: holds no tokenizer"
-        )
-        state = found[0]["state"]
+        text = read_text(file)
+        try:
+            state = json.loads(text)["state"]
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise ConfigError(f"{file}: holds no tokenizer") from error
+        require(isinstance(state, str), f"{file}: holds no tokenizer")
         require(len(state) <= task.vocab_size, f"{file}: has more characters than the vocabulary")
     return restore(task.tokenizer, task.vocab_size, state)
 

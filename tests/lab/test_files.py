@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from entp_lab.tables import read_json_lines, read_table
+from entp_lab.tables import read_table
 from entp_lib import files
 from entp_lib.files import read_text, remove_stale
 from entp_lib.validation import ConfigError
@@ -24,7 +24,6 @@ BAD_TEXTS = {
 READERS = {
     "text": read_text,
     "table": lambda path: read_table(path, []),
-    "lines": lambda path: list(read_json_lines(path)),
 }
 
 
@@ -60,33 +59,6 @@ def test_a_table_is_read_with_any_end_of_line_and_a_mark_before_it(tmp_path, cha
         "id": ["a", "b"],
         "value": [1, 2],
     }
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("null", "line 2: null is no object"),
-        ("{", "line 2: not JSON"),
-        ("[" * 100_000, "line 2: not JSON"),
-    ],
-)
-def test_a_line_that_is_no_object_is_named(tmp_path, line, message):
-    (tmp_path / "x.jsonl").write_text('{"a": 1}\n' + line + "\n")
-    with pytest.raises(ConfigError, match=message):
-        list(read_json_lines(tmp_path / "x.jsonl"))
-
-
-def test_lines_end_where_json_says(tmp_path):
-    """A text may hold what Unicode counts as an end of line; empty lines and marks of byte order
-    are nothing.
-    """
-    (tmp_path / "x.jsonl").write_text(
-        '\ufeff{"a": "one\u2028two\x85three"}\r\n\n{"a": 2}', encoding="utf-8", newline=""
-    )
-    assert list(read_json_lines(tmp_path / "x.jsonl")) == [
-        (1, {"a": "one\u2028two\x85three"}),
-        (3, {"a": 2}),
-    ]
 
 
 def age(path, seconds=2 * files.STALE_SECONDS):

@@ -132,8 +132,14 @@ def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store
     assert playground.player(str(path)).tokens("dog").tolist() == list(
         learned.encode(["dog"], ended=False)
     )
-    for state, problem in ((7, "holds no tokenizer"), ("x" * 31, "has more characters")):
-        beside(path).write_text(json.dumps({"state": state}))
+    for text, problem in (
+        ('{"state": 7}', "holds no tokenizer"),
+        ('"state"', "holds no tokenizer"),
+        ("{}", "holds no tokenizer"),
+        ("[" * 100_000, "holds no tokenizer"),
+        (json.dumps({"state": "x" * 31}), "has more characters"),
+    ):
+        beside(path).write_text(text)
         with pytest.raises(ConfigError, match=f"{beside(path).name}: {problem}"):
             playground.player(str(path))
 
