@@ -134,7 +134,7 @@ def pairs(
     """
     require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
     known = task_name(task)
-    name = known or repr(task)  # of a task of one's own, which ``compare`` alone trains
+    name = known or f"({type(task).__name__})"  # one's own, which ``compare`` alone trains
     params = {}
     for field in dataclasses.fields(cast(Any, task)) if known else ():
         if field.init and getattr(task, field.name) != field.default:
