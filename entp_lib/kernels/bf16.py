@@ -47,7 +47,7 @@ def without_autocast(function: Callable) -> Callable:
 @functools.cache
 def say_emulated() -> None:
     """Say, once a process, that this processor multiplies no bf16."""
-    log.warning("bf16 is no faster than fp32 here: products in bf16 are not to be had")
+    log.warning("bf16 is no faster than fp32 here: the processor multiplies none")
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

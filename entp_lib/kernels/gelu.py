@@ -57,8 +57,6 @@ def with_slope() -> tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]:
     # no compiler, one that fails, a folder that cannot be written …
     except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        log.warning(
-            "GELU in bf16 is slower: compiled, it fails or is another here (%s)", why
-        )
+        log.warning("GELU in bf16 is slower: compiled, it fails or differs here (%s)", why)
         return EAGER, in_pieces
     return COMPILED, compiled

@@ -132,7 +132,7 @@ def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
 
 @dataclass(frozen=True)
 class Masking:
-    """Of the ordinary tokens a ``share`` is selected, of which ``MASKED`` become the mask token and
+    """Selects a ``share`` of the ordinary tokens, of which ``MASKED`` become the mask token and
     ``DRAWN`` another.
 
     ``special``: ids that are never selected nor drawn, the mask token among them.

@@ -8,12 +8,14 @@ import os
 import shutil
 import signal
 import time
+import tomllib
 
 import pytest
 
 from entp_lab import cli, ledger, paths
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import checksum
+from entp_lib.validation import ConfigError
 
 
 @pytest.fixture
@@ -122,3 +124,24 @@ def test_a_value_of_many_signs_is_shown_in_part(refusal):
     assert "seeds = " in line
     assert line.endswith("must be a whole number")
     assert len(line) < 3000
+
+
+def test_the_version_is_that_of_the_project(capsys):
+    assert cli.main(["--version"]) == 0
+    text = (paths.repository() / "pyproject.toml").read_text(encoding="utf-8")
+    version = tomllib.loads(text)["project"]["version"]
+    assert capsys.readouterr().out == f"entp {version}\n"
+
+
+def test_claims_of_a_missing_paper_are_no_verdicts(results, refusal, monkeypatch):
+    monkeypatch.setattr(ledger, "papers", lambda: {"entp": None})
+    assert "is missing, and results/reference/" in refusal("claims")
+    assert not (results / "claims.csv").exists()
+
+
+def test_what_runs_need_is_asked_for_before_any_is_trained(results, refusal, monkeypatch):
+    def lacking(configs):
+        raise ConfigError(f"{len(configs)} runs need a package")
+
+    monkeypatch.setitem(vars(EXPERIMENTS["count3"]), "check_prerequisites", lacking)
+    assert "10 runs need a package" in refusal("train", "count3", "--tier", "smoke")

@@ -169,3 +169,12 @@ def test_without_a_compiler_that_works_one_line_says_so_and_the_pieces_compute(h
     ours = [line for line in run.stderr.splitlines() if "GELU in bf16" in line]
     assert len(ours) == 1
     assert "Traceback" not in run.stderr
+
+
+def test_a_processor_without_bf16_products_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(bf16, "multiplies_bf16", lambda: False)
+    bf16.say_emulated.cache_clear()
+    ones = torch.ones(2, 2, dtype=torch.bfloat16)
+    for _ in range(2):
+        assert bf16.product(ones, ones).eq(2).all()
+    assert caplog.text.count("bf16 is no faster than fp32 here") == 1
