@@ -252,6 +252,15 @@ def records(
 
 
 @app.command()
+def close(experiment: str) -> int:
+    """List an experiment's runs beside their records: it has them all, and needs no planner any more."""
+    from entp_lab import experiment as experiments
+
+    print(experiments.close(experiment_named(experiment)))
+    return 0
+
+
+@app.command()
 def verify(
     experiment: str,
     sample: Annotated[

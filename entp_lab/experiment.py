@@ -5,9 +5,11 @@
 
 import functools
 import itertools
+import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from entp_lab import paths
@@ -18,11 +20,12 @@ from entp_lab.measurements import MIN_PAIRS, Finding, Findings, still_improving,
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
-from entp_lab.store import Record, Store, count_seeds, seeds_of
+from entp_lab.store import Record, RecordError, Store, count_seeds, seeds_of
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
-from entp_lib.validation import ConfigError, from_dict
+from entp_lib.validation import ConfigError, from_dict, require
 
+TRIAL_SEED = 100  # from here on random seeds are of trial runs, which no verdict counts
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
 
 
@@ -37,16 +40,14 @@ class PlannedRun:
 PlannedRuns = Iterable[PlannedRun]  # what a planner yields
 
 
-def planned(config: RunConfig, **labels: Any) -> PlannedRun:
-    """Plan a training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
-    architecture = config.model.architecture
-    common = {
-        "arm": architecture,
-        "architecture": architecture,
-        "seed": config.model_seed,
-        "tier": config.tier,
-    }
-    return PlannedRun(config, {**common, **labels})
+def planned(config: Config, **labels: Any) -> PlannedRun:
+    """Plan a run with the labels every one has (``arm`` is the architecture unless given) and its own."""
+    if isinstance(config, RunConfig):
+        architecture = config.model.architecture
+        common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed}
+    else:
+        common = {"study": config.study, "seed": config.model_seed}
+    return PlannedRun(config, {**common, "tier": config.tier, **labels})
 
 
 def planned_study(
@@ -58,8 +59,7 @@ def planned_study(
     **labels: Any,
 ) -> PlannedRun:
     """Plan a study with its labels."""
-    config = StudyConfig(experiment, tier, study, params, seed, seed)
-    return PlannedRun(config, {"study": study, "seed": seed, "tier": tier, **labels})
+    return planned(StudyConfig(experiment, tier, study, params, seed, seed), **labels)
 
 
 def twins(
@@ -211,6 +211,55 @@ class Plan:
                         planned(arms[name].run(base, seed), arm=name, **labels) for name in names
                     ]
         return by_seed(runs) if setting.by_seed else runs
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The ``plan`` of an experiment that has all its runs: what ``close`` listed beside their records.
+
+    A line names a record, and the labels that are not those of every run; the record has the configuration.
+    """
+
+    experiment: str
+
+    def __call__(self, tier: TierName, seeds: int = 0) -> list[PlannedRun]:
+        """Plan the runs of a tier: as many random seeds as are asked for and there, and all trial runs."""
+        runs = []
+        for line in list_of_runs(self.experiment).read_text().splitlines():
+            labels = json.loads(line)
+            experiment, record_id = labels.pop("run").split("/")
+            record = Store(paths.of_repository("results")).load(experiment, record_id, strict=True)
+            if record is None:
+                path = paths.relative(list_of_runs(experiment).with_name(f"{record_id}.json"))
+                raise RecordError(f"{path}, a run of {self.experiment}, is missing: git restore it")
+            if record.config.tier == tier:
+                runs.append(planned(record.config, **labels))
+        pairs = sorted({run.labels["seed"] for run in runs if run.labels["seed"] < TRIAL_SEED})
+        left_out = pairs[seeds:] if seeds else []
+        return [run for run in runs if run.labels["seed"] not in left_out]
+
+
+def list_of_runs(experiment: str) -> Path:
+    """Return where the runs of a closed experiment are listed."""
+    return paths.of_repository("results") / "records" / experiment / "runs.jsonl"
+
+
+def close(experiment: "Experiment") -> str:
+    """List an experiment's runs beside their records, for ``Closed``; ConfigError where no tier has all of them."""
+    lines = []
+    for tier in BEST_FIRST:
+        runs = experiment.plan(tier, 0)
+        for run, record in zip(runs, experiment.stored(Store(), tier) or [], strict=False):
+            common = planned(run.config).labels
+            labels = {name: of for name, of in run.labels.items() if common.get(name, ...) != of}
+            lines.append(json.dumps({"run": record.name, **labels}))
+    require(bool(lines), f"experiment {experiment.name} has no tier whose runs are all stored")
+    path = list_of_runs(experiment.name)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return (
+        f"{paths.relative(path)} lists {len(lines)} runs: "
+        f"Closed({experiment.name!r}) can be the experiment's plan"
+    )
 
 
 class NoRuns(ConfigError):

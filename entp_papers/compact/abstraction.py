@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.experiment import (
+    Closed,
     Experiment,
     PlannedRun,
     PlannedRuns,
@@ -19,7 +20,6 @@ from entp_lab.store import Records
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
 NAME = "compact_abstraction"
-LAST_TOKEN_NAME = "compact_last_token"
 NOTEBOOK = "12_compact_transformers"
 GUESS = 1 / 3  # accuracy among three variables
 NEAR = 0.05  # closer to a guess, or to 1, counts as being there
@@ -61,13 +61,6 @@ TIERS = {
     "gpu": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=20_000)),
     "paper": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=100_000)),
 }
-# Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just
-# after two thirds of the last tokens are right, as far as the runs of ``compact_abstraction`` had
-# shown it.
-LAST_TOKEN_RUNS = {
-    "smoke": ((1, 2, 0, 4),),
-    "overnight": ((1, 8, 0, 8000), (1, 8, 2, 8000), (2, 4, 4, 3000)),
-}
 
 
 def planned(
@@ -97,13 +90,6 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
             )
             found.append(PlannedRun(run.config, run.labels | dict(scored=scored)))
     return by_seed(found)
-
-
-def plan_last_token(tier: str, seeds: int) -> PlannedRuns:
-    """Plan the runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
-    for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS[tier]:
-        shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
-        yield planned(LAST_TOKEN_NAME, tier, n_layers, n_heads, seed, **shared)
 
 
 def table(records: Records) -> pd.DataFrame:
@@ -224,13 +210,14 @@ ABSTRACTION = Experiment(
     measure,
     tiers=TIERS,
 )
+# Runs of the same seeds measured while they learn: until just after two thirds of the last tokens
+# are right, as far as the runs of ``compact_abstraction`` had shown it.
 LAST_TOKEN = Experiment(
-    LAST_TOKEN_NAME,
+    "compact_last_token",
     1,
     "What two thirds of the last tokens are",
     "12b_compact_details",
-    plan_last_token,
-    tiers=LAST_TOKEN_RUNS,
+    Closed("compact_last_token"),
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.configs import Json
-from entp_lab.experiment import Experiment, PlannedRuns, planned_study
+from entp_lab.experiment import Closed, Experiment, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import (
     Check,
@@ -27,7 +27,6 @@ from entp_lab.studies import flat
 from entp_papers.compact import laws
 
 NAME = "compact_capacity"
-TRAININGS_NAME = "compact_capacity_trainings"
 NOTEBOOK = "12b_compact_details"
 SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
 SMOKE = dict(epochs=4, batch_size=32, rate=1e-2, count_every=2)
@@ -386,72 +385,6 @@ CAPACITY = Experiment(
 
 # The loss at every position, as in the paper's autoregressive task, or at the last token alone;
 # heads of width 128, as in the paper, or 16. Its design stands in docs/journal/compact.md.
-SCORED = ("every", "last")
-TRAININGS = {
-    "smoke": dict(
-        library=64,
-        symbols=8,
-        runs=2,
-        widths=(6, 8),
-        heads=(1, 2),
-        lengths=(4, 8),
-        head_widths=(4,),
-        schedule=SMOKE,
-        ablated=(6, 8),
-        ablated_schedule=SMOKE,
-    ),
-    "overnight": dict(
-        library=2048,
-        symbols=64,
-        runs=5,
-        widths=(16, 24),
-        heads=(1, 2),
-        lengths=(8, 16, 32),
-        head_widths=(128, 16),
-        schedule=SCHEDULE,
-        ablated=(8, 16, 24),
-        ablated_schedule=SCHEDULE | dict(epochs=300),
-    ),
-}
-
-
-def plan_trainings(tier: str, seeds: int = 0) -> PlannedRuns:
-    """Plan recall by length, and with a trained feed-forward layer and an identity, for each
-    training.
-    """
-    setting = TRAININGS[tier]
-    found = []
-
-    def add(part: str, library: int, schedule: Json, shape: Json, **labels: Any) -> None:
-        params = dict(
-            model=dict(symbols=setting["symbols"], **shape),
-            schedule=schedule,
-            library=library,
-            runs=seeds or setting["runs"],
-        )
-        run = planned_study(TRAININGS_NAME, tier, NAME, params, part=part, **labels)
-        found.append(run)
-
-    shapes = [setting[name] for name in ("widths", "heads", "lengths")]
-    for scored, head_width in itertools.product(SCORED, setting["head_widths"]):
-        training = dict(scored=scored, head_width=head_width)
-        for width, n_heads, length in itertools.product(*shapes):
-            shape = dict(width=width, n_heads=n_heads, length=length, **training)
-            add("length", setting["library"], setting["schedule"], shape, **shape)
-        for width, way in itertools.product(setting["ablated"], ("trained", "identity")):
-            short = dict(width=width, n_heads=2, length=setting["lengths"][0])
-            shape = dict(**short, n_layers=2, feed_forward=way, **training)
-            library = setting["library"] // 2
-            add(
-                "feed_forward",
-                library,
-                setting["ablated_schedule"],
-                shape,
-                way=way,
-                width=width,
-                **training,
-            )
-    return found
 
 
 def capacities(records: Records, part: str) -> pd.DataFrame:
@@ -496,11 +429,10 @@ def measure_trainings(records: Records) -> Findings:
 
 
 CAPACITY_TRAININGS = Experiment(
-    TRAININGS_NAME,
+    "compact_capacity_trainings",
     1,
     "Capacity by how the models are trained: the loss and the width of a head",
     NOTEBOOK,
-    plan_trainings,
+    Closed("compact_capacity_trainings"),
     measure_trainings,
-    tiers=TRAININGS,
 )

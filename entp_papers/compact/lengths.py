@@ -20,6 +20,7 @@ import pandas as pd
 
 from entp_lab.experiment import (
     TWINS,
+    Closed,
     Experiment,
     PlannedRuns,
     by_seed,
@@ -34,8 +35,6 @@ from entp_papers.compact.algorithms import ALGORITHMS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 
 NAME = "compact_lengths"
-SEEDS_NAME = "compact_length_seeds"
-ONE_LAYER_NAME = "compact_one_layer"
 NOTEBOOK = "12_compact_transformers"
 LABELS = ("positions", "format", "architecture", "arm", "seed")
 # Share of right sums at the trained length; below it, how far a scheme reaches is not measured.
@@ -129,21 +128,6 @@ TIERS = {
 }
 
 RELATIVE = ("t5", "alibi", "fire")
-SEEDS = {
-    "smoke": dict.fromkeys(RELATIVE, 1),
-    "overnight": dict.fromkeys(RELATIVE, 5)
-    | dict.fromkeys(("sinusoidal", "kerple", "none", "randomised"), 2),
-}
-# Decoders with 5.8 times the steps at ``overnight``, one for each prefix that ENTP is scored on.
-EQUAL_FORWARDS = {
-    "smoke": dict(schemes=("t5",), steps=8, seeds=1),
-    "overnight": dict(schemes=("t5", "alibi"), steps=34_800, seeds=5),
-}
-# Seeds, and what is not as in ``TIERS``: one layer, as for the paper's 200 digits after 30.
-ONE_LAYER = {
-    "smoke": (1, {}),
-    "overnight": (5, dict(n_layers=1, trained_digits=10, tested_digits=[10, 12, 15, 20])),
-}
 
 
 def planned(
@@ -185,26 +169,6 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
         numbers = range(seeds or alone["seeds"])
         runs += planned(NAME, tier, form, name, numbers, ("decoder",), steps=alone["steps"])
     return by_seed(runs)
-
-
-def plan_seeds(tier: str, seeds: int) -> PlannedRuns:
-    """Plan each scheme in padded text with seeds from 1 up: 0 is that of ``compact_lengths``."""
-    runs = []
-    longer = EQUAL_FORWARDS[tier]
-    for name, count in SEEDS[tier].items():
-        runs += planned(SEEDS_NAME, tier, "padded", name, range(1, 1 + (seeds or count)))
-    for name in longer["schemes"]:
-        numbers = range(1, 1 + (seeds or longer["seeds"]))
-        steps = longer["steps"]
-        runs += planned(SEEDS_NAME, tier, "padded", name, numbers, ("longer",), steps=steps)
-    return by_seed(runs)
-
-
-def plan_one_layer(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoders of one layer with coupled positions, on sums twice as long."""
-    count, own = ONE_LAYER[tier]
-    numbers = range(seeds or count)
-    return planned(ONE_LAYER_NAME, tier, "padded", "coupled", numbers, ("decoder",), **own)
 
 
 def table(records: Records) -> pd.DataFrame:
@@ -317,8 +281,13 @@ ALGORITHM_RUNS = Experiment(
 TITLE = "Addition beyond the trained length, by format and positions"
 LENGTHS = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "Addition of five digits, more seeds of the positional schemes"
-LENGTH_SEEDS = Experiment(SEEDS_NAME, 1, TITLE, NOTEBOOK, plan_seeds, measure_seeds, tiers=SEEDS)
+# Random seeds from 1 up in padded text: 0 is that of ``compact_lengths``; and decoders with 5.8
+# times the steps, one for each prefix that ENTP is scored on.
+LENGTH_SEEDS = Experiment(
+    "compact_length_seeds", 1, TITLE, NOTEBOOK, Closed("compact_length_seeds"), measure_seeds
+)
+# One layer, as for the paper's 200 digits after 30.
 TITLE = "Addition of ten digits by one layer with coupled positions"
 ONE_LAYER_RUNS = Experiment(
-    ONE_LAYER_NAME, 1, TITLE, "12b_compact_details", plan_one_layer, tiers=ONE_LAYER
+    "compact_one_layer", 1, TITLE, "12b_compact_details", Closed("compact_one_layer")
 )

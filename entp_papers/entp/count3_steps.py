@@ -18,84 +18,21 @@ import pandas as pd
 from entp_lab.budgets import step_operations
 from entp_lab.experiment import (
     TWINS,
+    Closed,
     Experiment,
-    PlannedRun,
     PlannedRuns,
     planned,
-    run_of,
-    with_seed,
+    with_model,
     with_train,
 )
 from entp_lab.frames import published, select
 from entp_lab.measurements import Findings, measured
 from entp_lab.store import Record, Records
-from entp_lib.config import TrainConfig
 from entp_papers.entp import count3
 from entp_papers.entp.pairless import lookup
-from entp_papers.entp.pilot_runs import SEED, seeds_of_pairs
 
-# The reduced models of the gate, without their layers.
-SIZES = {"smoke": dict(n_heads=2, width=16), "overnight": dict(n_heads=6, width=192)}
-# What differs from a task of 16 tokens, prompts of 8, 24 symbols, 3 layers of width 192 and a rate
-# of 1e-3. ``bound``: the loss of the best predictor that looks at no pair, in nats. ``entp_steps``:
-# past this step an ENTP that is not half way to the bound can no longer have the ratio that parts,
-# 1.4 (by the decoder's record; upwards to an evaluation). One that is half way by then goes on,
-# without it.
-GATES = {
-    "rate 5e-4": dict(rate=5e-4, precision="fp32"),
-    "6 layers": dict(layers=6, entp_steps=4560),
-    "64 symbols": dict(symbols=64, bound=1.97, entp_steps=7920),
-    "base": dict(entp_steps=4320),
-    "rate 3e-4": dict(rate=3e-4),
-    "length 24": dict(length=24, bound=2.21, entp_steps=3840),
-    "6 layers, 5e-4, length 20": dict(layers=6, rate=5e-4, length=20, bound=2.11, entp_steps=4080),
-}
-BASE = {
-    "length": 16,
-    "symbols": 24,
-    "rate": 1e-3,
-    "layers": 3,
-    "bound": 1.98,
-    "precision": "bf16",
-    "entp_steps": 12_000,
-}
-BEYOND = 0.03  # nats below the bound at which a run of the gate ends
-GATE_STEPS = 12_000
 WAY = (0.5, 0.75, 1.0)  # shares of the way at which step ratios are read
 PARTS = 1.4  # the mean above which two models part
-
-
-def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
-    """Plan one run of Count3's gate: a constant rate after a warm-up, all prefixes.
-
-    It ends where it is beyond the pairless bound.
-    """
-    setting = BASE | GATES[name]
-    rates = dict(max_lr=setting["rate"], min_lr=setting["rate"])
-    params = dict(length=setting["length"], seed_length=8, symbols=setting["symbols"])
-    layers = setting["layers"]
-    train = TrainConfig(
-        **rates,
-        steps=setting["entp_steps"] if arm == "entp" else GATE_STEPS,
-        stop_loss=round(setting["bound"] - BEYOND, 4),
-        eval_every=60,
-        eval_sequences=512,
-        warmup_steps=200,
-        precision=setting["precision"],
-    )
-    if tier == "smoke":
-        params = {**count3.TIERS["smoke"].task, **params, "seed_length": 3}
-        params["length"] //= 2
-        layers = (layers + 1) // 2
-        train = replace(count3.SMOKE, **rates)
-    shape = {**SIZES[tier], "n_layers": layers}
-    config = run_of("count3_gate", tier, "counting", params, shape, train, arm, SEED)
-    return planned(config, setting=name)
-
-
-def plan_gate(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoder and ENTP in every setting of the gate, on a seed that no comparison uses."""
-    return [gate_run(tier, name, arm) for name in GATES for arm in TWINS]
 
 
 def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | None:
@@ -175,8 +112,6 @@ def gate_row(runs: Records, start: float, end: float) -> dict[str, str]:
 # Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those
 # whose ENTP ends within two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is
 # a little further, in nats.
-END = "rate 5e-4"
-END_STEPS = 20_000
 END_LOSS = 1.61
 # By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come
 # there.
@@ -188,33 +123,15 @@ ENDS = {
 }
 
 
-def runs_of_end(
-    experiment: str, tier: str, seeds: int, arms: Sequence[str], **ends: Any
-) -> PlannedRuns:
-    """Plan the arms by random seed in the setting ``END``, to other ends."""
-    for seed in seeds_of_pairs(tier, seeds):
-        for arm in arms:
-            gate = with_train(gate_run(tier, END, arm).config, **ends)
-            yield planned(with_seed(replace(gate, experiment=experiment), seed))
-
-
-def plan_end(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoder and ENTP by random seed, each until it has ``END_LOSS``, none earlier."""
-    ends = dict(steps=END_STEPS, eval_every=80, stop_loss=END_LOSS, precision="bf16")
-    return runs_of_end("count3_end", tier, seeds, TWINS, **({} if tier == "smoke" else ends))
-
-
-# Count3 of length 16 to its end: does either model ever learn even n, and whole sequences? In the
-# setting of ``END``.
-WHOLE_STEPS = 60_000
-WHOLE_ARMS = ("decoder", "prefix_decoder", "entp")
-
-
 def plan_whole(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoder, prefix decoder and ENTP by random seed, all to ``WHOLE_STEPS``."""
-    ends = {} if tier == "smoke" else dict(steps=WHOLE_STEPS, eval_every=200)
-    whole = dict(precision="bf16", stop_loss=None)
-    return runs_of_end("count3_whole", tier, seeds, WHOLE_ARMS, **whole, **ends)
+    """Plan decoder, prefix decoder and ENTP by random seed, as ``count3_end`` has them but to
+    60,000 steps: does either ever learn even n, and whole sequences?
+    """
+    for run in select(COUNT3_END.plan(tier, seeds), arm="decoder"):
+        base = replace(run.config, experiment="count3_whole")
+        longer = with_train(base, steps=60_000, eval_every=200, stop_loss=None)
+        for name in ("decoder", "prefix_decoder", "entp"):
+            yield planned(with_model(longer, architecture=name))
 
 
 def arrivals_at_loss(records: Records, loss: float) -> pd.DataFrame:
@@ -310,8 +227,7 @@ COUNT3_GATE = Experiment(
     1,
     "Count3: where ENTP might part from the decoder",
     "03_count3",
-    plan_gate,
-    tiers=SIZES,
+    Closed("count3_gate"),
     paper_runs_of="count3",
     seeded=False,
 )
@@ -320,9 +236,8 @@ COUNT3_END = Experiment(
     1,
     "Count3 beyond the pairless bound: who needs fewer steps",
     "03_count3",
-    plan_end,
+    Closed("count3_end"),
     measure_end,
-    tiers=SIZES,
     paper_runs_of="count3",
 )
 COUNT3_WHOLE = Experiment(
@@ -331,6 +246,5 @@ COUNT3_WHOLE = Experiment(
     "Count3 of length 16 to its end: even n and whole sequences",
     "03_count3",
     plan_whole,
-    tiers=SIZES,
     paper_runs_of="count3",
 )

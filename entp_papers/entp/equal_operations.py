@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from entp_lab.budgets import EQUAL_FORWARDS, EQUAL_OPERATIONS, equal_operations, on_budget
-from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, by_seed
+from entp_lab.budgets import EQUAL_OPERATIONS
+from entp_lab.experiment import Closed, Experiment
 from entp_lab.frames import select
 from entp_lab.measurements import Findings
 from entp_lab.store import Records
@@ -28,8 +28,7 @@ class Comparison:
 
     ``asked``: for each claim at equal steps the question at equal multiply-adds. ``where``: labels
     of all arms. ``decoder``: of the one at equal steps, which the experiment's ``measure`` finds it
-    by; ``task_of``: labels of the run whose task the decoder here has, where that is another.
-    ``others``: labels of further runs that ``measure`` needs.
+    by; ``others``: labels of further runs that ``measure`` needs.
     """
 
     name: str
@@ -38,21 +37,7 @@ class Comparison:
     where: Mapping[str, Any] = field(default_factory=dict)
     entp: Mapping[str, Any] = field(default_factory=lambda: {"arm": "entp"})
     decoder: Mapping[str, Any] = field(default_factory=lambda: {"arm": "decoder"})
-    task_of: Mapping[str, Any] | None = None
     others: Mapping[str, Any] | None = None
-
-    def runs(self, experiment: str, tier: str, seeds: int) -> PlannedRuns:
-        """Plan decoders with ENTP's multiply-adds, on its schedule stretched, before each ENTP."""
-        planned = self.source.plan(tier, seeds)
-        whose = self.task_of or self.decoder
-        found = []
-        for entp in select(planned, **self.where, **self.entp):
-            other = select(planned, **self.where, **whose, seed=entp.labels["seed"])[0]
-            base = replace(other.config, experiment=experiment, train=entp.config.train)
-            config = on_budget(equal_operations, entp.config, base)
-            found += [PlannedRun(config, other.labels | {"arm": EQUAL_OPERATIONS}), entp]
-        found += select(planned, **self.others) if self.others else []
-        return [replace(run, labels=run.labels | {"comparison": self.name}) for run in found]
 
     def measured(self, records: Records) -> Findings:
         """Measure by the experiment's rules, with the decoders here in place of its own."""
@@ -113,16 +98,10 @@ COMPARISONS = {
             OPENWEBTEXT,
             {"T3-last": "T3-operations"},
             dict(schedule=TABLE_8),
-            task_of=dict(arm=EQUAL_FORWARDS),
             others=dict(arm=COUNTS),
         ),
     ),
 }
-
-
-def plan(name: str, tier: str, seeds: int = 0) -> PlannedRuns:
-    """Plan the runs of an experiment's comparisons."""
-    return by_seed([run for each in COMPARISONS[name] for run in each.runs(name, tier, seeds)])
 
 
 def measure(name: str, records: Records) -> Findings:
@@ -137,9 +116,8 @@ def experiment(name: str, title: str, notebook: str) -> Experiment:
         1,
         f"{title} by decoders with ENTP's multiply-adds",
         notebook,
-        partial(plan, name),
+        Closed(name),
         partial(measure, name),
-        tiers=("smoke", "overnight"),
         paper_runs_of=COMPARISONS[name][0].source.name,
     )
 

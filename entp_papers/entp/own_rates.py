@@ -15,61 +15,51 @@ import pandas as pd
 
 from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations, step_operations
 from entp_lab.configs import RunConfig
-from entp_lab.experiment import Arm, Experiment, PlannedRun, planned, with_train
+from entp_lab.experiment import (
+    TRIAL_SEED,
+    Arm,
+    Closed,
+    Experiment,
+    PlannedRun,
+    PlannedRuns,
+    planned,
+    with_train,
+)
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.store import Record
 from entp_papers.entp import count3, deciding
 from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
-from entp_papers.entp.deciding import seeds_of_pairs
-from entp_papers.entp.in_context.experiment import IN_CONTEXT, LEARNED, task_of
+from entp_papers.entp.in_context.experiment import LEARNED, task_of
 
-TRIAL_SEED = 100
 AS_GOOD = 0.01  # of the lowest loss: of rates that come so near to it the lowest is chosen
-DECODER_EVALUATIONS = {"smoke": 5, "overnight": 200}  # steps between them
 ARMS = {"entp": Arm("entp"), EQUAL_OPERATIONS: Arm("decoder", equal_operations)}
 
 
-@dataclass(frozen=True)
-class OwnRates:
-    """The plan of one subject: trial runs, and once ``chosen`` has a rate for each model the five
-    pairs.
+RATES = (6e-4, 1e-3, 3e-3)  # that the trial runs of text have
+BEYOND: dict[str, float] = {}  # by model the one rate more where its choice is an end of those
+CHOSEN: dict[str, float] = {}  # by model the rate of the five pairs, once its trial runs are there
 
-    ``base``: an experiment whose ENTP at tier overnight gives task, size and number of steps;
-    ``labels`` select it. ``beyond``: by model the one rate more where its choice is an end of those
-    tried. ``beside``: by model a rate that the rule nearly chose, run for the same pairs.
+
+def plan_text(tier: str, seeds: int) -> PlannedRuns:
+    """Plan text on all positions by rate and random seed: ENTP, and a decoder with ENTP's
+    multiply-adds.
     """
+    for few in select(deciding.TEXT_POSITIONS.plan(tier, seeds or 5), arm="entp"):
+        base = replace(few.config, experiment="text_own_rates")
+        seed = few.labels["seed"]
+        trial = [(name, rate) for rate in RATES for name in ARMS] + list(BEYOND.items())
+        if not seed:
+            yield from [own_rate_run(base, *each, TRIAL_SEED) for each in trial]
+        yield from [own_rate_run(base, *each, seed) for each in CHOSEN.items()]
 
-    experiment: str
-    base: Experiment
-    rates: tuple[float, ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    beyond: Mapping[str, float] = field(default_factory=dict)
-    chosen: Mapping[str, float] = field(default_factory=dict)
-    beside: Mapping[str, float] = field(default_factory=dict)
 
-    def __call__(self, tier: str, seeds: int = 0) -> list[PlannedRun]:
-        """Plan ENTP, and a decoder with ENTP's multiply-adds, by rate and random seed."""
-        entp = select(self.base.plan(tier, 1), arm="entp", **self.labels)[0].config
-        base = replace(entp, experiment=self.experiment)
-        runs = []
-        for rate in self.rates:
-            runs += [self.run(base, name, rate, TRIAL_SEED) for name in ARMS]
-        runs += [self.run(base, name, rate, TRIAL_SEED) for name, rate in self.beyond.items()]
-        for seed in seeds_of_pairs(tier, seeds):
-            runs += [self.run(base, name, rate, seed) for name, rate in self.chosen.items()]
-        for seed in seeds_of_pairs(tier, seeds):
-            runs += [self.run(base, name, rate, seed) for name, rate in self.beside.items()]
-        return runs
-
-    def run(self, base: RunConfig, name: str, rate: float, seed: int) -> PlannedRun:
-        """Plan one model at one rate, which is constant after the warm-up."""
-        constant = with_train(base, max_lr=rate, min_lr=rate)
-        config = ARMS[name].run(constant, seed)
-        if name == EQUAL_OPERATIONS:
-            every = DECODER_EVALUATIONS[base.tier]
-            config = with_train(config, eval_every=min(every, config.train.steps))
-        return planned(config, arm=name, rate=rate)
+def own_rate_run(base: RunConfig, name: str, rate: float, seed: int) -> PlannedRun:
+    """Plan one model at one rate, which is constant after the warm-up."""
+    config = ARMS[name].run(with_train(base, max_lr=rate, min_lr=rate), seed)
+    if name == EQUAL_OPERATIONS:
+        config = with_train(config, eval_every=200)
+    return planned(config, arm=name, rate=rate)
 
 
 def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
@@ -175,55 +165,30 @@ class Measure:
         return found
 
 
-def experiment(
-    name: str, title: str, notebook: str, plan: OwnRates, measure: Measure
-) -> Experiment:
-    """Make the experiment of a plan."""
-    return Experiment(
-        name,
-        1,
-        title,
-        notebook,
-        plan,
-        measure,
-        tiers=DECODER_EVALUATIONS,
-        paper_runs_of=plan.base.name,
-    )
-
-
-THREE_RATES = (3e-4, 1e-3, 3e-3)
-TEXT_OWN_RATES = experiment(
+TEXT_OWN_RATES = Experiment(
     "text_own_rates",
+    1,
     "Language modelling on all positions, each model at its own constant learning rate",
     "09_openwebtext",
-    OwnRates("text_own_rates", deciding.TEXT_POSITIONS, (6e-4, 1e-3, 3e-3)),
+    plan_text,
     Measure("T3-own"),
+    paper_runs_of="openwebtext_positions",
 )
-LINEAR_OWN_RATES = experiment(
+LINEAR_OWN_RATES = Experiment(
     "linear_own_rates",
+    1,
     "Linear functions in three dimensions, each model at its own constant learning rate",
     "08_in_context_learning",
-    OwnRates(
-        "linear_own_rates",
-        IN_CONTEXT,
-        THREE_RATES,
-        labels={"function": "linear"},
-        beyond={EQUAL_OPERATIONS: 1e-4},
-        chosen={"entp": 1e-3, EQUAL_OPERATIONS: 3e-4},
-        beside={EQUAL_OPERATIONS: 1e-3},
-    ),
+    Closed("linear_own_rates"),
     Measure("F7-own", normalised=True, level=dict(floor=1.0, ceiling=0.0, distance=LEARNED)),
+    paper_runs_of="in_context",
 )
-SETS_OWN_RATES = experiment(
+SETS_OWN_RATES = Experiment(
     "sets_own_rates",
+    1,
     "Count3 on numbers never seen together, each model at its own constant learning rate",
     "03_count3",
-    OwnRates(
-        "sets_own_rates",
-        count3.COUNT3_UNSEEN_SETS,
-        THREE_RATES,
-        beyond={"entp": 1e-4, EQUAL_OPERATIONS: 1e-2},
-        chosen={"entp": 1e-4, EQUAL_OPERATIONS: 3e-3},
-    ),
+    Closed("sets_own_rates"),
     Measure("F2-sets-own", "token_accuracy", level=dict(ceiling=1.0, distance=count3.NEAR)),
+    paper_runs_of="count3_unseen_sets",
 )

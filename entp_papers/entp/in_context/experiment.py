@@ -8,7 +8,6 @@ by E[y²], so that the predictor 0 scores 1, as a mean over all numbers of examp
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -20,15 +19,14 @@ from entp_lab.configs import Json, RunConfig, StudyConfig
 from entp_lab.experiment import (
     TWINS,
     Arm,
+    Closed,
     Experiment,
     Plan,
-    PlannedRun,
     PlannedRuns,
     Tier,
     Variant,
     by_seed,
     no_claims,
-    planned,
     planned_study,
     run_of,
     twins,
@@ -40,7 +38,6 @@ from entp_lab.statistics import reaches
 from entp_lab.store import Record, Records
 from entp_lib.config import TrainConfig
 from entp_lib.tasks import InContext
-from entp_papers.entp.pilot_runs import SEED
 
 # the function class of the runs at a lower rate, in their labels
 AT_LOWER_RATE = "sparse, lower rate"
@@ -149,28 +146,8 @@ TIERS = {
         ),
     ),
 }
-# After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a
-# third of its rate, and for twice the steps (docs/journal has the pilots).
-SLOWER = {"smoke": 6, "overnight": 20_000}
-# To their end: the two classes of which ``quick`` shows the beginning, at the lower rate.
-TO_THE_END = by_class(
-    MODEL,
-    {**NIGHT, "max_lr": 1e-3, "min_lr": 1e-4},
-    5,
-    100,
-    network=(TASK, TWINS, 10_000),
-    tree=({**TASK, "depth": 2}, TWINS, 10_000),
-)
-# Nearer to the paper's sizes, by tier: the task, and the steps of a pilot, which tries two rates
-# for every arm, and of the comparison, in which each arm has its better one (docs/journal).
-WIDER = {
-    "smoke": (dict(dims=8, points=9), 3, 6),
-    "overnight": (dict(dims=8, points=16), 2500, 5000),
-}
 # names of these classes in labels
 IN_EIGHT = {"linear": "linear, 8 dimensions", "sparse": "sparse, 8 dimensions"}
-TRIED = (1e-3, 3e-3)
-CHOSEN = 1e-3  # by the pilot, for either arm on either class
 # Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and
 # ENTP are compared.
 GRID = {
@@ -205,54 +182,16 @@ def run_at(
     rate: float,
     steps: int,
     eval_every: int,
-    task: Mapping[str, Any] | None = None,
     scales: Mapping[str, float] | None = None,
 ) -> RunConfig:
     """Return a decoder's run of a class at another rate; all else as in the tier's other runs.
 
-    ``task``: in place of the class's own. ``scales``: other initial scales.
+    ``scales``: other initial scales.
     """
     setting = TIERS[tier][function]
-    params = setting.task if task is None else {"function": function, **task}
     shape = {**setting.model, **(scales or {})}
-    base = run_of(experiment, tier, "in_context", params, shape, setting.train)
+    base = run_of(experiment, tier, "in_context", setting.task, shape, setting.train)
     return with_train(base, max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=eval_every)
-
-
-def plan_slower(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoder and ENTP on sparse functions at a lower rate."""
-    steps = SLOWER[tier]
-    setting = TIERS[tier]["sparse"]
-    every = max(1, steps // (setting.train.steps // setting.train.eval_every))
-    base = run_at("in_context_sparse", tier, "sparse", 1e-3, steps, every)
-    return by_seed(twins(base, TWINS, seeds or setting.seeds, function=AT_LOWER_RATE))
-
-
-def wider_run(
-    experiment: str, tier: str, function: str, arm: str, rate: float, seed: int, steps: int
-) -> PlannedRun:
-    """Plan one run of ``WIDER``."""
-    every = max(1, steps // 25)
-    base = run_at(experiment, tier, function, rate, steps, every, task=WIDER[tier][0])
-    return planned(ARMS[arm].run(base, seed), function=IN_EIGHT[function], rate=rate)
-
-
-def plan_rates(tier: str, seeds: int) -> PlannedRuns:
-    """Plan the pilot of ``WIDER``: both arms at both rates, on a seed that no comparison has."""
-    steps = WIDER[tier][1]
-    return [
-        wider_run("in_context_rates", tier, function, arm, rate, SEED, steps)
-        for function, arm, rate in product(IN_EIGHT, TWINS, TRIED)
-    ]
-
-
-def plan_wider(name: str, function: str, tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoder and ENTP on a class at the sizes of ``WIDER``, each at its pilot's rate."""
-    steps = WIDER[tier][2]
-    return [
-        wider_run(name, tier, function, arm, CHOSEN, seed, steps)
-        for seed, arm in product(range(seeds or TIERS[tier][function].seeds), TWINS)
-    ]
 
 
 def plan_settings(tier: str, seeds: int) -> PlannedRuns:
@@ -404,41 +343,30 @@ def experiment(name: str, title: str, plan, measure=no_claims, **options: Any) -
     )
 
 
-def wider(name: str, function: str) -> Experiment:
-    """Make the comparison of ``WIDER`` on a class."""
-    title = f"Functions of eight dimensions in context, {function}"
-    return experiment(name, title, partial(plan_wider, name, function), measure, tiers=WIDER)
-
-
-def to_the_end(function: str) -> Experiment:
-    """Make the comparison of ``TO_THE_END`` on a class."""
-    name = f"in_context_{function}"
-    tiers = {"smoke": TIERS["smoke"][function], "overnight": TO_THE_END[function]}
-    plan = Plan(name, "in_context", tiers, ARMS, {function: Variant()}, "function")
-    return experiment(
-        name, f"Functions in context to the end: {function}", plan, measure, tiers=tiers
-    )
+def closed(name: str, title: str, measure=measure, **options: Any) -> Experiment:
+    """Make a closed experiment of notebook 08."""
+    return experiment(name, title, Closed(name), measure, **options)
 
 
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
-IN_CONTEXT_SPARSE = experiment(
-    "in_context_sparse",
-    "Sparse functions in context at a lower rate",
-    plan_slower,
-    measure,
-    tiers=SLOWER,
-)
-IN_CONTEXT_WIDER = wider("in_context_wider", "linear")
-IN_CONTEXT_WIDER_SPARSE = wider("in_context_wider_sparse", "sparse")
-IN_CONTEXT_RATES = experiment(
+# After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a
+# third of its rate, and for twice the steps (docs/journal has the pilots).
+IN_CONTEXT_SPARSE = closed("in_context_sparse", "Sparse functions in context at a lower rate")
+# Nearer to the paper's sizes: 16 examples. A pilot tries two rates for each model, and each has
+# its better one, 1e-3 for all.
+IN_CONTEXT_RATES = closed(
     "in_context_rates",
     "Functions of eight dimensions in context: which rate suits which arm",
-    plan_rates,
-    tiers=WIDER,
+    no_claims,
     seeded=False,
 )
-IN_CONTEXT_NETWORK = to_the_end("network")
-IN_CONTEXT_TREE = to_the_end("tree")
+IN_CONTEXT_WIDER = closed("in_context_wider", "Functions of eight dimensions in context, linear")
+IN_CONTEXT_WIDER_SPARSE = closed(
+    "in_context_wider_sparse", "Functions of eight dimensions in context, sparse"
+)
+# To their end: the two classes of which ``quick`` shows the beginning, at the lower rate.
+IN_CONTEXT_NETWORK = closed("in_context_network", "Functions in context to the end: network")
+IN_CONTEXT_TREE = closed("in_context_tree", "Functions in context to the end: tree")
 # a grid of one seed: more would cost more than all the rest
 IN_CONTEXT_SETTINGS = experiment(
     "in_context_settings",

@@ -168,7 +168,7 @@ def test_any_executor_computes_the_same(configs, store, here):
 
 
 def test_a_killed_worker_costs_no_run(small_run, store, here, caplog):
-    configs = [small_run(seed=seed, steps=400, eval_every=100) for seed in range(3)]
+    configs = [small_run(seed=seed, steps=150, eval_every=50) for seed in range(3)]
     with cf.ThreadPoolExecutor(1) as pool:
         going = pool.submit(sweep, configs, 1, store=store, jobs=2)
         wait_for(lambda: len(list(store.root.glob("locks/*"))) >= 2)
@@ -233,7 +233,7 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(
     monkeypatch.setattr(progress, "tqdm", functools.partial(progress.tqdm, disable=False))
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
     monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
-    steps = 1000  # long enough to be seen on a busy machine
+    steps = 400  # long enough to be seen on a busy machine
     configs = [small_run(seed=seed, steps=steps, eval_every=steps) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
     assert any(count % steps for count in done)

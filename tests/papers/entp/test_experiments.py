@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 from made_up import record_of, sound
 
+from entp_lab import experiment as experiments
 from entp_lab.budgets import EQUAL_OPERATIONS, training_operations
 from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
-from entp_lab.experiment import Experiment, no_claims, planned
+from entp_lab.experiment import TRIAL_SEED, Closed, Experiment, list_of_runs, no_claims, planned
 from entp_lab.frames import select
 from entp_lab.measurements import Measurement
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import EXPERIMENTS, STUDIES, build_task
+from entp_lab.store import RecordError, Store
 from entp_lib.training import check_fit
 from entp_lib.validation import ConfigError
-from entp_papers.entp import pilot_runs
 from entp_papers.entp.equal_operations import COMPARISONS
 
 every_experiment = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -68,16 +69,54 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
         seeds, *others = by_kind.values()
         assert all(other == seeds for other in others)
     asked = {c.model_seed for c in experiment.configs(tier, 3) if isinstance(c, RunConfig)}
-    compared = asked - {pilot_runs.SEED}  # a gate or trial has its own, whatever is asked for
-    assert not configs or len(compared) == 3 or asked == {pilot_runs.SEED}
+    compared = asked - {TRIAL_SEED}  # a gate or trial has its own, whatever is asked for
+    assert not configs or len(compared) == 3 or asked == {TRIAL_SEED}
 
 
 @every_experiment
 @pytest.mark.parametrize("tier", ["quick", "overnight"])
 def test_tiers_that_decide_have_five_pairs(experiment, tier):
     seeds = {c.model_seed for c in configs_of(experiment, tier, RunConfig)}
-    pairs = seeds - {pilot_runs.SEED}  # trial runs alone decide nothing
+    pairs = seeds - {TRIAL_SEED}  # trial runs alone decide nothing
     assert len(pairs) >= 5 or not pairs or experiment.measure is no_claims
+
+
+# Closed experiments: their runs are listed beside their records.
+
+
+CLOSED = sorted(path.parent.name for path in list_of_runs("x").parent.parent.glob("*/runs.jsonl"))
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_closed_experiment_lists_every_record_that_it_has(name):
+    experiment = EXPERIMENTS[name]
+    listed = {config_id(c, 1) for c in experiment.configs("overnight") if c.experiment == name}
+    assert listed == {record.id for record in Store().all(name)}
+
+
+@pytest.fixture
+def listed(monkeypatch, tmp_path):
+    """Have lists of runs in a folder of the test's own; the list of count3_unseen's."""
+    folder = tmp_path / "count3_unseen.jsonl"
+    monkeypatch.setattr(experiments, "list_of_runs", lambda name: tmp_path / f"{name}.jsonl")
+    return folder
+
+
+@pytest.mark.parametrize("seeds", [0, 1, 2])
+def test_a_closed_plan_is_the_plan_that_was_closed(listed, seeds):
+    planned_before = EXPERIMENTS["count3_unseen"].plan("overnight", seeds)
+    assert "20 runs" in experiments.close(EXPERIMENTS["count3_unseen"])
+    closed = Closed("count3_unseen")
+    assert closed("overnight", seeds) == planned_before
+    assert closed("quick", seeds) == []
+
+
+def test_what_cannot_be_closed_or_was_lost_is_named(listed):
+    with pytest.raises(ConfigError, match="shakespeare has no tier whose runs are all stored"):
+        experiments.close(EXPERIMENTS["shakespeare"])
+    listed.write_text('{"run": "count3_unseen/0123456789abcdef"}\n')
+    with pytest.raises(RecordError, match="0123456789abcdef.json, a run of count3_unseen, is missing"):
+        Closed("count3_unseen")("overnight")
 
 
 # Which tier is shown, of an experiment of pairs with so many seeds by tier.
@@ -208,10 +247,9 @@ def test_match3_is_judged_by_its_design_at_every_tier(decoder, entp, why, tier):
 # Decoders with ENTP's multiply-adds: as many of them, the same seeds, the rules of equal steps.
 
 
-@pytest.mark.parametrize("tier", ["smoke", "overnight"])
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_a_decoder_has_the_operations_and_seeds_of_its_entp(name, tier):
-    runs = EXPERIMENTS[name].plan(tier)
+def test_a_decoder_has_the_operations_and_seeds_of_its_entp(name):
+    runs = EXPERIMENTS[name].plan("overnight")
     decoders = select(runs, arm=EQUAL_OPERATIONS)
     assert decoders
     for run in decoders:
