@@ -224,11 +224,12 @@ class Closed:
 
     def __call__(self, tier: TierName, seeds: int = 0) -> list[PlannedRun]:
         """Plan the runs of a tier: as many random seeds as are asked for and there, and all trial runs."""
+        store = Store(paths.of_repository("results"))
         runs = []
         for line in list_of_runs(self.experiment).read_text().splitlines():
             labels = json.loads(line)
             experiment, record_id = labels.pop("run").split("/")
-            record = Store(paths.of_repository("results")).load(experiment, record_id, strict=True)
+            record = store.load(experiment, record_id, strict=True)
             if record is None:
                 path = paths.relative(list_of_runs(experiment).with_name(f"{record_id}.json"))
                 raise RecordError(f"{path}, a run of {self.experiment}, is missing: git restore it")
