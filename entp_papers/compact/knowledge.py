@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.configs import Json
-from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, planned_study
+from entp_lab.experiment import Closed, Experiment, PlannedRun, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import (
     Check,
@@ -107,7 +107,6 @@ WALK_TIERS = {
         ACTIVATION_TIERS["paper"], sizes=(20_000, 50_000, 100_000), width=64, epochs=400, seeds=3
     ),
 }
-REAL_EPOCHS = {"smoke": 1, "quick": 80}  # by tier, of the real graphs
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
@@ -140,20 +139,6 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
             **arm,
         )
         yield run("compact_walks", "walks", 0, params, **arm)
-
-
-def plan_real(tier: str, seeds: int) -> PlannedRuns:
-    """Plan all pairs of three real graphs in each wiring; needs the package with their files."""
-    for source, wiring in itertools.product(("nations", "umls", "kinships"), WIRINGS):
-        params = dict(
-            source=source,
-            size=0,
-            model=dict(wiring=wiring, width=64),
-            epochs=REAL_EPOCHS[tier],
-            batch_size=64,
-        )
-        labels = dict(part="real", source=source, wiring=wiring)
-        yield planned_study("compact_real_graph", tier, "compact_triplets", params, **labels)
 
 
 def plan_activations(tier: str, seeds: int) -> PlannedRuns:
@@ -407,13 +392,13 @@ GRAPH = Experiment(
     measure,
     tiers=TIERS,
 )
+# Needs the package with their files, pykeen, to be computed.
 REAL_GRAPH = Experiment(
     "compact_real_graph",
     1,
     "Three real graphs by heart",
     NOTEBOOK,
-    plan_real,
-    tiers=REAL_EPOCHS,
+    Closed("compact_real_graph"),
 )
 ACTIVATION_RUNS = Experiment(
     "compact_activations",

@@ -1,7 +1,5 @@
 """Every experiment of every paper, live: its smoke runs, and what it measures on them."""
 
-import importlib.util
-
 import pandas as pd
 import pytest
 import torch
@@ -26,8 +24,6 @@ def test_smoke_runs_are_computed_and_measured(name, tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     experiment = EXPERIMENTS[name]
-    if name == "compact_real_graph" and importlib.util.find_spec("pykeen") is None:
-        pytest.skip("its graphs are files of the package pykeen, which is not installed")
     if name in ("downstream", "pronouns"):
         train_missing(SMOKE)  # they start from the language models of another experiment
     planned = len(experiment.configs("smoke"))
