@@ -116,18 +116,18 @@ def announce_runs(
     yes: bool,
     time_limit: float = 0.0,
     store: Store | None = None,
-) -> None:
-    """Say on stderr how long runs will take, ``jobs`` at a time (0: one per core, on a GPU one).
+) -> float:
+    """Say on stderr how long runs will take, ``jobs`` at a time (0: one per core, on a GPU one); return the seconds.
 
     Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no.
     """
     if not configs or configs[0].tier == "smoke":  # which takes seconds
-        return
+        return 0.0
     tier = configs[0].tier
     seconds, unknown = expected(configs, jobs_for(tier, jobs), store or Store(), device_for(tier))
     seconds = min(seconds, time_limit) if time_limit else seconds
     if seconds < SAY_SECONDS:
-        return
+        return seconds
     if unknown:
         what += f" ({unknown} of them of a time that nothing tells)"
     spoken = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
@@ -137,7 +137,7 @@ def announce_runs(
         flush=True,
     )
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
-        return
+        return seconds
     try:
         answer = input(
             "Start it? It can be stopped at any time, and the same command continues it. [y/N] "
@@ -147,3 +147,4 @@ def announce_runs(
     require(
         answer.strip().lower() in ("y", "yes"), "not started; --yes starts it without a question"
     )
+    return seconds

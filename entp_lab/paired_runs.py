@@ -31,6 +31,7 @@ Shape = ModelConfig | Mapping[str, Any]
 Schedule = TrainConfig | Mapping[str, TrainConfig]
 OWN = "own"  # the experiment of runs that belong to none
 SMALL = {"n_layers": 3, "n_heads": 4, "width": 64}  # what ``compare`` trains unless told otherwise
+WORKERS_SECONDS = 5.0  # what takes less is not worth the start of other processes
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,7 +199,8 @@ def run(
         store = Store().own() if is_own else Store()
     missing = store.missing(configs, version, fresh)
     if missing and not store.read_only:
-        announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
+        seconds = announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
+        jobs = jobs or (1 if seconds < WORKERS_SECONDS else 0)
     done = sweep(
         configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
     )

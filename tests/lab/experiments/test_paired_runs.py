@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import entp_lab as lab
-from entp_lab import paths
+from entp_lab import paths, runs
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import TWINS
 from entp_lab.registry import EXPERIMENTS, build_task
@@ -119,7 +119,9 @@ def test_a_task_of_ones_own_is_trained_here_and_stored_nowhere(results, capsys):
     assert runs.paired("loss", "entp", "decoder")["difference"].abs().max() < 1e-5
 
 
-def test_the_page_on_the_library_compares_two_models_in_one_call(results):
+def test_the_page_on_the_library_compares_two_models_in_one_call(results, monkeypatch):
+    """Its runs take seconds and start no other process."""
+    monkeypatch.setattr(runs, "worker_processes", None)
     page = (paths.repository() / "docs" / "library.md").read_text(encoding="utf-8")
     example = next(
         code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "entp_lab" in code
