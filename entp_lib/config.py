@@ -1,6 +1,6 @@
 """Frozen configurations of models and training, checked before any compute."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
@@ -117,15 +117,6 @@ class ModelConfig:
     def open_prompt(self) -> bool:
         """Whether the tokens of the prompt all see each other, so that its length is needed."""
         return ARCHITECTURES[self.architecture].open_prompt
-
-    def with_full_layers(self, full_layers: int) -> "ModelConfig":
-        """Return the same shape with that many full layers.
-
-        It is the decoder for 0, ENTP for all, else a hybrid. ConfigError for 1, which is the same
-        function as the decoder, and for more than there are.
-        """
-        name = {0: "decoder", self.n_layers: "entp"}.get(full_layers, "hybrid")
-        return replace(self, architecture=name, full_layers=full_layers)
 
     @classmethod
     def from_size(cls, size: str, **others: Any) -> "ModelConfig":

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
-from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
+from entp_lab.experiment import TWINS, Arm, Closed, Experiment, Plan, Tier, Variant
 from entp_lab.frames import by_position, paired, paired_within, select, summary
 from entp_lab.measurements import Comparisons, Findings, Level, Paired, levels, measured
 from entp_lab.parameters import NotebookParameters
@@ -91,26 +91,6 @@ TIERS = {
     "gpu": Tier(PAPER_TASK, MEDIUM, LOGGED_START, 2, (*TWINS, "small_entp"), ITSELF),
     "paper": Tier(PAPER_TASK, MEDIUM, PAPER, 5, ARCHITECTURES, ITSELF),  # logged at its end
 }
-# Seeds that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order
-# they do (count3_sets).
-UNSEEN_TASK = dict(length=10, seed_length=6, symbols=10, held_out=0.1)
-UNSEEN_TRAIN = replace(REDUCED, steps=12_000, eval_every=60)
-UNSEEN = {
-    "smoke": replace(TIERS["smoke"], by_seed=True),
-    "overnight": Tier(UNSEEN_TASK, REDUCED_MODEL, UNSEEN_TRAIN, 5, WITH_LONGER, by_seed=True),
-}
-
-
-def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
-    """Return tiers of decoder, ENTP and the arm ``longer`` on seeds that are held out in all their
-    orders.
-    """
-    found = {}
-    for tier, share in (("smoke", {"held_out": 0.2}), ("overnight", {})):
-        task = {**tiers[tier].task, "held_out_by": "multiset", **share}
-        arms = (*TWINS, EQUAL_FORWARDS)
-        found[tier] = replace(tiers[tier], task=task, arms=arms, variants=(), by_seed=True)
-    return found
 
 
 def above_mode(table: pd.DataFrame, arms: Sequence[str], near: float = NEAR) -> tuple[Level, ...]:
@@ -229,12 +209,9 @@ def lead_claims(claims: Mapping[str, str]) -> Comparisons:
     return Comparisons(rows, excluded=no_pairs_found)
 
 
-def counting(
-    name: str, title: str, tiers: Mapping[str, Tier], judged: Comparisons, notebook: str
-) -> Experiment:
-    """Make a further experiment on Count3."""
-    plan = Plan(name, "counting", tiers, ARMS)
-    return Experiment(name, 1, title, notebook, plan, judged, paper_runs_of="count3")
+def counting(name: str, title: str, judged: Comparisons, notebook: str = "03_count3") -> Experiment:
+    """Make a further experiment on Count3, a closed one."""
+    return Experiment(name, 1, title, notebook, Closed(name), judged, paper_runs_of="count3")
 
 
 CLAIMS = (
@@ -256,10 +233,11 @@ COUNT3 = Experiment(
         others=(failure_and_speed, early_lead, control),
     ),
 )
+# Prompts that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order
+# they do, which the two below it part: their held-out prompts are so in all their orders.
 COUNT3_UNSEEN = counting(
     "count3_unseen",
     "Count3 with prompts of 6",
-    UNSEEN,
     Comparisons(
         (
             Paired("F2-unseen", "token_accuracy", "entp", "decoder"),
@@ -274,14 +252,10 @@ COUNT3_UNSEEN = counting(
 COUNT3_SETS = counting(
     "count3_sets",
     "Count3 with prompts held out in all their orders",
-    by_multiset(TIERS),
     lead_claims({"F2-sets": "decoder"}),
-    "03_count3",
 )
 COUNT3_UNSEEN_SETS = counting(
     "count3_unseen_sets",
     "Count3 with many prompts, held out in all their orders",
-    by_multiset(UNSEEN),
     lead_claims({"F2-unseen-sets": "decoder"}),
-    "03_count3",
 )

@@ -97,27 +97,27 @@ def test_a_closed_experiment_lists_every_record_that_it_has(name):
 
 @pytest.fixture
 def listed(monkeypatch, tmp_path):
-    """Have lists of runs in a folder of the test's own; the list of count3_unseen's."""
-    folder = tmp_path / "count3_unseen.jsonl"
+    """Have lists of runs in a folder of the test's own; the list of chain_of_thought's."""
+    folder = tmp_path / "chain_of_thought.jsonl"
     monkeypatch.setattr(experiments, "list_of_runs", lambda name: tmp_path / f"{name}.jsonl")
     return folder
 
 
 @pytest.mark.parametrize("seeds", [0, 1, 2])
 def test_a_closed_plan_is_the_plan_that_was_closed(listed, seeds):
-    planned_before = EXPERIMENTS["count3_unseen"].plan("overnight", seeds)
-    assert "20 runs" in experiments.close(EXPERIMENTS["count3_unseen"])
-    closed = Closed("count3_unseen")
-    assert closed("overnight", seeds) == planned_before
-    assert closed("quick", seeds) == []
+    planned_before = EXPERIMENTS["chain_of_thought"].plan("quick", seeds)
+    assert "10 runs" in experiments.close(EXPERIMENTS["chain_of_thought"])
+    closed = Closed("chain_of_thought")
+    assert closed("quick", seeds) == planned_before
+    assert closed("overnight", seeds) == []
 
 
 def test_what_cannot_be_closed_or_was_lost_is_named(listed):
     with pytest.raises(ConfigError, match="shakespeare has no tier whose runs are all stored"):
         experiments.close(EXPERIMENTS["shakespeare"])
-    listed.write_text('{"run": "count3_unseen/0123456789abcdef"}\n')
-    with pytest.raises(RecordError, match="abcdef.json, a run of count3_unseen, is missing"):
-        Closed("count3_unseen")("overnight")
+    listed.write_text('{"run": "chain_of_thought/0123456789abcdef"}\n')
+    with pytest.raises(RecordError, match="abcdef.json, a run of chain_of_thought, is missing"):
+        Closed("chain_of_thought")("overnight")
 
 
 # Which tier is shown, of an experiment of pairs with so many seeds by tier.
