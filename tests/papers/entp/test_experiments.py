@@ -9,7 +9,6 @@ import pytest
 from made_up import record_of, sound
 
 from entp_lab import experiment as experiments
-from entp_lab.budgets import EQUAL_OPERATIONS, training_operations
 from entp_lab.configs import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lab.experiment import TRIAL_SEED, Closed, Experiment, list_of_runs, no_claims, planned
 from entp_lab.frames import select
@@ -19,7 +18,6 @@ from entp_lab.registry import EXPERIMENTS, STUDIES, build_task
 from entp_lab.store import RecordError, Store
 from entp_lib.training import check_fit
 from entp_lib.validation import ConfigError
-from entp_papers.entp.equal_operations import COMPARISONS
 
 every_experiment = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 
@@ -243,22 +241,3 @@ def test_match3_is_judged_by_its_design_at_every_tier(decoder, entp, why, tier):
             records.append(record_of(run, **scores))
     found = {m.claim: m for m in EXPERIMENTS["match3"].measure(records)}
     assert found["M3-count"].undecided == why
-
-
-# Decoders with ENTP's multiply-adds: as many of them, the same seeds, the rules of equal steps.
-
-
-@pytest.mark.parametrize("name", COMPARISONS)
-def test_a_decoder_has_the_operations_and_seeds_of_its_entp(name):
-    runs = EXPERIMENTS[name].plan("overnight")
-    decoders = select(runs, arm=EQUAL_OPERATIONS)
-    assert decoders
-    for run in decoders:
-        same = {label: run.labels[label] for label in ("comparison", "seed")}
-        (entp,) = [r.config for r in select(runs, architecture="entp", **same)]
-        decoder = run.config
-        # a whole number of steps: within half a step of ENTP's operations
-        step = training_operations(decoder) / decoder.train.steps
-        assert abs(training_operations(decoder) - training_operations(entp)) <= 0.51 * step
-        assert decoder.data_seed == entp.data_seed
-        assert decoder.train.max_lr == entp.train.max_lr

@@ -2,14 +2,11 @@
 the figures draw.
 """
 
-import itertools
-
 import pytest
 from made_up import record_of
 
 from entp_lab.claims import judge
 from entp_lab.frames import select
-from entp_papers.entp.in_context import experiment
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, flatness, measure, task_of
 
 PAIR = ("decoder", "entp")
@@ -34,21 +31,6 @@ def pairs(function, tier, **by_arm):
         given = {name: values[place] for name, values in by_arm.items()}
         records += [fake(arm, seed, function, tier, **given) for seed in range(5)]
     return records
-
-
-def test_the_pilot_chose_the_rates():
-    """The lowest last error on validation prompts, and of equals within 0.01 the higher rate."""
-    functions = experiment.IN_CONTEXT_RATES.whole_by("function").values()
-    pairs = experiment.IN_CONTEXT_WIDER.plan("overnight")
-    pairs += experiment.IN_CONTEXT_WIDER_SPARSE.plan("overnight")
-    for records, arm in itertools.product(functions, PAIR):
-        errors = {}
-        for r in select(records, arm=arm):
-            last = r.curves["loss"][-1]
-            errors[r.labels["rate"]] = last / task_of(r).normaliser
-        least = min(errors.values())
-        near = [rate for rate, error in errors.items() if error <= least + 0.01]
-        assert {max(near)} == {run.labels["rate"] for run in select(pairs, arm=arm)}
 
 
 @pytest.mark.parametrize(
