@@ -20,14 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import Json, RunConfig
-from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned_study
+from entp_lab.experiment import TWINS, Closed, Experiment, PlannedRuns, planned_study
 from entp_lab.resume import train_run
 from entp_lab.studies import Study, seeded
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Batch, Counting, Task, generator_for, loss_curve
 from entp_papers.entp.count3 import TIERS
-from entp_papers.entp.pilot_runs import COUNT3_LONG_ALL
 from entp_papers.entp.pretrained.experiments import plain
 
 CHUNK = 65_536  # training sequences at a time
@@ -67,20 +66,6 @@ def repeats_study(task: Json, trained: int, scored: int) -> Study:
         "n": list(lengths),
         "seen": seen_NB.double().mean(1).tolist(),
     }
-
-
-def plan_repeats(tier: str, seeds: int) -> PlannedRuns:
-    """Plan a simulation for each schedule at length 24, of as many training sequences as a run of
-    it draws.
-    """
-    configs = {run.config.train.steps: run.config for run in COUNT3_LONG_ALL.plan(tier, 1)}
-    for steps, config in sorted(configs.items()):
-        params = {
-            "task": config.task_params,
-            "trained": steps * config.train.batch_size,
-            "scored": SCORED,
-        }
-        yield planned_study("count3_repeats", tier, "counting_repeats", params)
 
 
 @dataclass(frozen=True)
@@ -181,12 +166,13 @@ def plan_probes(tier: str, seeds: int) -> PlannedRuns:
             yield planned_study("count3_probe", tier, "counting_probe", params, seed, arm=arm)
 
 
+# For each schedule of ``count3_long_all`` as many training sequences as a run of it draws.
 COUNT3_REPEATS = Experiment(
     "count3_repeats",
     1,
     "Count3 at length 24: how much of what is scored has come up in training",
     "03_count3",
-    plan_repeats,
+    Closed("count3_repeats"),
     seeded=False,
 )
 COUNT3_PROBE = Experiment(
