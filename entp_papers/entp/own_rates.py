@@ -38,7 +38,10 @@ ARMS = {"entp": Arm("entp"), EQUAL_OPERATIONS: Arm("decoder", equal_operations)}
 
 RATES = (6e-4, 1e-3, 3e-3)  # that the trial runs of text have
 BEYOND = {EQUAL_OPERATIONS: 2e-4}  # by model the one rate more where its choice is an end of those
-CHOSEN = {"entp": 1e-3}  # by model the rate of the five pairs, once its trial runs are there
+CHOSEN = {
+    "entp": 1e-3,
+    EQUAL_OPERATIONS: 6e-4,
+}  # by model the rate of the five pairs, once its trial runs are there
 
 
 def plan_text(tier: str, seeds: int) -> PlannedRuns:
