@@ -36,12 +36,11 @@ AS_GOOD = 0.01  # of the lowest loss: of rates that come so near to it the lowes
 ARMS = {"entp": Arm("entp"), EQUAL_OPERATIONS: Arm("decoder", equal_operations)}
 
 
-RATES = (6e-4, 1e-3, 3e-3)  # that the trial runs of text have
-BEYOND = {EQUAL_OPERATIONS: 2e-4}  # by model the one rate more where its choice is an end of those
-CHOSEN = {
-    "entp": 1e-3,
-    EQUAL_OPERATIONS: 6e-4,
-}  # by model the rate of the five pairs, once its trial runs are there
+# Of text, by model: the rates that its trial runs have, one more where the choice is an end of
+# those, and the rate of the five pairs.
+RATES = (6e-4, 1e-3, 3e-3)
+BEYOND = {EQUAL_OPERATIONS: 2e-4}
+CHOSEN = {"entp": 1e-3, EQUAL_OPERATIONS: 6e-4}
 
 
 def plan_text(tier: str, seeds: int) -> PlannedRuns:
