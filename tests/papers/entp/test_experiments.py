@@ -88,7 +88,7 @@ CLOSED = sorted(path.parent.name for path in list_of_runs("x").parent.parent.glo
 @pytest.mark.parametrize("name", CLOSED)
 def test_a_closed_experiment_lists_every_record_that_it_has(name):
     experiment = EXPERIMENTS[name]
-    configs = [*experiment.configs("quick"), *experiment.configs("overnight")]
+    configs = experiment.configs("quick") + experiment.configs("overnight")
     listed = {config_id(c, 1) for c in configs if c.experiment == name}
     assert listed == {record.id for record in Store().all(name)}
 
@@ -107,7 +107,6 @@ def test_a_closed_plan_is_the_plan_that_was_closed(listed, seeds):
     assert "10 runs" in experiments.close(EXPERIMENTS["chain_of_thought"])
     closed = Closed("chain_of_thought")
     assert closed("quick", seeds) == planned_before
-    assert closed("overnight", seeds) == []
 
 
 def test_what_cannot_be_closed_or_was_lost_is_named(listed):

@@ -9,8 +9,8 @@ from entp_lab.frames import select
 from entp_lab.runs import run as compute
 from entp_lab.store import Store
 from entp_papers.entp.own_rates import (
-    LINEAR_OWN_RATES,
-    SETS_OWN_RATES,
+    CHOSEN,
+    TEXT_OWN_RATES,
     TRIAL_SEED,
     Measure,
     chosen_rates,
@@ -65,12 +65,9 @@ def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(cours
     assert chosen_rates(trials[1:]) == {"entp": 1e-3}
 
 
-@pytest.mark.parametrize("experiment", [LINEAR_OWN_RATES, SETS_OWN_RATES])
-def test_first_runs_of_a_seed_have_the_rates_chosen_from_the_committed_trial(experiment):
-    runs = experiment.plan("overnight")
-    trial = experiment.found(Store(), select(runs, seed=TRIAL_SEED))
-    first = [run.labels for run in select(runs, seed=0)][:2]
-    assert chosen_rates(trial) == {labels["arm"]: labels["rate"] for labels in first}
+def test_pairs_have_the_rates_chosen_from_the_committed_trial():
+    trial = select(TEXT_OWN_RATES.plan("overnight"), seed=TRIAL_SEED)
+    assert chosen_rates(TEXT_OWN_RATES.found(Store(), trial)) == CHOSEN
 
 
 @pytest.mark.parametrize(("rate", "lead"), [(3e-4, -0.1), (1e-3, -0.2)])
