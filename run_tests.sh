@@ -2,7 +2,7 @@
 # Makes .venv on first use, then runs every check:  ./run_tests.sh
 #   lint       ruff check, the import contracts and the types of entp_lib and entp_lab (pyproject.toml)
 #   format     ruff format --check
-#   tests      pytest on tests/, on at most 4 cores
+#   tests      pytest on tests/, in at most 4 processes
 #   notebooks  nbval executes the notebooks and compares them with their stored outputs
 #   the same   on x86 once more without what processors have beyond SSE, since stored outputs must not depend on it
 # All of them run, whatever fails; the exit status is 0 if all pass.
@@ -46,8 +46,9 @@ lint() {
   return $status
 }
 
-# logical: by default xdist counts physical cores, half of them on most rented machines.
-parallel=(-n logical --maxprocesses 4 --dist loadscope)
+# One more than there are cores, at most 4: many tests wait for processes that they have started.
+cores=$(getconf _NPROCESSORS_ONLN)
+parallel=(-n $((cores < 4 ? cores + 1 : 4)) --dist loadscope)
 where=(tests)
 files=0
 for argument in "$@"; do

@@ -337,7 +337,7 @@ def test_every_check_runs_in_its_environment(checked, tmp_path):
     lint, types, form, tests, notebooks, again = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert types == "__main__.py|--no-error-summary"
-    assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
+    assert tests == f"__main__.py|-n|{min(os.cpu_count() + 1, 4)}|--dist|loadscope|tests"
     assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith(
         "|notebooks/"
     )
