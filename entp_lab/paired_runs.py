@@ -200,7 +200,7 @@ def run(
     missing = store.missing(configs, version, fresh)
     if missing and not store.read_only:
         seconds = announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
-        jobs = jobs or (1 if seconds < WORKERS_SECONDS else 0)
+        jobs = jobs or int(0 < seconds < WORKERS_SECONDS)  # 0: nothing tells how long
     done = sweep(
         configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
     )

@@ -234,7 +234,7 @@ COUNT3 = Experiment(
     ),
 )
 # Prompts that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order
-# they do, which the two below it part: their held-out prompts are so in all their orders.
+# they do; the two experiments below it hold each prompt out in all its orders.
 COUNT3_UNSEEN = counting(
     "count3_unseen",
     "Count3 with prompts of 6",
