@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes .venv on first use, then runs every check:  ./run_tests.sh
-#   lint       ruff check, the import contracts and the types of entp_lib and entp_lab (pyproject.toml)
 #   format     ruff format --check
 #   tests      pytest on tests/, in at most 4 processes
-#   notebooks  nbval executes the notebooks and compares them with their stored outputs
-#   the same   on x86 once more without what processors have beyond SSE, since stored outputs must not depend on it
+#   notebooks  nbval executes the notebooks and compares them with their stored outputs; on x86 without what
+#              processors have beyond SSE, since stored outputs must not depend on it
+#   lint       ruff check, the import contracts and the types of entp_lib and entp_lab (pyproject.toml), beside the tests
 # All of them run, whatever fails; the exit status is 0 if all pass.
 # With arguments, which go to the pytest of the tests step, notebooks are left out:
 #   ./run_tests.sh -k count3        ./run_tests.sh tests/test_shell.py
@@ -48,7 +48,7 @@ lint() {
 
 # One more than there are cores, at most 4: many tests wait for processes that they have started.
 cores=$(getconf _NPROCESSORS_ONLN)
-parallel=(-n $((cores < 4 ? cores + 1 : 4)) --dist loadscope)
+parallel=("-n$((cores < 4 ? cores + 1 : 4))" --dist=loadscope)
 where=(tests)
 files=0
 for argument in "$@"; do
@@ -57,13 +57,23 @@ for argument in "$@"; do
 done
 if [ $files -eq 1 ]; then parallel=(); fi # workers would each take the seconds of torch's import for nothing
 
-step lint lint
+findings=$(mktemp)
+lint >"$findings" 2>&1 & # takes one core, where many tests wait
+lint_process=$!
+trap 'kill $lint_process 2>/dev/null || true; rm -f "$findings"' EXIT
+lint_outcome() {
+  local status=0
+  wait $lint_process || status=$?
+  cat "$findings"
+  return $status
+}
+
 step format python -m ruff format --check .
 step tests python -m pytest ${parallel[@]+"${parallel[@]}"} ${where[@]+"${where[@]}"} "$@"
 if [ $# -eq 0 ]; then
-  step notebooks python -m pytest --nbval --nbval-current-env -p no:cacheprovider "${parallel[@]}" notebooks/
-  step 'the same, SSE' env SETS=SSE PYTHON=.venv/bin/python tools/processors.sh notebooks/
+  step notebooks env SETS=SSE PYTHON=.venv/bin/python tools/processors.sh "${parallel[@]}" notebooks/
 fi
+step lint lint_outcome
 
 printf '\n%s\n%d passed, %d failed\n' "$table" "$passed" "$failed"
 [ "$failed" -eq 0 ]

@@ -106,9 +106,6 @@ def run(
     update: Annotated[
         bool, typer.Option("--update", help="re-execute the committed notebooks in place")
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="1 where a notebook shows another text than is stored")
-    ] = False,
 ) -> int:
     """Execute the notebooks and regenerate every figure.
 
@@ -124,15 +121,12 @@ def run(
     extra = dict(map(notebooks.parse_parameter, parameter or ()))
     twice = ", ".join(given.keys() & extra.keys())
     require(not twice, f"{twice}: given as an option and by -p; leave out one of them")
-    alone = not (check and (update or given or extra))
-    require(alone, "--check takes --only alone: it runs the notebooks as committed")
     parameters = notebooks.parameters_for(notebooks.notebook_paths(only), given | extra)
     clusters.publish(cluster)
     return commands.run_notebooks(
         parameters,
         is_whole=not only,
         update=update,
-        check=check,
         jobs=jobs,
         yes=yes,
         on_cluster=bool(cluster),

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +60,13 @@ def run_notebooks(
     *,
     is_whole: bool = True,
     update: bool = False,
-    check: bool = False,
     jobs: int = 0,
     yes: bool = False,
     on_cluster: bool = False,
 ) -> int:
     """Execute notebooks with checked parameters, judge the claims, and say what came out; 1 where a notebook failed.
 
-    ``is_whole``: all notebooks were asked for. ``check``: one fails, too, that shows another text than is stored.
-    ``on_cluster``: on machines whose speed nothing here measures.
+    ``is_whole``: all notebooks were asked for. ``on_cluster``: on machines whose speed nothing here measures.
     """
     given = {name: value for values in parameters.values() for name, value in values.items()}
     tier = given.get("tier", "best")
@@ -84,10 +81,9 @@ def run_notebooks(
         )
         for values in parameters.values() if limit else ():
             values["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
-    if check or (is_whole and not update):
+    if is_whole and not update:
         os.environ.setdefault(live.VARIABLE, "short")
     planned, in_place = notebooks.plan(parameters, update)
-    planned = [replace(job, check=check) for job in planned]
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]
         announce_runs(
@@ -106,10 +102,6 @@ def run_notebooks(
             f"Figures and claims: {paths.relative(place)} and {paths.relative(folder)}/claims.csv"
         )
         print(f"What was found: docs/findings.md. {report.tally_sentence(judged)}")
-    if check:
-        print(
-            f"{sum(not r.error for r in results)} of {len(results)} notebooks show what is stored"
-        )
     print("To read and change the notebooks: ./run_all.sh --lab")
     return 1 if failures or any(result.error for result in results) else 0
 

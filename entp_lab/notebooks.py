@@ -8,9 +8,6 @@ import ast
 import concurrent.futures as cf
 import contextlib
 import dataclasses
-import difflib
-import itertools
-import json
 import multiprocessing
 import os
 import re
@@ -62,10 +59,6 @@ LEDGER_SHOWN = (
     OVERVIEW,
     "90",
 )
-LIVE = (
-    "nbval-ignore-output"  # tag of a cell that trains, whose output differs from machine to machine
-)
-DIFF_LINES = 40  # of a cell, at most
 AT_A_TIME = 4  # notebooks side by side, at most
 ONE_LINE = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 # Imports of nearly every notebook; the last is that of torch's optimizers.
@@ -236,15 +229,13 @@ def missing_runs(notebook: Path, parameters: Mapping[str, Any]) -> list[Config]:
 class Job:
     """One notebook to be executed: with which parameters, and whether its copy replaces it.
 
-    ``todo``: those of the runs that it shows that have no record. ``check``: whether it is an error where the copy
-    shows another text.
+    ``todo``: those of the runs that it shows that have no record.
     """
 
     notebook: Path
     parameters: dict[str, Any]
     update: bool = False
     todo: Sequence[Config] = ()
-    check: bool = False
 
     @property
     def computes_nothing(self) -> bool:
@@ -380,9 +371,6 @@ def execute(job: Job, environment: Mapping[str, str]) -> Result:
             executed = read_notebook(copy)
             if job.update and not job.todo and not result.error:
                 install(executed, job.notebook)
-            if job.check and not result.error and (moved := differences(job.notebook, executed)):
-                result.error = f"{len(moved)} cells show another text than is stored"
-                result.traceback = "\n".join(moved)
             keep_copy(executed, job)
     result.seconds = time.monotonic() - began
     return result
@@ -422,31 +410,6 @@ def keep_copy(executed: "NotebookNode", job: Job) -> None:
     text = writes(executed).replace("](../figures/", f"]({figures}/")
     text = re.sub(r"\]\(\.\./(?!\.\./)", f"]({root}/", text)
     write_atomically(folder / job.notebook.name, text.encode())
-
-
-def differences(notebook: Path, executed: "NotebookNode") -> list[str]:
-    """Return, for each cell that shows another text than is stored, both as a diff; those that train are left out."""
-    found = []
-    for place, (stored, now) in enumerate(
-        zip(read_notebook(notebook).cells, executed.cells, strict=True)
-    ):
-        if LIVE not in stored.metadata.get("tags", ()):
-            names = f"cell {place}, stored", f"cell {place}, now"
-            diff = difflib.unified_diff(text_of(stored), text_of(now), *names, n=1, lineterm="")
-            found += ["\n".join(itertools.islice(diff, DIFF_LINES))]
-    return [diff for diff in found if diff]
-
-
-def text_of(cell: "NotebookNode") -> list[str]:
-    """Return the lines that a cell shows, of every kind of output but pictures and widgets."""
-    lines = []
-    for output in cell.get("outputs", ()):
-        shown = {output.get("name", ""): output.get("text", ""), **output.get("data", {})}
-        for kind, content in sorted(shown.items()):
-            if content and not kind.startswith("image/") and kind != WIDGET:
-                text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
-                lines += [f"{kind}:", *text.splitlines()]
-    return lines
 
 
 def install(executed: "NotebookNode", notebook: Path) -> None:

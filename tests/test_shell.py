@@ -334,26 +334,24 @@ def calls(done: subprocess.CompletedProcess) -> list[str]:
 
 def test_every_check_runs_in_its_environment(checked, tmp_path):
     done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg", GIT_DIR="of a hook")
-    lint, types, form, tests, notebooks, again = calls(done)
+    form, tests, notebooks, lint, types = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert types == "__main__.py|--no-error-summary"
-    assert tests == f"__main__.py|-n|{min(os.cpu_count() + 1, 4)}|--dist|loadscope|tests"
-    assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith(
-        "|notebooks/"
-    )
-    assert again == "__main__.py|SSE|notebooks/"
-    assert done.stdout.count("\nread-only 1 None 1 None\n") == 6
-    assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
+    side_by_side = f"-n{min(os.cpu_count() + 1, 4)}|--dist=loadscope"
+    assert tests == f"__main__.py|{side_by_side}|tests"
+    assert notebooks == f"__main__.py|SSE|{side_by_side}|notebooks/"
+    assert done.stdout.count("\nread-only 1 None 1 None\n") == 5
+    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
     assert done.returncode == 0
 
 
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
-    assert len(calls(done)) == 6
-    assert done.stdout.count("\nread-only 1 None 2 None\n") == 7  # what broke the contract is shown
+    assert len(calls(done)) == 5
+    assert done.stdout.count("\nread-only 1 None 2 None\n") == 6  # what broke the contract is shown
     assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
     assert "notebooks     failed (3)" in done.stdout
-    assert done.stdout.splitlines()[-1] == "0 passed, 5 failed"
+    assert done.stdout.splitlines()[-1] == "0 passed, 4 failed"
     assert done.returncode == 1
 
 

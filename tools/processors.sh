@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the notebooks (./run_all.sh --check) and the statistics' tests as processors of three kinds would, and prints a table:
+# Runs the notebooks step and the statistics' tests as processors of three kinds would, and prints a table:
 #   tools/processors.sh                                        all notebooks, tests of statistics, claims and figures
 #   tools/processors.sh notebooks/12*.ipynb tests/lab/experiments   these alone; options go to pytest (-x, -n2)
 #   SETS=SSE tools/processors.sh notebooks/                    of the sets native, AVX2 and SSE this one alone
@@ -20,7 +20,6 @@ for argument in "$@"; do
   esac
 done
 if [ ${#notebooks[@]}${#tests[@]} = 00 ]; then notebooks=(notebooks/) tests=(tests/lab/test_statistics.py tests/lab/experiments); fi
-only=$(IFS=, && case "${notebooks[*]-}" in *.ipynb*) printf '%s' "${notebooks[*]}" ;; esac) # empty: all
 case " ${options[*]-} " in *' -n'*) ;; *) options+=(-n logical --maxprocesses 4 --dist loadscope) ;; esac
 
 export ENTP_RECORDS=read-only ENTP_LIVE=short TQDM_DISABLE=1 PYTHONPATH="$PWD" # for kernels, too
@@ -66,23 +65,23 @@ table='' failed=0
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT
 
-# The set's name, what it is and Python's arguments of a step; a line of the table.
+# The set's name, its variables and the pytest arguments of a step; a line of the table.
 step() {
   local name=$1 what=$2 start=$SECONDS
   shift 2
   printf '\n== %s, %s\n' "$what" "$name"
-  env ${variables[@]+"${variables[@]}"} "$python" "$@" 2>&1 | tee "$log"
+  env ${variables[@]+"${variables[@]}"} "$python" -m pytest -q -p no:cacheprovider "${options[@]}" "$@" 2>&1 | tee "$log"
   [ "${PIPESTATUS[0]}" -eq 0 ] || failed=$((failed + 1))
-  table+=$(printf '%-8s %-10s %5d s  %-42s %s' "$name" "$what" $((SECONDS - start)) "$(grep -v '^To read' "$log" | tail -n 1 | sed 's/ in .*//')" "$took")$'\n'
+  table+=$(printf '%-8s %-10s %5d s  %-34s %s' "$name" "$what" $((SECONDS - start)) "$(tail -n 1 "$log" | sed 's/ in .*//')" "$took")$'\n'
 }
 
 while read -r -a variables; do
   name=${variables[0]} && variables=("${variables[@]:1}")
   case " ${SETS:-native AVX2 SSE} " in *" $name "*) ;; *) continue ;; esac
   took=$(env ${variables[@]+"${variables[@]}"} "$python" -c "$obeyed")
-  if [ ${#notebooks[@]} -gt 0 ]; then step "$name" notebooks -m entp_lab run --check --only "$only"; fi
-  if [ ${#tests[@]} -gt 0 ]; then step "$name" tests -m pytest -q -p no:cacheprovider "${options[@]}" "${tests[@]}"; fi
+  if [ ${#notebooks[@]} -gt 0 ]; then step "$name" notebooks --nbval --nbval-current-env "${notebooks[@]}"; fi
+  if [ ${#tests[@]} -gt 0 ]; then step "$name" tests "${tests[@]}"; fi
 done <<<"$sets"
 
-printf '\n%-8s %-10s %7s  %-42s %s\n%s' set step time outcome 'what the libraries took' "$table"
+printf '\n%-8s %-10s %7s  %-34s %s\n%s' set step time outcome 'what the libraries took' "$table"
 [ "$failed" -eq 0 ]

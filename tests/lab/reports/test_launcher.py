@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from entp_lab import cli, commands, notebooks, paths
 from entp_lab.configs import RunConfig, config_id
-from entp_lab.notebooks import ONE_LINE, Job, clean, defaults, notebook_paths, parameters_for
+from entp_lab.notebooks import ONE_LINE, clean, defaults, notebook_paths, parameters_for
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import Store
 from entp_lib.validation import ConfigError
@@ -201,25 +201,10 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(
     assert other.read_bytes() == before
 
 
-def test_a_check_shows_each_text_that_is_not_the_stored_one(folder):
-    """Pictures and cells that train live are not compared."""
-    path = write_notebook(folder, "03_x", "print('now')", "print('anything')")
-    stored = nbformat.read(path, as_version=4)
-    stored.cells[-1].metadata["tags"] = [notebooks.LIVE]
-    nbformat.write(stored, path)
-    check = [Job(path, {}, check=True)]
-    (result,) = notebooks.run_all(check)
-    assert result.error == "1 cells show another text than is stored"
-    assert result.traceback.splitlines()[-2:] == ["+stdout:", "+now"]
-    notebooks.run_all([Job(path, {}, update=True)])
-    assert notebooks.run_all(check)[0].error == ""
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "--only", "77"], "no notebook 77"),
-        (["run", "--check", "--tier", "quick"], "--check takes --only alone"),
         (["run", "--only", "03", "-p", "sedes=1"], "did you mean 'seeds'"),
         (["run", "--only", "03", "-p", "seeds=-1"], "seeds = -1: must be from 0 "),
         (["run", "--jobs", "-1"], "'--jobs': Input should be greater than or equal to 0"),
