@@ -125,6 +125,18 @@ def source_files(root: Path) -> dict[str, bytes]:
     return found
 
 
+@functools.cache
+def imports(code: bytes) -> list[tuple[str, str]]:
+    """Return the module and the name of each import in a module's code, no name for a module as a whole."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [(node.module, alias.name) for alias in node.names]
+    return found
+
+
 def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]:
     """Return which of ``files`` are loaded when ``modules`` are imported, with the tables that lie beside these.
 
@@ -146,13 +158,9 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
             for other in files
             if other.endswith(".csv") and other.rpartition("/")[0] == folder
         }
-        for node in ast.walk(ast.parse(files[path])):
-            if isinstance(node, ast.Import):
-                waiting += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                for alias in node.names:
-                    name = f"{node.module}.{alias.name}"
-                    waiting.append(name if name in known else node.module)
+        for module, name in imports(files[path]):
+            whole = f"{module}.{name}"
+            waiting.append(whole if whole in known else module)
     return found
 
 

@@ -306,7 +306,7 @@ class LayerPlan:
 def put(vector: Tensor, terms: Terms) -> None:
     """Write the weights of ``terms`` into a vector over coordinates."""
     if terms:
-        vector[list(terms)] = torch.tensor(list(terms.values()), dtype=vector.dtype)
+        vector.numpy()[list(terms)] = list(terms.values())
 
 
 def zeroed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
