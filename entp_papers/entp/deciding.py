@@ -6,19 +6,27 @@ hypotheses and rules, were written before their first runs (docs/journal). Those
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_OPERATIONS, SAME_PREFIXES
-from entp_lab.experiment import TRIAL_SEED, Closed, Experiment
+from entp_lab.experiment import (
+    TRIAL_SEED,
+    Closed,
+    Experiment,
+    PlannedRuns,
+    planned,
+    with_train,
+)
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Findings, Paired, levels, measured
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, chosen, scores
 from entp_papers.entp.language import experiment as language
-from entp_papers.entp.language.tables import LAST, minima
+from entp_papers.entp.language.tables import LAST, LOWEST, minima
 
 DECODERS = ("decoder", EQUAL_OPERATIONS)  # that ENTP is compared with
 
@@ -33,6 +41,27 @@ MEASURE_TEXT = Comparisons(
     floor="unigram loss",
     near=language.NEAR,
     frame=minima,
+)
+
+
+def plan_rising(tier: str, seeds: int) -> PlannedRuns:
+    """Plan the pairs of text on all positions with the two ends of the schedule exchanged.
+
+    As in the authors' file the learning rate then rises after the warm-up, from 3e-4 to 3e-3.
+    """
+    for run in select(TEXT_POSITIONS.plan(tier, seeds or 5), arm=("decoder", "entp")):
+        train = run.config.train
+        config = with_train(run.config, max_lr=train.min_lr, min_lr=train.max_lr)
+        yield planned(replace(config, experiment="text_rising_rate"), arm=run.labels["arm"])
+
+
+# Decoder − ENTP where the rate rises, in the lowest losses of each, as in the paper's Table 3.
+MEASURE_RISING = replace(
+    MEASURE_TEXT,
+    claims=(
+        Paired("T3-loss", LOWEST, "decoder", "entp"),
+        Paired("T3-train", "lowest training loss", "decoder", "entp"),
+    ),
 )
 
 WHOLE = 0.95  # of the sequences: the first evaluation that has so many right is timed
@@ -146,6 +175,15 @@ TEXT_POSITIONS = Experiment(
     "09_openwebtext",
     Closed("openwebtext_positions"),
     MEASURE_TEXT,
+    paper_runs_of="openwebtext",
+)
+TEXT_RISING_RATE = Experiment(
+    "text_rising_rate",
+    1,
+    "Language modelling on all positions, the learning rate rising as in the authors' file",
+    "09_openwebtext",
+    plan_rising,
+    MEASURE_RISING,
     paper_runs_of="openwebtext",
 )
 MATCH3_RATES = Experiment(
