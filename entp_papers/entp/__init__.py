@@ -48,6 +48,7 @@ EXPERIMENTS = {
     "in_context_wider_operations": "equal_operations:WIDER_OPERATIONS",
     "openwebtext_operations": "equal_operations:TEXT_OPERATIONS",
     "openwebtext_positions": "deciding:TEXT_POSITIONS",
+    "text_rising_rate": "deciding:TEXT_RISING_RATE",
     "match3_rates": "deciding:MATCH3_RATES",
     "match3_own_rates": "deciding:MATCH3_OWN_RATES",
     "match3_end": "deciding:MATCH3_END",

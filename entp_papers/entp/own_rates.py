@@ -33,14 +33,19 @@ from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
 from entp_papers.entp.in_context.experiment import LEARNED, task_of
 
 AS_GOOD = 0.01  # of the lowest loss: of rates that come so near to it the lowest is chosen
-ARMS = {"entp": Arm("entp"), EQUAL_OPERATIONS: Arm("decoder", equal_operations)}
+ARMS = {
+    "entp": Arm("entp"),
+    EQUAL_OPERATIONS: Arm("decoder", equal_operations),
+    "decoder": Arm("decoder"),
+}
 
 
 # Of text, by model: the rates that its trial runs have, one more where the choice is an end of
-# those, and the rate of the five pairs.
+# those, and the rate of the five pairs. The rate of a decoder with ENTP's steps is what the same
+# rule chooses at that point of the decoders' trial.
 RATES = (6e-4, 1e-3, 3e-3)
 BEYOND = {EQUAL_OPERATIONS: 2e-4}
-CHOSEN = {"entp": 1e-3, EQUAL_OPERATIONS: 6e-4}
+CHOSEN = {"entp": 1e-3, EQUAL_OPERATIONS: 6e-4, "decoder": 1e-3}
 
 
 def plan_text(tier: str, seeds: int) -> PlannedRuns:
@@ -50,7 +55,9 @@ def plan_text(tier: str, seeds: int) -> PlannedRuns:
     for few in select(deciding.TEXT_POSITIONS.plan(tier, seeds or 5), arm="entp"):
         base = replace(few.config, experiment="text_own_rates")
         seed = few.labels["seed"]
-        trial = [(name, rate) for rate in RATES for name in ARMS] + list(BEYOND.items())
+        trial = [(name, rate) for rate in RATES for name in ("entp", EQUAL_OPERATIONS)] + list(
+            BEYOND.items()
+        )
         if not seed:
             yield from [own_rate_run(base, *each, TRIAL_SEED) for each in trial]
         yield from [own_rate_run(base, *each, seed) for each in CHOSEN.items()]
