@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lab.experiment import (
+    TRIAL_SEED,
     TWINS,
     Closed,
     Experiment,
@@ -250,6 +251,22 @@ def measure_seeds(records: Records) -> Findings:
     return [measured("CT-relative-entp", values, chosen, levels=levels)]
 
 
+# With T5 and ALiBi: the learning rates that both models try on a trial seed.
+RATES = (1e-3, 3e-3, 1e-2)
+
+
+def plan_rates(tier: str, seeds: int) -> PlannedRuns:
+    """Plan padded five-digit sums with T5 and ALiBi, each model at several learning rates."""
+    for positions, rate, arm in itertools.product(("t5", "alibi"), RATES, ARCHITECTURES):
+        cell = dict(format="padded", positions=positions, architecture=arm)
+        params = {**cell, "seed": TRIAL_SEED, **TIERS["overnight"]["shared"], "rate": rate}
+        labels = dict(cell, arm=arm, rate=rate)
+        if tier == "overnight":
+            yield planned_study(
+                "compact_length_rates", tier, "compact_addition", params, TRIAL_SEED, **labels
+            )
+
+
 # --- The other tasks of Table 1 -------------------------------------------------------------------
 
 ALGORITHM_TIERS = {
@@ -285,6 +302,13 @@ TITLE = "Addition of five digits, more seeds of the positional schemes"
 # times the steps, one for each prefix that ENTP is scored on.
 LENGTH_SEEDS = Experiment(
     "compact_length_seeds", 1, TITLE, NOTEBOOK, Closed("compact_length_seeds"), measure_seeds
+)
+LENGTH_RATES = Experiment(
+    "compact_length_rates",
+    1,
+    "Addition of five digits with T5 and ALiBi, each model at its own learning rate",
+    NOTEBOOK,
+    plan_rates,
 )
 # One layer, as for the paper's 200 digits after 30.
 TITLE = "Addition of ten digits by one layer with coupled positions"

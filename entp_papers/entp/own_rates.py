@@ -101,11 +101,14 @@ def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
 
 
 def compared(
-    records: Sequence[Record], metric: str = "loss", rate: float | None = None
+    records: Sequence[Record],
+    metric: str = "loss",
+    rate: float | None = None,
+    arm: str = EQUAL_OPERATIONS,
 ) -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
 
-    ``rate``: the decoder's; None where its pairs have one rate alone.
+    ``rate``: the decoder's; None where its pairs have one rate alone. ``arm``: which decoder.
 
     ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
     ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal
@@ -116,7 +119,7 @@ def compared(
     sign = 1 if metric == "loss" else -1
     for entp in select(records, arm="entp"):
         seed = entp.labels["seed"]
-        twin = select(decoders, arm=EQUAL_OPERATIONS, seed=seed)
+        twin = select(decoders, arm=arm, seed=seed)
         if seed == TRIAL_SEED or not twin:
             continue
         decoder = twin[0]
@@ -171,6 +174,12 @@ class Measure:
                 level = {"floor": pd.Series(floors).mean(), **self.level}
                 ends = [Level(score, **level) for score in (decoder, entp)]
             found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=tuple(ends)))
+        short = compared(
+            records, self.metric, arm="decoder"
+        )  # their rate is chosen for ENTP's steps
+        if not short.empty:
+            pairs = select(records, arm=("entp", "decoder"), seed=tuple(short.index))
+            found.append(measured(f"{self.claim}-equal", short["equal steps"] / unit, pairs))
         return found
 
 
