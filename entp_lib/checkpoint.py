@@ -7,7 +7,6 @@ in progress in the header.
 
 import contextlib
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -21,7 +20,6 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from entp_lib.config import TrainConfig
 from entp_lib.files import write_atomically
 from entp_lib.training import TrainingState, learned
 from entp_lib.validation import (
@@ -29,7 +27,6 @@ from entp_lib.validation import (
     check_intervals,
     check_types,
     from_dict,
-    matches,
 )
 
 SUFFIX = ".weights.safetensors"
@@ -176,22 +173,16 @@ def load_checkpoint(
 ) -> Extra:
     """Fill ``state`` from a checkpoint; return its further values as the dataclass ``extra``.
 
-    DamagedFileError, and nothing is filled, where no run of this configuration can have left it.
+    DamagedFileError, and nothing is filled, where it is of another run or lacks what a run leaves.
     """
     tensors, header = read_checkpoint(path, config)
     names = extra.__annotations__.keys() & header.keys()
     extras = {name: header.pop(name) for name in names}
     with damaged_unless_fitting(path):
         values = from_dict(Values, header)
-        check_curves(values, state.config)
         found = from_dict(extra, extras)
     parameters = learned(state.model)
     check_tensors(path, tensors, expected_tensors(parameters, values))
-    for name in parameters if values.step else ():
-        if tensors[f"optimizer.step.{name}"].item() != values.step:
-            raise DamagedFileError(
-                path, f"has an optimiser at another step than {values.step}"
-            )
     for name, value in vars(values).items():
         setattr(state, name, value)
     with torch.no_grad():
@@ -221,24 +212,3 @@ def expected_tensors(parameters: Mapping[str, Tensor], values: Values) -> Weight
         for key in MOMENTS if values.step else ():
             expected[f"optimizer.{key}.{name}"] = torch.tensor(0.0) if key == "step" else p
     return expected
-
-
-def check_curves(values: Values, config: TrainConfig) -> None:
-    """Raise ValueError where a run of ``config`` cannot have these curves and kept weights."""
-    step = values.step
-    every = config.eval_every
-    if step > config.steps:
-        raise ValueError(f"step = {step} of {config.steps}")
-    points = {len(curve) for curve in values.curves.values()}
-    due = step // every + (step == config.steps and step % every > 0)
-    if points != ({due} if due else set()):
-        raise ValueError(
-            f"curves of {sorted(points)} points at step {step}, which has {due}"
-        )
-    numbers = itertools.chain(
-        *values.curves.values(), *(k.values() for k in values.kept.values())
-    )
-    if not all(matches(number, float) for number in numbers):
-        raise ValueError("curves or kept scores hold what is no number")
-    if any(set(kept) != {"step", "score"} for kept in values.kept.values()):
-        raise ValueError("kept weights lack a step or a score")

@@ -192,11 +192,6 @@ def test_a_cut_at_any_written_file_loses_nothing(
 # With a checksum that fits: what is changed in header and state, which no run leaves so.
 
 
-def first_curve(value):
-    """A change of a checkpoint: one of its curves is another."""
-    return lambda header, state: state["curves"].update({min(state["curves"]): value})
-
-
 def in_state(**values):
     return lambda header, state: state.update(values)
 
@@ -210,22 +205,16 @@ FORGED = {
     ),
     "a list": lambda header, state: header.update(state="[]"),
     "no JSON": lambda header, state: header.update(state="{"),
-    "a later step": in_state(step=13),
     "a text as step": in_state(step="7"),
     "no processes": in_state(processes={"from_step": 0}),
     "a process of other types": in_state(processes=[{"threads": "one"}]),
     "a list as curves": in_state(curves=[]),
-    "a text as curve": first_curve("a"),
-    "texts in a curve": first_curve(["a"]),
-    "a curve more": lambda header, state: state["curves"].update(others=[0.0] * 3),
 }
 OWN = {
     "run": {
         "lists as seconds": in_state(wall_seconds=[]),
-        "a number as kept": in_state(kept={"lowest_loss": 1.0}),
     },
     "study": {
-        "other sums": in_state(sums={"others": 0.0}),
         "texts as seconds": in_state(spent={"cpu_seconds": "1"}),
         "no generator": in_state(generator={"bit_generator": "none"}),
     },
