@@ -16,9 +16,6 @@ from entp_lab.experiment import (
     TRIAL_SEED,
     Closed,
     Experiment,
-    PlannedRuns,
-    planned,
-    with_train,
 )
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Findings, Paired, levels, measured
@@ -42,18 +39,6 @@ MEASURE_TEXT = Comparisons(
     near=language.NEAR,
     frame=minima,
 )
-
-
-def plan_rising(tier: str, seeds: int) -> PlannedRuns:
-    """Plan the pairs of text on all positions with the two ends of the schedule exchanged.
-
-    As in the authors' file the learning rate then rises after the warm-up, from 3e-4 to 3e-3.
-    """
-    for run in select(TEXT_POSITIONS.plan(tier, seeds or 5), arm=("decoder", "entp")):
-        train = run.config.train
-        config = with_train(run.config, max_lr=train.min_lr, min_lr=train.max_lr)
-        yield planned(replace(config, experiment="text_rising_rate"), arm=run.labels["arm"])
-
 
 # Decoder − ENTP where the rate rises, in the lowest losses of each, as in the paper's Table 3.
 MEASURE_RISING = replace(
@@ -182,7 +167,7 @@ TEXT_RISING_RATE = Experiment(
     1,
     "Language modelling on all positions, the learning rate rising as in the authors' file",
     "09_openwebtext",
-    plan_rising,
+    Closed("text_rising_rate"),
     MEASURE_RISING,
     paper_runs_of="openwebtext",
 )

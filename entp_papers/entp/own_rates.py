@@ -2,73 +2,30 @@
 seen together.
 
 The learning rate stays where the warm-up ends, so that every point of a curve is a finished run of
-that many steps: one decoder, with the multiply-adds of ENTP, gives the comparison at equal steps,
-too. A trial run of each model and rate (random seed 100) chooses the rates of the five pairs, by a
-rule written before it (docs/journal/deciding_runs.md).
+that many steps. A trial run of each model and rate (random seed 100) chooses the rates of the five
+pairs, by a rule written before it (docs/journal/deciding_runs.md): the decoder's at the end of
+a run with ENTP's multiply-adds. After as many steps as ENTP's the same trial may choose another;
+decoders with that rate give a comparison at equal steps of its own.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
-from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations, step_operations
-from entp_lab.configs import RunConfig
-from entp_lab.experiment import (
-    TRIAL_SEED,
-    Arm,
-    Closed,
-    Experiment,
-    PlannedRun,
-    PlannedRuns,
-    planned,
-    with_train,
-)
+from entp_lab.budgets import EQUAL_OPERATIONS, step_operations
+from entp_lab.experiment import TRIAL_SEED, Closed, Experiment
 from entp_lab.frames import select
 from entp_lab.measurements import Level, Measurement, measured
 from entp_lab.store import Record
-from entp_papers.entp import count3, deciding
+from entp_papers.entp import count3
 from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
 from entp_papers.entp.in_context.experiment import LEARNED, task_of
 
 AS_GOOD = 0.01  # of the lowest loss: of rates that come so near to it the lowest is chosen
-ARMS = {
-    "entp": Arm("entp"),
-    EQUAL_OPERATIONS: Arm("decoder", equal_operations),
-    "decoder": Arm("decoder"),
-}
-
-
-# Of text, by model: the rates that its trial runs have, one more where the choice is an end of
-# those, and the rate of the five pairs. The rate of a decoder with ENTP's steps is what the same
-# rule chooses at that point of the decoders' trial.
-RATES = (6e-4, 1e-3, 3e-3)
-BEYOND = {EQUAL_OPERATIONS: 2e-4}
-CHOSEN = {"entp": 1e-3, EQUAL_OPERATIONS: 6e-4, "decoder": 1e-3}
-
-
-def plan_text(tier: str, seeds: int) -> PlannedRuns:
-    """Plan text on all positions by rate and random seed: ENTP, and a decoder with ENTP's
-    multiply-adds.
-    """
-    for few in select(deciding.TEXT_POSITIONS.plan(tier, seeds or 5), arm="entp"):
-        base = replace(few.config, experiment="text_own_rates")
-        seed = few.labels["seed"]
-        trial = [(name, rate) for rate in RATES for name in ("entp", EQUAL_OPERATIONS)] + list(
-            BEYOND.items()
-        )
-        if not seed:
-            yield from [own_rate_run(base, *each, TRIAL_SEED) for each in trial]
-        yield from [own_rate_run(base, *each, seed) for each in CHOSEN.items()]
-
-
-def own_rate_run(base: RunConfig, name: str, rate: float, seed: int) -> PlannedRun:
-    """Plan one model at one rate, which is constant after the warm-up."""
-    config = ARMS[name].run(with_train(base, max_lr=rate, min_lr=rate), seed)
-    if name == EQUAL_OPERATIONS:
-        config = with_train(config, eval_every=200)
-    return planned(config, arm=name, rate=rate)
+DECODERS = {"arm": EQUAL_OPERATIONS}  # which are compared with ENTP, unless others are asked for
 
 
 def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
@@ -78,7 +35,7 @@ def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
     best. A model without trial runs has no entry.
     """
     found = {}
-    for name in ARMS:
+    for name in ("entp", EQUAL_OPERATIONS):
         trials = select(records, arm=name, seed=TRIAL_SEED)
         losses = {run.labels["rate"]: score_at(run, "loss", math.inf) for run in trials}
         if losses:
@@ -100,26 +57,22 @@ def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
     return (int(steps.iloc[-1]), False) if arrived.empty else (int(arrived.iloc[0]), True)
 
 
-def compared(
-    records: Sequence[Record],
-    metric: str = "loss",
-    rate: float | None = None,
-    arm: str = EQUAL_OPERATIONS,
-) -> pd.DataFrame:
+def compared(records: Sequence[Record], metric: str = "loss", **decoder: Any) -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
 
-    ``rate``: the decoder's; None where its pairs have one rate alone. ``arm``: which decoder.
+    ``decoder``: labels of the decoders, ``rate`` where their pairs have several; by default they
+    have ENTP's multiply-adds.
 
     ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
     ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal
     multiply-adds`` are ENTP's lead in ``metric``, ``ENTP's end`` is its score.
     """
     rows = {}
-    decoders = select(records, **({} if rate is None else {"rate": rate}))
+    decoders = select(records, **(DECODERS | decoder))
     sign = 1 if metric == "loss" else -1
     for entp in select(records, arm="entp"):
         seed = entp.labels["seed"]
-        twin = select(decoders, arm=arm, seed=seed)
+        twin = select(decoders, seed=seed)
         if seed == TRIAL_SEED or not twin:
             continue
         decoder = twin[0]
@@ -138,6 +91,26 @@ def compared(
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+SHOWN = {
+    "steps": "its steps to ENTP's last loss, in ENTP's",
+    "multiply-adds": "its multiply-adds to it, in ENTP's",
+    "equal steps": "its loss less ENTP's after as many steps",
+    "equal multiply-adds": "its loss less ENTP's at equal compute",
+}
+
+
+def spread(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Show tables of ``compared``, one a decoder: each column's mean, its lowest and highest."""
+
+    def shown(values: pd.Series) -> str:
+        if values.isna().all():
+            return "not run"
+        return f"{values.mean():.2f} ({values.min():.2f} to {values.max():.2f})"
+
+    columns = {name: table[list(SHOWN)].agg(shown) for name, table in tables.items()}
+    return pd.DataFrame(columns).rename(SHOWN)
+
+
 @dataclass(frozen=True)
 class Measure:
     """Measure who needs fewer steps and fewer multiply-adds, and who is ahead at equal ones.
@@ -145,19 +118,23 @@ class Measure:
     ``claim``: what the names of the four claims begin with. ``metric``: in what one is ahead; with
     ``normalised`` it is divided by E[y²]. ``level``: floor, ceiling and distance of a ``Level``,
     where the lead is drawn as a share of the way from guessing to the best there is; without a
-    floor that of the records' baseline.
+    floor that of the records' baseline. ``early``: labels of the decoders whose rate is what the
+    trial chooses after as many steps as ENTP's.
     """
 
     claim: str
     metric: str = "loss"
     normalised: bool = False
     level: Mapping[str, float] = field(default_factory=dict)
+    early: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, records: Sequence[Record]) -> list[Measurement]:
-        table = compared(records, self.metric, chosen_rates(records).get(EQUAL_OPERATIONS))
+        rates = chosen_rates(records)
+        late = DECODERS | ({"rate": rates[EQUAL_OPERATIONS]} if EQUAL_OPERATIONS in rates else {})
+        table = compared(records, self.metric, **late)
         if table.empty:
             return []
-        pairs = [run for run in records if run.labels["seed"] in table.index]
+        pairs = with_entp(records, table, late)
         unit = task_of(pairs[0]).normaliser if self.normalised else 1.0
         values = {
             "speed": table["steps"].map(math.log),
@@ -166,21 +143,35 @@ class Measure:
         found = [measured(f"{self.claim}-{name}", each, pairs) for name, each in values.items()]
         for name, column in (("steps", "equal steps"), ("operations", "equal multiply-adds")):
             lead = table[column] / unit
-            entp = table["ENTP's end"].mean() / unit
-            decoder = entp + (lead.mean() if self.metric == "loss" else -lead.mean())
-            ends = []
-            if self.level:
-                floors = [run.metrics["baseline"].get(self.metric) for run in pairs]
-                level = {"floor": pd.Series(floors).mean(), **self.level}
-                ends = [Level(score, **level) for score in (decoder, entp)]
-            found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=tuple(ends)))
-        short = compared(
-            records, self.metric, arm="decoder"
-        )  # their rate is chosen for ENTP's steps
-        if not short.empty:
-            pairs = select(records, arm=("entp", "decoder"), seed=tuple(short.index))
-            found.append(measured(f"{self.claim}-equal", short["equal steps"] / unit, pairs))
+            levels = self.levels(pairs, table["ENTP's end"] / unit, lead)
+            found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=levels))
+        table = compared(records, self.metric, **self.early) if self.early else table[:0]
+        if not table.empty:
+            pairs = with_entp(records, table, DECODERS | self.early)
+            lead = table["equal steps"] / unit
+            levels = self.levels(pairs, table["ENTP's end"] / unit, lead)
+            found.append(measured(f"{self.claim}-equal", lead, pairs, levels=levels))
         return found
+
+    def levels(
+        self, pairs: Sequence[Record], entp: pd.Series, lead: pd.Series
+    ) -> tuple[Level, ...]:
+        """Return both models' mean scores, the decoder's first; none where no level is stated."""
+        if not self.level:
+            return ()
+        floors = pd.Series([run.metrics["baseline"].get(self.metric) for run in pairs])
+        decoder = entp + lead if self.metric == "loss" else entp - lead
+        level = {"floor": floors.mean(), **self.level}
+        return Level(decoder.mean(), **level), Level(entp.mean(), **level)
+
+
+def with_entp(
+    records: Sequence[Record], table: pd.DataFrame, decoder: Mapping[str, Any]
+) -> list[Record]:
+    """Return the runs that a table of ``compared`` rests on."""
+    arms = (dict(arm="entp"), decoder)
+    seeds = tuple(table.index)
+    return [run for arm in arms for run in select(records, seed=seeds, **arm)]
 
 
 TEXT_OWN_RATES = Experiment(
@@ -188,8 +179,8 @@ TEXT_OWN_RATES = Experiment(
     1,
     "Language modelling on all positions, each model at its own constant learning rate",
     "09_openwebtext",
-    plan_text,
-    Measure("T3-own"),
+    Closed("text_own_rates"),
+    Measure("T3-own", early=dict(arm="decoder")),
     paper_runs_of="openwebtext_positions",
 )
 LINEAR_OWN_RATES = Experiment(
@@ -198,7 +189,12 @@ LINEAR_OWN_RATES = Experiment(
     "Linear functions in three dimensions, each model at its own constant learning rate",
     "08_in_context_learning",
     Closed("linear_own_rates"),
-    Measure("F7-own", normalised=True, level=dict(floor=1.0, ceiling=0.0, distance=LEARNED)),
+    Measure(
+        "F7-own",
+        normalised=True,
+        level=dict(floor=1.0, ceiling=0.0, distance=LEARNED),
+        early=dict(rate=1e-3),
+    ),
     paper_runs_of="in_context",
 )
 SETS_OWN_RATES = Experiment(

@@ -76,12 +76,9 @@ def test_what_is_measured_is_not_lost_where_tasks_are_compared(table):
 def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(table):
     said = report.leads(table)
     assert "the decoder is ahead on Count3" in said
-    assert "linear functions of 3 dimensions and" not in said  # each at its own rate: p = .002
-    assert "F7-own-steps" not in ledger.standing(table)[0]
-    alone = table.assign(
-        our_value=table["our_value"].where(table["id"].isin(("F7-own-steps", "T3-all")))
-    )
-    assert "F7-own-steps" in ledger.standing(alone)[0]
+    assert "L-4-0" not in ledger.standing(table)[0]
+    alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("L-4-0", "T3-all"))))
+    assert "L-4-0" in ledger.standing(alone)[0]
 
 
 def test_every_main_row_on_trained_models_says_how_its_setting_differs(table):

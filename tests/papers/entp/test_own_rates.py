@@ -5,12 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lab.frames import select
 from entp_lab.runs import run as compute
-from entp_lab.store import Store
 from entp_papers.entp.own_rates import (
-    CHOSEN,
-    TEXT_OWN_RATES,
     TRIAL_SEED,
     Measure,
     chosen_rates,
@@ -63,20 +59,6 @@ def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(cours
         trials.append(course("entp", [0.9, loss, loss, loss], TRIAL_SEED, rate))
     assert chosen_rates(trials) == {"entp": 3e-4}
     assert chosen_rates(trials[1:]) == {"entp": 1e-3}
-
-
-def test_pairs_have_the_rates_chosen_from_the_committed_trial():
-    trial = select(TEXT_OWN_RATES.plan("overnight"), seed=TRIAL_SEED)
-    records = TEXT_OWN_RATES.found(Store(), trial)
-    early = [replace(run, curves=until(5000, run.curves)) for run in records]
-    rates = chosen_rates(records) | {"decoder": chosen_rates(early)["operations"]}
-    assert rates == CHOSEN
-
-
-def until(step, curves):
-    """Return curves up to a step."""
-    kept = sum(at <= step for at in curves["step"])
-    return {name: values[:kept] for name, values in curves.items()}
 
 
 @pytest.mark.parametrize(("rate", "lead"), [(3e-4, -0.1), (1e-3, -0.2)])
