@@ -246,7 +246,7 @@ def compare(
     with a bar that says how long it takes, and not stored. ``train`` takes the place of ``steps``. What a step costs
     each model is said first.
     """
-    every = max(1, steps // 20)
+    every = max(5, steps // 20)
     train = train or TrainConfig(
         steps, max_lr=3e-3, min_lr=3e-4, warmup_steps=steps // 10, eval_every=every
     )
