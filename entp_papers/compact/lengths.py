@@ -251,21 +251,23 @@ def measure_seeds(records: Records) -> Findings:
     return [measured("CT-relative-entp", values, chosen, levels=levels)]
 
 
-# With T5 and ALiBi: the learning rates that models try on a trial seed, the decoder one more, since
-# its best was an end of those.
-RATES = {"decoder": (3e-4, 1e-3, 3e-3, 1e-2), "entp": (1e-3, 3e-3, 1e-2)}
+# With T5 and ALiBi: the learning rates that both models try on a trial seed, and what that chooses
+# for the pairs.
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+CHOSEN = {"decoder": 1e-3}
 
 
 def plan_rates(tier: str, seeds: int) -> PlannedRuns:
     """Plan padded five-digit sums with T5 and ALiBi, each model at several learning rates."""
-    tried = [(arm, rate) for arm, rates in RATES.items() for rate in rates]
-    for positions, (arm, rate) in itertools.product(("t5", "alibi"), tried):
+    tried = [(arm, rate, TRIAL_SEED) for rate in RATES for arm in ARCHITECTURES]
+    tried += [(arm, rate, seed) for seed in range(1, 6) for arm, rate in CHOSEN.items()]
+    for positions, (arm, rate, seed) in itertools.product(("t5", "alibi"), tried):
         cell = dict(format="padded", positions=positions, architecture=arm)
-        params = {**cell, "seed": TRIAL_SEED, **TIERS["overnight"]["shared"], "rate": rate}
+        params = {**cell, "seed": seed, **TIERS["overnight"]["shared"], "rate": rate}
         labels = dict(cell, arm=arm, rate=rate)
         if tier == "overnight":
             yield planned_study(
-                "compact_length_rates", tier, "compact_addition", params, TRIAL_SEED, **labels
+                "compact_length_rates", tier, "compact_addition", params, seed, **labels
             )
 
 
