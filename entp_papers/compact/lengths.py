@@ -254,7 +254,7 @@ def measure_seeds(records: Records) -> Findings:
 # With T5 and ALiBi: the learning rates that both models try on a trial seed, and what that chooses
 # for the pairs.
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
-CHOSEN = {"decoder": 1e-3}
+CHOSEN = {"decoder": 1e-3, "entp": 1e-3}
 
 
 def plan_rates(tier: str, seeds: int) -> PlannedRuns:
