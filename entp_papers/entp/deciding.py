@@ -12,11 +12,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_OPERATIONS, SAME_PREFIXES
-from entp_lab.experiment import (
-    TRIAL_SEED,
-    Closed,
-    Experiment,
-)
+from entp_lab.experiment import TRIAL_SEED, Closed, Experiment
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Findings, Paired, levels, measured
 from entp_lab.store import Record, Records

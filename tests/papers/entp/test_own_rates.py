@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from entp_lab.frames import select
 from entp_lab.runs import run as compute
 from entp_papers.entp.own_rates import (
+    LINEAR_OWN_RATES,
+    TEXT_OWN_RATES,
     TRIAL_SEED,
     Measure,
     chosen_rates,
@@ -59,6 +62,23 @@ def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(cours
         trials.append(course("entp", [0.9, loss, loss, loss], TRIAL_SEED, rate))
     assert chosen_rates(trials) == {"entp": 3e-4}
     assert chosen_rates(trials[1:]) == {"entp": 1e-3}
+
+
+@pytest.mark.parametrize("experiment", [TEXT_OWN_RATES, LINEAR_OWN_RATES])
+def test_decoders_compared_at_equal_steps_have_the_rate_that_the_trial_chooses_there(experiment):
+    records = experiment.committed("overnight")
+    last = max(run.config.train.steps for run in select(records, arm="entp"))
+    early = [replace(run, curves=until(last, run.curves)) for run in records]
+    (measured,) = (m for m in experiment.measure(records) if m.claim.endswith("-equal"))
+    used = {run.labels["rate"] for run in records if run.name in measured.records}
+    chosen = chosen_rates(early)
+    assert used == {chosen["entp"], chosen["operations"]}
+
+
+def until(step, curves):
+    """Return curves up to a step."""
+    kept = sum(at <= step for at in curves["step"])
+    return {name: values[:kept] for name, values in curves.items()}
 
 
 @pytest.mark.parametrize(("rate", "lead"), [(3e-4, -0.1), (1e-3, -0.2)])
