@@ -141,16 +141,16 @@ class Measure:
             "cost": table["multiply-adds"].map(math.log),
         }
         found = [measured(f"{self.claim}-{name}", each, pairs) for name, each in values.items()]
-        for name, column in (("steps", "equal steps"), ("operations", "equal multiply-adds")):
-            lead = table[column] / unit
-            levels = self.levels(pairs, table["ENTP's end"] / unit, lead)
-            found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=levels))
-        table = compared(records, self.metric, **self.early) if self.early else table[:0]
-        if not table.empty:
-            pairs = with_entp(records, table, DECODERS | self.early)
-            lead = table["equal steps"] / unit
-            levels = self.levels(pairs, table["ENTP's end"] / unit, lead)
-            found.append(measured(f"{self.claim}-equal", lead, pairs, levels=levels))
+        leads = [("steps", "equal steps", late), ("operations", "equal multiply-adds", late)]
+        if self.early:
+            leads.append(("equal", "equal steps", DECODERS | self.early))
+        for name, column, decoder in leads:
+            table = compared(records, self.metric, **decoder)
+            if not table.empty:
+                pairs = with_entp(records, table, decoder)
+                lead = table[column] / unit
+                levels = self.levels(pairs, table["ENTP's end"] / unit, lead)
+                found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=levels))
         return found
 
     def levels(
