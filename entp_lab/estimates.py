@@ -129,7 +129,7 @@ def announce_runs(
     if seconds < SAY_SECONDS:
         return seconds
     if unknown:
-        what += f" ({unknown} of them of a time that nothing tells)"
+        what += f" ({unknown} of them without an estimate)"
     spoken = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
     print(
         f"{what}: about {spoken}, by stored runs like them and steps tried here",

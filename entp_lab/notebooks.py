@@ -8,7 +8,9 @@ import ast
 import concurrent.futures as cf
 import contextlib
 import dataclasses
+import json
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import re
 import shutil
@@ -20,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from entp_lab import paths, stopping
 from entp_lab.configs import Config
@@ -29,9 +31,6 @@ from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
 from entp_lib.files import write_atomically
 from entp_lib.validation import ConfigError, from_dict, one_of, require
-
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
 
 OVERVIEW = "00"
 FIRST_OWN = 50  # numbers of notebooks that are one's own,
@@ -110,15 +109,18 @@ def is_own(notebook: Path) -> bool:
     return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
 
 
-def read_notebook(path: Path) -> "NotebookNode":
-    """Return a notebook; ConfigError where it is missing or damaged."""
-    from nbformat import v4
+def read_notebook(path: Path) -> dict[str, Any]:
+    """Return a notebook as JSON values, the source of each cell as one text; ConfigError where it is damaged.
 
+    It does without nbformat, whose import takes longer than all else before the first notebook.
+    """
     try:
-        notebook = v4.reads(path.read_text(encoding="utf-8"))
-        require(notebook.nbformat == 4, f"nbformat = {notebook.nbformat}: must be 4")
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        require(notebook["nbformat"] == 4, f"nbformat = {notebook['nbformat']}: must be 4")
+        for cell in notebook["cells"]:
+            cell["source"] = "".join(cell["source"])
         return notebook
-    except Exception as error:  # whatever a damaged file leads nbformat to
+    except Exception as error:  # whatever a damaged file leads to
         why = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         where = f"notebook {paths.relative(path)}"
         raise ConfigError(
@@ -129,9 +131,9 @@ def read_notebook(path: Path) -> "NotebookNode":
 def defaults(notebook: Path) -> dict[str, Any]:
     """Return the parameters of a notebook with the values that its parameters cell gives them."""
     tagged = [
-        cell.source
-        for cell in read_notebook(notebook).cells
-        if "parameters" in cell.metadata.get("tags", ())
+        cell["source"]
+        for cell in read_notebook(notebook)["cells"]
+        if "parameters" in cell["metadata"].get("tags", ())
     ]
     nodes = [
         node
@@ -197,9 +199,9 @@ def notebooks_markdown() -> Markdown:
     rows = ["| notebook | asks |", "| --- | --- |"]
     for path in sorted(notebook_paths()):
         if number(path) != OVERVIEW:
-            first = read_notebook(path).cells[0]
-            title = first.source.partition("\n")[0].lstrip("# ")
-            rows.append(f"| [{title}]({path.name}) | {first.metadata.get('asks', '')} |")
+            first = read_notebook(path)["cells"][0]
+            title = first["source"].partition("\n")[0].lstrip("# ")
+            rows.append(f"| [{title}]({path.name}) | {first['metadata'].get('asks', '')} |")
     return Markdown("\n".join(rows))
 
 
@@ -271,6 +273,21 @@ def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tup
 # Executing notebooks, each in a process of its own.
 
 
+def context() -> multiprocessing.context.BaseContext:
+    """Return how notebooks' processes start: on Linux forked from one that has imported what every notebook does."""
+    found = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    found.set_forkserver_preload(SHARED)
+    return found
+
+
+def start_server(count: int) -> None:
+    """Begin the imports for ``count`` notebooks, on Linux, while the command plans; each gets its share of cores."""
+    at_a_time = max(1, min(AT_A_TIME, available_cores(), count))
+    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores() // at_a_time))
+    if context().get_start_method() == "forkserver":
+        multiprocessing.forkserver.ensure_running()
+
+
 @dataclass
 class Result:
     """What became of one notebook; ``error`` is empty where all went well.
@@ -296,7 +313,6 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
     else:  # the overview has nothing to wait for, and takes long
         at_once.sort(key=lambda job: number(job.notebook) != OVERVIEW)
     at_a_time = max(1, min(AT_A_TIME, available_cores(), len(at_once)))
-    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores() // at_a_time))
     results: dict[Path, Result] = {}
 
     def note(job: Job, result: Result) -> None:
@@ -325,13 +341,11 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
 
 
 def execute_apart(job: Job) -> Result:
-    """Run one notebook in a process of its own, on Linux forked from one that has imported what every notebook does.
+    """Run one notebook in a process of its own.
 
     One that computes is run again for ``update``: committed is what records give, without the traces of computing.
     """
-    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    context.set_forkserver_preload(SHARED)
-    with cf.ProcessPoolExecutor(1, context) as pool:
+    with cf.ProcessPoolExecutor(1, context()) as pool:
         try:
             result = pool.submit(execute, job, dict(os.environ)).result()
         except BrokenProcessPool:
@@ -390,12 +404,12 @@ def runs_still_missing(job: Job) -> str:
 # Executed copies, and what takes the place of a committed notebook.
 
 
-def keep_copy(executed: "NotebookNode", job: Job) -> None:
+def keep_copy(executed: dict[str, Any], job: Job) -> None:
     """Keep an executed copy; its links to figures and files start from its folder.
 
     Where other parameters were given its first screen says that its words are those of the committed runs.
     """
-    from nbformat import writes
+    from nbformat import from_dict, writes
 
     folder = paths.results() / "executed"
     figures = os.path.relpath(paths.figures(), folder)
@@ -405,14 +419,15 @@ def keep_copy(executed: "NotebookNode", job: Job) -> None:
     ]
     if asked and asked != ["tier = 'best'"]:
         words = "the words and pictures of its text are those of the committed records; what it found is in the outputs"
-        first = executed.cells[0]
-        first.source = f"> **This copy ran with {', '.join(asked)}:** {words}.\n\n{first.source}"
-    text = writes(executed).replace("](../figures/", f"]({figures}/")
+        first = executed["cells"][0]
+        remark = f"> **This copy ran with {', '.join(asked)}:** {words}."
+        first["source"] = f"{remark}\n\n{first['source']}"
+    text = writes(from_dict(executed)).replace("](../figures/", f"]({figures}/")
     text = re.sub(r"\]\(\.\./(?!\.\./)", f"]({root}/", text)
     write_atomically(folder / job.notebook.name, text.encode())
 
 
-def install(executed: "NotebookNode", notebook: Path) -> None:
+def install(executed: dict[str, Any], notebook: Path) -> None:
     """Replace a committed notebook by its executed copy, without papermill's passing traces."""
     from nbformat import from_dict, writes
 
@@ -473,7 +488,7 @@ def refresh_copies(reset: Collection[Path] = ()) -> list[Path]:
 def sources(path: Path) -> list[tuple[str, str]] | None:
     """Return kind and source of a notebook's cells, without outputs; None for a file that is no notebook."""
     try:
-        return [(cell.cell_type, cell.source) for cell in read_notebook(path).cells]
+        return [(cell["cell_type"], cell["source"]) for cell in read_notebook(path)["cells"]]
     except ConfigError:
         return None
 

@@ -251,7 +251,7 @@ def front(table: pd.DataFrame) -> str:
 def answer_in_short() -> str:
     """Return the overview's answer, which its first cell gives and README repeats."""
     overview = next(path for path in notebook_paths() if path.name.startswith(OVERVIEW))
-    found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview).cells[0].source)
+    found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview)["cells"][0]["source"])
     if found is None:
         raise ConfigError(f"{paths.relative(overview)}: its first cell lacks **The answer:**")
     return f"**In short:** {found[1]}"

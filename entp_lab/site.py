@@ -177,7 +177,9 @@ def gallery() -> list[tuple[Path, str]]:
 def saved_figures(notebook: Path) -> list[str]:
     """Return the names of the figures that a notebook's code saves."""
     return [
-        name for cell in read_notebook(notebook).cells for name in re.findall(SAVES, cell.source)
+        name
+        for cell in read_notebook(notebook)["cells"]
+        for name in re.findall(SAVES, cell["source"])
     ]
 
 
