@@ -15,6 +15,7 @@ EXPERIMENTS = {
     "compact_lengths": "lengths:LENGTHS",
     "compact_length_seeds": "lengths:LENGTH_SEEDS",
     "compact_length_rates": "lengths:LENGTH_RATES",
+    "compact_length_operations": "lengths:LENGTH_OPERATIONS",
     "compact_one_layer": "lengths:ONE_LAYER_RUNS",
     "compact_algorithms": "lengths:ALGORITHM_RUNS",
     "compact_attention": "abstraction:ATTENTION",
