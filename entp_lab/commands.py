@@ -83,7 +83,7 @@ def run_notebooks(
             values["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
     if is_whole and not update:
         os.environ.setdefault(live.VARIABLE, "short")
-    notebooks.start_server(len(parameters))
+    notebooks.start_server(len(parameters) + update)  # which adds those that show the ledger
     planned, in_place = notebooks.plan(parameters, update)
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]

@@ -159,7 +159,7 @@ ARMS = {
 
 
 def extent(values: pd.Series) -> tuple[float, float]:
-    """Return an error bar for seaborn from the lowest to the highest seed (faster than ("pi", 100))."""
+    """Return an error bar, also for seaborn, from the lowest to the highest seed."""
     return values.min(), values.max()
 
 
@@ -195,18 +195,21 @@ def lines(
     if x in SPENT:
         table = table.assign(**{x: table.groupby([by, "step"])[x].transform("mean")})
     for i, (name, part) in enumerate(table.groupby(by, sort=False)):
-        points = part[x].nunique()
-        step = max(1, points // marks) if marks else 1
+        at_x = part.dropna(subset=[x, y]).groupby(x)[y]
+        means = at_x.mean()
         line = looks[name].style(marks=bool(marks))
         if marks:
+            step = max(1, len(means) // marks)
             line["markevery"] = (i * step // 4 % step, step)
-        if points == 1:  # its interval is a bar
-            line["err_style"] = "bars"
+        (drawn_line,) = ax.plot(means.index, means, **line)
+        if errorbar is None or len(means) == len(part):  # a single seed has no spread
+            continue
+        low, high = np.transpose([errorbar(values) for _, values in at_x])
+        colour = drawn_line.get_color()
+        if len(means) == 1:
+            bars(ax, means.index, means, low, high, ls="", color=colour)
         else:
-            line["err_kws"] = {"alpha": 0.15, "lw": 0}
-        if not part.duplicated(x).any():  # nothing to average, which takes long
-            line["estimator"] = None
-        sns.lineplot(part, x=x, y=y, errorbar=errorbar, legend=False, ax=ax, **line)
+            ax.fill_between(means.index, low, high, color=colour, alpha=0.15, lw=0)
     ax.set(**{"xlabel": x.replace("_", "-"), "ylabel": y.replace("_", " "), **labels})
 
 
@@ -275,14 +278,34 @@ def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
     ax.set(xlabel=xlabel, ylabel="")
 
 
-def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **options) -> None:
-    """Draw a matrix in colours, its first row above, plain unless ``options`` say so; ``cmap``: a map or a colour."""
+def heat(
+    ax,
+    matrix,
+    *,
+    cmap="Oranges",
+    vmin: float = 0,
+    vmax: float = 1,
+    square: bool = True,
+    xticklabels: Sequence = (),
+    yticklabels: Sequence = (),
+    **options,
+) -> None:
+    """Draw a matrix in colours, its first row on top; ``cmap``: a colour map, or the darkest colour of one.
+
+    Tick labels stand at the centres of columns and rows. ``options`` go to ``pcolormesh``. seaborn's heat map draws the
+    whole figure each time to see whether labels overlap, which took half of notebook 04.
+    """
     if str(cmap).startswith("#"):
         cmap = sns.light_palette(cmap, as_cmap=True)
-    plain = {"cbar": False, "xticklabels": False, "yticklabels": False, "square": True}
-    sns.heatmap(matrix, ax=ax, cmap=cmap, vmin=vmin, vmax=vmax, **plain | options)
+    rows, columns = np.shape(matrix)
+    lines = {"linewidths": 0, "edgecolors": "white", **options}
+    ax.pcolormesh(np.asarray(matrix), cmap=cmap, vmin=vmin, vmax=vmax, **lines)
+    ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal" if square else "auto")
+    for axis, labels in ((ax.xaxis, xticklabels), (ax.yaxis, yticklabels)):
+        axis.set_ticks(np.arange(len(labels)) + 0.5, labels)
+    sns.despine(ax=ax, left=True, bottom=True)
     ax.grid(False)
-    ax.tick_params(length=0, rotation=0)
+    ax.tick_params(length=0)
 
 
 def title(figure: Figure, text: str) -> None:
