@@ -1,8 +1,8 @@
-"""Compute of runs, and budgets at which a decoder is compared with ENTP: equal steps, and equal multiply-adds.
+"""Compute of runs, and the budgets at which a decoder is compared with ENTP: equal steps, and equal multiply-adds.
 
-A third arm, ``longer``, is planned and stored, and no figure or table shows it: a decoder that sends as many tokens
-through its layers as ENTP does by its definition. This library computes less than that, so that ``longer`` has more
-multiply-adds than ENTP.
+A third arm, ``longer``, is planned and stored but shown in no figure or table: a decoder that sends as many tokens
+through its layers as ENTP does by its definition. This library computes ENTP with less work, so that ``longer`` has
+more multiply-adds than ENTP.
 """
 
 import functools
@@ -23,23 +23,23 @@ from entp_lib.tasks import Task
 from entp_lib.validation import one_of
 
 # Arms of decoders, as records' labels call them.
-EQUAL_FORWARDS = "longer"  # with as many tokens through the layers as ENTP; stored and not shown
-EQUAL_OPERATIONS = "operations"  # with the multiply-adds of ENTP
-SAME_PREFIXES = "same prefixes"  # that learns from ENTP's prefixes, where those are few
-MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute
+EQUAL_FORWARDS = "longer"  # as many tokens through the layers as ENTP; stored but not shown
+EQUAL_OPERATIONS = "operations"  # as many multiply-adds as ENTP
+SAME_PREFIXES = "same prefixes"  # trained on the same few prefixes as ENTP
+MORE_STEPS = "more steps"  # more steps than ENTP, but still less compute
 
-# Of (ENTP's run, another): the factor by which the other's steps are multiplied until it has spent as much.
+# From ENTP's run and another one: the factor on the other's steps that gives both the same budget.
 Budget = Callable[[RunConfig, RunConfig], float]
-# tokens of a training sequence, lengths of a few's scored prefixes
+# tokens of a training sequence, and for a few sequences the lengths of their scored prefixes
 Lengths = tuple[int, Sequence[Sequence[int]]]
 
 
 def token_forwards(model: ModelConfig | str, scored_BT: Tensor) -> int:
     """Count the tokens that one pass sends through the stack: B·T, or the prefixes' total length.
 
-    ``model`` is a configuration, or an architecture's name. ENTP is counted as it is defined, one full pass per prefix,
-    and so is the authors' hybrid. Where a configuration says how many layers are full, each layer is counted by itself:
-    their mean, to the nearest token. Records have this in their curves.
+    ``model`` is a configuration, or an architecture's name. ENTP and the authors' hybrid are counted as defined, one
+    full pass per prefix. If a configuration sets ``full_layers``, the count is the mean over its layers, rounded to a
+    token. Records have this count in their curves.
     """
     name = model if isinstance(model, str) else model.architecture
     one_of("architecture", name, ARCHITECTURES)
@@ -55,22 +55,22 @@ def token_forwards(model: ModelConfig | str, scored_BT: Tensor) -> int:
 
 
 def prefixes_of(task: Task) -> Lengths:
-    """Return the tokens of a training sequence of ``task``, and the lengths of the scored prefixes of a few."""
+    """Return the tokens of a training sequence of ``task``, and for a few sequences the lengths of scored prefixes."""
     scored_BT = task.scored_sample()
     return scored_BT.shape[1], [(row_T.nonzero()[:, 0] + 1).tolist() for row_T in scored_BT]
 
 
 @functools.lru_cache(maxsize=64)
 def scored_lengths(task: str, params: str) -> Lengths:
-    """Return ``prefixes_of`` a task by its name and the JSON of its parameters."""
+    """Return ``prefixes_of`` a task, given by its name and its parameters as JSON."""
     return prefixes_of(build_task(task, json.loads(params)))
 
 
 def sequence_operations(model: ModelConfig, lengths: Lengths) -> float:
     """Return the multiply-adds of training on one sequence.
 
-    Those of the matrix products (``entp_lib.costs``), ENTP as this library computes it, and twice as many again for the
-    gradient; evaluation is left out.
+    They are those of the matrix products (``entp_lib.costs``, ENTP as this library computes it), and twice as many
+    again for the gradient. Evaluation is left out.
     """
     tokens, rows = lengths
     return 3.0 * sum(costs.training_pass(model, row, tokens) for row in rows) / len(rows)
@@ -78,7 +78,7 @@ def sequence_operations(model: ModelConfig, lengths: Lengths) -> float:
 
 @functools.cache
 def operations_of(model: ModelConfig, task: str, params: str) -> float:
-    """Return ``sequence_operations`` of a model on a task by its name and the JSON of its parameters."""
+    """Return ``sequence_operations`` of a model on a task, given by its name and its parameters as JSON."""
     return sequence_operations(model, scored_lengths(task, params))
 
 
@@ -89,35 +89,35 @@ def training_operations(config: RunConfig) -> float:
 
 
 def step_operations(config: RunConfig | StudyConfig) -> float:
-    """Return the multiply-adds of a training step, NaN for a study, whose cost is not known."""
+    """Return the multiply-adds of a training step; NaN for a study, whose cost is unknown."""
     if isinstance(config, StudyConfig):
         return math.nan
     return training_operations(config) / config.train.steps
 
 
 def compute_ratio(task: Task) -> float:
-    """Count the tokens that an ENTP step sends through the layers, over a decoder's."""
+    """Return the tokens that an ENTP step sends through the layers, divided by those of a decoder's step."""
     scored_BT = task.scored_sample()
     return token_forwards("entp", scored_BT) / token_forwards("decoder", scored_BT)
 
 
 def layer_tokens(config: RunConfig) -> float:
-    """Count the tokens that the layers get for each token of a sequence: 1 if causal, else all its scored prefixes."""
+    """Count, over all layers, the tokens computed per token of a sequence: 1 if causal, else all scored prefixes."""
     tokens, rows = scored_lengths(config.task, canonical_json(config.task_params))
     full = config.model.recomputed_layers
     return (config.model.n_layers - full) + full * (sum(map(sum, rows)) / (tokens * len(rows)))
 
 
 def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Return the budget of as many tokens through the layers, for a decoder or a stack with some full layers."""
+    """Return the budget of equally many tokens through the layers; ``own`` is a decoder, or has some full layers."""
     return layer_tokens(entp) / layer_tokens(own)
 
 
 def equal_operations(entp: RunConfig, own: RunConfig) -> float:
-    """Return the budget of as many multiply-adds, as ``training_operations`` counts them."""
+    """Return the budget of equally many multiply-adds, as ``training_operations`` counts them."""
     return training_operations(entp) / training_operations(own)
 
 
 def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
-    """Stretch the schedule of ``own`` by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
+    """Stretch the schedule of ``own`` by a budget's factor: steps, decay and evaluations, but not warm-up."""
     return replace(own, train=lengthened(own.train, budget(entp, own)))

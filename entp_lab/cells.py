@@ -1,7 +1,7 @@
-"""Execute the cells of a notebook in this process, as an engine of papermill's.
+"""Execute the cells of a notebook in this process, as a papermill engine.
 
-The outputs are those of a kernel, without its start, its sockets and its messages: every executed notebook needs a
-process of its own all the same, which ``notebooks`` forks from one that has the imports.
+The outputs equal those of a kernel, without its start, sockets and messages. Every executed notebook still needs a
+process of its own, which ``notebooks`` forks from one that has the imports.
 """
 
 import base64
@@ -22,7 +22,7 @@ ENGINE = "in this process"
 
 
 def bundle(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of an output as a notebook holds them, pictures in base64."""
+    """Return the data of an output as a notebook stores them, with images in base64."""
     return {
         kind: base64.b64encode(d).decode() if isinstance(d, bytes) else d
         for kind, d in data.items()
@@ -30,18 +30,18 @@ def bundle(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class Publisher(DisplayPublisher):
-    """Where ``display`` and ``plt.show`` leave what they show."""
+    """Collects what ``display`` and ``plt.show`` show."""
 
     def publish(self, data: Any, metadata: Any = None, source: Any = None, **_: Any) -> None:
-        """Append an output to the cell's."""
+        """Append an output to those of the cell."""
         self.shell.outputs.append(new_output("display_data", bundle(data), metadata=metadata or {}))
 
 
 class Result(DisplayHook):
-    """Where the value of a cell's last line is left."""
+    """Collects the value of a cell's last line."""
 
     def write_output_prompt(self) -> None:
-        """Write none: the notebook numbers its cells."""
+        """Write no prompt: the notebook numbers its cells."""
 
     def write_format_data(self, format_dict: dict, md_dict: dict | None = None) -> None:
         """Append the value to the cell's outputs."""
@@ -58,14 +58,14 @@ class Result(DisplayHook):
 
 
 class Stream(io.TextIOBase):
-    """Take what a cell prints, in the order of its other outputs."""
+    """Collects what a cell prints, in order with its other outputs."""
 
     def __init__(self, shell: "Shell", name: str):
         self.shell = shell
         self.name = name
 
     def write(self, text: str) -> int:
-        """Append to the last output where that is of the same stream."""
+        """Append to the last output if it is of the same stream, else start a new one."""
         outputs = self.shell.outputs
         if text and not (outputs and outputs[-1].get("name") == self.name):
             outputs.append(new_output("stream", name=self.name, text=""))
@@ -75,7 +75,7 @@ class Stream(io.TextIOBase):
 
 
 class Shell(InteractiveShell):
-    """IPython without a terminal, whose outputs are a notebook's."""
+    """IPython without a terminal, which collects the outputs of a notebook's cells."""
 
     outputs: list[NotebookNode]
 
@@ -88,7 +88,7 @@ class Shell(InteractiveShell):
         )
 
     def run(self, source: str) -> list[NotebookNode]:
-        """Run a cell and return its outputs; the last is an error where it failed. An interrupt goes on."""
+        """Run a cell and return its outputs, the last one an error if it failed. An interrupt is raised again."""
         self.outputs = []
         with (
             contextlib.redirect_stdout(Stream(self, "stdout")),
@@ -104,17 +104,17 @@ def new_shell() -> Shell:
     """Return a shell that shows pictures and tables as a kernel does."""
     import pandas as pd
 
-    # figures are many small objects, few of them in circles: a tenth of the time
+    # figures are many small objects and few reference cycles: rare collection takes a tenth of the time
     gc.set_threshold(100_000)
     config = Config({"HistoryManager": {"enabled": False}})
     shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Result)
     shell.enable_matplotlib("inline")
-    pd.set_option("display.max_columns", 20)  # what pandas has for a kernel
+    pd.set_option("display.max_columns", 20)  # pandas' default in a kernel
     return shell
 
 
 class Here(Engine):
-    """Papermill's engine for this process, in which it can be used once."""
+    """Papermill engine that runs in this process, once per process."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **_: Any) -> None:

@@ -1,11 +1,12 @@
-"""Claims and questions: what a paper says, what we measured, and a verdict by rule. It computes nothing of its own.
+"""Claims and questions: what a paper says, what we measured, and a verdict by rule. This module measures nothing.
 
-What each paper says is the table ``results/reference/<paper>/claims.csv``. What we get are the measurements that
-experiments take from their records. No verdict is typed: that of a comparison follows from its paired interval, and an
-experiment decides the others by rules of its own.
+What each paper says is in ``results/reference/<paper>/claims.csv``. What we found are the measurements that experiments
+take from their records. No verdict is typed by hand: that of a comparison follows from its paired interval, and an
+experiment decides the others by its own rules.
 
 A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
-paper claims. ``question``: one of our own (equal multiply-adds, fair checkpoints, one difference), in a table apart.
+paper claims. ``question``: a comparison of our own (equal multiply-adds, fair checkpoints, one difference), in a
+separate table.
 """
 
 import math
@@ -25,15 +26,12 @@ from entp_lab.tables import read_table
 from entp_lib.validation import ConfigError, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
-# Of questions, beside the two words that each row has of its own.
+# Answers to questions, besides the two words that each row has for its sides.
 EQUAL = "equal within the margin"
 OPEN = "open"
 UNINFORMATIVE = "uninformative"
-# how a row is judged where not by its interval's sides
-NO_WORSE, EVERY_SEED = RULES = (
-    "no worse",
-    "every seed",
-)
+# rules of rows that are not judged by the sides of their interval
+NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")
 CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
 
 
@@ -52,9 +50,9 @@ def verdict(
     """Return the verdict on an empirical claim, from the 95 % interval of its paired differences.
 
     ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
-    differences below it count as equivalence, also where the interval excludes zero; NaN where none is stated.
-    ``no_worse``: the paper claims no more than that nothing is lost in that direction, so that only a loss above the
-    margin contradicts it. An end of the interval that is on a bar does not exclude it. ConfigError for another sign.
+    differences below it count as equivalence, even if the interval excludes zero; NaN if none is stated. ``no_worse``:
+    the paper claims only that nothing is lost in that direction, so that only a loss above the margin contradicts it.
+    An interval whose end equals a threshold does not exclude it. Raises ConfigError for another sign.
     """
     require(sign in (-1, 0, 1), f"sign = {sign}: must be 1, -1 or 0")
     if not informative:
@@ -86,7 +84,7 @@ def side(low: float, high: float, margin: float) -> int | None:
 
 
 def answer_of_every(values: Sequence[float], positive: str, negative: str) -> str:
-    """Return the answer where every seed must be on one side of zero, which counts as above; else ``OPEN``."""
+    """Return the answer if all seeds are on one side of zero (zero itself counts as above), else ``OPEN``."""
     if len(values) < MIN_PAIRS:
         return OPEN
     if all(reaches(v, 0) for v in values):
@@ -115,11 +113,11 @@ def answer(
 def reference_claims() -> pd.DataFrame:
     """Return the claims of all papers.
 
-    Columns: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section. ``section``
-    is the heading in the notebook under which the claim is looked at; empty while there is none. ``positive``,
-    ``negative``: of questions, what a difference above or below zero says. ``rule``, which a table may lack:
-    ``no worse`` where the paper claims no more than that, ``every seed`` of a question that all seeds must answer
-    alike. ConfigError where two rows, of whatever papers, share an id.
+    Columns: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section. ``section``: the
+    heading in the notebook under which the claim is examined, empty if there is none yet. ``positive``, ``negative``: a
+    question's answers for a difference above or below zero. ``rule``, an optional column: ``no worse`` if the paper
+    claims no more than that, ``every seed`` for a question that all seeds must answer alike. Raises ConfigError if two
+    rows of any papers share an id.
     """
     files = sorted(paths.reference().glob("*/claims.csv"))
     return read_claims(*((path, path.stat().st_mtime_ns) for path in files)).copy()
@@ -127,16 +125,10 @@ def reference_claims() -> pd.DataFrame:
 
 @lru_cache(maxsize=4)
 def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
-    """Return the claims in ``files``, each with the time of its last change, so that a table is read once."""
+    """Return the claims in ``files``; each file has its modification time, so that the cache notices changes."""
     columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
-    # the last of these are missing where a line is cut
-    needed = (
-        "id",
-        "kind",
-        "source",
-        "statement",
-        "notebook",
-    )
+    # a line that is cut short lacks the last of these
+    needed = ("id", "kind", "source", "statement", "notebook")
     tables = []
     for path, _ in files:
         table = read_table(path, columns, needed=needed, dtype={"id": str, "notebook": str})
@@ -168,7 +160,7 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
 
 
 def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.DataFrame:
-    """Judge measurements: all claims and questions, or only those that were measured."""
+    """Return a row of the ledger for each claim and question, or only for those that were measured."""
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
@@ -182,7 +174,7 @@ def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.Da
 
 
 def row_of(claim: dict, found: Finding | None) -> dict:
-    """Return one line of the ledger; a correction or a remark goes with the statement that it belongs to."""
+    """Return one row of the ledger; a correction or a remark is added to the statement in brackets."""
     row: dict[str, Any] = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(
         ("our_value", "low", "high"), math.nan
     )
@@ -243,7 +235,7 @@ def judged_by_rule(
 def excludes_paper(row: dict) -> str:
     """Say whether a row's 95 % interval excludes the paper's value: "yes", "no", or "" without a value or interval.
 
-    An end of the interval that is on the value does not exclude it.
+    An interval whose end equals the value does not exclude it.
     """
     low = row["low"]
     high = row["high"]
@@ -254,10 +246,10 @@ def excludes_paper(row: dict) -> str:
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a ledger whose intervals test whether anything differs, which Holm's correction counts.
+    """Return the rows of a ledger whose intervals test for a difference; Holm's correction counts these.
 
-    Left out are rows that compare nothing, for a reason of their own, and those of a ``rule`` by which nobody would
-    suppose zero; whether one model is no worse than the other is tested.
+    Left out are rows with a reason not to be compared, and rows of a ``rule`` for which zero is no null hypothesis.
+    Whether one model is no worse than the other is tested.
     """
     measured = judged[
         judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")
@@ -278,7 +270,7 @@ def multiplicity(judged: pd.DataFrame) -> str:
 
 
 def link(claim: str) -> str:
-    """Return where a claim is looked at, as a Markdown link from the project's root."""
+    """Return a Markdown link, relative to the project's root, to the section that examines a claim."""
     row = reference_claims().set_index("id").loc[claim]
     anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
     return f"[{paths.number_of(row['notebook'])}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
@@ -295,10 +287,10 @@ def records_behind(table: pd.DataFrame) -> list[Record]:
 
 
 def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return the ledger as people read it: values and intervals as short text, no ids of records.
+    """Return the ledger for readers: values and intervals as short text, without ids of records.
 
-    Why a row is open, and its caveats, follow its verdict in brackets. ``margin``: below it a difference counts
-    as none, in the unit of the claim; empty where a claim states none. ``paper excluded``: whether our interval
+    The reason why a row is open and its caveats follow the verdict in brackets. ``margin``: the difference, in the unit
+    of the claim, below which it counts as none; empty if a claim states none. ``paper excluded``: whether our interval
     excludes the paper's value.
     """
 

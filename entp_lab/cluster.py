@@ -1,6 +1,6 @@
-"""Many runs on the workers of a Dask scheduler, ``--cluster ADDRESS``. Needs the extra ``cluster``.
+"""Compute runs on the workers of a Dask scheduler, ``--cluster ADDRESS``. Needs the extra ``cluster``.
 
-How a scheduler and its workers are started, and with what encryption, is Dask's own configuration (docs/scale.md).
+Starting a scheduler and its workers, and their encryption, is left to Dask's own configuration (docs/scale.md).
 """
 
 import concurrent.futures as cf
@@ -18,7 +18,7 @@ CONNECT_SECONDS = 10.0
 
 
 def publish(address: str) -> None:
-    """Let sweeps of this process and those it starts use the cluster at ``address``; ConfigError where none answers."""
+    """Let sweeps of this process and its children use the cluster at ``address``; ConfigError if none answers."""
     if address:
         with connected(address):
             os.environ[CLUSTER_VARIABLE] = address
@@ -26,9 +26,9 @@ def publish(address: str) -> None:
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator["Workers"]:
-    """Connect to the scheduler at ``address``; ConfigError where none answers. Runs that are left end with the block.
+    """Connect to the scheduler at ``address``; ConfigError if none answers. Unfinished runs end with the block.
 
-    The scheduler gives a dead worker's run to another, which continues it from its checkpoint.
+    If a worker dies, the scheduler gives its run to another one, which continues from the checkpoint.
     """
     distributed = library("distributed", "--cluster", "cluster")
     logging.getLogger("distributed").setLevel(logging.ERROR)
@@ -41,18 +41,18 @@ def connected(address: str) -> Iterator["Workers"]:
     try:
         yield Workers(client)
     finally:
-        with contextlib.suppress(Exception):  # a scheduler that is gone cannot say goodbye
+        with contextlib.suppress(Exception):  # closing fails if the scheduler is gone
             client.close(timeout=5)
 
 
 class Workers(cf.Executor):
-    """Dask's executor, whose runs stop when nobody waits for them any more."""
+    """Dask's executor, whose runs stop once they are cancelled."""
 
     def __init__(self, client: Any):
         self.executor = client.get_executor(pure=False)
 
     def submit(self, function: Callable, /, *args, **options) -> cf.Future:
-        """Have a worker call ``function``, with ``stop`` to ask whether it is cancelled."""
+        """Call ``function`` on a worker; its argument ``stop`` says whether the call was cancelled."""
         return self.executor.submit(until_cancelled, function, *args, **options)
 
 

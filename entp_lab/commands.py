@@ -64,9 +64,10 @@ def run_notebooks(
     yes: bool = False,
     on_cluster: bool = False,
 ) -> int:
-    """Execute notebooks with checked parameters, judge the claims, and say what came out; 1 where a notebook failed.
+    """Execute notebooks with checked parameters, judge the claims and print a summary; return 1 if a notebook failed.
 
-    ``is_whole``: all notebooks were asked for. ``on_cluster``: on machines whose speed nothing here measures.
+    ``is_whole``: all notebooks were asked for. ``on_cluster``: runs go to a cluster, where their time cannot be
+    estimated.
     """
     given = {name: value for values in parameters.values() for name, value in values.items()}
     tier = given.get("tier", "best")
@@ -111,9 +112,9 @@ def run_notebooks(
 
 
 def experiments_of(tier: str, of_notebooks: Sequence[Path] | None = None) -> list[Experiment]:
-    """Return the experiments that have a design for a tier, those first that decide most.
+    """Return the experiments that have runs at a tier, the most decisive ones first.
 
-    ``of_notebooks``: of these alone. ConfigError where there is none.
+    ``of_notebooks``: only those of these notebooks. Raises ConfigError if there are none.
     """
     found = [
         experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).plan(tier, 0)
@@ -143,11 +144,11 @@ def train(
     yes: bool = False,
     cluster: str = "",
 ) -> int:
-    """Complete the records of experiments at a tier, one after the other; 1 where runs failed.
+    """Complete the records of experiments at a tier, one experiment after the other; return 1 if runs failed.
 
-    ``architectures`` and ``ids``, beginnings of records' names, choose among their runs; empty for all. ``results``:
-    where records go, the project's own place for "". ``time_limit``: seconds for all of it. Of several experiments
-    everything else on the machine comes first.
+    ``architectures`` and ``ids`` (prefixes of records' names) select some of their runs; empty for all. ``results``:
+    the folder for records, "" for the project's own. ``time_limit``: seconds for everything. With several experiments
+    the process takes the lowest priority.
     """
     team = ranks.joined()
     require(
@@ -168,7 +169,9 @@ def train(
     }
     for experiment, _ in planned:
         experiment.check_prerequisites(todo[experiment.name])
-    if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
+    if not (
+        cluster or os.environ.get(CLUSTER_VARIABLE)
+    ):  # on a cluster the time cannot be estimated
         missing = [config for configs in todo.values() for config in configs]
         announce_runs(
             f"{len(missing)} runs at tier {tier}",
@@ -219,7 +222,7 @@ def train(
 
 
 def print_scores(records: Sequence[Record]) -> None:
-    """Print a row a training run: its last scores, steps and seconds."""
+    """Print a row per training run: its last scores, steps and seconds."""
     trained = [record for record in records if isinstance(record.config, RunConfig)]
     if trained:
         rows = summary(trained).reindex(columns=SUMMARY).dropna(axis=1, how="all")
@@ -257,7 +260,7 @@ def chosen_runs(
 def train_along(
     team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool
 ) -> None:
-    """Compute this rank's share of the training runs whose records rank 0 makes, in the same order."""
+    """Compute this rank's share of the training runs whose records rank 0 writes, in the same order."""
     torch.set_num_threads(1)
     for config in store.missing([c for c in configs if isinstance(c, RunConfig)], version, fresh):
         device = device_for(config.tier)
@@ -272,7 +275,7 @@ def train_along(
 
 
 def check_records(results: str = "") -> int:
-    """Read every record of a folder of results and name the damaged; 1 where there are some."""
+    """Read every record of a results folder and print what is wrong with damaged ones; return 1 if there are any."""
     known = {name: experiment.version for name, experiment in EXPERIMENTS.items()}
     store = Store(results or None, read_only=True)
     folder = store.root / "records"
@@ -294,7 +297,7 @@ def check_records(results: str = "") -> int:
 
 
 def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) -> int:
-    """Compute some records of an experiment again and compare; 1 where one differs."""
+    """Compute a sample of an experiment's records again and compare; return 1 if one differs."""
     store = Store(read_only=True)
     stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == tier]
     require(
@@ -312,5 +315,5 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
 
 
 def move_to(bar: tqdm, step: int) -> None:
-    """Move a bar to a step."""
+    """Advance a progress bar to a step."""
     bar.update(step - bar.n)

@@ -19,12 +19,8 @@ Json = dict[str, Any]  # parameters, metrics, labels: values of JSON types by na
 TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
 TIERS = get_args(TierName)
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
-# tiers whose runs no GPU computes, so that their records are comparable
-ON_CPU = (
-    "smoke",
-    "quick",
-    "overnight",
-)
+# tiers whose runs never use a GPU, so that their records are comparable
+ON_CPU = ("smoke", "quick", "overnight")
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class RunConfig:
     def __post_init__(self):
         check_types(self)
         check_plain("task_params", self.task_params)
-        if self.train.grad_clip is not None:  # which studies with loops of their own may set
+        if self.train.grad_clip is not None:  # only for studies with their own loop
             raise ConfigError(
                 f"train.grad_clip = {self.train.grad_clip}: only None is supported in training runs"
             )
@@ -61,7 +57,7 @@ class RunConfig:
 
     @property
     def label(self) -> str:
-        """Architecture and random seed, which tell a run from its siblings in messages."""
+        """Architecture and random seed, which distinguish a run from its siblings in messages."""
         full = self.model.full_layers
         kind = self.model.architecture + ("" if full is None else f" with {full} full layers")
         return f"{kind}, seed {self.model_seed}"
@@ -69,7 +65,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A record that ``train`` does not make: a function of ``entp_lab.registry.STUDIES`` and its JSON arguments."""
+    """A record made by a function of ``entp_lab.registry.STUDIES`` with JSON arguments, not by ``train``."""
 
     experiment: str
     tier: TierName
@@ -84,7 +80,7 @@ class StudyConfig:
 
     @property
     def steps(self) -> int:
-        """The parameter ``steps`` or ``epochs`` of a study whose paper names it in ``RESUMABLE``; else 1."""
+        """The study's parameter ``steps`` or ``epochs`` if its paper names it in ``RESUMABLE``, else 1."""
         parts = (self.params, self.params.get("train_config"), self.params.get("train"))
         counts = (
             part.get(name)
@@ -97,7 +93,7 @@ class StudyConfig:
 
     @property
     def label(self) -> str:
-        """The parameters, which tell a study from its siblings in messages."""
+        """The parameters, which distinguish a study from its siblings in messages."""
         return ", ".join(
             f"{name} {value}"
             for name, value in self.params.items()
@@ -109,7 +105,7 @@ Config = RunConfig | StudyConfig
 
 
 def config_from(values: dict[str, Any]) -> Config:
-    """Return the configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names."""
+    """Return the configuration with the plain form that ``to_dict`` gives; ConfigError for unknown or missing names."""
     return from_dict(StudyConfig if "study" in values else RunConfig, values)
 
 
@@ -129,21 +125,21 @@ def family(config: Config) -> str:
 
 
 def lengthened(train: TrainConfig, ratio: float, eval_every: int | None = None) -> TrainConfig:
-    """Return the same schedule over ``ratio`` times the steps, decay and evaluations to match.
+    """Return the schedule with ``ratio`` times the steps; decay and evaluations are stretched alike.
 
-    It gives a decoder the budget of ENTP, whose step costs ``ratio`` times as much. Warm-up stays as it is. ConfigError
-    for a ratio that is not above 0 and finite.
+    It gives a decoder the budget of ENTP, whose step costs ``ratio`` times as much. Warm-up stays as it is. Raises
+    ConfigError for a ratio that is not above 0 and finite.
     """
     require(0 < ratio < math.inf, f"ratio = {ratio}: must be above 0 and finite")
     steps = round(train.steps * ratio)
     decay = train.decay_steps and round(train.decay_steps * ratio)
-    if eval_every is None:  # rounded down, it might make a point too many
+    if eval_every is None:  # rounding down could give one point too many
         eval_every = max(1, round(train.eval_every * ratio), -(-steps // MAX_CURVE_POINTS))
     return replace(train, steps=steps, decay_steps=decay, eval_every=eval_every)
 
 
 def check_plain(name: str, value: Any) -> None:
-    """Raise ``ConfigError`` unless JSON can hold ``value``, as a record must: NumPy's and torch's numbers it cannot."""
+    """Raise ``ConfigError`` unless JSON, and so a record, can hold ``value``; NumPy and torch numbers are refused."""
     left = [(name, value)]
     while left:
         name, value = left.pop()
@@ -170,8 +166,8 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-# Fields that came when there were records already: left out of the plain form at their default, so that these keep
-# their names. By part of the configuration, "" for what is in none.
+# Fields that were added when records existed, by part of the configuration ("" for the top level). At their default
+# they are left out of the plain form, so that older records keep their ids.
 LATER_FIELDS: dict[str, dict[str, Any]] = {
     "": {"start_from": ""},
     "model": {"input_std": 0.02, "full_layers": None},

@@ -1,7 +1,7 @@
-"""The page ``docs/coverage.md``: every item of the papers, where it is looked at, how large, and how it stands.
+"""The page ``docs/coverage.md``: every item of the papers, where it is examined, at what size, and its state.
 
-Items with a verdict come from the ledger. ``results/reference/<paper>/coverage.csv`` has the others: what is shown
-without a verdict, tried too small to tell, written and never run, missing, or out of reach of a CPU.
+Items with a verdict come from the ledger. ``results/reference/<paper>/coverage.csv`` has the others: shown without a
+verdict, tried too small to tell, written but never run, missing, or out of reach of a CPU.
 """
 
 import re
@@ -70,13 +70,13 @@ def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
 
 
 def natural_order(name: str) -> list[tuple[int, Any]]:
-    """Return a sort key by which Lemma 9 comes before Lemma 10, whatever the case of its letters."""
+    """Return a sort key that puts Lemma 9 before Lemma 10 and ignores case."""
     parts = re.findall(r"\d+|[^\d]+", name.lower())
     return [(0, int(part)) if part.isdecimal() else (1, part.strip()) for part in parts]
 
 
 def link(notebook: str, section: str) -> str:
-    """Return where an item is looked at, as a link from a page of docs/; empty for what is nowhere."""
+    """Return a link from a page of docs/ to the section that examines an item, empty if there is none."""
     place = f"../notebooks/{notebook}.ipynb#{section.replace(' ', '-')}"
     return f"[{paths.number_of(notebook)}](<{place}>)" if notebook else ""
 

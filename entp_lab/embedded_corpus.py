@@ -1,7 +1,7 @@
 """A corpus without a download: the documentation of the installed Python packages, read from their files.
 
-It is their docstrings, found in the source by its syntax tree; no package is imported. One document a file, in a fixed
-order; of a paragraph that occurs several times the first stays. The text depends on the packages' versions, so the
+It consists of docstrings, found by parsing the source; no package is imported. Each file is one document, in a fixed
+order, and only the first copy of a repeated paragraph is kept. The text depends on the packages' versions, so the
 exported file carries its checksum in its name and can be taken to a machine without the packages.
 """
 
@@ -25,13 +25,13 @@ PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "s
     "sklearn": "scikit-learn"
 }
 LEFT_OUT = {"test", "tests", "testing", "_vendor"}
-RECURRING = 40  # characters below which a paragraph may come again: headings do by nature
+RECURRING = 40  # characters; shorter paragraphs may repeat, as headings do
 
 
 def docstrings(source: str) -> Iterator[str]:
     """Yield the docstrings of a module's text, in the order of the file."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # others' escape sequences
+        warnings.simplefilter("ignore")  # invalid escape sequences in other packages
         waiting = [ast.parse(source)]
     while waiting:
         node = waiting.pop()
@@ -46,7 +46,7 @@ def docstrings(source: str) -> Iterator[str]:
 
 
 def documents(folders: list[Path]) -> Iterator[str]:
-    """Yield one document per Python file that has documentation, without long paragraphs that came before."""
+    """Yield one document per Python file that has documentation, without long paragraphs seen before."""
     seen: set[bytes] = set()
     for folder in folders:
         for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
@@ -54,7 +54,7 @@ def documents(folders: list[Path]) -> Iterator[str]:
                 continue
             kept = []
             for text in docstrings(path.read_text(encoding="utf-8")):
-                # marks of the end of a document, of binary files and half characters have no place in a text
+                # form feeds, null characters and lone surrogates must not occur in a text
                 text = re.sub("[\f\0\ud800-\udfff]", "", text)
                 for paragraph in re.split(r"\n[ \t]*\n", text):
                     words = paragraph.split()
@@ -70,8 +70,8 @@ def documents(folders: list[Path]) -> Iterator[str]:
 def embedded_file(checksum: str = "") -> Path:
     """Return the path of the exported corpus, made on first use.
 
-    With a ``checksum`` an export brought from elsewhere will do. ConfigError where neither such a file is there nor
-    the installed packages give it.
+    With a ``checksum``, an export copied from another machine is accepted. Raises ConfigError if there is no such file
+    and the installed packages do not give it.
     """
     folder = FOLDERS.cache()
     path = folder / f"embedded-{checksum}.txt"
@@ -83,21 +83,16 @@ def embedded_file(checksum: str = "") -> Path:
     require(not missing, f"{wrong}; {copy}")
     versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
     with file_lock(folder / "embedded.lock", "it exports the embedded corpus"):
-        index = folder / "embedded.json"  # which versions gave which checksum
+        index = folder / "embedded.json"  # from the packages' versions to the checksum
         try:
             known = dict(json.loads(index.read_text(encoding="utf-8")))
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            RecursionError,
-        ):
-            known = {}  # nothing is known, or the file is damaged
+        except (OSError, ValueError, TypeError, RecursionError):
+            known = {}  # the file is missing or damaged
         path = folder / f"embedded-{known.get(versions, '')}.txt"
         if not path.exists():
             specs = map(importlib.util.find_spec, PACKAGES)
             sources = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
-            # about a minute
+            # takes about a minute
             data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()
             known[versions] = hashlib.sha256(data).hexdigest()[:16]
             path = folder / f"embedded-{known[versions]}.txt"

@@ -1,7 +1,7 @@
-"""Estimate how long runs will take, and ask before more than an hour.
+"""Estimate how long runs will take, and ask before starting more than an hour of them.
 
-A run takes what stored runs took that differ from it in random seeds alone. Any other is tried: a step of its own
-shape, on this machine, now.
+The estimate is the time of stored runs that differ in random seeds alone. Without such runs, steps of the run's own
+shape are timed on this machine.
 """
 
 import contextlib
@@ -29,21 +29,19 @@ from entp_lib.tasks import generator_for
 from entp_lib.training import TrainingState, make_optimizer, update
 from entp_lib.validation import ConfigError, require
 
-ASK_SECONDS = 3600.0  # what takes longer is asked about
-SAY_SECONDS = 120.0  # what takes less is not worth a line
-TRIED_SECONDS = 1.0  # that a try lasts at least, if its batch is large enough
-TRIED_OPERATIONS = (
-    1e11  # multiply-adds of a sequence, above which a try asks for fewer of its prefixes
-)
+ASK_SECONDS = 3600.0  # ask before runs that take longer
+SAY_SECONDS = 120.0  # print no estimate below this
+TRIED_SECONDS = 1.0  # shortest timed step, if the batch is large enough
+TRIED_OPERATIONS = 1e11  # multiply-adds of a sequence; above, a timed step scores fewer prefixes
 
 
 @functools.cache
 def rate_here(
     task_name: str, task_params: str, model: ModelConfig, train: TrainConfig, device: str
 ) -> float:
-    """Return the multiply-adds a second that a core or the GPU of this machine reaches in a run's own step.
+    """Measure the multiply-adds per second that a core or the GPU of this machine reaches in a run's own step.
 
-    It makes steps, forward, backward and update, of one sequence, two, four, up to the batch, until one lasts
+    Times steps (forward, backward and update) of one sequence, two, four, up to the batch, until one lasts
     ``TRIED_SECONDS``.
     """
     task = build_task(task_name, json.loads(task_params))
@@ -55,9 +53,9 @@ def rate_here(
     every = round(sequence_operations(model, lengths) / TRIED_OPERATIONS)
     every = max(1, min(every, *map(len, lengths[1])))
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as runs have
+    torch.set_num_threads(1)  # as in runs
     try:
-        size = 0  # the first step, which also loads what steps need, counts for nothing
+        size = 0  # the first step also loads what steps need and is not counted
         while True:
             batch = task.batch(generator_for(device, "estimate", size), max(1, size))
             scored_BT = batch.scored_BT & (batch.scored_BT.cumsum(1) % every == 0)
@@ -74,8 +72,8 @@ def rate_here(
 
 
 def seconds_here(config: RunConfig, device: str) -> float:
-    """Return the seconds of a run's training steps on this machine; NaN where it cannot be tried here."""
-    # data that are not there: the run will say so
+    """Return the seconds of a run's training steps on this machine; NaN if they cannot be timed here."""
+    # if data are missing, the run itself will say so
     with contextlib.suppress(ConfigError, torch.OutOfMemoryError):
         params = json.dumps(config.task_params, sort_keys=True)
         return training_operations(config) / rate_here(
@@ -87,10 +85,10 @@ def seconds_here(config: RunConfig, device: str) -> float:
 def expected(
     configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu"
 ) -> tuple[float, int]:
-    """Return the wall seconds of runs of one tier, ``jobs`` at a time, and how many have a time that nothing tells.
+    """Return the wall seconds of runs of one tier, ``jobs`` at a time, and the number of runs without an estimate.
 
-    A run takes the median seconds of records that differ from it in seeds alone, another training run those of
-    ``seconds_here``. Those on a GPU go by records of a GPU.
+    A run's estimate is the median over records that differ in seeds alone, else ``seconds_here`` for a training run.
+    Only records of the same kind of device count, GPU or not.
     """
     stored = defaultdict(list)
     for name in {config.experiment for config in configs}:
@@ -117,11 +115,11 @@ def announce_runs(
     time_limit: float = 0.0,
     store: Store | None = None,
 ) -> float:
-    """Say on stderr how long runs will take, ``jobs`` at a time (0: one per core, on a GPU one); return the seconds.
+    """Print how long runs will take, ``jobs`` at a time (0: one per core, or one on a GPU), and return the seconds.
 
-    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no.
+    Above an hour, ask on a terminal whether to start, unless ``yes``; ConfigError if the answer is no.
     """
-    if not configs or configs[0].tier == "smoke":  # which takes seconds
+    if not configs or configs[0].tier == "smoke":  # smoke runs take seconds
         return 0.0
     tier = configs[0].tier
     seconds, unknown = expected(configs, jobs_for(tier, jobs), store or Store(), device_for(tier))

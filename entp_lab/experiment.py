@@ -1,6 +1,6 @@
 """Experiments: named sets of labelled runs by tier, and the records that a notebook asks for.
 
-``Plan`` is the table of tiers, arms and variants that most experiments are planned by.
+Most experiments are planned by a ``Plan``: a table of tiers, arms and variants.
 """
 
 import functools
@@ -25,13 +25,13 @@ from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, from_dict, require
 
-TRIAL_SEED = 100  # from here on random seeds are of trial runs, which no verdict counts
+TRIAL_SEED = 100  # random seeds from here on belong to trial runs, which no verdict counts
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run as an experiment plans it: its configuration, and labels, such as its arm, which go into every frame."""
+    """A planned run: its configuration, and labels (such as its arm) that go into every frame."""
 
     config: Config
     labels: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ PlannedRuns = Iterable[PlannedRun]  # what a planner yields
 
 
 def planned(config: Config, **labels: Any) -> PlannedRun:
-    """Plan a run with the labels every one has (``arm`` is the architecture unless given) and its own."""
+    """Plan a run with the labels that all runs have (``arm`` is the architecture unless given) and its own."""
     if isinstance(config, RunConfig):
         architecture = config.model.architecture
         common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed}
@@ -74,7 +74,7 @@ def twins(
 
 
 def by_seed(runs: PlannedRuns) -> list[PlannedRun]:
-    """Sort runs with seeds outermost, so that what a time limit leaves is paired."""
+    """Sort runs by seed first, so that the runs completed within a time limit form pairs."""
     return sorted(runs, key=lambda run: run.labels["seed"])
 
 
@@ -94,7 +94,7 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
 
 
 def model_for(task: Task, architecture: str, shape: Mapping[str, Any]) -> ModelConfig:
-    """Return a model that takes its sizes from the task, all else from ``shape``."""
+    """Return a model configuration whose sizes follow from the task, with all else from ``shape``."""
     sizes: dict[str, Any] = {"max_length": task.length}
     if task.continuous:
         sizes |= {"vocab_size": 0, "input_dim": task.input_dim, "output_dim": 1}
@@ -122,8 +122,8 @@ def run_of(
 class Tier:
     """One tier: parameters of its task, shape of its model, schedule, and its number of random seeds.
 
-    ``arms``, ``variants``: which of the plan's it has, all unless named. ``by_seed``: runs are made seed by seed, so
-    that what a time limit leaves is paired.
+    ``arms``, ``variants``: those of the plan that this tier has, empty for all. ``by_seed``: compute the runs seed by
+    seed, so that those completed within a time limit form pairs.
     """
 
     task: dict[str, Any]
@@ -137,10 +137,10 @@ class Tier:
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison: an architecture, and where it departs from the tier.
+    """One side of a comparison: an architecture, and how it differs from the tier.
 
-    ``budget``: its schedule is stretched until it has spent as much as ENTP. ``model``: other values for the shape.
-    ``once``: run with the last random seed alone.
+    ``budget``: stretches the schedule until the run has spent as much as ENTP. ``model``: values that replace those of
+    the shape. ``once``: run only with the last random seed.
     """
 
     architecture: str
@@ -149,7 +149,7 @@ class Arm:
     once: bool = False
 
     def run(self, base: RunConfig, seed: int) -> RunConfig:
-        """Return the arm's run with a seed, where ``base`` is the tier's."""
+        """Return the arm's run with a seed, from the tier's run ``base``."""
         model = replace(base.model, architecture=self.architecture, **self.model)
         own = replace(base, model=model, model_seed=seed, data_seed=seed)
         return (
@@ -161,7 +161,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Variant:
-    """A task that differs from the tier's in some parameters, and the arms that it has, all unless named."""
+    """A task that differs from the tier's in some parameters, and the arms that it has, empty for all."""
 
     task: Mapping[str, Any] = field(default_factory=dict)
     arms: Sequence[str] = ()
@@ -171,7 +171,8 @@ class Variant:
 class Plan:
     """The ``plan`` of an experiment as a table: every arm and random seed on every variant of a tier's task.
 
-    ``variant_label``: the label that has the variant's name. Arms on the tier's schedule come before those on a budget.
+    ``variant_label``: the label that holds the variant's name. Arms on the tier's schedule come before those on a
+    budget.
     """
 
     experiment: str
@@ -215,15 +216,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Closed:
-    """The ``plan`` of an experiment that has all its runs: what ``close`` listed beside their records.
+    """The ``plan`` of a finished experiment: the list of runs that ``close`` wrote next to their records.
 
-    A line names a record, and the labels that are not those of every run; the record has the configuration.
+    A line has the name of a record, and its labels except the common ones; the configuration is in the record.
     """
 
     experiment: str
 
     def __call__(self, tier: TierName, seeds: int = 0) -> list[PlannedRun]:
-        """Plan the runs of a tier: as many random seeds as are asked for and there, and all trial runs."""
+        """Plan the runs of a tier: its first ``seeds`` random seeds (0: all of them), and all trial runs."""
         store = Store(paths.of_repository("results"))
         runs = []
         for line in list_of_runs(self.experiment).read_text().splitlines():
@@ -246,7 +247,7 @@ def list_of_runs(experiment: str) -> Path:
 
 
 def close(experiment: "Experiment") -> str:
-    """List an experiment's runs beside their records, for ``Closed``; ConfigError where no tier has all of them."""
+    """Write the list of an experiment's runs beside their records, for ``Closed``; ConfigError if no tier is whole."""
     lines = []
     for tier in BEST_FIRST:
         runs = experiment.plan(tier, 0)
@@ -274,19 +275,17 @@ def no_claims(records: Sequence[Record]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named set of runs. ``plan(tier, seeds)`` lists, or yields, those of one of its ``tiers`` (``Plan`` is a table).
+    """A named set of runs. ``plan(tier, seeds)`` lists, or yields, the runs of one of its ``tiers`` (see ``Plan``).
 
-    ``measure`` lists, or yields, what the records of a tier say of claims (``Comparisons`` is a table);
-    without one they are shown and decide none.
-    ``version`` is raised when the same configuration would now give another result, which abandons all
-    earlier records. ``jobs`` is 1 where runs at a time would disturb each other. ``seeded``: whether a
-    notebook's number of seeds is for it. ``plan`` may end with runs of another experiment as the
-    baseline; its own come first. ``still_improving_note`` remarks on runs that had not converged.
-    ``check_prerequisites`` is called with the runs to be computed before any starts, and raises
-    ConfigError where what they need is missing. ``figure_labels``: labels of those runs of the paper's
-    tier that its figures show. ``paper_runs_of``: the experiment whose runs of the paper's tier settings are
-    held against, where this one has none. ``show_only``: its notebook computes it only at tiers that are asked for
-    by name (``collect_if_any``).
+    ``measure`` lists, or yields, what the records of a tier say about claims (see ``Comparisons``); without one they
+    are shown and decide none. ``version`` is raised when the same configuration would now give another result, which
+    abandons all earlier records. ``jobs`` is 1 if parallel runs would disturb each other. ``seeded``: whether a
+    notebook's number of seeds applies. ``plan`` may end with runs of another experiment as the baseline; its own come
+    first. ``still_improving_note`` remarks on runs that had not converged. ``check_prerequisites`` is called with the
+    runs to be computed before any starts, and raises ConfigError if something that they need is missing.
+    ``figure_labels``: labels of the runs of the paper's tier that its figures show. ``paper_runs_of``: the experiment
+    whose runs of the paper's tier settings are compared with, if this one has none. ``show_only``: its notebook
+    computes it only at tiers that are asked for by name (``collect_if_any``).
     """
 
     name: str
@@ -310,7 +309,7 @@ class Experiment:
         planned = functools.cache(
             lambda tier, seeds=0: list(plan(tier, seeds)) if tier in tiers else []
         )
-        object.__setattr__(self, "plan", planned)  # read by many, changed by none
+        object.__setattr__(self, "plan", planned)  # cached, so callers must not change the list
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
 
@@ -351,7 +350,7 @@ class Experiment:
     def whole_by(
         self, label: str, tier: str = "overnight", store: Store | None = None
     ) -> dict[Any, list[Record]]:
-        """Return the stored records of a tier by the values of a label, of those values whose runs are all complete."""
+        """Return the stored records of a tier by the values of a label, without values that lack a run."""
         groups: dict[Any, list[PlannedRun]] = {}
         for run in self.plan(tier, 0):
             groups.setdefault(run.labels[label], []).append(run)
@@ -361,9 +360,10 @@ class Experiment:
         }
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
-        """Return the records of the best tier there is; empty if none is whole.
+        """Return the records of the best complete tier; empty if no tier is complete.
 
-        That is the highest whole tier with the seeds that a verdict takes, as in the ledger; without one the highest.
+        That is the highest complete tier with at least ``MIN_PAIRS`` seeds, as in the ledger, else the highest complete
+        one.
         """
         highest: list[Record] = []
         for tier in BEST_FIRST:
@@ -378,9 +378,9 @@ class Experiment:
     ) -> tuple[Store, list[PlannedRun]]:
         """Return the store and the runs that a notebook's parameters ask for.
 
-        ``best`` selects the best whole tier and falls back to ``quick``; so does a higher tier that the
-        experiment lacks. Smoke runs have a store of their own; where some runs are beyond the tier's own
-        number of seeds, what has no record goes to ``Store.own``. NoRuns where the tier has none.
+        ``best`` selects the best complete tier, else ``quick``; a higher tier that the experiment lacks is also
+        replaced by ``quick``. Smoke runs have a store of their own. If some runs are beyond the tier's own number of
+        seeds, new records go to ``Store.own``. Raises NoRuns if the tier has none.
         """
         seeds = parameters.seeds if self.seeded else 0
         tier = parameters.tier
@@ -402,9 +402,9 @@ class Experiment:
         return (store if tier == "smoke" or is_own else store.own()), runs
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
-        """Return the records that a notebook's parameters ask for, labelled, computed where they are missing.
+        """Return the records that a notebook's parameters ask for, labelled; missing ones are computed.
 
-        A printed line says what is shown where that is not what the text tells of, or not all of it.
+        Prints a line about the runs shown if they are not those that the text describes, or not all of them.
         """
         store, runs = self.runs_for(parameters, store)
         done = self.compute(runs, parameters, store, parameters.fresh)
@@ -413,7 +413,7 @@ class Experiment:
         return done
 
     def what_is_shown(self, records: Sequence[Record], asked: int) -> str:
-        """Say of which tier, size and seeds some records are, of which the text tells, and what a time limit cut."""
+        """Describe the records shown by tier, steps and seeds, those that the text describes, and what is missing."""
         if not records:
             return f"Shown of {self.name}: nothing; none of {asked} runs is complete."
         steps = sorted({r.config.train.steps for r in records if isinstance(r.config, RunConfig)})
@@ -427,9 +427,9 @@ class Experiment:
         return f"Shown of {self.name}: {'; '.join(parts)}."
 
     def collect_if_any(self, parameters: NotebookParameters) -> list[Record]:
-        """Return what ``collect`` does, but under ``best`` stored records only, and never compute.
+        """Return the records of ``collect``, but under ``best`` only stored ones, without computing any.
 
-        Empty where there are none, and for a tier that the experiment lacks; a printed line then says so.
+        Empty if there are none, and for a tier that the experiment lacks; a printed line then says so.
         """
         if parameters.tier != "best" and self.plan(parameters.tier, parameters.seeds):
             return self.collect(parameters).records
@@ -449,8 +449,8 @@ class Experiment:
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Finding]:
         """Measure ``records``; fill claims they do not cover from stored records of the same or a lower tier.
 
-        Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
-        less, as in the ledger.
+        If ``records`` are those of a complete tier, a lower tier also replaces them for claims that it can decide
+        better, as in the ledger.
         """
         mine = self.measure(records)
         tier = records[0].config.tier if records else "smoke"
@@ -471,7 +471,7 @@ class Experiment:
     ) -> Sweep:
         """Return the records of ``runs``, which are of one tier, with a notebook's jobs and time limit.
 
-        What takes minutes says so first, unless a command has said it.
+        Prints an estimate first if they take minutes, unless a command has printed it.
         """
         tier = runs[0].config.tier
         configs = [run.config for run in runs]

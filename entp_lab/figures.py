@@ -1,6 +1,6 @@
-"""Figures: one table of colours and names, what seaborn draws with it, and files that say what they show.
+"""Figures: one table of colours and names, plots drawn with it by seaborn, and files that say what they show.
 
-Files hold no dates, and as provenance the commits of the records, not of the moment.
+Files hold no dates; their provenance is the commits of the records, not the current one.
 """
 
 import hashlib
@@ -41,17 +41,14 @@ PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {
     "baseline": "#7F7F7F",
     "paper": "#000000",
 }
-DRAWN = 6  # significant figures of what can be seen
-# For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
+DRAWN = 6  # significant digits that can be seen
+# Colours of lines that are no architecture: used by none, and distinct for colour-blind readers.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {
     "baseline": "always the most frequent answer"
 }
-# axes at which the random seeds reach a step at different places
-SPENT = (
-    "multiply_adds",
-    "seconds",
-)
+# axes on which random seeds reach the same step at different places
+SPENT = ("multiply_adds", "seconds")
 COMPUTE = "compute (multiply-adds)"
 SAVED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()  # PNG files of figures
 STYLE: dict[Any, Any] = {
@@ -85,7 +82,7 @@ def use_style() -> None:
 
 
 def shown(figure: Figure) -> bytes:
-    """Return a figure's PNG for a notebook: its file's, smaller and in 256 colours; or drawn if it has changed."""
+    """Return a figure's PNG for a notebook: its file, smaller and in 256 colours, or redrawn if it has changed."""
     buffer = io.BytesIO()
     if figure.stale or figure not in SAVED:
         figure.savefig(buffer, format="png", dpi=figure.dpi)
@@ -121,7 +118,7 @@ class Look:
     width: float = 1.6
 
     def style(self, marks: bool = True) -> dict:
-        """Return the same as matplotlib's keywords for a line, with its marker where ``marks``."""
+        """Return the look as matplotlib's keywords for a line, with its marker if ``marks``."""
         solid = self.dashes == "-"
         line = {
             "color": self.colour,
@@ -137,8 +134,8 @@ class Look:
         return line | ({"marker": self.marker, "ms": self.width + 3, **edge} if marks else {})
 
 
-# The arms of comparisons: the architecture is the colour, the budget is dashes and marker. Where lines lie on each
-# other, the thinner shows on the thicker.
+# The arms of comparisons: colour shows the architecture, dashes and marker show the budget. Lines differ in width, so
+# that overlapping ones stay visible.
 WIDTHS = {
     "decoder": ("o", 2.6),
     "prefix_decoder": ("D", 2.0),
@@ -182,10 +179,10 @@ def lines(
 ) -> None:
     """Draw a line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
 
-    ``table``: a row for each random seed and x. Of a frame of ``curves`` any metric can be ``y``, and ``x`` is "step",
-    "seconds" or "multiply_adds"; ConfigError where these are not known of a run. ``looks``: a ``Look`` for each value.
-    ``errorbar``: ``extent``, ``interval(...)`` or None. ``marks``: about how many markers a line has, at places of its
-    own; 0 for none. Where seeds reach a step at different x (``SPENT``), that is the mean of x. ``labels`` go to the
+    ``table``: a row for each random seed and x. For a frame of ``curves``, ``y`` can be any metric and ``x`` is "step",
+    "seconds" or "multiply_adds"; ConfigError if a run's multiply-adds are unknown. ``looks``: a ``Look`` for each
+    value. ``errorbar``: ``extent``, ``interval(...)`` or None. ``marks``: about how many markers a line has, shifted
+    from line to line; 0 for none. On the axes ``SPENT``, the x of a step is its mean over seeds. ``labels`` go to the
     axes: xlabel, ylabel ...
     """
     by = by if by in table else "architecture"
@@ -222,16 +219,16 @@ def differences(
     sign: int = 1,
     **labels,
 ) -> None:
-    """Draw ENTP less each other arm, paired by seed, at each ``x``: mean and 95 % interval, zero marked.
+    """Draw ENTP minus each other arm, paired by seed, at each ``x``: mean, 95 % interval, and a line at zero.
 
-    For curves that lie on each other. ``sign`` -1: the others less ENTP, as for errors, so that above zero ENTP leads.
-    ConfigError for multiply-adds that are not known of a run.
+    For curves that overlap. ``sign`` -1: the others minus ENTP, as for errors, so that ENTP leads above zero. Raises
+    ConfigError if a run's multiply-adds are unknown.
     """
     if x == "multiply_adds":
         check_costs(table)
     ax.axhline(0, color="grey", lw=0.8)
     arms = [arm for arm in dict.fromkeys(table["arm"]) if arm != "entp"]
-    # OTHERS[1] is near the decoder's
+    # OTHERS[1] is close to the decoder's colour
     for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):
         wide = sign * paired_within(table, y, "entp", arm, x)
         if wide.size:
@@ -261,7 +258,7 @@ def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
 
 
 def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
-    """Draw paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
+    """Draw paired differences in rows: a dot per seed, the mean and its 95 % interval."""
     rows = pd.DataFrame(
         [(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"]
     )
@@ -310,14 +307,14 @@ def heat(
 
 def title(figure: Figure, text: str) -> None:
     """Write a title over all panels, at the left, in as many lines as it needs."""
-    lines = textwrap.wrap(text, int(figure.get_figwidth() * 11))  # characters that an inch holds
+    lines = textwrap.wrap(text, int(figure.get_figwidth() * 11))  # characters per inch
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11)
 
 
 def legend(figure: Figure, **options):
     """Draw one legend of all panels, below them, where it covers nothing; each label once.
 
-    It has as many columns as the figure's width takes, and the figure grows by its height.
+    It has as many columns as fit into the figure's width, and the figure grows by its height.
     """
     found = {
         label: line
@@ -342,10 +339,10 @@ def save_figure(
 ) -> list[Path]:
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
-    They go to ``paths.new_figures``, those of the ``smoke`` tier, which claim nothing, to ``results/smoke/figures``.
-    ``data.json`` beside the project's figures holds a digest of what each draws and of its words: files of the same are
-    left alone (delete one to have it drawn in another style), and where records are read-only another one is a
-    RecordError. ValueError for a name that is not notebook_figure, in lower case.
+    They go to ``paths.new_figures``; those of the ``smoke`` tier, which support no claim, to ``results/smoke/figures``.
+    ``data.json`` next to the project's figures holds a digest of each figure's data and words. Files with an unchanged
+    digest are left alone (delete one to have it drawn in another style). If records are read-only, a changed digest
+    raises RecordError. Raises ValueError for a name that is not lower case with the notebook's number first.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(
@@ -376,14 +373,14 @@ def save_figure(
     figure.stale = False  # until it is changed
     shell = get_ipython()
     formatter = shell.display_formatter.formatters["image/png"] if shell else None
-    # else the notebook shows figures in another format
+    # without it the notebook shows figures in another format
     if formatter is not None and Figure in formatter:
         formatter.for_type(Figure, shown)
     return [png, svg]
 
 
 def write_picture(figure: Figure, path: Path, metadata: Mapping[str, str | None]) -> None:
-    """Write a figure in the project's style, all or nothing, in the format of the path's ending."""
+    """Write a figure atomically in the project's style, in the format of the path's suffix."""
     buffer = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
@@ -393,7 +390,8 @@ def write_picture(figure: Figure, path: Path, metadata: Mapping[str, str | None]
 def drawn(figure: Figure) -> str:
     """Return a digest of a figure's curves, bars, areas and colours, to four significant digits, and of its words.
 
-    Fonts, ticks and places are no part of it, nor what differs between processors and versions of matplotlib.
+    Fonts, ticks and positions are left out, as is everything that differs between processors and versions of
+    matplotlib.
     """
     words = [figure.get_suptitle(), figure.get_supxlabel(), figure.get_supylabel()]
     legends = list(figure.legends)
@@ -420,7 +418,7 @@ def drawn(figure: Figure) -> str:
 
 
 def rounded(values: Any) -> np.ndarray:
-    """Round numbers to ``DRAWN`` significant digits, then to those of which a figure's digest tells."""
+    """Round numbers to ``DRAWN`` significant digits, then to the digits that a figure's digest covers."""
     seen = to_figures(np.asarray(values, dtype=float), DRAWN)
     return to_figures(seen, DISPLAY_DIGITS, decimals=12) + 0.0
 

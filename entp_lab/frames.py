@@ -1,4 +1,4 @@
-"""The frames that notebooks show of records: one of runs, one of curves, one of pairs, one at equal compute.
+"""Data frames of records for notebooks: of runs, of curves, of pairs, and at equal compute.
 
 Every row carries the labels of its run (arm, architecture, seed, tier, and whatever its experiment adds).
 """
@@ -34,7 +34,7 @@ def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
 
 
 def compared(records: Sequence[Record]) -> list[Record]:
-    """Leave out the arm ``longer``, which is stored and not shown (``entp_lab.budgets``)."""
+    """Leave out the arm ``longer``, which is stored but not shown (``entp_lab.budgets``)."""
     return [record for record in records if record.labels.get("arm") != EQUAL_FORWARDS]
 
 
@@ -62,9 +62,10 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def curves(records: Sequence[Record]) -> pd.DataFrame:
-    """Return all curves, long: a row per run and evaluation; ``seconds`` of training, of the processor if known.
+    """Return all curves in long form: a row per run and evaluation.
 
-    ``multiply_adds``: those of training up to an evaluation, NaN where the cost of a run is not known.
+    ``seconds``: training time, as CPU time if known. ``multiply_adds``: of training up to the evaluation, NaN if the
+    cost of a run is unknown.
     """
     parts = []
     for r in records:
@@ -76,7 +77,7 @@ def curves(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def check_costs(course: pd.DataFrame) -> None:
-    """Refuse a frame of ``curves`` that has runs of unknown cost, and name the first of them. ConfigError."""
+    """Raise ConfigError for a frame of ``curves`` with runs of unknown cost, naming the first of them."""
     unknown = course[course["multiply_adds"].isna()]
     if len(unknown):
         first = unknown.iloc[0]
@@ -89,20 +90,20 @@ def check_costs(course: pd.DataFrame) -> None:
 
 
 def processor_share(record: Record) -> float:
-    """Return the CPU seconds per second of a run's clock, 1 if unknown.
+    """Return a run's CPU seconds per wall second, 1 if unknown.
 
-    On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
+    On cores shared with other work, wall time is many times the CPU time, by a factor that differs from seed to seed.
     """
     where = record.provenance
-    # else a GPU's
+    # on a GPU, wall time counts
     told = record.config.tier in ON_CPU and where.get("cpu_seconds") and where.get("wall_seconds")
     return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
 
 
 def spent(record: Record) -> float:
-    """Return the seconds that a run took: of the processor on a CPU, if its record has them, else by the clock.
+    """Return the seconds that a run took: CPU time if it ran on a CPU and its record has it, else wall time.
 
-    The clock of a crowded machine counts several times as many; beside a GPU the processor mostly waits.
+    On a crowded machine wall time is several times as long; with a GPU the CPU mostly waits.
     """
     where = record.provenance
     return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where[
@@ -111,7 +112,7 @@ def spent(record: Record) -> float:
 
 
 def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
-    """Return final scores by prefix length, long: ``metrics`` are records' lists ..._by_position; NaN without one."""
+    """Return final scores by prefix length in long form, from the lists ..._by_position of records; NaN without one."""
     names = {"position": "position"} | {metric: f"{metric}_by_position" for metric in metrics}
     parts = [
         {**r.labels, **{column: r.metrics.get(name, math.nan) for column, name in names.items()}}
@@ -123,8 +124,8 @@ def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
 def paired(table: pd.DataFrame, metric: str, first: str, second: str, by: str = "arm") -> pd.Series:
     """Return the differences first − second of a metric, paired by seed; seeds that lack a twin are left out.
 
-    NaN where a run has no score, as where it is not finite: such a pair is not passed over, and decides nothing. Empty
-    where no pair has one.
+    A difference is NaN if a run has no score, for example because it was not finite: the pair stays, and keeps the
+    comparison undecided. Empty if no pair has a score.
     """
     wide = table.pivot(index="seed", columns=by, values=metric)
     if first not in wide or second not in wide:
@@ -167,9 +168,9 @@ def interval_text(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> str:
-    """Return mean and 95 % interval as text, cut to the range of the quantity; fewer than three values as they are.
+    """Return mean and 95 % interval as text, cut to the range of the quantity; fewer than three values are listed.
 
-    ``sign`` "+" is for differences.
+    ``sign``: "+" for differences.
     """
     found = [float(value) for value in values]
     if len(found) < 3:

@@ -22,7 +22,7 @@ from entp_lib.files import write_atomically
 from entp_lib.validation import require
 
 Found = Measurement | Check | Observation
-# Units of claims that compare last weights.
+# Units of claims that compare final weights.
 SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
 BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
 AHEAD = "ENTP ahead"
@@ -36,15 +36,14 @@ UNDECIDED = {
 
 
 def compute(store: Store | None = None) -> pd.DataFrame:
-    """Judge every claim and question by the records; *not attempted* where none measures it.
+    """Judge every claim and question by the records; *not attempted* if none measures it.
 
-    A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
-    has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
-    distance from what guessing gets to the best there is in the unit of the row (1 for accuracies and errors without
-    levels, NaN where it is not known). ``differs``: settings that are not those of the paper (``settings``);
-    ``excludes_paper``: whether our interval excludes the paper's value; ``caveats``, the reservations about its
-    verdict: code that no commit has, twins that were made apart, models that were still improving; ``part``, by
-    ``part_of``. No row rests on seconds.
+    A row rests on the highest tier with enough pairs and some learning, else on the highest with enough pairs, else on
+    the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the distance from guessing to the
+    best possible score in the unit of the row (1 for accuracies and errors without levels, NaN if unknown);
+    ``differs``, the settings that differ from the paper's (``settings``); ``excludes_paper``, whether our interval
+    excludes the paper's value; ``caveats`` of the verdict, such as uncommitted code, pairs from different machines, or
+    models that were still improving; ``part``, by ``part_of``. No row rests on seconds.
     """
     store = store or Store()
     measured: list[tuple[Found, tuple[Experiment, dict[str, Record]]]] = []
@@ -66,7 +65,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
         names = set(measurement.records)
         used = [record for name, record in records.items() if name in names]
         caveats[claim] = caveats_of(experiment, used, measurement, units[claim])
-        if not isinstance(measurement, Check):  # which compares no runs
+        if not isinstance(measurement, Check):  # a check compares no runs
             of_paper = runs_of_paper(experiment)
             differs[claim] = differing_settings(used, of_paper, stated.get(claim, {}))
         if isinstance(measurement, Measurement) and measurement.levels:
@@ -82,7 +81,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
 
 
 def runs_of_paper(experiment: Experiment) -> list[PlannedRun]:
-    """Return the runs of the paper's tier that an experiment's settings are held against."""
+    """Return the runs of the paper's tier that an experiment's settings are compared with."""
     planned = experiment.plan("paper", 1)
     if not planned and experiment.paper_runs_of:
         return runs_of_paper(EXPERIMENTS[experiment.paper_runs_of])
@@ -90,12 +89,12 @@ def runs_of_paper(experiment: Experiment) -> list[PlannedRun]:
 
 
 def main_rows() -> list[str]:
-    """Return the ids of the rows that matter, of ``results/reference/main_rows.csv``; all others are the annex."""
+    """Return the ids of the main rows, from ``results/reference/main_rows.csv``; all others form the annex."""
     return read_table(paths.reference() / "main_rows.csv", ["id"], needed=("id",))["id"].tolist()
 
 
 def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
-    """Say whether a row is of the ledger's ``main`` part, of its ``annex``, or of what ``could not tell``."""
+    """Return the part of the ledger that a row belongs to: ``main``, ``annex`` or ``could not tell``."""
     if verdict == UNINFORMATIVE:
         return "could not tell"
     return "main" if claim in main else "annex"
@@ -106,8 +105,8 @@ def caveats_of(
 ) -> str:
     """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
 
-    A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
-    they are compared by a score, not by how soon they have one; a task's own caveat everywhere.
+    Checks and observations pair no runs, so that they may rest on any machine. Models that had not converged are noted
+    where final scores are compared, not where the time to reach a score is. A task's own caveat always counts.
     """
     found = []
     dirty = sum(any(process.get("dirty") for process in processes(record)) for record in used)
@@ -128,7 +127,7 @@ def caveats_of(
 def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
     """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``.
 
-    ConfigError where the folder of a paper with claims is missing, whose rows would be those of nothing attempted.
+    Raises ConfigError if the package of a paper with claims is missing, since its rows would all be *not attempted*.
     """
     for paper in claims.reference_claims()["paper"].unique():
         require(
@@ -144,16 +143,16 @@ def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.D
     return table
 
 
-# What decoder and ENTP have at equal steps and at equal compute.
+# Decoder and ENTP compared at equal steps and at equal compute.
 
 
 def comparisons(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a task and budget: value, low, high and margin in ``unit``, answer, tier, seeds, claim and records.
+    """Return a row per task and budget: value, low, high, margin and ``unit``, answer, tier, seeds, claim and records.
 
-    ``results/reference/<paper>/comparisons.csv`` says which row of the ledger ``table`` answers for which task at which
-    budget. ``unit`` is "share" of the way from guessing to a perfect score, positive where ENTP is ahead, or "nats" of
-    text. The answer follows the rule of our own questions, whether a paper claims the row or not, and is open where its
-    verdict is. KeyError for a claim that the ledger does not have.
+    ``results/reference/<paper>/comparisons.csv`` names the row of the ledger ``table`` for each task and budget.
+    ``unit`` is "share", of the distance from guessing to a perfect score (positive if ENTP is ahead), or "nats" for
+    text. The answer follows the rule of our own questions even if a paper claims the row, and is open if the verdict
+    is. Raises KeyError for a claim that the ledger lacks.
     """
     files = sorted(
         paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p)
@@ -178,7 +177,7 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def compared(row: pd.Series, margin: float) -> dict[str, Any]:
-    """Return one row of the ledger as ``comparisons`` has it."""
+    """Return one row of the ledger in the form of ``comparisons``."""
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
     pairs = int(row["seeds"])
@@ -197,7 +196,7 @@ def compared(row: pd.Series, margin: float) -> dict[str, Any]:
 
 
 def standing(table: pd.DataFrame) -> tuple[set[str], pd.DataFrame]:
-    """Return the rows that stand after Holm's correction over all intervals that test a difference, and those rows."""
+    """Return the ids that stand after Holm's correction, and the rows of all intervals that test a difference."""
     measured = claims.tested(table)
     p_values = [
         p_value(row.our_value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()

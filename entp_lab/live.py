@@ -6,14 +6,14 @@ from typing import Any
 from entp_lib.validation import require
 
 VARIABLE = "ENTP_LIVE"
-FEW = 2  # enough to go through the code
+FEW = 2  # steps, enough to run all of the code
 STOPPED = "interrupted; run the cell again to start it over"
 
 
 def steps(count: int, tier: str = "best") -> int:
-    """Return how many steps a live cell makes: ``count``, or few at tier ``smoke`` and where ``ENTP_LIVE=short``.
+    """Return how many steps a live cell makes: ``count``, or a few at tier ``smoke`` and if ``ENTP_LIVE=short``.
 
-    Tests set that, and ``./run_all.sh`` unless it is asked for single notebooks or to update the committed ones.
+    Tests set this variable, and so does ``./run_all.sh`` unless it is asked for single notebooks or for an update.
     """
     require(
         isinstance(count, int) and count >= 1,
@@ -35,7 +35,7 @@ def shape(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
 
 
 def answer_interrupts() -> None:
-    """Have a notebook answer an interrupt in one line: it is no mistake, and its traceback would hide the rest."""
+    """Make a notebook report an interrupt in one line: it is no mistake, and a traceback would hide the output."""
     from IPython import get_ipython
 
     shell = get_ipython()

@@ -1,6 +1,6 @@
 """Measurements, checks and observations: an experiment's side of a claim, which ``claims`` judges.
 
-``Comparisons`` is the ``measure`` of an experiment as a table: paired differences between two arms, one claim a row.
+``Comparisons`` is the ``measure`` of an experiment as a table: paired differences between two arms, one claim per row.
 """
 
 import math
@@ -17,14 +17,15 @@ from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Record, RecordError
 
 MIN_PAIRS = 5
-FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
+FLAT = 0.01  # rise of token accuracy from the fourth to the last fifth of a run's evaluations; below, a run is flat
 
 
 @dataclass(frozen=True)
 class Level:
-    """The level of one side of a comparison: its mean score, between that of guessing and the best there is.
+    """One side's mean score in a comparison, with that of guessing (``floor``) and the best possible (``ceiling``).
 
-    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to the floor counts as being there.
+    ``floor`` may lie above ``ceiling``, as for errors. A score closer than ``distance`` to the floor counts as at the
+    floor.
     """
 
     score: float
@@ -39,27 +40,26 @@ class Level:
 
     @property
     def room(self) -> float:
-        """The distance to the ceiling, that is by how much another could be ahead."""
+        """The distance to the ceiling: by how much another model could be ahead."""
         return self.ceiling - self.score if self.ceiling > self.floor else self.score - self.ceiling
 
 
 def levels(
     table: pd.DataFrame, metric: str, arms: Sequence[str], **scale: float
 ) -> tuple[Level, ...]:
-    """Return the ``Level`` of each arm, of means over seeds; ``scale``: floor, ceiling and distance."""
+    """Return the ``Level`` of each arm from its mean over seeds; ``scale``: floor, ceiling and distance."""
     means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
     return tuple(Level(float(score), **scale) for score in means)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Our side of one claim: a value per seed, paired differences where the claim compares two models.
+    """Our side of one claim: a value per seed, paired differences if the claim compares two models.
 
-    ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
-    reproduced. ``levels``: mean score of each arm with its floor (guessing) and ceiling. ``excluded_because``: why
-    nothing can be compared by a rule of the experiment's own; empty where it can. ``paper_value``: the paper's over the
-    settings that were measured, where the claim's own is a mean over more. ``margin``: below it a difference counts as
-    none.
+    ``paper_settings``: whether task, model and training are the paper's own; otherwise nothing counts as reproduced.
+    ``levels``: mean score of each arm with its floor (guessing) and ceiling. ``excluded_because``: why a rule of the
+    experiment's own forbids the comparison; empty if it does not. ``paper_value``: the paper's value over the measured
+    settings, if the claim's own is a mean over more. ``margin``: differences below it count as none.
     """
 
     claim: str
@@ -80,10 +80,10 @@ class Measurement:
 
     @property
     def uninformative_because(self) -> str:
-        """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty if it can.
+        """Why nothing can be compared: a rule, all sides at the floor, or a side at its ceiling; empty if it can.
 
-        A side at its ceiling leaves the other no room to lead by the margin (where none is stated, by its distance).
-        That tells nothing unless the sides are further apart than that all the same.
+        A side near its ceiling leaves the other no room to lead by the margin (or by its ``distance`` if no margin is
+        stated). That is uninformative unless the sides differ by more than that anyway.
         """
         if self.excluded_because:
             return self.excluded_because
@@ -112,9 +112,9 @@ class Measurement:
 class Check:
     """Our side of one theoretical claim: whether the statement holds in everything that was tried.
 
-    ``printed``: as the paper states it; None where that could not be decided, as for a conjecture. ``corrected``: as
-    ``correction`` words it, None where there is no corrected statement. ``remark``: what a reader should know of a
-    statement that holds.
+    ``printed``: whether it holds as the paper states it; None if that could not be decided, as for a conjecture.
+    ``corrected``: whether it holds as ``correction`` states it; None if there is no corrected statement. ``remark``:
+    what a reader should know about a statement that holds.
     """
 
     claim: str
@@ -137,10 +137,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Observation:
-    """Our side of an empirical claim that no interval over seeds decides: of one run a setting, or of a whole sample.
+    """Our side of an empirical claim that has no interval over seeds: one run per setting, or a whole sample.
 
-    ``found``: the verdict, one of an empirical claim's; ``why``: what keeps it open, empty where it decides. ``seen``:
-    what was found, which goes with the statement. ``runs``: how many each side has.
+    ``found``: the verdict, one of those of empirical claims. ``why``: what keeps it open, empty if it is decided.
+    ``seen``: what was found, which is added to the statement. ``runs``: the number of runs of each side.
     """
 
     claim: str
@@ -157,18 +157,18 @@ Findings = Iterable[Finding]  # what an experiment's ``measure`` yields
 
 
 def evidence_rank(finding: Finding) -> tuple[bool, bool]:
-    """Sort key of the measurements of one claim at several tiers: conclusive first, then enough pairs."""
+    """Return a sort key for a claim's measurements at several tiers: conclusive first, then enough pairs."""
     if isinstance(finding, Check):
         return True, True
     if isinstance(finding, Observation):
         return finding.found != "uninformative", not finding.why
     enough = len(finding.values) >= MIN_PAIRS
     begun = not (finding.excluded_because or finding.unlearned)
-    return enough and begun, enough  # where too little was learned a smaller tier may say more
+    return enough and begun, enough  # if too little was learned, a smaller tier may say more
 
 
 def strongest(measured: Iterable[tuple[Finding, Any]]) -> dict[str, tuple]:
-    """Keep the best-ranked (finding, whatever goes with it) of each claim; ties keep the first."""
+    """Keep the best-ranked finding of each claim with its companion; ties keep the first."""
     best: dict[str, tuple] = {}
     for finding, about in measured:
         known = best.get(finding.claim)
@@ -184,7 +184,7 @@ def measured(
     paper: bool = False,
     **judged: Any,
 ) -> Measurement:
-    """Return a ``Measurement`` that rests on ``records``, which are of one tier, at the least one.
+    """Return a ``Measurement`` that rests on ``records``: at least one, and all of one tier.
 
     ``paper``: whether the runs of the paper's tier are at the paper's settings. ``judged``: its further fields.
     """
@@ -212,7 +212,7 @@ def observed(
 
 @dataclass(frozen=True)
 class Paired:
-    """A claim on the differences first − second of a column, paired by random seed, of runs with labels ``where``."""
+    """A claim on the differences first − second of a metric, paired by random seed, of runs with labels ``where``."""
 
     claim: str
     metric: str
@@ -229,11 +229,11 @@ class Paired:
 class Comparisons:
     """``measure`` as a table of claims, called with the records of a tier; claims without a single pair are omitted.
 
-    ``frame``: records to a row per run. Scores lie between ``floor`` (a number, or the column of the frame whose mean
-    it is, the baseline's where None) and ``ceiling``; a score within ``near`` of the floor is treated as not learned.
-    ``excluded``: of the records with a claim's labels, and its arms, why they say nothing; empty where they do.
-    ``paper``: whether the paper's tier has the paper's settings. ``others``: what a table cannot say, further functions
-    from records to measurements.
+    ``frame``: a function from records to a frame with a row per run. Scores lie between ``floor`` (a number, or a
+    column of the frame whose mean is used; None for the baseline's) and ``ceiling``; a score within ``near`` of the
+    floor is treated as not learned. ``excluded``: a function from the records with a claim's labels, and its arms, to
+    the reason why they say nothing, or "". ``paper``: whether the paper's tier has the paper's settings. ``others``:
+    further functions from records to measurements, for what a table cannot express.
     """
 
     claims: Sequence[Paired]
@@ -252,7 +252,7 @@ class Comparisons:
         return [*found, *(measurement for other in self.others for measurement in other(records))]
 
     def measure(self, claim: Paired, records: Sequence[Record]) -> list[Measurement]:
-        """Return the measurement of one row of the table, or none."""
+        """Return the measurement of one row of the table in a list, which is empty without a pair."""
         part = select(records, **claim.where)
         used = select(part, arm=claim.arms)
         if not used:
@@ -276,7 +276,7 @@ class Comparisons:
 
 
 def rise(values: Sequence[float]) -> float:
-    """Return the mean over the last fifth of a curve less that over the fifth before; NaN for fewer than five."""
+    """Return the mean of the last fifth of a curve minus that of the fifth before; NaN for fewer than five points."""
     if len(values) < 5:
         return math.nan
     *_, before, last = np.array_split(np.asarray(values, dtype=float), 5)
@@ -284,9 +284,9 @@ def rise(values: Sequence[float]) -> float:
 
 
 def still_improving(records: Sequence[Record]) -> str:
-    """Say after how many steps an arm's token accuracy was still rising by ``FLAT`` or more; empty where none's.
+    """Say after how many steps an arm's token accuracy was still rising by ``FLAT`` or more; empty if none was.
 
-    The mean over seeds decides, of runs whose other labels are alike. Studies and runs without that curve say nothing.
+    The rise is a mean over runs that differ in seed alone. Studies and runs without that curve are skipped.
     """
     curves: dict[frozenset, list[Record]] = {}
     for record in records:

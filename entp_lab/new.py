@@ -1,6 +1,6 @@
-"""Begin a task of one's own: write a small working example with its test, to change.
+"""Start a new task: write a small working example with its test, to be changed.
 
-Templates are files that run once their ``$words`` are filled in. A task gets its line among ``entp_lib.tasks.TASKS``.
+Templates work once their ``$words`` are filled in. The task is added to ``entp_lib.tasks.TASKS``.
 """
 
 import keyword
@@ -18,7 +18,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def new_task(name: str) -> int:
-    """Write a task, its line among the others, and its test."""
+    """Write a task, its line in ``TASKS``, and its test."""
     root = paths.repository()
     check_name(name, root)
     cls = name.title().replace("_", "")
@@ -44,7 +44,7 @@ def new_task(name: str) -> int:
 
 
 def check_name(name: str, root: Path) -> None:
-    """Raise ConfigError for a name that is no identifier in lower case, or that something has already."""
+    """Raise ConfigError for a name that is not a lower-case identifier, or is already taken."""
     fits = re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name)
     require(
         fits,

@@ -1,7 +1,7 @@
 """Numbered notebooks: their parameters, their execution by papermill, and JupyterLab on working copies of them.
 
-The copies lie in ``lab/``, which git ignores: as deep as ``notebooks/``, so that every link works from there, and so
-that running and saving one changes nothing of what is committed.
+The copies are in ``lab/``, which git ignores, so that running and saving one changes nothing that is committed. The
+folder is as deep as ``notebooks/``, so that every link works from there.
 """
 
 import ast
@@ -33,17 +33,14 @@ from entp_lib.files import write_atomically
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
 OVERVIEW = "00"
-FIRST_OWN = 50  # numbers of notebooks that are one's own,
-AFTER_OWN = 90  # up to this one
+FIRST_OWN = 50  # first number of the user's own notebooks
+AFTER_OWN = 90  # first number after them
 COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
 NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as they are
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
-# of every committed notebook
-METADATA = {
-    "kernelspec": KERNELSPEC,
-    "language_info": {"name": "python"},
-}
-# What people write into a cell's metadata; of the first cell: the verdicts its words suppose, what the notebook asks.
+# metadata of every committed notebook
+METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}
+# Metadata that authors write: tags; in the first cell also the verdicts that the text assumes, and the question asked.
 WRITTEN = ("tags", "rests_on", "asks")
 # Tags by which the site folds a part of a cell, and JupyterLab's names for that.
 FOLDS = (
@@ -54,13 +51,10 @@ FOLDS = (
 )
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # notebooks that show the whole ledger, and change with any of its rows
-LEDGER_SHOWN = (
-    OVERVIEW,
-    "90",
-)
-AT_A_TIME = 4  # notebooks side by side, at most
-ONE_LINE = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
-# Imports of nearly every notebook; the last is that of torch's optimizers.
+LEDGER_SHOWN = (OVERVIEW, "90")
+AT_A_TIME = 4  # most notebooks that run in parallel
+ONE_LINE = ("ConfigError", "RecordError", "SweepError")  # errors whose message is enough
+# Imports of nearly every notebook; torch's optimizers import the last one.
 SHARED = [
     "entp_lab.cells",
     "entp_lab.experiment",
@@ -83,7 +77,7 @@ def notebook_paths(only: str = "") -> list[Path]:
 
     A number is two digits, and a letter for a second notebook on one subject ("03b"). ``only``: numbers or names,
     separated by commas, as in "03,06_match3"; ConfigError for one that does not exist. A copy such as JupyterLab's
-    "03_count3-Copy1" is no numbered notebook.
+    "03_count3-Copy1" is not a numbered notebook.
     """
     found = [
         path
@@ -105,7 +99,7 @@ def notebook_paths(only: str = "") -> list[Path]:
 
 
 def is_own(notebook: Path) -> bool:
-    """Say whether a notebook's number is one of those that are left to the user."""
+    """Say whether a notebook's number is reserved for the user's own notebooks."""
     return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
 
 
@@ -120,7 +114,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
         for cell in notebook["cells"]:
             cell["source"] = "".join(cell["source"])
         return notebook
-    except Exception as error:  # whatever a damaged file leads to
+    except Exception as error:  # a damaged file leads to errors of many kinds
         why = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         where = f"notebook {paths.relative(path)}"
         raise ConfigError(
@@ -149,7 +143,7 @@ def defaults(notebook: Path) -> dict[str, Any]:
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:
-    """Return name and value of ``name=value``; the value as Python would read it, else as text."""
+    """Return name and value of ``name=value``; the value as a Python literal if it is one, else as text."""
     name, equals, value = text.partition("=")
     require(bool(equals) and name.isidentifier(), f"parameter {text!r}: write it as name=value")
     try:
@@ -161,10 +155,10 @@ def parse_parameter(text: str) -> tuple[str, Any]:
 def parameters_for(
     notebooks: Collection[Path], given: Mapping[str, Any]
 ) -> dict[Path, dict[str, Any]]:
-    """Return the parameters for each of ``notebooks``: those of ``given`` that it has.
+    """Return for each of ``notebooks`` those of the ``given`` parameters that it has.
 
-    Of a wrong one papermill would only warn, and the notebook say so after its imports. ConfigError for a name that no
-    notebook has, and for a wrong value of what all of them have.
+    They are checked here, because papermill would only warn of a wrong one, and the notebook fail only after its
+    imports. Raises ConfigError for a name that no notebook has, and for a wrong value of a common parameter.
     """
     known = {path: defaults(path) for path in notebooks}
     names = dict.fromkeys(name for values in known.values() for name in values)
@@ -178,7 +172,7 @@ def parameters_for(
 
 
 def common(parameters: Mapping[str, Any]) -> NotebookParameters:
-    """Return what all notebooks have of these parameters; ConfigError for a value that makes no sense."""
+    """Return the parameters that all notebooks have, checked; ConfigError for a value that makes no sense."""
     return from_dict(
         NotebookParameters, {name: value for name, value in parameters.items() if name in COMMON}
     )
@@ -195,7 +189,7 @@ class Markdown(str):
 
 
 def notebooks_markdown() -> Markdown:
-    """List every notebook but the overview: its title, which leads to it, and ``asks`` of its first cell."""
+    """List every notebook but the overview: its title as a link, and the question (``asks``) of its first cell."""
     rows = ["| notebook | asks |", "| --- | --- |"]
     for path in sorted(notebook_paths()):
         if number(path) != OVERVIEW:
@@ -209,10 +203,10 @@ def notebooks_markdown() -> Markdown:
 
 
 def missing_runs(notebook: Path, parameters: Mapping[str, Any]) -> list[Config]:
-    """Return the runs that a notebook shows at these parameters and that have no record; with ``fresh`` none has one.
+    """Return the runs without a record that a notebook shows with these parameters; with ``fresh``, all that it shows.
 
-    Runs that the notebook shows where they are stored, and does not compute at ``best``, are not among them; nor does a
-    parameter of the notebook's own count that puts other runs in their place.
+    Experiments that ``best`` only shows, without computing them, are left out. A notebook's own parameters, which may
+    replace runs by others, are not considered.
     """
     from entp_lab.experiment import NoRuns
 
@@ -229,9 +223,9 @@ def missing_runs(notebook: Path, parameters: Mapping[str, Any]) -> list[Config]:
 
 @dataclass(frozen=True)
 class Job:
-    """One notebook to be executed: with which parameters, and whether its copy replaces it.
+    """One notebook to be executed: its parameters, and whether the executed copy replaces it (``update``).
 
-    ``todo``: those of the runs that it shows that have no record.
+    ``todo``: the runs without a record among those that it shows.
     """
 
     notebook: Path
@@ -241,15 +235,15 @@ class Job:
 
     @property
     def computes_nothing(self) -> bool:
-        """Whether that is certain: one with a parameter of its own may ask for other runs than are planned."""
+        """Whether it certainly computes no runs: a parameter of its own may ask for other runs than planned."""
         return not (self.todo or self.parameters.keys() - COMMON)
 
 
 def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tuple[list[Job], bool]:
-    """Plan the notebooks to execute, with the parameters of each, which are checked.
+    """Plan the notebooks to execute; return the jobs, and whether figures and ledger belong to the project.
 
-    ``update`` puts the copies in the place of the committed notebooks, the overview's with them. Also whether figures
-    and ledger belong to the project, because they show its best records; else they go next to the executed copies.
+    They do if they show its best records; else they go next to the executed copies. ``parameters``: checked, by
+    notebook. ``update``: replace the committed notebooks by their copies, and with them those that show the ledger.
     """
     if update:
         require(
@@ -290,9 +284,9 @@ def start_server(count: int) -> None:
 
 @dataclass
 class Result:
-    """What became of one notebook; ``error`` is empty where all went well.
+    """Outcome of executing one notebook; ``error`` is empty if all went well.
 
-    ``traceback``: of an error that is a mistake of code, where those of input are the one line of ``error``.
+    ``traceback``: of a programming error; an error of input has the one line of ``error`` only.
     """
 
     notebook: str
@@ -302,15 +296,15 @@ class Result:
 
 
 def run_all(jobs: Sequence[Job]) -> list[Result]:
-    """Execute notebooks, going on where one fails, and return a result for each, in the same order.
+    """Execute notebooks, continuing after a failure, and return a result for each, in the same order.
 
-    Those that have nothing to compute go as many at a time as there are cores, at most 4; the others follow one after
-    another, since their runs take all cores, and then the overview last. An interrupt ends them.
+    Those that compute nothing run in parallel, as many as there are cores and at most 4. The others follow one by one,
+    since their runs take all cores, and the overview comes last. An interrupt ends them all.
     """
     at_once = [job for job in jobs if job.computes_nothing]
     if len(at_once) < len(jobs):
         at_once = [job for job in at_once if number(job.notebook) != OVERVIEW]
-    else:  # the overview has nothing to wait for, and takes long
+    else:  # the overview waits for no other, and goes first because it takes long
         at_once.sort(key=lambda job: number(job.notebook) != OVERVIEW)
     at_a_time = max(1, min(AT_A_TIME, available_cores(), len(at_once)))
     results: dict[Path, Result] = {}
@@ -343,7 +337,7 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
 def execute_apart(job: Job) -> Result:
     """Run one notebook in a process of its own.
 
-    One that computes is run again for ``update``: committed is what records give, without the traces of computing.
+    For ``update``, a notebook that computed runs is run again, so that the committed copy shows stored records only.
     """
     with cf.ProcessPoolExecutor(1, context()) as pool:
         try:
@@ -362,7 +356,7 @@ def execute(job: Job, environment: Mapping[str, str]) -> Result:
 
     from entp_lab.cells import ENGINE, Here
 
-    # the command's process gets it, too, and ends this one
+    # the parent gets an interrupt, too, and ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(environment)
     papermill_engines.register(ENGINE, Here)
@@ -379,7 +373,7 @@ def execute(job: Job, environment: Mapping[str, str]) -> Result:
                 result.traceback = "\n".join(error.traceback)
             if error.ename not in ONE_LINE:
                 result.error += runs_still_missing(job)
-        except Exception as error:  # a disk, not a cell: the next notebook still runs
+        except Exception as error:  # such as a full disk: the next notebook still runs
             result.error = f"{type(error).__name__}: {error}"
         if copy.exists():
             executed = read_notebook(copy)
@@ -391,7 +385,7 @@ def execute(job: Job, environment: Mapping[str, str]) -> Result:
 
 
 def runs_still_missing(job: Job) -> str:
-    """Say how many runs a notebook lacked that failed, where it was cut short; else nothing."""
+    """Say how many runs a failed notebook still lacks; empty if none."""
     missing = missing_runs(job.notebook, job.parameters | {"fresh": False})
     if not missing:
         return ""
@@ -401,13 +395,13 @@ def runs_still_missing(job: Job) -> str:
     return f" ({len(missing)} of its runs are not complete; {again} continues with them)"
 
 
-# Executed copies, and what takes the place of a committed notebook.
+# Executed copies, and the replacement of committed notebooks.
 
 
 def keep_copy(executed: dict[str, Any], job: Job) -> None:
     """Keep an executed copy; its links to figures and files start from its folder.
 
-    Where other parameters were given its first screen says that its words are those of the committed runs.
+    If it ran with other parameters, its first cell says that its words are those of the committed runs.
     """
     from nbformat import from_dict, writes
 
@@ -442,7 +436,7 @@ def install(executed: dict[str, Any], notebook: Path) -> None:
 def clean(content: dict) -> None:
     """Remove from a notebook, in place, everything that depends on where and how it was executed.
 
-    That is metadata, and names of widgets, which mean nothing without their kernel.
+    That is metadata, and views of widgets, which mean nothing without their kernel.
     """
     content["metadata"] = METADATA
     for cell in content["cells"]:
@@ -460,10 +454,10 @@ def clean(content: dict) -> None:
 
 
 def refresh_copies(reset: Collection[Path] = ()) -> list[Path]:
-    """Refresh the working copies in ``lab/``; return the edited ones, which stay though their notebook changed.
+    """Refresh the working copies in ``lab/``; return edited ones that were kept although their notebook changed.
 
-    A copy whose cells were edited stays as it is; any other follows its notebook, and so do those of the notebooks in
-    ``reset``. A notebook of one's own is linked. ``lab/.committed`` has what each copy was made from.
+    A copy with edited cells is kept, unless its notebook is in ``reset``; any other is replaced by its notebook. The
+    user's own notebooks are linked. ``lab/.committed`` has the version that each copy was made from.
     """
     folder = paths.root() / "lab"
     (folder / ".committed").mkdir(parents=True, exist_ok=True)
@@ -486,7 +480,7 @@ def refresh_copies(reset: Collection[Path] = ()) -> list[Path]:
 
 
 def sources(path: Path) -> list[tuple[str, str]] | None:
-    """Return kind and source of a notebook's cells, without outputs; None for a file that is no notebook."""
+    """Return kind and source of a notebook's cells, without outputs; None for a file that is not a notebook."""
     try:
         return [(cell["cell_type"], cell["source"]) for cell in read_notebook(path)["cells"]]
     except ConfigError:
@@ -494,10 +488,10 @@ def sources(path: Path) -> list[tuple[str, str]] | None:
 
 
 def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
-    """Refuse JupyterLab to write a committed notebook, and clean the metadata of a working copy before it is written.
+    """Keep JupyterLab from saving a committed notebook, and clean the metadata of a working copy before it is saved.
 
     JupyterLab would add the interpreter's version and its own view of the cells, which differ from machine to machine.
-    Raises HTTPError, whose message it shows, for a committed notebook.
+    Raises HTTPError, whose message JupyterLab shows, for a committed notebook.
     """
     from tornado.web import HTTPError
 
@@ -518,7 +512,7 @@ def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
 def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Path] = ()) -> None:
     """Make or refresh the working copies and replace this process by JupyterLab, which opens the overview.
 
-    The project is its root. ConfigError where JupyterLab is not installed beside this Python.
+    Its root folder is the project. Raises ConfigError if JupyterLab is not installed beside this Python.
     """
     program = shutil.which("jupyter-lab", path=str(Path(sys.executable).parent))
     if program is None:
@@ -541,10 +535,10 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Pa
         command.append(f"--port={port}")
     if not browser:
         command.append("--no-browser")
-    if os.geteuid() == 0:  # a container's only user, whom jupyter refuses
+    if os.geteuid() == 0:  # root may be a container's only user, and jupyter refuses it
         command.append("--allow-root")
     settings = [str(paths.root() / "tools" / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
-    # no question about news
+    # these settings turn off JupyterLab's question about news
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
     os.chdir(paths.root())
     os.execv(program, command)

@@ -1,4 +1,4 @@
-"""What notebooks call: pairs of runs, their records, and both models' curves and scores as tidy frames."""
+"""Functions for notebooks: pairs of runs, their records, and both models' curves and scores as tidy frames."""
 
 import dataclasses
 import time
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 Shape = ModelConfig | Mapping[str, Any]
 Schedule = TrainConfig | Mapping[str, TrainConfig]
-OWN = "own"  # the experiment of runs that belong to none
-SMALL = {"n_layers": 3, "n_heads": 4, "width": 64}  # what ``compare`` trains unless told otherwise
-WORKERS_SECONDS = 5.0  # what takes less is not worth the start of other processes
+OWN = "own"  # stands for the experiment of runs that belong to none
+SMALL = {"n_layers": 3, "n_heads": 4, "width": 64}  # default shape of ``compare``
+WORKERS_SECONDS = 5.0  # shorter runs are not worth starting other processes
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,7 +46,7 @@ class Runs:
     note: str = ""
 
     def curves(self) -> pd.DataFrame:
-        """Return a row a run and evaluation: model, seed, step, multiply_adds, and every curve."""
+        """Return a row per run and evaluation: model, seed, step, multiply_adds, and every curve."""
         frames = []
         for record, cost in zip(self.records, self.step_costs, strict=True):
             steps = record.curves["step"]
@@ -55,7 +55,7 @@ class Runs:
         return pd.concat(frames, ignore_index=True)
 
     def scores(self) -> pd.DataFrame:
-        """Return a row a run: model, seed, its last scores, steps, multiply_adds, and seconds of training."""
+        """Return a row per run: model, seed, its last scores, steps, multiply_adds, and seconds of training."""
         rows = []
         for record, cost in zip(self.records, self.step_costs, strict=True):
             numbers = {
@@ -73,9 +73,9 @@ class Runs:
         return pd.DataFrame(rows)
 
     def paired(self, score: str, first: str, second: str) -> pd.DataFrame:
-        """Return a row a random seed with both models' scores and their difference, and the mean as the last row.
+        """Return a row per random seed with both models' scores and their difference, and the mean as the last row.
 
-        The mean has its 95 % interval (Student's t) from three pairs on.
+        With three or more pairs the mean has its 95 % interval (Student's t).
         """
         table = self.scores()
         require(
@@ -93,9 +93,9 @@ class Runs:
         return pd.concat([found, pd.DataFrame([summary], index=["mean"])]).rename_axis("seed")
 
     def plot(self, score: str = "token_accuracy") -> "Figure":
-        """Draw a score by steps and by multiply-adds, a line a model, with a band from the lowest to the highest seed.
+        """Draw a score by steps and by multiply-adds: a line per model, and a band from the lowest to the highest seed.
 
-        ConfigError for a score that these runs do not have.
+        Raises ConfigError for a score that these runs do not have.
         """
         from entp_lab import figures
 
@@ -112,7 +112,7 @@ class Runs:
 
 
 def identity(record: Record) -> dict[str, Any]:
-    """Return what tells a run from the others: its model and its random seed."""
+    """Return the model and random seed, which distinguish a run from the others."""
     return {
         "model": cast(RunConfig, record.config).model.architecture,
         "seed": record.config.model_seed,
@@ -128,19 +128,20 @@ def pairs(
     experiment: str = OWN,
     tier: TierName = "quick",
 ) -> list[RunConfig]:
-    """Plan a run a model and random seed; runs of one seed share initial weights, batches and evaluations.
+    """Plan a run per model and random seed; runs of one seed share initial weights, batches and evaluations.
 
-    ``model``: a ModelConfig, or its shape alone, whose sizes then follow from the task. ``train``: one schedule, or one
-    for each of ``models``. ``experiment``: whose committed records are found where the settings are theirs.
+    ``model``: a ModelConfig, or only its shape, so that vocabulary and length follow from the task. ``train``: one
+    schedule, or one for each of ``models``. ``experiment``: the experiment whose committed records are used where the
+    settings match.
     """
     require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
     known = task_name(task)
-    name = known or f"({type(task).__name__})"  # one's own, which ``compare`` alone trains
+    name = known or f"({type(task).__name__})"  # a new task: only ``compare`` trains it
     params = {}
     for field in dataclasses.fields(cast(Any, task)) if known else ():
         if field.init and getattr(task, field.name) != field.default:
             params[field.name] = getattr(task, field.name)
-    if experiment != OWN:  # which may have written the parameters of an equal task otherwise
+    if experiment != OWN:  # it may write the parameters of an equal task differently
         for config in EXPERIMENTS.named(experiment).configs(tier, seeds):
             if (
                 isinstance(config, RunConfig)
@@ -166,9 +167,9 @@ def run(
 ) -> Runs:
     """Return the stored records of ``configs``, and train those that have none, several at a time.
 
-    Runs that a committed experiment plans are stored with its own, all others in ``results/own``. What takes minutes
-    says so first. ``jobs`` 0: one run per core; ``fresh`` trains again what is stored; ``time_limit`` in seconds, 0 for
-    none: what it cuts short is continued by the next call.
+    Runs planned by a committed experiment are stored with its own, all others in ``results/own``. If they take minutes,
+    an estimate is printed first. ``jobs``: 0 for one run per core. ``fresh``: train stored runs again. ``time_limit``:
+    seconds, 0 for none; the next call continues what it cuts short.
     """
     require(bool(configs), "no runs were asked for: seeds and models must not be empty")
     first = configs[0]
@@ -200,7 +201,7 @@ def run(
     missing = store.missing(configs, version, fresh)
     if missing and not store.read_only:
         seconds = announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
-        jobs = jobs or int(0 < seconds < WORKERS_SECONDS)  # 0: nothing tells how long
+        jobs = jobs or int(0 < seconds < WORKERS_SECONDS)  # 0 seconds: unknown
     done = sweep(
         configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
     )
@@ -214,7 +215,7 @@ def run(
 
 
 def shown(records: Sequence[Record], step_costs: list[float], asked: int, where: str) -> Runs:
-    """Return runs, and say of which models, size and seeds they are, and whether a time limit cut any of them."""
+    """Return runs, and print their models, size and seeds, and how many of them a time limit cut."""
     note = f"Shown: nothing; none of {asked} runs is complete."
     if records:
         config = cast(RunConfig, records[0].config)
@@ -240,11 +241,11 @@ def compare(
     model: Shape | None = None,
     train: Schedule | None = None,
 ) -> Runs:
-    """Train ``models`` on any task and return their runs; three random seeds, since one may learn late and mislead.
+    """Train ``models`` on any task and return their runs; three random seeds by default, since one alone may mislead.
 
-    A task of ``entp_lib.tasks`` is stored in ``results/own``; one defined in a notebook is trained in this process,
-    with a bar that says how long it takes, and not stored. ``train`` takes the place of ``steps``. What a step costs
-    each model is said first.
+    Runs on a task of ``entp_lib.tasks`` are stored in ``results/own``. A task defined in a notebook is trained in this
+    process, with a progress bar, and not stored. ``train`` takes the place of ``steps``. The cost of each model's step
+    is printed first.
     """
     every = max(5, steps // 20)
     train = train or TrainConfig(

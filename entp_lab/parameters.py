@@ -11,17 +11,19 @@ from entp_lab.live import answer_interrupts
 from entp_lib.validation import check_types, one_of, require
 
 MAX_SEEDS = 1000
-INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the parameters cell
+INJECTED = (
+    "# Parameters\n"  # first line of the cell that papermill inserts after the parameters cell
+)
 
 
 @dataclass(frozen=True)
 class NotebookParameters:
     """Parameters that every notebook accepts in its parameters cell; notebooks with more of them subclass it.
 
-    ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; one of ``TIERS`` asks
-    for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes again what has a record. ``jobs`` = 0: one
-    run per core at a time. ``time_limit``: seconds for the notebook's runs, 0 for none; a run cut short is
-    continued by the next call.
+    ``tier``: ``best`` shows the best stored records, and computes missing ones at ``quick``; a name in ``TIERS``
+    selects that tier. ``seeds``: 0 for the tier's own number. ``fresh``: compute stored runs again. ``jobs``: runs at a
+    time, 0 for one per core. ``time_limit``: seconds for the notebook's runs, 0 for none; the next call continues a run
+    that was cut short.
     """
 
     tier: str = "best"
@@ -47,15 +49,15 @@ class NotebookParameters:
 
     @property
     def as_committed(self) -> bool:
-        """Whether they ask for what committed notebooks show: the best records, all of them, and none again."""
+        """Whether they ask for what committed notebooks show: all of the best records, and none computed again."""
         return (self.tier, self.seeds, self.fresh) == ("best", 0, False)
 
 
 def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     """Return the parameters of a notebook, checked, from its own ``globals()``.
 
-    papermill injects a misspelt name in a cell of its own and goes on: ConfigError where that is no parameter. From
-    here on an interrupt is answered in one line.
+    Raises ConfigError for a misspelt name, which papermill injects without complaint. From here on an interrupt is
+    reported in one line.
     """
     answer_interrupts()
     names = [field.name for field in dataclasses.fields(cls)]

@@ -10,8 +10,8 @@ from typing import Any
 from entp_lib.data.sources import Source, TextFile, file_checksum, library
 from entp_lib.validation import ConfigError, require
 
-# OpenWebText as 80 Parquet files of 8,013,769 documents, 24 GB; later commits of the repository
-# cannot change a record.
+# OpenWebText as 80 Parquet files of 8,013,769 documents, 24 GB. The revision is fixed, so that later
+# commits of the repository cannot change a record.
 HUB_REPOSITORY = "Skylion007/openwebtext"
 HUB_FILES = 80
 HUB_REVISION = "79d93d786212f7344586290adb811d4ae6a1762c"
@@ -26,10 +26,9 @@ ELSEWHERE = "a path to a text or Parquet file works without a network"
 
 @dataclass(frozen=True)
 class ParquetFiles(Source):
-    """Parquet files with a column ``text``, a document a row; rows without a text keep a number.
+    """Parquet files with a column ``text``, one document per row; rows without a text are counted in the numbering.
 
-    Without ``files`` those of OpenWebText, downloaded where their text is read: tokens made before
-    need no download.
+    Without ``files`` it is OpenWebText, downloaded when its text is read: tokens made before need no download.
     """
 
     files: tuple[Path, ...] = ()
@@ -37,7 +36,7 @@ class ParquetFiles(Source):
 
     @property
     def checksum(self) -> str:  # type: ignore[override]
-        """The SHA-256 of a file, that of a list of them of several; or the hub's revision."""
+        """The SHA-256 of the file, or of the list of SHA-256s of several; for OpenWebText the hub's revision."""
         if not self.files:
             return HUB_REVISION
         digests = [file_checksum(path) for path in self.files]
@@ -57,7 +56,7 @@ class ParquetFiles(Source):
                 raise ConfigError(f"corpus: a text in {path} cannot be read ({error})") from error
 
     def count(self) -> int:
-        """Count the rows, those without a text among them."""
+        """Count the rows, including those without a text."""
         return sum(file.metadata.num_rows for _, file in self.opened())
 
     def opened(self) -> Iterator[tuple[Path, Any]]:
@@ -66,7 +65,7 @@ class ParquetFiles(Source):
         for path in self.files or download():
             try:
                 file = parquet.ParquetFile(path)
-            except (OSError, ValueError) as error:  # pyarrow's own errors are among these
+            except (OSError, ValueError) as error:  # includes pyarrow's own errors
                 raise ConfigError(f"corpus: {path} is not a Parquet file ({error})") from error
             with file:
                 names = ", ".join(file.schema_arrow.names)
@@ -92,7 +91,7 @@ def download() -> tuple[Path, ...]:
             f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}"
         ) from error
     files = tuple(sorted(Path(folder, "plain_text").glob("*.parquet")))
-    # without a network the hub gives what an interrupted download left
+    # without a network the hub returns what an interrupted download left
     require(
         len(files) == HUB_FILES,
         f"corpus = 'openwebtext': {len(files)} of {HUB_FILES} files are there; finish the download "

@@ -1,9 +1,9 @@
-"""Where things lie, found from the package and never from the working directory.
+"""Folders of the project, found from the package and never from the working directory.
 
-papermill starts kernels where it was launched, nbval in ``notebooks/``: only the repository root is the same
-for both. Environment variables move the places that are written to: ``ENTP_RESULTS``, ``ENTP_FIGURES``, and
-``ENTP_NEW_FIGURES`` for figures that are not the project's yet. Installed without its repository the library writes
-below the working directory.
+papermill starts kernels where it was launched, nbval in ``notebooks/``: only the repository root is the same for both.
+Environment variables move the folders that are written to: ``ENTP_RESULTS``, ``ENTP_FIGURES``, and ``ENTP_NEW_FIGURES``
+for figures that are not part of the project yet. Installed without its repository, the library writes below the working
+directory.
 """
 
 import os
@@ -22,9 +22,9 @@ NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
 
 
 def make_absolute() -> None:
-    """Rewrite the variables above as absolute paths, for the processes of a command that start in another folder.
+    """Make the paths in the variables above absolute, for processes that a command starts in another folder.
 
-    ConfigError for one that names a file, or a folder below one.
+    Raises ConfigError for a path that is a file, or lies below one.
     """
     for variable in (RESULTS_VARIABLE, FIGURES_VARIABLE, NEW_FIGURES_VARIABLE):
         if os.environ.get(variable):
@@ -47,7 +47,7 @@ def number_of(name: str) -> str:
 
 
 def has_repository() -> bool:
-    """Say whether the package lies in its repository, and not installed somewhere without it."""
+    """Say whether the package lies in its repository, rather than being installed without it."""
     return (root() / "notebooks").is_dir()
 
 
@@ -63,7 +63,7 @@ def repository() -> Path:
 def of_repository(name: str, variable: str = "") -> Path:
     """Return a folder of the repository, or the one that an environment variable names.
 
-    Without a repository a folder that has such a variable lies below the working directory; for others that is a
+    Without a repository, a folder that has such a variable lies below the working directory; any other raises
     ConfigError.
     """
     if variable and os.environ.get(variable):
@@ -89,7 +89,7 @@ def figures() -> Path:
 
 
 def new_figures() -> Path:
-    """Return the folder that notebooks write figures to: by the executed copies, or as ``ENTP_NEW_FIGURES`` says."""
+    """Return the folder that notebooks write figures to: ``ENTP_NEW_FIGURES``, or one next to the executed copies."""
     return Path(
         os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures")
     )
@@ -106,14 +106,14 @@ def reference() -> Path:
 
 
 def program() -> str:
-    """Return how a message should write the command line: with this project's Python where that is what runs."""
+    """Return the command line for messages, with the project's own Python if that is running."""
     python = ".venv/bin/python" if Path(sys.prefix) == root() / ".venv" else "python"
     return f"{python} -m entp_lab"
 
 
 def relative(path: Path) -> str:
     """Return a path as a message should show it: relative to the root where it lies inside."""
-    # a link is shown as itself: it may lead nowhere
+    # a symbolic link is not followed: it may be broken
     place = Path(os.path.realpath(path.parent), path.name)
     return str(place.relative_to(root()) if place.is_relative_to(root()) else path)
 

@@ -9,15 +9,15 @@ from tqdm.auto import tqdm
 
 UPDATE_SECONDS = 0.5
 LOGGED_SECONDS = 60.0  # between lines of progress where they go to a file
-# at most one: called in this process with a run's place and step
+# holds at most one function, which is called in this process with a run's place and step
 ON_STEP: list[Callable[[int, float], None]] = []
 
 
 class Meter:
-    """One bar over all steps of a sweep; in a log a line a minute.
+    """One bar over all steps of a sweep; in a log file, one line per minute.
 
-    It goes to the terminal of the process, also where what cells print is taken down. ``steps``: of each run.
-    ``steps_made``: how many each has made, shared with worker processes.
+    It writes to the terminal of the process, even while the output of a cell is captured. ``steps``: the steps of each
+    run. ``steps_made``: the steps that each has made, shared with worker processes.
     """
 
     def __init__(self, steps: Sequence[int], label: str):
@@ -27,7 +27,7 @@ class Meter:
             "d", len(steps)
         )
         stream = sys.__stderr__ or sys.stderr
-        if stream.isatty() or "ipykernel" in sys.modules:  # where a bar can replace itself
+        if stream.isatty() or "ipykernel" in sys.modules:  # a bar can overwrite itself here
             ending = ""
             pause = 0.1
         else:
@@ -49,13 +49,13 @@ class Meter:
         self.bar.close()
 
     def on_step(self, place: int, step: float) -> None:
-        """Note a run's step, and show it where the last look was half a second ago."""
+        """Note a run's step, and redraw the bar if it is more than half a second old."""
         self.steps_made[place] = step
         if time.monotonic() - self.updated > UPDATE_SECONDS:
             self.update()
 
     def update(self, ended: int | None = None) -> None:
-        """Show how far the runs are. ``ended``: the place of one that has just ended, well or not."""
+        """Redraw the bar. ``ended``: the place of a run that has just ended, well or not."""
         if ended is not None:
             self.steps_made[ended] = self.steps[ended]
         self.updated = time.monotonic()

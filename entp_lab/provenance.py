@@ -1,8 +1,9 @@
 """Where and with what a run was made: commit, sources, versions, device, arithmetic, threads, memory.
 
-Libraries choose kernels by processor, and AVX-512 sums in another order than AVX2. This package leaves the choice to
-them, and a record says what was in force. They read their variables once, when they load or are first used: only a
-process that starts with these is held to AVX2, as one is that computes a record again which was made so.
+Libraries choose kernels by processor, and AVX-512 sums in another order than AVX2. This package leaves them the choice,
+and a record states what was in use. Libraries read the variables that restrict them once, when they load or are first
+used, so that a process is held to AVX2 only if it starts with them. Computing a record made with AVX2 again starts such
+a process.
 """
 
 import ast
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
 PACKAGES = ("entp_lib", "entp_lab", "entp_papers")
 TRIM_THRESHOLD = -1
-MMAP_THRESHOLD = -3  # as mallopt(3) numbers them
+MMAP_THRESHOLD = -3  # the numbers of parameters of mallopt(3)
 KEPT_BYTES = 2**30
 AVX2 = "AVX2"
 NATIVE = "native"
-# What ATen, oneDNN, MKL and NumPy's OpenBLAS read.
+# Variables by which ATen, oneDNN, MKL and NumPy's OpenBLAS are held to AVX2.
 VARIABLES = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -47,11 +48,11 @@ VARIABLES = {
 
 
 def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> dict[str, Any]:
-    """Return where and with what a run is made, as of its start (UTC). ``modules``: what it loads.
+    """Return where and with what a run is made, as of its start (UTC). ``modules``: the modules that it loads.
 
-    ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
-    says whether the process was started with all libraries held to AVX2, ``multiplies_bf16``
-    whether a run in bf16 has its products from the processor's own instructions, or in fp32 from rounded operands.
+    ``cpu_capability`` is the instruction set that torch uses; the last bits of results depend on it. ``arithmetic``:
+    whether the process was started with all libraries held to AVX2. ``multiplies_bf16``: whether bf16 products use the
+    processor's own instructions; otherwise rounded operands are multiplied in fp32.
     """
     commit, dirty = COMMIT
     found = {
@@ -78,7 +79,7 @@ def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> dict[s
 
 
 def has_avx2() -> bool:
-    """Say whether this processor has AVX2 and FMA; False where Linux does not say."""
+    """Say whether this processor has AVX2 and FMA; False if that is unknown."""
     return {"avx2", "fma"} <= processor_flags()
 
 
@@ -89,14 +90,14 @@ def arithmetic_here() -> str:
 
 
 def environment_for(name: str) -> dict[str, str]:
-    """Return this process's environment for one that is to compute with the arithmetic ``name``."""
+    """Return the environment of a new process that is to compute with the arithmetic ``name``."""
     rest = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     return rest | (VARIABLES if name == AVX2 else {})
 
 
 @contextlib.contextmanager
 def for_new_processes(name: str) -> Iterator[None]:
-    """Let processes that start within compute with the arithmetic ``name``; this one stays as it is."""
+    """Let processes started within the block compute with the arithmetic ``name``; this one does not change."""
     before = dict(os.environ)
     changed = environment_for(name)
     try:
@@ -109,7 +110,7 @@ def for_new_processes(name: str) -> Iterator[None]:
 
 
 def available_cores() -> int:
-    """Return the number of cores this process may use, which in a container are fewer than the machine has."""
+    """Return the number of cores this process may use; in a container it may be less than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -127,7 +128,7 @@ def source_files(root: Path) -> dict[str, bytes]:
 
 @functools.cache
 def imports(code: bytes) -> list[tuple[str, str]]:
-    """Return the module and the name of each import in a module's code, no name for a module as a whole."""
+    """Return the module and name of each import in a module's code; the name is empty for ``import module``."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
@@ -138,9 +139,9 @@ def imports(code: bytes) -> list[tuple[str, str]]:
 
 
 def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]:
-    """Return which of ``files`` are loaded when ``modules`` are imported, with the tables that lie beside these.
+    """Return which of ``files`` are loaded when ``modules`` are imported, and the tables in the same folders.
 
-    Left out are packages' ``__init__`` that are only passed on the way to a module.
+    A package's ``__init__`` that is only passed on the way to a module is left out.
     """
     known = {
         path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files
@@ -166,9 +167,9 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
 
 @functools.cache
 def sources(modules: tuple[str, ...]) -> str:
-    """Return sixteen hexadecimal digits that change with any file that ``modules`` load from this project's packages.
+    """Return sixteen hexadecimal digits, a hash of all files that ``modules`` load from this project's packages.
 
-    The files are those of the process's start: an edit made later is not what it runs.
+    The files are those at the start of the process, since later edits are not what it runs.
     """
     digest = hashlib.sha256()
     for path in sorted(loaded_files(modules, FILES)):
@@ -178,7 +179,7 @@ def sources(modules: tuple[str, ...]) -> str:
 
 
 def git_environment() -> dict[str, str]:
-    """Return this process's environment without git's variables, which in its hooks lead to another repository."""
+    """Return this process's environment without git's variables, which in a git hook name another repository."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
@@ -189,7 +190,7 @@ def git_state() -> tuple[str, bool | None]:
     root = paths.root()
 
     def git(*arguments: str) -> str:
-        # a status that refreshes the index would get in the way of a commit that is being made
+        # refreshing the index could disturb a commit in progress
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
         return subprocess.check_output(
             command, stderr=subprocess.DEVNULL, text=True, env=git_environment()
@@ -205,16 +206,16 @@ def git_state() -> tuple[str, bool | None]:
 
 
 COMMIT = git_state()
-FILES = source_files(paths.root())  # of what this process imports
+FILES = source_files(paths.root())  # source files as this process imported them
 
 
 def processes(record: "Record") -> list[dict[str, Any]]:
-    """Return the provenance of every process that worked on a record, in order; a run that was never cut has one."""
+    """Return the provenance of every process that worked on a record, in order; an uninterrupted run has one."""
     return [*record.provenance.get("earlier_processes", []), record.provenance]
 
 
 def arithmetic_of(record: "Record") -> str:
-    """Return the arithmetic of a record; one without the field is taken at its ``cpu_capability``."""
+    """Return the arithmetic of a record; without the field it follows from ``cpu_capability``."""
     where = record.provenance
     portable = where.get("cpu_capability") == AVX2
     return where.get("arithmetic", AVX2 if portable else NATIVE)
@@ -226,15 +227,15 @@ def precision_of(record: "Record") -> str:
 
 
 def kernels_of(record: "Record") -> str:
-    """Return the kernels that a run in bf16 ended with, ``UNNAMED`` without the field; empty for other records."""
+    """Return the kernels that a bf16 run ended with, ``UNNAMED`` without the field; empty for other records."""
     return record.provenance.get("kernels", UNNAMED if precision_of(record) == "bf16" else "")
 
 
 def pairs_apart(records: Sequence["Record"]) -> str:
-    """Describe the pairs among ``records`` whose two runs were made differently; empty where there are none.
+    """Describe the pairs among ``records`` whose two runs were made differently; empty if there are none.
 
-    A pair shares both seeds; studies are no pairs. Differently means on another processor, instruction set or
-    precision, by other sources or kernels; what an older record does not say counts as alike.
+    A pair shares both seeds; studies form no pairs. The processor, instruction set, precision, sources or kernels may
+    differ. Fields that an older record lacks count as equal.
     """
     pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
     for record in records:
@@ -275,7 +276,7 @@ def device_name(device: str) -> str:
 
 
 def line_of(path: str, beginning: str) -> str:
-    """Return what follows the colon in a line of one of Linux's files; empty where there is none."""
+    """Return what follows the colon in a line of a file of /proc; empty if there is no such line."""
     with contextlib.suppress(OSError):
         for line in Path(path).read_text().splitlines():
             if line.startswith(beginning):
@@ -284,11 +285,11 @@ def line_of(path: str, beginning: str) -> str:
 
 
 def prepare_memory(device: str) -> None:
-    """Start counting the peak of memory anew, where the system can, and have freed memory used again.
+    """Reset the peak of memory, where the system can, and have freed memory used again.
 
-    By default glibc returns large buffers to the system and asks for them anew, and the system hands out zeroed pages
-    one fault at a time (docs/journal/engine.md has what that costs a training step). Here it serves buffers of up to a
-    GiB from the heap, which is trimmed once, so that what is resident is in use. Other C libraries are left alone.
+    By default glibc returns large buffers to the system and asks for them again, and the system hands out zeroed pages
+    one fault at a time (docs/journal/engine.md has the cost for a training step). Here buffers of up to a GiB come from
+    the heap. It is trimmed once, so that resident memory is in use. Other C libraries are left alone.
     """
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()

@@ -1,4 +1,4 @@
-"""One big run over the processes that ``torchrun`` starts: each computes its sequences of a batch, torch adds up."""
+"""One large run on the processes that ``torchrun`` starts: each computes a share of every batch, and torch sums up."""
 
 import contextlib
 import datetime
@@ -15,11 +15,11 @@ from entp_lib.tasks import Batch
 from entp_lib.training import Hook, TrainingState, learned
 from entp_lib.validation import require
 
-PATIENCE = datetime.timedelta(hours=24)  # the others wait as long as rank 0 is at a study
+PATIENCE = datetime.timedelta(hours=24)  # the other ranks wait while rank 0 computes a study
 
 
 class Ranks(Hook):
-    """The hook of ``train`` by which the ranks of torch's process group compute the run named ``run`` together."""
+    """Hook of ``train`` by which the ranks of torch's process group together compute the run named ``run``."""
 
     run = ""
 
@@ -41,7 +41,7 @@ class Ranks(Hook):
         return batch.rows(slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size))
 
     def before_update(self, model: nn.Module, loss: Tensor) -> Tensor:
-        """Sum gradients and losses over the ranks, whose shares are of the means over the whole batch."""
+        """Sum gradients and losses over the ranks; each rank has divided its own by the count of the whole batch."""
         trained = learned(model).values()
         pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trained]
         flat = torch.cat([*pieces, loss[None].to(pieces[0].dtype)])
@@ -58,18 +58,18 @@ class Ranks(Hook):
 
     @contextlib.contextmanager
     def together(self, device: str) -> Iterator[None]:
-        """Compute on this rank's GPU, if on any; a failure within ends this process, and by torchrun the others."""
+        """Compute on this rank's GPU, if any; an error ends this process, and torchrun then ends the others."""
         if device == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
         try:
             yield
-        except Cut:  # which comes to all ranks alike
+        except Cut:  # all ranks are cut at the same step
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             message = f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end"
             print(message, file=sys.stderr, flush=True)
-            # in an orderly exit gloo's threads may abort where another rank has left before
+            # in an orderly exit gloo's threads may abort if another rank has left already
             os._exit(1)
 
 

@@ -1,7 +1,7 @@
-"""Experiments and studies by the names that records carry, each loaded with its own paper's modules when asked for.
+"""Experiments and studies by the names that records carry; each is imported with its paper's modules when asked for.
 
 A paper is a folder of the package ``entp_papers``. Its ``__init__`` holds literals alone: ``EXPERIMENTS`` and
-``STUDIES``, name to "module:attribute", and where it has them ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``.
+``STUDIES``, from name to "module:attribute", and optionally ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``.
 """
 
 import difflib
@@ -61,7 +61,7 @@ class Registry(Mapping[str, Any]):
 
 @functools.cache
 def papers() -> dict[str, ModuleType]:
-    """Return every paper's package by its folder's name, in the order of the reports, then of the alphabet."""
+    """Return every paper's package by its folder's name, in the order of the reports, then alphabetically."""
     package = importlib.import_module(PAPERS)
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg)
     order = [name for name in package.ORDER if name in names]
@@ -75,8 +75,8 @@ PAPERS_TASKS = Registry("task", "TASKS")
 
 
 def task_class(name: str) -> type["Task"]:
-    """Return the class of the task of this name, of whichever room; ConfigError for an unknown one."""
-    from entp_lib.tasks import TASKS  # loads torch, which a command's help does without
+    """Return the task class of this name, from ``entp_lib`` or a paper; ConfigError for an unknown one."""
+    from entp_lib.tasks import TASKS  # loads torch, which would slow down a command's help
 
     if name not in TASKS:
         one_of("task", name, [*TASKS, *PAPERS_TASKS])
@@ -84,7 +84,7 @@ def task_class(name: str) -> type["Task"]:
 
 
 def task_name(task: "Task") -> str | None:
-    """Return the name that records carry for a task's class; None for a class that is no task of the project."""
+    """Return the name that records carry for a task's class; None for a class outside the project."""
     from entp_lib.tasks import TASKS
 
     kind = type(task)
@@ -100,7 +100,7 @@ def build_task(name: str, params: dict[str, Any]) -> "Task":
 
 
 def nightly_order() -> tuple[str, ...]:
-    """Return the experiments with runs at long tiers, in the order in which these are made."""
+    """Return the experiments with runs at long tiers, in the order in which they are computed."""
     return tuple(
         name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ())
     )

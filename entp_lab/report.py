@@ -1,9 +1,8 @@
-"""Write the pages that follow from the ledger: README's part, findings, costs, deviations.
+"""Write the pages that are generated from the ledger: README's part, findings, costs, deviations.
 
-``results/reference/answers.csv`` is the one file of what the papers say and what
-was seen here: README, notebook 00 and ``docs/findings.md`` show its sentences.
-``rests_on`` names the verdicts that a sentence supposes; that of the first is shown in plain words. A sentence whose
-verdict has moved is refused, or marked.
+``results/reference/answers.csv`` is the only file of what the papers say and what was seen here: README, notebook 00
+and ``docs/findings.md`` show its sentences. ``rests_on`` names the verdicts that a sentence assumes; the first is shown
+in plain words. A sentence whose verdict has changed is refused, or marked.
 """
 
 import re
@@ -28,9 +27,9 @@ from entp_lib.files import read_text, write_atomically
 from entp_lib.validation import ConfigError, require
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
-CORE_RATE = 2.1e11  # multiplications and additions a second: what a core with AMX reached in bf16
-GPU_RATE = 1e14  # likewise: a tenth of an H200's bf16 peak, assumed
-# Verdicts as README says them, in the order of the tally; those of questions are plain already.
+CORE_RATE = 2.1e11  # multiplications and additions per second, as a core with AMX reached in bf16
+GPU_RATE = 1e14  # the same for a GPU, assumed: a tenth of an H200's bf16 peak
+# Verdicts as README says them, in the order of the tally; answers to questions are plain already.
 PLAIN = {
     "reproduced": "holds",
     "verified": "holds",
@@ -45,7 +44,7 @@ PLAIN = {
     "not attempted": "not run yet",
     EQUAL: "no difference",
 }
-# How the tally says a verdict of one statement, and of several.
+# The tally's words for a verdict on one statement, and on several.
 COUNTED = {
     "holds": ("holds", "hold"),
     "points the same way": ("points the paper's way", "point the paper's way"),
@@ -102,7 +101,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def answers() -> pd.DataFrame:
-    """Return what the papers say, the sentences that answer it, and the verdicts that these suppose.
+    """Return what the papers say, the sentences that answer it, and the verdicts that these assume.
 
     Columns: says, here, numbers, sure, rests_on, and front, which is set in the rows that README shows.
     """
@@ -113,7 +112,7 @@ def answers() -> pd.DataFrame:
 
 
 def supposed(rests_on: str) -> dict[str, str]:
-    """Return the claims and the verdicts on them that an answer supposes: of "4.1: verified; 4.2: verified"."""
+    """Return the verdicts that an answer assumes, by claim, from text as in "4.1: verified; 4.2: verified"."""
     pairs = (part.split(": ", 1) for part in rests_on.split("; ") if part)
     return {claim.strip(): verdict for claim, verdict in pairs}
 
@@ -122,8 +121,8 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
     """Return the table of claims by a ledger: says, verdict (in plain words), here, numbers, sure, claim, front.
 
     A name in braces stands for a row's value: ``{T3-all:.2f}`` for its size in a sentence, ``{T3-all}`` for value and
-    interval among the numbers. ``strict``: ConfigError where a sentence supposes a verdict that is another now, or a
-    row that is not there; else the sentence says so itself.
+    interval among the numbers. Raises ConfigError if a sentence rests on a row that the ledger lacks and, if
+    ``strict``, on a verdict that has changed; without ``strict`` the sentence itself then says so.
     """
     rows = table.set_index("id")
     shown = claims.readable(table, ["ours", "95 % interval"])
@@ -226,12 +225,12 @@ def answer_of(row: Any) -> str:
 
 
 def link_from_docs(claim: str) -> str:
-    """Return where a claim is looked at, as a link from a page of docs/."""
+    """Return a link from a page of docs/ to the section that examines a claim."""
     return claims.link(claim).replace("](<", "](<../")
 
 
 def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
-    """Return README's table of claims as Markdown, links from the project's root."""
+    """Return README's table of claims as Markdown, with links relative to the project's root."""
     rows = [
         {
             "the paper says": row.says,
@@ -258,12 +257,12 @@ def answer_in_short() -> str:
 
 
 def claims_markdown(table: pd.DataFrame) -> Markdown:
-    """Return README's table of claims for a notebook, links from ``notebooks/``."""
+    """Return README's table of claims for a notebook, with links relative to ``notebooks/``."""
     return Markdown(claims_in_front(table, strict=False).replace("](<notebooks/", "](<"))
 
 
 def findings_page(table: pd.DataFrame) -> str:
-    """Return ``docs/findings.md``: papers' claims, questions of ours, the tally, what could not tell."""
+    """Return ``docs/findings.md``: the papers' claims, our own questions, the tally, and what could not tell."""
     answered = table_of_claims(table)
     shown = pd.DataFrame(
         {
@@ -397,7 +396,7 @@ def measured_costs(store: Store) -> pd.DataFrame:
 
 
 def extrapolated_costs(store: Store) -> pd.DataFrame:
-    """Return a row a tier of training runs without records: what its first random seed needs, times their number."""
+    """Return a row per tier of training runs without records: the cost of one random seed, times their number."""
     rows = []
     for experiment in EXPERIMENTS.values():
         for tier in PAPER_SCALE:
@@ -420,11 +419,11 @@ def extrapolated_costs(store: Store) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# What was done otherwise than in the papers.
+# What was done differently from the papers.
 
 
 def deviations_page(table: pd.DataFrame) -> str:
-    """Return ``docs/deviations.md``: what follows from a ledger, then what is typed in ``entp_lab/deviations.md``."""
+    """Return ``docs/deviations.md``: a table from the ledger, then the text of ``entp_lab/deviations.md``."""
     return f"""# Deviations
 
 What this collection does otherwise than the papers, where it left its own designs, and which records were deleted. The
@@ -442,17 +441,17 @@ A setting that a paper does not state is left out. *Since* is the day on which t
 
 
 def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a setting in which empirical claims and questions that matter were tried: difference, reason, day.
+    """Return a row per setting of claims and main questions that differs from a paper's: difference, reason, day.
 
-    ``results/reference/deviations.csv`` says in words what an experiment is and why its setting is ours. ConfigError
-    for an experiment whose reason is missing.
+    ``results/reference/deviations.csv`` says in words what an experiment is and why its setting is ours. Raises
+    ConfigError for an experiment without a reason.
     """
     path = paths.reference() / "deviations.csv"
     columns = ("experiment", "what", "why")
     reasons = read_table(path, list(columns), needed=columns).set_index("experiment")
     asked = (table["kind"] == "empirical") | (table["part"] == "main")
     tried = table[asked & (table["differs"] != "")]
-    # this paper first
+    # the ENTP paper first
     tried = tried.iloc[(tried["id"].map(paper_of_claims()) != "entp").argsort(kind="stable")]
     experiments = tried["records"].str.partition("/")[0].rename("experiment")
     unknown = sorted(set(experiments) - set(reasons.index))
@@ -477,7 +476,7 @@ def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
-    """Return README.md and the generated pages of ``docs/`` by the records; ``table``: their ledger, if it is known."""
+    """Return README.md and the generated pages of ``docs/``, by path; ``table``: the ledger, if it is known already."""
     store = Store(read_only=True)
     table = ledger.compute(store) if table is None else table
     readme = read_text(paths.repository() / "README.md")
@@ -507,7 +506,7 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
 
 
 def outdated() -> list[str]:
-    """Return the generated files that differ from what the records say now, README first; missing ones among them."""
+    """Return the generated files that are missing or differ from what the records say now, README first."""
     found = generated().items()
     return [
         paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text

@@ -1,8 +1,8 @@
-"""Train for a record, so that a run that was cut goes on from its checkpoint and ends bit for bit as without the cut.
+"""Train for a record: an interrupted run continues from its checkpoint and ends bit for bit like an uninterrupted one.
 
-``train_run`` trains what a ``RunConfig`` describes, by ``entp_lib.train``; a study with a loop of its own writes it as
-``for step in steps(...)``. Both leave their state by the ``Checkpoint`` that ``runs.run`` puts into ``CURRENT``. Where
-no record is made, as in a notebook's cell, nothing is written.
+``train_run`` trains a ``RunConfig`` by ``entp_lib.train``; a study with a loop of its own writes it as ``for step in
+steps(...)``. Both save their state through the ``Checkpoint`` that ``runs.run`` puts into ``CURRENT``. If no record is
+made, as in a notebook's cell, nothing is written.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ CLOCKS = {"wall_seconds": time.monotonic, "cpu_seconds": time.process_time}
 
 @dataclass
 class Progress:
-    """Steps made, the curves so far, and sums since their last point; a checkpoint is restored into them."""
+    """Steps made, the curves so far, and sums since their last point; a checkpoint is read into this object."""
 
     curves: dict[str, list] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ State = TypeVar("State", Progress, TrainingState)
 
 @dataclass(frozen=True)
 class Costs:
-    """What a checkpoint tells of the making of its record: all processes until now, and what they have spent."""
+    """What a record has cost, as its checkpoint has it: all processes so far, and what they have spent."""
 
     processes: list = field(default_factory=list)
     wall_seconds: float = 0.0
@@ -77,7 +77,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class LoopState:
-    """What a checkpoint tells of a study's loop; ``spent`` has the clocks of ``Costs``."""
+    """State of a study's loop, as its checkpoint has it; ``spent`` has the times of ``Costs``."""
 
     step: int
     curves: dict[str, list]
@@ -92,11 +92,11 @@ class LoopState:
 
 @dataclass
 class Checkpoint:
-    """The file that a record in progress goes on from, what the record has cost, and when its loop must stop.
+    """The checkpoint file of a record in progress, what the record has cost, and when its loop must stop.
 
-    ``config``: the record's configuration, which the file must name. ``process``: this process's provenance, which
-    joins ``processes``. ``set_aside``: called with a damaged file and what is wrong; without it that is an error.
-    ``deadline`` is on ``time.time``; ``stop`` is asked before each step and ``on_step`` called after it.
+    ``config``: the record's configuration, which the file must name. ``process``: this process's provenance, which is
+    added to ``processes``. ``set_aside``: called with a damaged file and what is wrong; without it, such a file is an
+    error. ``deadline``: a time of ``time.time``. ``stop`` is called before each step, and ``on_step`` after it.
     """
 
     path: Path | None = None
@@ -107,12 +107,12 @@ class Checkpoint:
     stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int], None] = lambda step: None
     read_only: bool = False
-    # of the loop, once it has begun
+    # state of the loop, once it has begun
     state: Progress | TrainingState = field(default_factory=Progress)
     before: Costs = field(default_factory=Costs)  # what earlier processes did and spent
-    # with this one, once the loop has begun
+    # the earlier processes and this one, once the loop has begun
     processes: list[dict[str, Any]] = field(default_factory=list)
-    # requests to end, while the loop runs
+    # defers requests to end while the loop runs
     deferred: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     begun: dict[str, float] = field(
         default_factory=lambda: {name: clock() for name, clock in CLOCKS.items()}
@@ -120,17 +120,17 @@ class Checkpoint:
     saved_at: float = 0.0
 
     def times(self) -> dict[str, float]:
-        """Return the wall and processor seconds that all processes have given the record until now."""
+        """Return the wall and CPU seconds that all processes have spent on the record so far."""
         return {
             name: getattr(self.before, name) + clock() - self.begun[name]
             for name, clock in CLOCKS.items()
         }
 
     def begin(self, state: State, read: Callable[[Path, State], Costs]) -> bool:
-        """Begin a loop, with ``state`` filled by ``read`` from the file; say whether there was one.
+        """Begin a loop: have ``read`` fill ``state`` from the file, and say whether there was one.
 
-        A damaged file is set aside. From now on a request to end waits for the end of a step. ConfigError where the
-        steps so far were computed by kernels of bf16 that this process does not have.
+        A damaged file is set aside. From now on a request to end waits for the end of a step. Raises ConfigError if the
+        steps so far used bf16 kernels that this process does not have.
         """
         if self.processes:
             raise RuntimeError("a study keeps one training loop, and this is its second")
@@ -153,9 +153,10 @@ class Checkpoint:
         return found
 
     def check_arithmetic(self, last: dict[str, Any], step: int) -> None:
-        """Raise ConfigError unless this process computes bf16 as the ``last`` one did, up to ``step``.
+        """Raise ConfigError unless this process has the bf16 kernels of the ``last`` one, which got to ``step``.
 
-        Another instruction set changes the last bits alone: a warning names it, and the record has the steps it made.
+        Another instruction set changes the last bits alone: it is logged as a warning, and the record says who made
+        which steps.
         """
         here = self.process.get("kernels")
         before = last.get("kernels", kernels.UNNAMED)
@@ -176,14 +177,14 @@ class Checkpoint:
         return late or stopping.REQUEST.made or self.stop()
 
     def after_step(self, write: Callable[[Path], None]) -> None:
-        """Report the step, and write the checkpoint where the last one is a minute old."""
+        """Report the step, and write the checkpoint if the last one is more than a minute old."""
         self.on_step(self.state.step)
         if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
             self.save(write)
             self.saved_at = time.monotonic()
 
     def save(self, write: Callable[[Path], None]) -> None:
-        """Write the checkpoint, where there is a place for it."""
+        """Write the checkpoint, unless it has no path or is read-only."""
         if self.path is not None and not self.read_only:
             write(self.path)
 
@@ -194,7 +195,7 @@ CURRENT: ContextVar[Checkpoint | None] = ContextVar("checkpoint", default=None)
 def moments_in(
     tensors: dict[str, torch.Tensor], optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return an optimizer's state with the moments among ``tensors``, and a tensor as each of these must be."""
+    """Return an optimizer's state with the moments from ``tensors``, and tensors of the form these must have."""
     held = optimizer.state_dict()
     expected: dict[str, torch.Tensor] = {}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -215,10 +216,10 @@ def steps(
     optimizer: torch.optim.Optimizer,
     generator: np.random.Generator | None = None,
 ) -> Iterator[int]:
-    """Yield the steps up to ``last`` that are left, from 1 or from where the checkpoint is.
+    """Yield the remaining steps up to ``last``, from 1 or from where the checkpoint is.
 
     The checkpoint holds the model's tensors, the moments of Adam or AdamW, ``progress``, torch's generator and
-    ``generator``; whatever else the loop depends on must follow from the step. Raises Cut where it is asked to end.
+    ``generator``; everything else that the loop depends on must follow from the step. Raises Cut if it is asked to end.
     """
     checkpoint = CURRENT.get() or Checkpoint()
 
@@ -237,9 +238,9 @@ def steps(
         files.save_tensors(path, tensors, {"config": checkpoint.config, "state": json.dumps(state)})
 
     def read(path: Path, progress: Progress) -> Costs:
-        """Fill the loop from the file of ``write``, and return what it has cost.
+        """Fill the loop from a file that ``write`` wrote, and return what it has cost.
 
-        DamagedFileError, and nothing is filled, where no such loop can have left it.
+        Raises DamagedFileError, and fills nothing, if the file does not fit the loop.
         """
         tensors, values = files.read_checkpoint(path, checkpoint.config)
         held, expected = moments_in(tensors, optimizer)
@@ -274,9 +275,9 @@ def steps(
 
 @dataclass
 class Bookkeeping(Hook):
-    """The hook of ``train`` by which a training run keeps its checkpoint and counts the tokens that it computes.
+    """Hook of ``train`` that keeps a training run's checkpoint and counts the tokens that it computes.
 
-    ``text``: the configuration as the checkpoint names it. ``initialise``: called where there is no checkpoint.
+    ``text``: the configuration as the checkpoint names it. ``initialise``: called if there is no checkpoint.
     """
 
     config: RunConfig
@@ -287,7 +288,7 @@ class Bookkeeping(Hook):
     token_forwards: int = 0
 
     def begin(self, state: TrainingState) -> None:
-        """Fill the state from the checkpoint where there is one, else from the weights that the run starts from."""
+        """Fill the state from the checkpoint if there is one, else from the weights that the run starts from."""
         self.state = state
         if not self.checkpoint.begin(
             state, lambda path, state: files.load_checkpoint(path, state, self.text, Costs)
@@ -306,7 +307,7 @@ class Bookkeeping(Hook):
         return batch
 
     def columns(self) -> dict[str, float]:
-        """Return the tokens until now."""
+        """Return the number of tokens so far."""
         return {"token_forwards": self.token_forwards}
 
     def after_step(self, state: TrainingState) -> None:
@@ -314,7 +315,7 @@ class Bookkeeping(Hook):
         self.checkpoint.after_step(self.write)
 
     def write(self, path: Path) -> None:
-        """Write the state with what the run has cost until now."""
+        """Write the state, with what the run has cost so far."""
         costs = {
             **self.columns(),
             **self.checkpoint.times(),
@@ -325,7 +326,7 @@ class Bookkeeping(Hook):
 
 @dataclass
 class Outcome:
-    """A run's end: its state, its final metrics, and what it has cost in tokens and seconds."""
+    """What a finished run gives: its state, its final metrics, and its costs in tokens and seconds."""
 
     state: TrainingState
     metrics: dict[str, Any]
@@ -346,16 +347,16 @@ def train_run(
     model: nn.Module | None = None,
     ranks: Ranks | None = None,
 ) -> Outcome:
-    """Train ``config`` to its end, from its checkpoint (by default the record's that is being computed) if it exists.
+    """Train ``config`` to its end, from its checkpoint if there is one (by default that of the record being computed).
 
-    ``start``: gives the file of the weights that ``config.start_from`` names. ``task``, ``model``: used in place of
-    what the configuration describes. ``ranks``: the processes that compute their rows of every batch each.
+    ``start``: returns the file of the weights that ``config.start_from`` names. ``task``, ``model``: used in place of
+    those of the configuration. ``ranks``: the processes that share the rows of every batch.
 
-    Raises Cut where it was asked to stop, ConfigError where task and model do not fit, its subclass DamagedFileError
-    where a checkpoint is damaged and cannot be set aside, and TrainingError where the loss stops being finite.
+    Raises Cut if it was asked to stop, ConfigError if task and model do not fit, its subclass DamagedFileError if a
+    checkpoint is damaged and cannot be set aside, and TrainingError if the loss is no longer finite.
     """
     task = task or build_task(config.task, config.task_params)
-    task.facts()  # which loads or makes the data, before the clock of the steps
+    task.facts()  # loads or makes the data, before steps are timed
     if model is None:
         model = build_model(config.model, seed_from("model", config.model_seed), device)
 
@@ -387,7 +388,7 @@ def train_run(
 
 
 def final_metrics(model: nn.Module, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
-    """Return detailed scores of the last weights, those the task reports apart, the constant baseline, and samples."""
+    """Return detailed scores of the final weights, further scorings of the task, the constant baseline, and samples."""
     count = config.train.final_eval_sequences
     seed = config.data_seed
     score = functools.partial(evaluate, model, device=device, precision=config.train.precision)
@@ -401,7 +402,7 @@ def final_metrics(model: nn.Module, task: Task, config: RunConfig, device: str) 
 def test_metrics(
     state: TrainingState, task: Task, config: RunConfig, device: str
 ) -> dict[str, dict]:
-    """Return scores on the test set of the last weights and of those that each rule kept, on the same test items."""
+    """Return test scores of the final weights and of those that each rule kept, on the same test items."""
     model = state.model
     score = functools.partial(
         evaluate, model, device=device, precision=config.train.precision, grouped=True

@@ -1,7 +1,7 @@
-"""From configurations to records: those that exist are reused, the others computed now, several at once.
+"""From configurations to records: existing ones are reused, the others are computed, several at once.
 
-``sweep`` takes many configurations and ``run`` one. A run is computed by ``resume.train_run``, a study by its function;
-either is cut and continued by its checkpoint. One failure never loses the others.
+``sweep`` takes many configurations and ``run`` one. A training run is computed by ``resume.train_run``, a study by its
+function; both continue from a checkpoint after an interruption. A failed run never loses the others.
 """
 
 import concurrent.futures as cf
@@ -42,7 +42,7 @@ from entp_lib.files import remove_stale
 from entp_lib.validation import OneLine, require
 
 POLL_SECONDS = 0.5
-PLACE = 2  # of a run in its sweep, among the arguments of ``execute``
+PLACE = 2  # index of a run's place in its sweep, among the arguments of ``execute``
 log = logging.getLogger(__name__)
 
 
@@ -57,11 +57,11 @@ def run(
     on_step: Callable[[int], None] = lambda step: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Record:
-    """Return the record of ``config``: the stored one, else the one that is computed now.
+    """Return the stored record of ``config``; if there is none, compute it.
 
-    ``fresh``: computed all the same, from the beginning; the stored one stays until its successor is complete. One
-    thread, so that results do not depend on the number of cores. A run that is cut by ``deadline`` (on ``time.time``),
-    by ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint and raises Cut; the next call
+    ``fresh``: compute it anyway, from the beginning; the stored record stays until the new one is complete. There is
+    one thread, so that results do not depend on the number of cores. A run that is cut by ``deadline`` (a time of
+    ``time.time``), by ``stop`` (called between steps) or by SIGTERM leaves its checkpoint and raises Cut; the next call
     continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks compute it together.
     """
     store = store or Store()
@@ -70,7 +70,7 @@ def run(
         found = store.find(config, version)
         if found is None or fresh:
             check_can_compute([config], version, store)
-        if found is not None or fresh:  # a crash behind the record leaves the checkpoint
+        if found is not None or fresh:  # a crash after saving the record leaves the checkpoint
             store.remove_checkpoint(config.experiment, record_id)
         if found is not None and not fresh:
             return found  # stored before, or by another process while this one waited for the lock
@@ -99,7 +99,7 @@ def run(
 
 @contextlib.contextmanager
 def computing_threads(count: int) -> Iterator[None]:
-    """Let torch compute on so many threads within the block."""
+    """Let torch compute on ``count`` threads within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -111,9 +111,9 @@ def computing_threads(count: int) -> Iterator[None]:
 def compute(
     config: Config, version: int, store: Store, checkpoint: Checkpoint, device: str
 ) -> Record:
-    """Train or study what ``config`` says, up to the end or a cut, and return its record as it is stored.
+    """Compute ``config``, up to the end or a cut, and return its record in the form that is stored.
 
-    A run is trained with the other ranks, if there are any.
+    A training run is shared with the other ranks, if there are any.
     """
     where = checkpoint.process
     model = None
@@ -145,21 +145,21 @@ def compute(
         where["earlier_processes"] = checkpoint.processes[:-1]
         where["from_step"] = checkpoint.processes[-1]["from_step"]
     if device.startswith("cuda"):
-        del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
+        del where["cpu_seconds"]  # means nothing for a run that waits for a GPU
     record = Record(config.experiment, version, config, metrics, curves, where)
-    # before the record, which never lacks its weights
+    # saved before the record, which must never lack its weights
     if isinstance(config, RunConfig) and model is not None:
         save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
-    # as it is stored, so that new and reused ones are equal
+    # in the stored form, so that new and reused records are equal
     return Record.from_json(record.to_json())
 
 
 def study(
     config: StudyConfig, store: Store, checkpoint: Checkpoint
 ) -> tuple[dict[str, Any], dict[str, list]]:
-    """Call a study's function for its metrics and curves. It starts before the deadline or not at all.
+    """Call a study's function and return its metrics and curves; TimeoutError if the deadline has passed already.
 
-    One that is about a trained model has its run as the parameter ``weights`` and is given their file.
+    A study of a trained model has the name of its run as the parameter ``weights``, and is given their file.
     """
     if checkpoint.deadline is not None and time.time() >= checkpoint.deadline:
         raise TimeoutError("the time limit passed before it started")
@@ -177,7 +177,7 @@ def modules_of(config: Config) -> list[str]:
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
-    """Raise before any compute is spent where records are missing from a read-only or unwritable store."""
+    """Raise RecordError, before anything is computed, if the store is read-only or cannot be written."""
     if store.read_only:
         names = [f"{c.experiment}/{config_id(c, version)}" for c in todo]
         more = f" and {len(todo) - 3} more" if len(todo) > 3 else ""
@@ -189,7 +189,7 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
 
 
 def device_for(tier: str) -> str:
-    """Return ``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
+    """Return ``cpu`` up to overnight, so that records are comparable; ``cuda`` for gpu; for paper what there is."""
     gpu = tier not in ON_CPU and torch.cuda.is_available()
     hint = "use --tier quick, or run it on a machine that has one"
     require(gpu or tier != "gpu", f"tier gpu needs a CUDA GPU and torch sees none; {hint}")
@@ -204,7 +204,7 @@ class Sweep:
     cut: dict[str, int] = field(default_factory=dict)  # by the name of the record
     failures: list[tuple[Config, str]] = field(default_factory=list)
     reused: int = 0
-    # of failures that are mistakes of code, by reason
+    # of failures that are programming errors, by reason
     tracebacks: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -218,7 +218,7 @@ class Sweep:
         return len(self.records) - self.reused
 
     def add_failure(self, config: Config, error: BaseException) -> None:
-        """Note why a run failed: in a line, and with the traceback of a mistake of code."""
+        """Note why a run failed: in one line, and with the traceback of a programming error."""
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, OSError | cf.BrokenExecutor):
             reason += "; what was saved before is kept"
@@ -230,14 +230,14 @@ class Sweep:
 
 
 class SweepError(OneLine, RuntimeError):
-    """Some runs of a sweep failed; the others' records are safe. ``sweep`` holds what there is.
+    """Some runs of a sweep failed; the records of the others are stored. ``sweep`` holds what there is.
 
-    ``report``: the message, behind the tracebacks of mistakes of code.
+    ``report``: the tracebacks of programming errors, then the message.
     """
 
     def __init__(self, sweep: Sweep):
         self.sweep = sweep
-        names: dict[str, list[str]] = {}  # a missing corpus fails all runs in the same words
+        names: dict[str, list[str]] = {}  # a missing corpus fails all runs with the same message
         for config, reason in sweep.failures:
             names.setdefault(reason, []).append(f"{config.experiment} {config.label}")
         total = len(sweep.records) + len(sweep.cut) + len(sweep.failures)
@@ -266,11 +266,11 @@ def sweep(
 ) -> Sweep:
     """Return the records of all ``configs``: those that exist are reused, the others computed, several at once.
 
-    ``fresh``: compute the runs of the first one's experiment again, each record staying until its successor is
-    complete. ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for all, 0 for
-    none. ``label``: the sweep's name in its progress. ``cluster``:
-    where to compute instead (``entp_lab.cluster``; default: ENTP_CLUSTER), unless ``jobs`` is 1. ``executor``:
-    any of ``concurrent.futures`` instead, whose workers see the same results.
+    ``fresh``: compute again all runs of the first one's experiment; each record stays until the new one is complete.
+    ``jobs``: 0 for as many processes as cores on a CPU, or one on a GPU. ``time_limit``: seconds for all, 0 for none.
+    ``label``: the sweep's name in its progress bar. ``cluster``: where to compute instead (``entp_lab.cluster``;
+    default: ENTP_CLUSTER), unless ``jobs`` is 1. ``executor``: any of ``concurrent.futures`` to use instead; its
+    workers must see the same results.
 
     Raises SweepError at the end if runs failed, RecordError at once if the store is read-only and a record is missing,
     or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
@@ -287,7 +287,7 @@ def sweep(
         for i, config in planned.items()
         if i not in anew and (record := store.find(config, version))
     }
-    for i, record in found.items():  # which a crash right after it was saved has left
+    for i, record in found.items():  # a crash right after saving a record leaves its checkpoint
         store.remove_checkpoint(record.experiment, i)
     options = {"store": store, "deadline": time.time() + time_limit if time_limit else None}
     calls: dict[str, tuple] = {
@@ -299,7 +299,7 @@ def sweep(
         todo = [planned[i] for i in calls]
         check_can_compute(todo, version, store)
         for pattern in ("records/*/.*.json.*", "checkpoints/*/.*.safetensors.*", ".*.csv.*"):
-            remove_stale(store.root, pattern)  # what killed processes left half written
+            remove_stale(store.root, pattern)  # files that killed processes left half written
         try:
             with contextlib.ExitStack() as stack:
                 meter = stack.enter_context(
@@ -330,7 +330,7 @@ def sweep(
 
 @contextlib.contextmanager
 def connected(cluster: str, jobs: int) -> Iterator[cf.Executor | None]:
-    """Connect to the cluster that is asked for, or that ENTP_CLUSTER names; None for one job, and without one."""
+    """Connect to the cluster given, or named by ENTP_CLUSTER; yield None for one job, and without a cluster."""
     address = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
     if not address:
         yield None
@@ -342,19 +342,19 @@ def connected(cluster: str, jobs: int) -> Iterator[cf.Executor | None]:
 
 
 def jobs_for(tier: str, jobs: int) -> int:
-    """Return how many runs of a tier are computed at a time: ``jobs``, or for 0 one per core, on a GPU one."""
-    device = device_for(tier)  # one error, not one a run
+    """Return how many runs of a tier are computed at a time: ``jobs``, or for 0 one per core (one on a GPU)."""
+    device = device_for(tier)  # raises one error, not one per run
     return jobs or (available_cores() if device == "cpu" else 1)
 
 
 def outcomes(
     calls: Mapping[str, tuple], jobs: int, executor: cf.Executor | None, meter: progress.Meter
 ) -> Iterator[tuple[str, Callable[[], Record]]]:
-    """Make the ``calls`` of ``execute``, and yield with each what returns its record, or raises why there is none.
+    """Make the ``calls`` of ``execute``; yield with each a function that returns its record, or raises its error.
 
-    ``executor`` computes them, or else ``jobs`` processes, or for one job this process. A process that is killed ends
-    the others after their step. What is left goes on with one process fewer, as memory may be short; a run that was
-    killed with no other at work has failed.
+    They are computed by ``executor``, else by ``jobs`` processes, or for one job by this process. If a process is
+    killed, the others end after their step, and the remaining runs continue with one process fewer, since memory may be
+    short. A run that is killed while it is the only one has failed.
     """
     if executor is None and jobs == 1:
         yield from ((i, functools.partial(execute, *call)) for i, call in calls.items())
@@ -383,7 +383,7 @@ def outcomes(
                 for future in running:
                     future.cancel()
         if broken is not None and jobs == 1:
-            i = next(iter(left))  # one process takes them in their order
+            i = next(iter(left))  # a single process takes runs in order
             del left[i]
             yield i, broken.result
         elif broken is not None:
@@ -403,8 +403,7 @@ def execute(
 ) -> Record:
     """Compute one run of a sweep, the one at ``place``, in whatever process or thread an executor chose.
 
-    ``options``: of ``run``. SIGTERM ends a worker process
-    behind the step it is at, with a checkpoint.
+    ``options``: those of ``run``. SIGTERM ends a worker process after its current step, with a checkpoint.
     """
     root = options["store"].root
     require(root.is_dir(), f"this worker does not see {root}: all need the results on one disk")
@@ -423,14 +422,14 @@ def execute(
 
 
 class WorkerProcesses(cf.ProcessPoolExecutor):
-    """Processes that are spawned, since a forked copy of one that has used threads or CUDA may hang.
+    """Processes that are spawned, since a fork of a process that has used threads or CUDA may hang.
 
-    An interrupt reaches all processes of a terminal, but not these, which inherit what is blocked where they start: the
-    SIGTERM that follows ends them with a checkpoint.
+    They inherit a blocked SIGINT, so that an interrupt of the terminal does not reach them; the SIGTERM that follows
+    ends them with a checkpoint.
     """
 
     def submit(self, function: Callable, /, *args, **options) -> cf.Future:
-        """Have a process, which may start now, call ``function``."""
+        """Have a process call ``function``; if the process starts now, it inherits the blocked SIGINT."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return super().submit(function, *args, **options)
@@ -440,7 +439,7 @@ class WorkerProcesses(cf.ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator[WorkerProcesses]:
-    """Give so many worker processes; an error or interrupt within ends all of them.
+    """Yield ``count`` worker processes; an error or interrupt within the block ends all of them.
 
     Workers write the steps of their runs to ``steps_made``.
     """
@@ -459,7 +458,7 @@ def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator
 
 
 def begin_worker(steps_made: MutableSequence[float]) -> None:
-    """Have this process write its runs' steps to ``steps_made``, and end with the one that started it."""
+    """Have this process write its runs' steps to ``steps_made``, and exit when its parent process exits."""
     parent = multiprocessing.parent_process()
 
     def leave() -> None:

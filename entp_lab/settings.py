@@ -1,9 +1,10 @@
-"""How our settings differ from a paper's: by runs of its own tier, and by what the paper states of a claim.
+"""How our settings differ from a paper's: from runs of its own tier, and from what the paper states about a claim.
 
-``results/reference/<paper>/settings.csv`` has the paper's setting of a claim as ``key: value; key: value``. These are
-facts of the paper alone, and what it does not state is left out. A key is a field of our configurations, ``head_width``
-or ``runs`` (the number of random seeds), and is compared with the records that the claim rests on; a value with slashes
-names alternatives. What no record holds, because code fixes it, has ours beside it: ``key: the paper's | ours``.
+``results/reference/<paper>/settings.csv`` has the paper's settings of a claim as ``key: value; key: value``. These are
+facts of the paper alone; what it does not state is left out. A key is a field of our configurations, ``head_width`` or
+``runs`` (the number of random seeds), and is compared with the records that the claim rests on; slashes separate
+alternatives. A setting that is fixed in code, so that no record holds it, has our value beside it: ``key: the paper's |
+ours``.
 """
 
 import functools
@@ -24,7 +25,7 @@ from entp_lib.validation import ConfigError, require
 
 NO_DIFFERENCE = "none"
 TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
-Values = dict[str, None]  # texts, each once and in order
+Values = dict[str, None]  # an ordered set of texts
 
 
 class Stated(NamedTuple):
@@ -52,7 +53,7 @@ def stated_settings() -> dict[str, dict[str, Stated]]:
 
 
 def parsed(setting: str, place: str) -> dict[str, Stated]:
-    """Read a setting of the form ``key: value; key: value | ours`` by key; ``place`` begins an error's message."""
+    """Read settings of the form ``key: value; key: value | ours`` by key; ``place`` begins an error's message."""
     found: dict[str, Stated] = {}
     for part in setting.split(";"):
         key, _, values = (text.strip() for text in part.partition(":"))
@@ -70,19 +71,19 @@ def parsed(setting: str, place: str) -> dict[str, Stated]:
 def differing_settings(
     records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]
 ) -> str:
-    """Name the settings of ``records`` that are not the paper's, as "steps 1,200 (150,000)", the paper's in brackets.
+    """Name the settings of ``records`` that differ from the paper's: "steps 1,200 (150,000)", the paper's in brackets.
 
-    ``of_paper``: runs of the paper's tier; compared are those whose labels are most alike. ``stated`` is what the paper
-    states of the claim and takes the place of a setting of the same name. Where a setting varies, all values are named.
-    ``NO_DIFFERENCE`` where all that could be compared is alike, empty where nothing could. ConfigError for a stated
-    setting that no record holds and that has no value of ours.
+    ``of_paper``: runs of the paper's tier; those with the most similar labels are compared. ``stated``: what the paper
+    states about the claim, which overrides settings of the same name. If a setting varies, all its values are named.
+    Returns ``NO_DIFFERENCE`` if everything that could be compared is equal, and "" if nothing could. Raises ConfigError
+    for a stated setting that no record holds and that has no value of ours.
     """
     families: dict[str, Record] = {}
     for record in records:
         families.setdefault(family(record.config), record)
     ours: dict[str, Values] = defaultdict(dict)
-    mine: dict[str, Values] = defaultdict(dict)  # those of ours that differ,
-    theirs: dict[str, Values] = defaultdict(dict)  # and from what
+    mine: dict[str, Values] = defaultdict(dict)  # our values that differ
+    theirs: dict[str, Values] = defaultdict(dict)  # the paper's values that they differ from
     compared = bool(stated)
     for record in families.values():
         papers = settings_most_alike(record, of_paper)
@@ -109,7 +110,7 @@ def differing_settings(
 
 
 def settings_most_alike(record: Record, of_paper: Sequence[PlannedRun]) -> dict[str, Values]:
-    """Return the settings of those of the paper's training runs whose labels are most like a record's."""
+    """Return the settings of the paper's training runs whose labels are most similar to those of a record."""
     found: dict[str, Values] = defaultdict(dict)
     if isinstance(record.config, StudyConfig):
         return found
@@ -125,7 +126,7 @@ def settings_most_alike(record: Record, of_paper: Sequence[PlannedRun]) -> dict[
 def settings_of(config: RunConfig | StudyConfig) -> dict[str, Values]:
     """Return the settings that a reader would compare, as text: a run's task, model and schedule, a study's parameters.
 
-    Nested settings have their innermost name, and the width of a head follows from width and heads where none is set.
+    Nested settings go by their innermost name. The width of a head follows from width and heads unless it is set.
     """
     if isinstance(config, StudyConfig):
         found = dict(innermost(config.params))
@@ -134,7 +135,7 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, Values]:
         found |= {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
         train = config.train
         found |= {name: getattr(train, name) for name in TRAINING}
-        if train.max_lr != train.min_lr:  # else the rate does not decay
+        if train.max_lr != train.min_lr:  # else the learning rate does not decay
             found["decay_steps"] = train.decay_steps or train.steps
         found["betas"] = " and ".join(map(str, train.betas))
     if "n_heads" in found and "width" in found:
@@ -144,12 +145,12 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, Values]:
 
 @functools.lru_cache(maxsize=512)
 def settings_of_task(name: str, params: str) -> dict[str, Any]:
-    """Return all parameters of a task, of which ``params`` are some as JSON."""
+    """Return all parameters of a task, with their defaults; ``params``: those that are given, as JSON."""
     return dict(innermost(asdict(cast(Any, build_task(name, json.loads(params))))))
 
 
 def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of nested parameters; what only tells one run or file from another is left out."""
+    """Yield names and values of nested parameters, except those that only identify a run or a file."""
     for name, value in params.items():
         if isinstance(value, Mapping):
             yield from innermost(value)

@@ -1,7 +1,7 @@
-"""The site: committed notebooks, generated pages and the API as HTML that reads without a network.
+"""The site: committed notebooks, generated pages and the API as HTML that can be read without a network.
 
 Sphinx does the work (``site_source/conf.py``): myst-nb renders the notebooks, autodoc the docstrings. Nothing is
-executed. The packages of the extra ``site`` are needed by ``build`` alone.
+executed. Only ``build`` needs the packages of the extra ``site``.
 """
 
 import base64
@@ -30,23 +30,16 @@ from entp_lib.validation import ConfigError, require
 NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml")
 INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
 SOURCE = Path(__file__).parent / "site_source"
-# into Sphinx's sources, with docs and figures
-COPIED = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "LICENSE",
-    "CITATION.cff",
-)
-PLACES = ("docs", "docs/journal", "notebooks", "play")  # of pages
+# copied into Sphinx's sources, like docs and figures
+COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")
+PLACES = ("docs", "docs/journal", "notebooks", "play")  # folders of pages
 PACKAGES = ("entp_lib", "entp_lab", "entp_papers")  # whose docstrings the site shows
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
-SAVES = r'save_figure\(\s*\w+,\s*"(\w+)"'  # in the code of a notebook
-# of the theme: icons that its font draws too, and templates
-UNUSED = (
-    "scripts/fontawesome.js*",
-    "*macros.html",
-)
-EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
+SAVES = r'save_figure\(\s*\w+,\s*"(\w+)"'  # finds the names of figures in a notebook's code
+# files of the theme that are not needed: icons that its font draws too, and templates
+UNUSED = ("scripts/fontawesome.js*", "*macros.html")
+# Edits of finished pages: links between notebooks in tables, and the theme's labels for screen readers.
+EDITS = (
     (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
     (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
@@ -56,7 +49,7 @@ EDITS = (  # to finished pages: a table's links between notebooks, and words of 
 
 
 def anchor(heading: str) -> str:
-    """Return the anchor of a heading as JupyterLab forms it, which Sphinx is told to form alike."""
+    """Return the anchor of a heading in the form of JupyterLab, which Sphinx is told to use too."""
     return heading.strip().replace(" ", "-")
 
 
@@ -66,7 +59,7 @@ def missing() -> list[str]:
 
 
 def build(folder: Path) -> Path:
-    """Build the site into ``folder`` and return its first page. ConfigError says what is wrong with it."""
+    """Build the site into ``folder`` and return its first page. ConfigError has Sphinx's first warning or error."""
     source = folder.parent / f"{folder.name}-source"
     lay_out(source)
     shutil.rmtree(folder, ignore_errors=True)
@@ -113,13 +106,8 @@ def open_site(browser: bool = True) -> int:
             "optional-dependencies"
         ]["site"]
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages]
-        # and not where pip.conf says
-        here = [
-            "bash",
-            "-c",
-            '. tools/venv.sh && read_settings && exec "$@"',
-            "bash",
-        ]
+        # pip's settings apply, except those that would install outside of this environment
+        here = ["bash", "-c", '. tools/venv.sh && read_settings && exec "$@"', "bash"]
         done = subprocess.run([*here, *install], cwd=root)
         importlib.invalidate_caches()
         require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
@@ -225,13 +213,13 @@ def weights_script(experiment: str) -> str:
 
 
 def half_floats(tensor: Tensor) -> dict[str, Any]:
-    """Return a tensor as JSON can hold it: its shape, and its numbers as base64 of half floats."""
+    """Return a tensor for JSON: its shape, and its numbers as base64 of half floats."""
     numbers = tensor.numpy().astype("<f2").tobytes()
     return {"shape": list(tensor.shape), "data": base64.b64encode(numbers).decode()}
 
 
 def contents(folder: Path) -> str:
-    """Return the table of contents at the side, of the pages that lie below ``folder``."""
+    """Return the table of contents for the sidebar, with the pages below ``folder``."""
     pages = [p for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")]
     index = "docs/journal/README"
     within = {
@@ -253,7 +241,7 @@ def contents(folder: Path) -> str:
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
-    """Return a notebook for Sphinx: its pictures have words, by ``alts``."""
+    """Return a notebook for Sphinx, whose pictures have alt text from ``alts``."""
     cells = []
     for cell in notebook["cells"]:
         text = "".join(cell["source"])

@@ -1,7 +1,7 @@
 """Intervals, paired tests and look-ups on curves: the only place where they are computed.
 
-Logarithms, fits and products of matrices differ in their last digits from one processor's instructions to another's.
-So intervals come without these digits, what is shown goes ``to_figures``, and a value on a bar does not exceed it.
+Logarithms, fits and matrix products differ in their last digits between processors. Intervals are therefore rounded to
+fewer digits, displayed values by ``to_figures``, and a value that equals a threshold does not exceed it.
 """
 
 import math
@@ -18,10 +18,10 @@ ZERO_BELOW = 1e-12  # differences of means below this are rounding noise and set
 
 
 def to_figures(value: Any, figures: int = DISPLAY_DIGITS, decimals: int = 400) -> Any:
-    """Round a float, or each of an array (as a new one), to so many significant figures; everything else as it is.
+    """Round a float, or a copy of a float array, to ``figures`` significant digits; return everything else as it is.
 
-    By way of ``PORTABLE_DIGITS``, so that half a unit of the last place, too, is rounded alike on every processor.
-    ``decimals``: at most so many behind the point.
+    Rounds to ``PORTABLE_DIGITS`` first, so that ties are rounded alike on every processor. ``decimals``: the most
+    digits after the decimal point.
     """
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return np.vectorize(to_figures, otypes=[value.dtype])(value, figures, decimals)
@@ -32,7 +32,7 @@ def to_figures(value: Any, figures: int = DISPLAY_DIGITS, decimals: int = 400) -
 
 
 def portable(*values: float) -> Any:
-    """Round the values to ``PORTABLE_DIGITS``; what is next to nothing is 0, whose sign would be the processor's."""
+    """Round values to ``PORTABLE_DIGITS``; tiny ones become 0, since their sign depends on the processor."""
     return tuple(
         0.0 if abs(value) < ZERO_BELOW else to_figures(float(value), PORTABLE_DIGITS)
         for value in values
@@ -40,7 +40,7 @@ def portable(*values: float) -> Any:
 
 
 def exceeds(value: Any, bar: Any) -> Any:
-    """Say whether a value (or each of an array) is above a bar by more than ``TOLERANCE``: closer, it is on the bar."""
+    """Say whether a value (or each of an array) is above a bar by more than ``TOLERANCE``; if closer, it is on it."""
     return value - bar > TOLERANCE
 
 
@@ -51,10 +51,8 @@ def reaches(value: Any, bar: Any) -> Any:
 
 def t_quantile(freedom: float) -> float:
     """Return half the width, in standard errors, of a two-sided 95 % interval by Student's t."""
-    # whose import takes as long as a third of torch's, and a run needs no interval
-    from scipy.special import (
-        stdtrit,
-    )
+    # imported here because it takes a third as long as torch, and a run needs no interval
+    from scipy.special import stdtrit
 
     return stdtrit(freedom, (1 + CONFIDENCE) / 2)
 
@@ -77,8 +75,8 @@ def welch_interval(
 ) -> tuple[float, float, float]:
     """Return (difference of means, low, high) of two samples that are not paired, by Welch's t.
 
-    Each sample as published tables have it: mean, standard deviation (n − 1) and number of values. low and high are NaN
-    where either has fewer than two values, and the difference itself where neither varies.
+    Each sample is given as in published tables: mean, standard deviation (n − 1) and number of values. low and high are
+    NaN if either has fewer than two values, and the difference itself if neither varies.
     """
     (mean, sd, n) = first
     (other, other_sd, m) = second
@@ -94,9 +92,9 @@ def welch_interval(
 
 
 def p_value(mean: float, low: float, high: float, pairs: int) -> float:
-    """Return the two-sided p of no difference that a ``mean_interval`` of so many values tells; NaN for fewer than two.
+    """Return the two-sided p of no difference from a ``mean_interval`` of ``pairs`` values; NaN for fewer than two.
 
-    An interval without width excludes every other value: 0, or 1 where the mean is zero.
+    If the interval has no width, p is 0, or 1 if the mean is zero.
     """
     if pairs < 2 or not np.isfinite([mean, low, high]).all():
         return math.nan
@@ -126,10 +124,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return (low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
-    # takes a second to import, which a notebook that has no need of it should not pay
-    from scipy import (
-        stats,
-    )
+    # imported here because it takes a second, and most notebooks do not need it
+    from scipy import stats
 
     interval = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="wilson")
     return float(interval.low), float(interval.high)

@@ -1,7 +1,6 @@
 """Requests to end: SIGTERM, which a scheduler sends some seconds before it kills.
 
-A training loop ends its step and leaves its checkpoint, and only then does the process end; whatever else a process is
-at ends at once.
+A training loop finishes its step and saves its checkpoint before the process ends. Everything else ends at once.
 """
 
 import contextlib
@@ -26,10 +25,10 @@ class Terminated(KeyboardInterrupt):
 
 
 class Stopped(OneLine, KeyboardInterrupt):
-    """A sweep that was interrupted, by Ctrl-C or JupyterLab's square: there it is this one line, and no traceback."""
+    """A sweep interrupted by Ctrl-C or JupyterLab's stop button, which shows this one line and no traceback."""
 
 
-# Whether this process was asked to end, and how many blocks defer that until they end by themselves.
+# Whether this process was asked to end, and how many blocks now defer that until they are left.
 REQUEST = SimpleNamespace(made=False, deferred=0)
 
 
@@ -47,7 +46,7 @@ def on_sigterm(*_: object) -> None:
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """Take SIGTERM for a request to end, in the main thread; in others, where signals never arrive, do nothing."""
+    """Treat SIGTERM as a request to end, in the main thread; do nothing in others, where signals never arrive."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -62,7 +61,7 @@ def handled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Note requests and do nothing else; after the last such block the process ends if there was one."""
+    """Only note requests to end within the block; after the last such block the process ends if there was one."""
     REQUEST.deferred += 1
     try:
         yield

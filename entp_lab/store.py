@@ -28,9 +28,7 @@ from entp_lib.validation import ConfigError, OneLine, check_types, describe, mat
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
-CLUSTER_VARIABLE = (
-    "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lab.cluster``)
-)
+CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute by default (``entp_lab.cluster``)
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ class RecordError(OneLine, RuntimeError):
 
 
 class Entries(dict):
-    """Metrics, curves or provenance of a stored record, which ``where`` names; asking for others is a RecordError."""
+    """Metrics, curves or provenance of the stored record that ``where`` names; a missing entry is a RecordError."""
 
     def __init__(self, values: dict[str, Any], where: str):
         super().__init__(values)
@@ -57,7 +55,7 @@ class Entries(dict):
 class Record:
     """Result of one run. ``metrics`` are final values, ``curves`` lists over training or over cases.
 
-    ``labels`` are no part of the file: the experiment that asks for a record gives it those of the run it planned.
+    ``labels`` are not stored: an experiment gives its records the labels of the runs that it planned.
     """
 
     experiment: str
@@ -80,12 +78,12 @@ class Record:
 
     def labelled(self, labels: dict[str, Any]) -> "Record":
         """Return the record with these labels."""
-        found = copy.copy(self)  # with its id, which is costly
+        found = copy.copy(self)  # keeps the id, which is costly to compute
         object.__setattr__(found, "labels", labels)
         return found
 
     def to_json(self) -> str:
-        """Return the file's text: one line per key, numbers with six significant digits, closed by the checksum."""
+        """Return the file's text: one line per key, numbers with six significant digits, the checksum last."""
         body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "labels"}
         body = {
             name: to_dict(value) if name == "config" else rounded(value)
@@ -131,7 +129,7 @@ def count_seeds(records: Iterable[Record]) -> str:
     return f"{count} random seed{'s' if count != 1 else ''}"
 
 
-# Types of what a record says of its making, where it says it; and of what a training run finds at its end.
+# Types of the entries of provenance, most of them optional, and of the final metrics of a training run.
 PROVENANCE = {
     **dict.fromkeys(
         (
@@ -158,7 +156,7 @@ TRAINED: dict[str, Any] = {"loss": float | None, "sequences": int, "baseline": d
 TRAINED |= {"position": list, "loss_by_position": list}
 ALWAYS = ("commit", "started", "device", "threads", "versions", "wall_seconds")
 CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
-LARGEST = 1e30  # of all numbers
+LARGEST = 1e30  # the largest absolute value of a number
 
 
 def check_content(record: Record) -> None:
@@ -188,7 +186,7 @@ def check_content(record: Record) -> None:
 
 
 def check_processes(name: str, processes: Any) -> None:
-    """Raise ConfigError unless a list has what processes say of themselves, a dictionary each."""
+    """Raise ConfigError unless ``processes`` is a list with the provenance of processes, a dictionary each."""
     require(isinstance(processes, list), f"{name} = {processes!r:.40}: must be a list")
     for process in processes:
         check_entries(name, process, PROVENANCE)
@@ -197,7 +195,7 @@ def check_processes(name: str, processes: Any) -> None:
 def check_entries(
     kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()
 ) -> None:
-    """Raise ConfigError unless ``values`` has what is ``needed``, each of its type where ``types`` says it."""
+    """Raise ConfigError unless ``values`` has all names in ``needed``, and the type in ``types`` for each name."""
     require(isinstance(values, dict), f"{kind} = {values!r:.40}: must be dictionaries")
     for name in needed:
         if name not in values:
@@ -209,21 +207,20 @@ def check_entries(
 
 def check_numbers(**parts: Any) -> None:
     """Raise ConfigError for a number beyond ``LARGEST``, and for an accuracy that is not from 0 to 1."""
-    left = [(name, value, False) for name, value in parts.items()]  # with whether it is an accuracy
+    left = [
+        (name, value, False) for name, value in parts.items()
+    ]  # the third: whether it is an accuracy
     while left:
         name, value, score = left.pop()
         if isinstance(value, dict):
             for key, inner in value.items():
-                # or by length
+                # a key of digits is a length, as in accuracies by length
                 left.append(
                     (f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))
                 )
         elif isinstance(value, list):
-            # of which only the extremes are looked at
-            if value and {*map(type, value)} <= {
-                int,
-                float,
-            }:
+            # in a list of numbers only the extremes need a check
+            if value and {*map(type, value)} <= {int, float}:
                 left += ((name, min(value), score), (name, max(value), score))
             else:
                 left += [(name, inner, score) for inner in value]
@@ -236,12 +233,12 @@ def check_numbers(**parts: Any) -> None:
 class Store:
     """Records below ``root`` (default: the project's ``results``). Safe for several processes at once.
 
-    ``read_only`` (default: as ``ENTP_RECORDS`` says): a missing or damaged record is a RecordError. Looking changes
-    nothing, and an unchanged record is read and checked once by a process; callers must not change it. ``committed``:
-    a store whose records are found here, too; nothing is written to it.
+    ``read_only`` (default: as ``ENTP_RECORDS`` says): nothing is computed or written, and a missing or damaged record
+    is a RecordError. Reading changes nothing. A process reads and checks an unchanged record only once, so that callers
+    must not change it. ``committed``: a store whose records are found here, too; nothing is written to it.
     """
 
-    # or what is wrong with it
+    # by path: the file's signature, and its record or what is wrong with it
     seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str | None]]] = {}
 
     def __init__(
@@ -250,7 +247,7 @@ class Store:
         read_only: bool | None = None,
         committed: "Store | None" = None,
     ):
-        # workers start elsewhere
+        # absolute, since workers start in another folder
         self.root = Path(root).absolute() if root is not None else paths.results()
         if read_only is None:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
@@ -259,7 +256,10 @@ class Store:
         self.warned: set[str] = set()
 
     def own(self) -> "Store":
-        """Return the store below this one for runs that the project did not plan; it has this one's records, too."""
+        """Return the store below this one for runs that the project did not plan.
+
+        It also finds the records of this store, and writes nothing to it.
+        """
         return Store(self.root / OWN, self.read_only, committed=self)
 
     def path(self, experiment: str, record_id: str) -> Path:
@@ -279,9 +279,9 @@ class Store:
             path.unlink(missing_ok=True)
 
     def load(self, experiment: str, record_id: str, strict: bool = False) -> Record | None:
-        """Read a record; None if there is none, or after a warning if it is damaged: a RecordError if ``strict``.
+        """Read a record; None if there is none, or after a warning if it is damaged.
 
-        So it is in a store that is only read.
+        A damaged record is a RecordError if ``strict``, or if the store is read-only.
         """
         path = self.path(experiment, record_id)
         try:
@@ -312,11 +312,11 @@ class Store:
     def missing(
         self, configs: Iterable[AnyConfig], version: int, fresh: bool = False
     ) -> list[AnyConfig]:
-        """Return those of ``configs`` that have no record; all where they are to be made again, ``fresh``."""
+        """Return those of ``configs`` that have no record; with ``fresh``, all of them."""
         return [config for config in configs if fresh or self.find(config, version) is None]
 
     def has(self, config: Config, version: int) -> bool:
-        """Say whether there is a file where a configuration's record lies; ``find`` says whether it is sound."""
+        """Say whether the file of a configuration's record exists; ``find`` says whether it is sound."""
         path = self.path(config.experiment, config_id(config, version))
         return os.path.lexists(path) or bool(self.committed and self.committed.has(config, version))
 
@@ -327,9 +327,10 @@ class Store:
         return [r for r in found if r is not None and version in (None, r.version)]
 
     def save(self, record: Record) -> Path:
-        """Write a record in place of an older one of its id, all or nothing.
+        """Write a record atomically, in place of an older one of its id.
 
-        A damaged one in its place is set aside with a warning. Raises OSError where nothing can be written.
+        A damaged file in its place is set aside with a warning. Raises RecordError if the store is read-only, and
+        OSError if nothing can be written.
         """
         if self.read_only:
             raise RecordError(f"the store is read-only: {record.name} was not written")
@@ -342,20 +343,20 @@ class Store:
         return path
 
     def set_aside(self, path: Path, why: str) -> None:
-        """Move a damaged file, which ``why`` names, into ``set_aside``; only under its run's lock. Raises OSError."""
+        """Move a damaged file into ``set_aside`` and log ``why``; only under its run's lock. Raises OSError."""
         name = f"{path.parent.name}-{path.name}"
         folder = self.root / "set_aside"
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / name
         count = 1
-        while os.path.lexists(target):  # each is kept, also the second of a name
+        while os.path.lexists(target):  # files of the same name are kept, too
             count += 1
             target = folder / f"{name}.{count}"
         os.replace(path, target)
         log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
 
     def lock(self, experiment: str, record_id: str) -> contextlib.AbstractContextManager[None]:
-        """Hold the lock of a record, so that two processes never compute it twice; nothing where read-only."""
+        """Hold the lock of a record, so that two processes never compute it twice; do nothing if read-only."""
         if self.read_only:
             return contextlib.nullcontext()
         path = self.root / "locks" / f"{experiment}-{record_id}.lock"
@@ -375,7 +376,7 @@ class Store:
 
 
 def read_record(path: Path, state: os.stat_result) -> Record | str | None:
-    """Read a file's record, or what is wrong with it; None for an older program's of a run that was cut. OSError."""
+    """Return a file's record, or what is wrong with it; None for a cut run of an older version. Raises OSError."""
     if not stat.S_ISREG(state.st_mode):
         return "it cannot be read (no regular file)"
     if state.st_size > LARGEST_FILE:

@@ -1,4 +1,4 @@
-"""Common parts of the papers' studies: their plan, their records as frames, rows as curves, weights that matter."""
+"""Common parts of the papers' studies: plans, frames of records, curves from rows, and larger weights."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Study = tuple[dict[str, Any], dict[str, list]]  # what a study returns: metrics 
 
 
 def at_least(least: int, **values: int) -> None:
-    """Raise ConfigError for a parameter below ``least``, which names it and its value."""
+    """Raise ConfigError, which names parameter and value, for a parameter below ``least``."""
     for name, value in values.items():
         require(value >= least, f"{name} = {value}: must be at least {least}")
 
@@ -29,30 +29,30 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
 
 
 def largest(x: Any, y: Any = 0.0) -> float:
-    """Return the largest absolute difference of an entry of two arrays or tensors; of one array, its largest entry."""
+    """Return the largest absolute difference between entries of two arrays or tensors; of one, its largest entry."""
     difference = abs(x - y)
     return float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
 
 
 def exponent(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the exponent of x in y between their first and last values."""
+    """Return the exponent of the power law of y in x, from their first and last values."""
     return math.log(y[-1] / y[0]) / math.log(x[-1] / x[0])
 
 
 def seeded(seed: int) -> torch.Generator:
-    """Return a generator on the CPU that begins at a seed."""
+    """Return a CPU generator with a seed."""
     return torch.Generator().manual_seed(seed)
 
 
 def gaussians(source: int | torch.Generator, *shape: int) -> Tensor:
-    """Draw standard normal numbers in fp64, from a generator or from one that begins at a seed."""
+    """Draw standard normal numbers in fp64, from a generator or a seed."""
     generator = seeded(source) if isinstance(source, int) else source
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 @torch.no_grad()
 def scale_up(model: nn.Module, seed: int) -> nn.Module:
-    """Return the model in double precision, its weights made so large that attention and order matter."""
+    """Return the model in fp64, in evaluation mode, with weights so large that attention and order matter."""
     generator = seeded(seed)
     for p in model.double().eval().parameters():
         p.mul_(8) if p.dim() > 1 else p.add_(
@@ -68,10 +68,10 @@ def descend(
     rate: float | None = None,
     clip: float | None = None,
 ) -> float:
-    """Make one step down the sum of ``parts``, losses with a graph each; returns the sum.
+    """Make one optimiser step on the sum of ``parts``, losses with a graph each, and return the sum.
 
-    ``rate``: the learning rate of this step, if another; ``clip``: largest norm of the gradient. TrainingError where
-    the sum is not finite.
+    ``rate``: the learning rate of this step, None to keep it. ``clip``: the largest norm of the gradient. Raises
+    TrainingError if the sum is not finite.
     """
     for group in optimizer.param_groups if rate is not None else ():
         group["lr"] = rate
@@ -104,7 +104,7 @@ def plan_studies(
 
 
 def by_study(records: Iterable[Record]) -> dict[str, Record]:
-    """Return records by the name of their study, without that of their experiment."""
+    """Return records by the name of their study, without the experiment's name before it."""
     names = {}
     for record in records:
         if isinstance(record.config, StudyConfig):
@@ -113,7 +113,7 @@ def by_study(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def of_study(records: Sequence[Record], study: str) -> Record:
-    """Return the record of a study, named without its experiment. KeyError where it is missing."""
+    """Return the record of a study, named without its experiment. Raises KeyError if it is missing."""
     found = by_study(records)
     if study not in found:
         raise KeyError(f"no record of the study {study!r}")
@@ -136,6 +136,6 @@ def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
 
 
 def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
-    """Return curves of equal length under their labels, a row per record and point."""
+    """Return curves of equal length in long form, with their labels: a row per record and point."""
     parts = [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records]
     return pd.concat(parts, ignore_index=True)

@@ -6,9 +6,10 @@ A line for each sequence, tokens separated by spaces (numbers, or words of any k
     1 2 + 3 4 = 4 6,7-8
     7 + 5 = 1 2,5-6
 
-``scored`` names the tokens to be predicted from those before them, counted from 1; without it all but the first. With a
-column ``targets`` (as many tokens as scored positions) the answer is another token, given after each scored position. A
-column ``part`` of train, validation and test decides the parts. Arrays and real numbers go to ``Table.from_arrays``.
+``scored`` names the tokens to be predicted from those before them, counted from 1; by default all but the first. With a
+column ``targets`` (as many tokens as scored positions) the model predicts these tokens instead, each after its scored
+position. A column ``part`` assigns each row to train, validation or test. Arrays and real numbers go to
+``Table.from_arrays``.
 """
 
 import csv
@@ -92,7 +93,7 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
 
 
 def check_columns(names: Sequence[str], file: str | Path) -> None:
-    """Raise ConfigError unless the names of a first line are ``COLUMNS``, or some of them with ``sequence``."""
+    """Raise ConfigError unless the column names are ``sequence`` and possibly others of ``COLUMNS``, each once."""
     shown = ", ".join(names)[:60]
     require(
         "sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}"

@@ -1,4 +1,4 @@
-"""Tables, read with errors of one line that name the file."""
+"""Read tables, with one-line errors that name the file, and write them as Markdown."""
 
 import warnings
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ def read_table(
     ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
     cells than columns, or an empty cell in one of ``needed``. A row with fewer cells has empty ones at its end.
     """
-    import pandas as pd  # which a command's help does without
+    import pandas as pd  # imported here to keep a command's help fast
 
     text = read_text(path)
     try:
         with warnings.catch_warnings():
-            # of rows with more cells than columns
+            # raised for rows with more cells than columns
             warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(path, **{"encoding": "utf-8-sig", "index_col": False} | options)
     except pd.errors.ParserWarning:
         raise ConfigError(
             f"{path}: its rows have more cells than columns; put a cell with commas in quotes"
         ) from None
-    except (ValueError, OverflowError) as error:  # pandas' own errors are among these
+    except (ValueError, OverflowError) as error:  # includes pandas' own errors
         why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
         raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error
     missing = [name for name in dict.fromkeys([*columns, *needed]) if name not in table]

@@ -1,12 +1,13 @@
-"""Claims of theory, a function each: what was studied, and whether the paper's statement holds in it.
+"""Claims of theory, a function each: what was studied, and whether the paper's statement held.
 
     @claim("LT-8-30", section="§8")
     def one_layer_transposes(transpose):
         error = transpose.metrics["largest_error"]
         return Outcome(error < 1e-8, f"largest error {error:.1e}")
 
-Parameters are the studies that a claim rests on, by name; each is the study's record. ``claims_in`` gathers the
-functions of a module as an experiment's ``measure``, so that a verdict, its test and what a notebook shows are one.
+Parameters name the studies that a claim rests on; each argument is that study's record. ``checks_of`` makes the
+functions of a module an experiment's ``measure``, so that a verdict, its test and what a notebook shows come from one
+function.
 """
 
 import importlib
@@ -21,11 +22,11 @@ from entp_lab.studies import by_study
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found of a claim.
+    """What was found about a claim.
 
-    ``holds``: whether the statement holds as printed, in everything that was tried; None where that could not be
-    decided. ``evidence``: what was seen, for the notebook. ``correction``: in which other words it holds, if it is
-    ``corrected``. ``remark``: what the ledger says beside the statement.
+    ``holds``: whether the statement holds as printed, in everything that was tried; None if that could not be decided.
+    ``evidence``: what was seen, for the notebook. ``correction``: the words in which it holds, if it is ``corrected``.
+    ``remark``: what the ledger adds to the statement.
     """
 
     holds: bool | None
@@ -48,7 +49,7 @@ class Claim:
         return self.decide(*records)
 
     def check(self, found: dict[str, Record]) -> Check:
-        """Return the claim's side of the ledger, from records by the name of their study."""
+        """Return the claim's ``Check`` for the ledger, from records by the name of their study."""
         used = [found[study] for study in self.studies]
         outcome = self.decide(*used)
         corrected = bool(outcome.corrected) if outcome.correction else None
@@ -66,7 +67,7 @@ class Claim:
 
 
 def claim(id: str, section: str = "") -> Callable[[Callable[..., Outcome]], Claim]:
-    """Make a function the one that decides a claim; its parameters are names of studies."""
+    """Return a decorator for the function that decides a claim; its parameters are names of studies."""
     return lambda decide: Claim(id, decide, section, tuple(inspect.signature(decide).parameters))
 
 

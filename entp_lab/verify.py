@@ -1,10 +1,10 @@
 """Compute records again, elsewhere if need be, and say whether they are what their configurations give.
 
-A record is computed in its own arithmetic (``entp_lab.provenance``): AVX2 in a process of its own where it was made so.
-On the same kind of processor every number and text has to be the same. Another one rounds otherwise in the last bits,
-and training carries that on until a model ends as it would have from another random seed. There a trained run is judged
-by its first evaluation and by whether its last scores are among those of its siblings of other random seeds; whatever
-is not trained, by each number. docs/journal/house.md has what was seen, by processor.
+A record is computed in its own arithmetic (``entp_lab.provenance``): one made with AVX2 in a process that is held to
+AVX2. On the same kind of processor every number and text must be equal. Another processor rounds the last bits
+differently, and training amplifies this until a model ends as it would have from another random seed. A trained run is
+then judged by its first evaluation and by whether its final scores are within the range of its siblings with other
+random seeds; whatever is not trained, by each number. docs/journal/house.md has what was seen, by processor.
 """
 
 import copy
@@ -31,15 +31,11 @@ from entp_lab.store import Record, RecordError, Store
 from entp_lab.weights import weights_of
 from entp_lib.validation import printable, require
 
-BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
-ALONE = 0.1  # of the last scores of a run that has no siblings of other random seeds
+BOUND = 0.02  # largest difference of a score between 0 and 1; relative for larger numbers
+ALONE = 0.1  # largest difference of final scores, if a run has no siblings with other random seeds
 MOST_THREADS = 1024
-# how names of what no two computations have in common end
-TIMES = (
-    "seconds",
-    "_per_second",
-    "_bytes",
-)
+# endings of names whose values differ between any two computations
+TIMES = ("seconds", "_per_second", "_bytes")
 OUTCOMES = (
     "identical",
     "as close as another processor comes",
@@ -50,7 +46,7 @@ OUTCOMES = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A stored record and the same computed again. ``largest``: the largest difference, and ``where`` it is."""
+    """A stored record and the same computed again. ``largest``: the largest difference; ``where``: its name."""
 
     stored: Record
     computed: Record
@@ -60,7 +56,7 @@ class Comparison:
 
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
-    """Draw ``count`` of the ``records``. ConfigError where there are not so many."""
+    """Draw ``count`` of the ``records``. Raises ConfigError if there are fewer."""
     require(
         1 <= count <= len(records),
         f"sample = {count}: must be at least 1, and there are {len(records)} records",
@@ -71,10 +67,11 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 def verify(
     record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
 ) -> Comparison:
-    """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; ``store`` stays as it is.
+    """Compute ``record`` again in its own arithmetic, in a temporary store, and compare; ``store`` stays as it is.
 
-    Weights that it starts from, and its siblings of other random seeds, are those of ``store``. ``on_step`` is called
-    with each step, unless another process computes, as for another arithmetic. RecordError where it cannot be computed.
+    The weights that it starts from and its siblings with other random seeds come from ``store``. ``on_step`` is called
+    with each step, except if another process computes because the arithmetic differs. Raises RecordError if it cannot
+    be computed.
     """
     check_computable(record)
     asked = arithmetic_of(record)
@@ -94,7 +91,7 @@ def verify(
 
 
 def check_computable(record: Record) -> None:
-    """Raise RecordError where the record names a number of threads or weights that no run has."""
+    """Raise RecordError if the record's number of threads, or its name of weights, is not valid."""
     threads = record.provenance.get("threads", 1)
     weights = weights_named(record)
     if not 1 <= threads <= MOST_THREADS:
@@ -117,7 +114,7 @@ def weights_named(record: Record) -> str:
 def compute_again(
     record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
 ) -> Record:
-    """Compute the record of the same configuration in this process, in a store of its own."""
+    """Compute the record of the same configuration in this process, in a temporary store."""
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
         if name := weights_named(record):
@@ -152,7 +149,7 @@ def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -
 
 
 def is_close(stored: Record, differences: Mapping[str, float], siblings: Sequence[Record]) -> bool:
-    """Say whether a record may differ so from one that another processor makes."""
+    """Say whether the differences are within what another processor may cause."""
     if "step" not in stored.curves:  # nothing is trained
         return all(difference <= BOUND for difference in differences.values())
     found = [dict(leaves(record.metrics, "metrics")) for record in siblings]
@@ -167,9 +164,9 @@ def is_close(stored: Record, differences: Mapping[str, float], siblings: Sequenc
 
 
 def distance(a: Any, b: Any) -> float:
-    """Return how far apart two values of a record are: up to 1 as they are, above as a share of the larger one.
+    """Return the distance of two values of a record: absolute up to 1, above relative to the larger one.
 
-    It is 0 for two texts, which no bound judges; None, or a text where a number is, is as far off as can be.
+    It is 0 for two texts, to which no bound applies, and infinite for None, or for a text and a number.
     """
     if isinstance(a, str) and isinstance(b, str):
         return 0.0
@@ -179,7 +176,7 @@ def distance(a: Any, b: Any) -> float:
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, float | str | None]]:
-    """Yield every number and text in nested dictionaries and lists, by its path; no times and sizes of memory."""
+    """Yield every number and text in nested dictionaries and lists, by its path, without times and memory sizes."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if isinstance(inner, dict) or not str(key).endswith(TIMES):
@@ -200,7 +197,7 @@ def machine(record: Record) -> tuple[str, ...]:
 
 
 def report(found: Sequence[Comparison]) -> str:
-    """Return a line a comparison, and how many there are of each outcome."""
+    """Return a line per comparison, and the number of comparisons with each outcome."""
     lines = []
     for one in found:
         largest = f", at most {one.largest:.2g} in {one.where}" if one.where else ""

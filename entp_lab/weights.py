@@ -1,4 +1,4 @@
-"""Weights of finished runs: written with their configuration and run in the header, found by name, read as a model."""
+"""Weights of finished runs: written with their configuration and run name, found by name, loaded as a model."""
 
 import contextlib
 import json
@@ -19,24 +19,17 @@ from entp_lib.tasks import Task
 from entp_lib.tasks.text import Text
 from entp_lib.validation import ConfigError, from_dict, require
 
-# what two runs must share
-SHAPE = (
-    "n_layers",
-    "n_heads",
-    "width",
-    "positions",
-    "input_dim",
-    "output_dim",
-)
-VERSIONS = range(1, 100)  # of experiments, one of which names the run
+# fields that a run must share with the run whose weights it starts from
+SHAPE = ("n_layers", "n_heads", "width", "positions", "input_dim", "output_dim")
+VERSIONS = range(1, 100)  # of experiments; one of them gives the id of the run
 LEARNED = ("characters",)  # tokenizers that are learned from a corpus
-TABLES = ("embedding.weight", "positions.weight")  # that may have further rows
+TABLES = ("embedding.weight", "positions.weight")  # of which a model may have further rows
 
 
 def save_weights(path: Path, config: RunConfig, model: nn.Module, name: str) -> None:
-    """Write the weights alone, with the configuration and the run's ``name`` ("experiment/id"). Atomic.
+    """Write the weights with the configuration and the run's ``name`` ("experiment/id"). Atomic.
 
-    Those of a text's characters have what the tokenizer learned beside them.
+    For text in characters, what the tokenizer learned is written to a file beside them.
     """
     if config.task == "text" and config.task_params.get("tokenizer") in LEARNED:
         state = from_dict(Text, config.task_params).tokens().tokenizer().state
@@ -46,15 +39,15 @@ def save_weights(path: Path, config: RunConfig, model: nn.Module, name: str) -> 
 
 
 def beside(path: Path) -> Path:
-    """Return where the tokenizer of a file of weights lies."""
+    """Return the path of the tokenizer file that belongs to a file of weights."""
     return path.with_name(f"{path.name.removesuffix(SUFFIX)}.tokenizer.json")
 
 
 def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
-    """Return the tokenizer that the weights at ``path`` of a run on text were trained with.
+    """Return the tokenizer with which the weights at ``path`` of a run on text were trained.
 
-    The corpus that they name, who knows by whom, is neither opened nor downloaded. ConfigError where what was learned
-    of it is not beside them.
+    The corpus that the file names is neither opened nor downloaded, since anyone may have written the file. Raises
+    ConfigError if the tokenizer learned from a corpus and its file is not beside the weights.
     """
     task = from_dict(Text, config.task_params)
     state = ""
@@ -75,8 +68,8 @@ def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
 def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
     """Return the configuration and the model that a file of weights holds, ready for evaluation.
 
-    DamagedFileError where it does not hold exactly the weights of its configuration, finite ones, or is not that of the
-    run ``name``, where one is given; it takes no more memory than the file has.
+    Raises DamagedFileError unless it holds exactly the weights of its configuration, all of them finite, and is that of
+    the run ``name``, if one is given. Reading takes no more memory than the file's size.
     """
     tensors, header = read_tensors(path, {"config", "run"})
     if name and header["run"] != name:
@@ -106,7 +99,7 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
             path, f"has {len(tensors)} tensors of width {width}, its configuration {sizes}"
         )
     try:
-        # without their memory
+        # shapes without memory
         expected = dict(build_model(shape, device="meta").named_parameters())
     except (RuntimeError, ConfigError) as error:
         raise DamagedFileError(
@@ -117,7 +110,7 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
         if not tensor.isfinite().all():
             raise DamagedFileError(path, f"has values in {key} that are not finite")
     model = build_model(shape)
-    model.load_state_dict(tensors, strict=False)  # which has buffers, too
+    model.load_state_dict(tensors, strict=False)  # not strict, since a model has buffers, too
     return config, model.eval()
 
 
@@ -125,8 +118,9 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
 def start_from(path: Path, config: RunConfig, task: Task, model: nn.Module) -> None:
     """Fill the model of ``config`` with the weights in ``path``.
 
-    Rows that only its own tables have, for the task's added tokens and for later positions, stay as initialised.
-    ConfigError where shapes or vocabularies do not fit, DamagedFileError where ``path`` is not ``config.start_from``.
+    Rows that only its own tables have, for the task's added tokens and for later positions, keep their initial values.
+    Raises ConfigError if shapes or vocabularies do not fit, DamagedFileError if ``path`` is not of the run
+    ``config.start_from``.
     """
     source_config, source = trained_model(path, config.start_from)
     ours = config.model
@@ -150,20 +144,20 @@ def start_from(path: Path, config: RunConfig, task: Task, model: nn.Module) -> N
 def load_model(name: str | Path, store: Store | None = None) -> Transformer:
     """Return the trained model of a run, ready for evaluation: ``load_model("count3/0117429f1920aca1")``.
 
-    ``name``: "experiment/id" of its record, the id as short as it is unique, or the path of a file of weights. Runs of
-    one's own are found too. ConfigError where there is no such run, or where its weights are not here: it names the
-    command that makes them. A study has none.
+    ``name``: "experiment/id" of its record, where a unique beginning of the id is enough, or the path of a file of
+    weights. The user's own runs are found too. Raises ConfigError if there is no such run, or if its weights are
+    missing: the message has the command that makes them. Studies have no weights.
     """
     return load_run(name, store)[1]
 
 
 def load_run(name: str | Path, store: Store | None = None) -> tuple[RunConfig, Transformer]:
-    """Return what ``load_model`` does, with the configuration that the weights were trained by."""
+    """Return the configuration and the model of a run, found as by ``load_model``."""
     return trained_model(find_weights(name, store))
 
 
 def find_weights(name: str | Path, store: Store | None = None) -> Path:
-    """Return the file of weights of a run's name, or of its own path. ConfigError as ``load_model``."""
+    """Return the path of the weights of a run, given its name or that path. ConfigError as in ``load_model``."""
     name = str(name)
     if name.endswith(".safetensors"):
         require(Path(name).is_file(), f"{name}: no such file of weights")
@@ -175,7 +169,7 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
     )
     kept = paths.of_repository("results") if paths.has_repository() else paths.results()
     stores = [store] if store else [Store(), Store().own(), Store(kept / "weights")]
-    ids: dict[str, Store] = {}  # with the first store that has weights, or else a record
+    ids: dict[str, Store] = {}  # with the first store that has its weights, or else its record
     for pattern in (f"checkpoints/{experiment}/*{SUFFIX}", f"records/{experiment}/*.json"):
         for place in stores:
             for path in sorted(place.root.glob(pattern)):
@@ -192,20 +186,21 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
 
 
 def weights_of(store: Store, name: str, tier: str = "") -> Path:
-    """Return where the run ``name`` ("experiment/id") left its weights, sound and its own; damaged ones are set aside.
+    """Return the path of the checked weights of the run ``name`` ("experiment/id"); damaged ones are set aside.
 
-    ConfigError with the command that makes them where there are none; ``tier``: that of the run that starts from them.
+    Raises ConfigError with the command that makes them if there are none. ``tier``: that of the run that starts from
+    them.
     """
     experiment, record_id = name.split("/")
     own = store.weights_path(experiment, record_id)
     places = [own]
-    if store.root.name == OWN:  # a run of one's own may start from one of the project's
+    if store.root.name == OWN:  # the user's own run may start from a run of the project
         places.append(Store(store.root.parent).weights_path(experiment, record_id))
     for path in places:
         with contextlib.suppress(DamagedFileError):
             trained_model(path, name)
             return path
-    # whoever computes the run may have written them just now
+    # another process may have written them just now
     with store.lock(experiment, record_id):
         try:
             if own.exists():
@@ -219,7 +214,7 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
 
 
 def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
-    """Return the error that weights are not here, with the command that makes them where one does."""
+    """Return the error for missing weights, with the command that makes them if there is one."""
     experiment, record_id = name.split("/")
     record = store.load(experiment, record_id)
     if record is not None and isinstance(record.config, StudyConfig):
@@ -237,7 +232,9 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
         )
     elif tier:
         command += f" --tier {tier}"
-    if record is not None and folder == paths.results() and not tier:  # whose record stays as it is
+    if (
+        record is not None and folder == paths.results() and not tier
+    ):  # that record must not be replaced
         folder = folder / OWN
     elif record is not None:
         command += " --fresh"

@@ -1,8 +1,8 @@
 """The architectures: which layers see a whole prefix, and how figures show each.
 
-All have the same weights and differ in who sees whom. A full layer sees the whole prefix and runs
-anew on every prefix; a causal one runs once for all. Models, training, costs and figures read this
-table and nothing else: a new kind of stack starts with an entry here.
+All have the same weights and differ in which tokens see which. A full layer sees the whole prefix
+and runs again on every prefix; a causal layer runs once over the sequence. Models, training, costs
+and figures use this table alone, so that a new kind of stack starts with an entry here.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class Architecture:
     """One kind of stack.
 
     ``causal_layers``: how many layers, from the first on, are causal; None for all of them.
-    ``any_depth``: whether a configuration may say how many of the last layers are full instead.
+    ``any_depth``: whether a configuration may set the number of full layers instead.
     ``open_prompt``: whether the tokens of the prompt all see each other. ``colour`` and ``label``
-    are those of figures.
+    are used in figures.
     """
 
     causal_layers: int | None

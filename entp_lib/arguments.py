@@ -1,6 +1,6 @@
-"""Checks of the arguments of ``Transformer.forward``, so that a mistake is named before computing.
+"""Check the arguments of ``Transformer.forward``, so that a mistake is named before computing.
 
-Entries of a tensor are looked at on a CPU only.
+Values inside a tensor are checked on a CPU only.
 
 Letters: B batch, T tokens.
 """
@@ -25,7 +25,7 @@ def check_inputs(
 ) -> None:
     """Raise ValueError, naming the value, where an argument does not fit the model of ``cfg``.
 
-    ``table``: how many positions the model's scheme has vectors for, None for any number.
+    ``table``: number of positions that the model's scheme has vectors for, None for any number.
     """
     if cfg.input_dim is None:
         check_tensor("inputs", inputs, INTEGERS, (None, None), "token ids, torch.int64,")
@@ -55,7 +55,7 @@ def check_inputs(
 
 
 def check_mask(mask_BTT: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise ValueError for a mask by row that hides a token from itself."""
+    """Raise ValueError unless a mask is boolean, has this shape and lets each token see itself."""
     wanted = "boolean, True where a token (row) may see another (column),"
     check_tensor("mask", mask_BTT, (torch.bool,), shape, wanted)
     hidden_BT = ~mask_BTT.diagonal(dim1=1, dim2=2)
@@ -93,7 +93,7 @@ def check_prompts(
 
 
 def check_tensor(name: str, value: object, kinds: tuple, shape: tuple, wanted: str) -> None:
-    """Raise ValueError unless it is a tensor of a dtype in ``kinds`` and this shape (None: any)."""
+    """Raise ValueError unless ``value`` is a tensor of a given dtype and shape (None: any size)."""
     sizes = ", ".join(
         "BT"[i] if size is None else str(size) for i, size in enumerate(shape)
     )
@@ -130,5 +130,5 @@ def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor) -> Tensor:
 
 
 def can_look(x: Tensor) -> bool:
-    """Tell whether entries may be read: not in compilation, nor on a GPU, which would stall."""
+    """Tell whether values may be read: not while compiling, nor on a GPU, which would stall."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -1,11 +1,10 @@
-"""Attention beyond two tokens' states: rotations, biases and masks.
+"""Rotations, biases and masks of attention.
 
-They are computed once a call of the model, for whole sequences; a prefix has the upper left corner
-of its row's. In none of this a token's share depends on how long the prefix is, so that ENTP's
-first layer stays shared.
+They are computed once per call of the model, for whole sequences; a prefix takes the upper left
+corner. None of them depends on the length of the prefix, so that all prefixes can share ENTP's
+first layer.
 
-Letters: B batch (1 where all rows are alike), T tokens, H heads (or 1), K head width,
-R some rows.
+Letters: B batch (1 where all rows are alike), T tokens, H heads (or 1), K head width, R some rows.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from entp_lib.positions import Positions, Rotation
 
 @dataclass(frozen=True)
 class AttentionBias:
-    """What attention knows beside the states of two tokens; None for nothing.
+    """The rotation and mask that attention applies; None leaves one out.
 
     ``rotation`` turns queries and keys. ``mask_BHTT`` is added to the scores, or is boolean and
     True where attention is allowed.
@@ -38,7 +37,7 @@ class AttentionBias:
         """Return mask (R, H, length, length) and rotation (R, 1, length, K) of some prefixes."""
 
         def of_rows(x: Tensor) -> Tensor:
-            return x if len(x) == 1 else x[rows]  # a single row is everybody's
+            return x if len(x) == 1 else x[rows]  # a single row is shared by all
 
         mask = self.mask_BHTT
         if mask is not None:
@@ -56,7 +55,7 @@ NO_BIAS = AttentionBias()
 def attention_bias(
     scheme: Positions, ids_BT: Tensor, mask_BTT: Tensor | None, dtype: torch.dtype
 ) -> AttentionBias:
-    """Return the bias of tokens at positions ``ids_BT``, by a positional scheme and a mask."""
+    """Return the bias for tokens at positions ``ids_BT`` from a positional scheme and a mask."""
     mask = scheme.bias(ids_BT, ids_BT)
     if mask is not None:
         mask = mask.to(dtype)
@@ -66,7 +65,7 @@ def attention_bias(
 
 
 def combine_masks(bias: Tensor | None, allowed: Tensor) -> Tensor:
-    """Return ``bias``, a mask or numbers added to scores, where ``allowed`` is True."""
+    """Restrict ``bias``, a mask or numbers added to scores, to where ``allowed`` is True."""
     if bias is None:
         return allowed
     if bias.dtype == torch.bool:
@@ -84,9 +83,9 @@ def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:
 
 
 def attention_weights(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return the softmax over the last dimension of scores with a mask, as ``dtype``.
+    """Return the softmax of masked scores over the last dimension, as ``dtype``.
 
-    It is taken in fp32 where the tokens' ``dtype`` is half precision.
+    It is computed in fp32 if ``dtype`` is half precision.
     """
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)

@@ -1,8 +1,8 @@
-"""Files of tensors with texts in the header and a checksum over both: weights, and checkpoints.
+"""Weights and checkpoints: files of tensors, with text in the header and a checksum over both.
 
 They are safetensors: nothing is pickled, and a hostile file is refused before it takes more memory
-than it has itself. A checkpoint has weights and moments as tensors, and everything else about a run
-in progress in the header.
+than its own size. A checkpoint holds weights and optimiser moments as tensors, and everything else
+about a run in progress in the header.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ from entp_lib.validation import (
 )
 
 SUFFIX = ".weights.safetensors"
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of a parameter
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of a parameter
 Weights = dict[str, Tensor]
 Extra = TypeVar("Extra")
 
 
 @dataclass(frozen=True)
 class Values:
-    """What a checkpoint's header tells of a state; older ones lack the last three."""
+    """Training state in a checkpoint's header; older checkpoints lack the last three fields."""
 
     step: int
     curves: dict[str, Any]
@@ -54,7 +54,7 @@ class Values:
 
 
 class DamagedFileError(ConfigError):
-    """A file of tensors that is damaged or of another run; ``why`` it cannot be used."""
+    """A file of tensors that is damaged or of another run; ``why`` says what is wrong."""
 
     def __init__(self, path: Path, reason: str):
         is_weights = str(path).endswith(SUFFIX)
@@ -65,13 +65,13 @@ class DamagedFileError(ConfigError):
         super().__init__(f"{self.why}; delete it to {remedy}")
 
     def __reduce__(self) -> tuple:
-        return type(self), (self.path, self.reason)  # a worker's error is pickled
+        return type(self), (self.path, self.reason)  # worker processes pickle errors
 
 
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]
 ) -> None:
-    """Write tensors and the texts of ``header`` with a checksum over both. Atomic."""
+    """Write tensors and the texts of ``header``, with a checksum over both, atomically."""
     alone = {}
     for name, tensor in tensors.items():  # safetensors refuses a view of a larger storage
         tensor = tensor.detach().cpu().contiguous()
@@ -82,8 +82,8 @@ def save_tensors(
 
 
 def read_tensors(path: Path, header_names: set[str]) -> tuple[Weights, dict[str, str]]:
-    """Return tensors and header, of just these names; DamagedFileError for a single other bit."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be read for ever
+    """Return tensors and header; DamagedFileError for a changed bit or other header names."""
+    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would never end
         raise DamagedFileError(path, "is no regular file")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -133,7 +133,7 @@ def save_checkpoint(
 ) -> None:
     """Write a run in progress: weights and moments as tensors, the rest as JSON in the header.
 
-    ``config`` tells the run from others; ``extra`` has plain values of the caller's. Atomic.
+    ``config``: text that identifies the run. ``extra``: the caller's own JSON values. Atomic.
     """
     tensors = {"loss_sum": state.loss_sum}
     for name, p in learned(state.model).items():
@@ -150,7 +150,7 @@ def save_checkpoint(
 
 @contextlib.contextmanager
 def damaged_unless_fitting(path: Path) -> Iterator[None]:
-    """Turn errors of what reads a checkpoint's values into one DamagedFileError."""
+    """Turn errors raised while reading a checkpoint's values into a DamagedFileError."""
     try:
         yield
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
@@ -160,7 +160,7 @@ def damaged_unless_fitting(path: Path) -> Iterator[None]:
 
 
 def read_checkpoint(path: Path, config: str) -> tuple[Weights, dict[str, Any]]:
-    """Return a checkpoint's tensors and values; DamagedFileError if it is not of ``config``."""
+    """Return a checkpoint's tensors and values; DamagedFileError if it has another ``config``."""
     tensors, header = read_tensors(path, {"config", "state"})
     if header["config"] != config:
         raise DamagedFileError(path, "belongs to another configuration")
@@ -173,7 +173,7 @@ def load_checkpoint(
 ) -> Extra:
     """Fill ``state`` from a checkpoint; return its further values as the dataclass ``extra``.
 
-    DamagedFileError, and nothing is filled, where it is of another run or lacks what a run leaves.
+    Raises DamagedFileError and fills nothing if the file is of another run or incomplete.
     """
     tensors, header = read_checkpoint(path, config)
     names = extra.__annotations__.keys() & header.keys()
@@ -189,7 +189,7 @@ def load_checkpoint(
         for name, p in parameters.items():
             p.copy_(tensors[f"model.{name}"])
             if state.step:
-                # AdamW counts steps in a tensor that lies where its kernel wants it
+                # the fused AdamW needs its step counter on the parameter's device
                 moments = {
                     key: tensors[f"optimizer.{key}.{name}"].to(p.device) for key in MOMENTS
                 }
@@ -204,7 +204,7 @@ def load_checkpoint(
 
 
 def expected_tensors(parameters: Mapping[str, Tensor], values: Values) -> Weights:
-    """Return tensors of the names, shapes and types that a checkpoint with these values has."""
+    """Return tensors with the names, shapes and types that a checkpoint with these values has."""
     expected: Weights = {"loss_sum": torch.zeros((), dtype=torch.float64)}
     for name, p in parameters.items():
         expected[f"model.{name}"] = p

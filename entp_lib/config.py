@@ -40,16 +40,16 @@ TRAIN_INTERVALS = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of one Transformer; architectures differ in who sees whom and share all weights.
+    """Shape of one Transformer. Architectures share all weights and differ only in attention.
 
-    ``hybrid`` is ENTP whose first layer is causal, as in the authors' early in-context script: not
-    ENTP. With ``full_layers`` only that many of its last layers run anew on every prefix: 2 or
-    more, and not all (none is the decoder, all is ENTP). None: as many as the architecture has.
-    ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear maps
-    for continuous inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std`` and
-    ``input_std`` are initial scales, of learned positions and of the map of continuous inputs.
-    ``positions``: a scheme of ``entp_lib.positions``; ``none`` leaves positions out. ``dropout``
-    is 0.
+    ``hybrid`` is ENTP with a causal first layer, as in the authors' early in-context script; it is
+    not ENTP. ``full_layers``: how many of a hybrid's last layers run again on every prefix, at
+    least 2 and not all of them (with none it would be the decoder, with all ENTP); None for the
+    architecture's default. ``input_dim`` and ``output_dim`` replace the token embedding and the
+    tied head by linear maps for continuous inputs (B, T, input_dim) and outputs (N, output_dim).
+    ``position_std`` and ``input_std``: initial standard deviations of learned positions and of the
+    map of continuous inputs. ``positions``: a scheme of ``entp_lib.positions``; ``none`` leaves
+    positions out. ``dropout`` must be 0.
     """
 
     architecture: str
@@ -108,14 +108,14 @@ class ModelConfig:
 
     @property
     def recomputed_layers(self) -> int:
-        """How many of the last layers run anew on every prefix; a single one is causal."""
+        """How many of the last layers run again on every prefix; one alone equals a causal one."""
         if self.full_layers is not None:
             return self.full_layers
         return ARCHITECTURES[self.architecture].full_layers(self.n_layers)
 
     @property
     def open_prompt(self) -> bool:
-        """Whether the tokens of the prompt all see each other, so that its length is needed."""
+        """Whether the prompt's tokens all see each other, so that its length is needed."""
         return ARCHITECTURES[self.architecture].open_prompt
 
     @classmethod
@@ -129,12 +129,13 @@ class ModelConfig:
 class TrainConfig:
     """Optimisation of one run: AdamW, linear warm-up, cosine to ``min_lr``, then flat.
 
-    The cosine ends at ``decay_steps``; None: at the end of the run. A warm-up longer than the run
-    ends with it, below ``max_lr``. ``min_lr`` may be the larger one, as in the runs behind the
-    paper's Table 3: the rate then rises. ``patience`` > 0 stops after that many evaluations without
-    a better training loss, or whatever the task watches instead; ``stop_loss`` at the first
-    evaluation with no more held-out loss (nats). At most 300 evaluations, so that a record stays
-    small. ``gradient_shards`` is 1, and ``grad_clip`` None but in studies that clip by themselves.
+    The cosine ends at ``decay_steps``, by default at the last step. A warm-up longer than the run
+    is cut off below ``max_lr``. ``min_lr`` may exceed ``max_lr``, as in the runs behind the paper's
+    Table 3; the learning rate then rises. ``patience`` > 0 stops after that many evaluations
+    without a new minimum of the training loss, or of the task's own ``patience_score``.
+    ``stop_loss`` stops at the first evaluation whose held-out loss (nats) is at most this. A run
+    has at most 300 evaluations, so that its record stays small. ``gradient_shards`` must be 1.
+    ``grad_clip`` is None except in studies that clip by themselves.
     """
 
     steps: int

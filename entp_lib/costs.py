@@ -1,9 +1,9 @@
-"""Costs of ENTP and decoders, counted (§5, Table 1, appendix D).
+"""Operation counts of ENTP and decoders (§5, Table 1, appendix D).
 
 Operations are multiply-adds of the matrix products: all linear maps, scores and weighted sums.
 Table 1 gives the encoder O(n² D L) and the decoder O(n D L) per token. That leaves out the linear
-maps, 12 D² per token and layer, which for a decoder outweigh attention's 2 n D until n = 6 D;
-``encoder_token`` and ``decoder_token`` hold both terms.
+maps, 12 D² per token and layer, which in a decoder cost more than attention's 2 n D until n = 6 D.
+``encoder_token`` and ``decoder_token`` count both terms.
 
 Letters: n length of the prefix, D width, L layers, H heads, V vocabulary.
 """
@@ -19,17 +19,17 @@ from entp_lib.config import ModelConfig
 
 
 def linear_maps(cfg: ModelConfig) -> int:
-    """Count one token through a layer's linear maps: 3 D² + D² in attention, 8 D² in the MLP."""
+    """Count a layer's linear maps for one token: 3 D² + D² in attention, 8 D² in the MLP."""
     return 12 * cfg.width**2
 
 
 def head(cfg: ModelConfig) -> int:
-    """Count one position's output."""
+    """Count the output projection of one position."""
     return cfg.width * (cfg.vocab_size if cfg.output_dim is None else cfg.output_dim)
 
 
 def encoder_token(cfg: ModelConfig, n: int) -> int:
-    """Count one next token by the definition, the stack over n tokens: L (12 n D² + 2 n² D)."""
+    """Count one next token by ENTP's definition, the stack over n tokens: L (12 n D² + 2 n² D)."""
     return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + head(cfg)
 
 
@@ -39,21 +39,22 @@ def decoder_token(cfg: ModelConfig, n: int) -> int:
 
 
 def decoder_pass(cfg: ModelConfig, n: int) -> int:
-    """Count all n next tokens in one masked pass, hidden scores too: L (12 n D² + 2 n² D)."""
+    """Count all n next tokens in one pass, masked scores included: L (12 n D² + 2 n² D)."""
     return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + n * head(cfg)
 
 
 def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     """Count the scored prefixes of a sequence of ``tokens`` tokens as this library computes them.
 
-    Causal layers go once over the sequence, scores above the diagonal included; then the full ones
-    over every prefix: the first one's projections once per token, the last one once per prefix, but
-    for 2 n H D of scores and means. Rotary positions form the last layer's keys: n D² more, and
-    scores of n D in place of n H D. Outputs are those of scored positions alone.
+    Causal layers run once over the sequence; scores above the diagonal are counted. Full layers run
+    on every prefix, with two savings: the first computes its projections once per token, and the
+    last runs once per prefix of length n, apart from 2 n H D for scores and means. With rotary
+    positions the last layer must form its keys: n D² more, and n D for scores in place of n H D.
+    Outputs are computed at scored positions only.
     """
     width = cfg.width
     full = cfg.recomputed_layers
-    # a single full layer is causal
+    # a single full layer equals a causal one
     causal = cfg.n_layers - full if full > 1 else cfg.n_layers
     layer = tokens * linear_maps(cfg) + 2 * tokens**2 * width
     total = causal * layer + len(lengths) * head(cfg)
@@ -70,7 +71,7 @@ def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
 
 
 def crossover(cfg: ModelConfig) -> int:
-    """Return the n from which attention outweighs the linear maps, in a pass as with a cache."""
+    """Return the n above which attention costs more than linear maps, in a pass or with a cache."""
     return 6 * cfg.width
 
 

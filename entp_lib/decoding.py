@@ -1,10 +1,11 @@
 """Generation, greedy or sampled (temperature, top-k, top-p), for every architecture.
 
-A decoder keeps keys and values in a preallocated cache: the prompt is processed once, each further
-token costs one position. So does a prefix decoder, whose prompt is fixed. ENTP reads the whole
-prefix anew for every token: from the second layer on, every key and value changes when a token is
-appended, so that only its first-layer inputs could be kept, a saving of 3 in 12 L units of matrix
-work that is not worth a cache; a single layer is a decoder's.
+A decoder keeps keys and values in a preallocated cache: the prompt is processed once, and each
+further token costs one position. A prefix decoder does the same, since its prompt is fixed. ENTP
+reads the whole prefix again for every token: from the second layer on, appending a token changes
+all keys and values. Only the first layer's projections could be kept, which would save 3 of 12 L
+units of matrix work; that is not worth a cache. ENTP with a single layer equals a decoder and uses
+the cache.
 
 Letters: B batch, T tokens, V vocabulary, H heads, K head width, D width.
 """
@@ -35,8 +36,9 @@ def generate(
 ) -> Tensor:
     """Return prompts and ``new_tokens`` more tokens, (B, T + new_tokens).
 
-    Each is the most likely one unless a temperature is given. ValueError for an empty prompt, ids
-    outside the vocabulary, sampling parameters out of range and lengths beyond the model's.
+    Each new token is the most likely one unless a temperature is given. Raises ValueError for an
+    empty prompt, ids outside the vocabulary, sampling parameters out of range and lengths beyond
+    the model's.
     """
     length = check_prompt(model, prompt_BT, new_tokens)
     check_sampling(temperature, top_k, top_p)
@@ -55,7 +57,7 @@ def generate(
 
 
 class IncrementalDecoder:
-    """Next-token logits of sequences that grow: by cache where that is exact, else anew."""
+    """Next-token logits of growing sequences: from a cache where that is exact, else recomputed."""
 
     def __init__(
         self, model: Transformer, prompt_BT: Tensor, max_length: int, use_cache: bool = True
@@ -67,7 +69,7 @@ class IncrementalDecoder:
         self.cache = Cache(model, len(prompt_BT), max_length) if is_exact else None
 
     def logits(self) -> Tensor:
-        """Return the logits (B, V) after the present last token."""
+        """Return the logits (B, V) after the current last token."""
         if self.cache is not None:
             causal = self.cache.length > 0 or not self.model.cfg.open_prompt
             new_BT = self.tokens_BT[:, self.cache.length :]
@@ -80,7 +82,7 @@ class IncrementalDecoder:
         return self.model(self.tokens_BT, scored_BT, prompts_B)
 
     def append(self, tokens_B: Tensor, rows: Tensor | None = None) -> None:
-        """Append one token to each sequence, after choosing (and repeating) ``rows`` of them."""
+        """Append one token to each sequence; ``rows`` first selects, and may repeat, sequences."""
         if rows is not None:
             self.tokens_BT = self.tokens_BT[rows]
             if self.cache is not None:
@@ -123,12 +125,12 @@ def cached_logits(
     causal: bool = True,
     positions_BT: Tensor | None = None,
 ) -> Tensor:
-    """Return the logits (B, V) after the last of the new tokens (B, T), which follow the cache's.
+    """Return the logits (B, V) after the last of the new tokens (B, T), which follow those cached.
 
-    ``causal=False`` lets the new tokens see each other in full: the prompt of a prefix decoder, or,
-    token by token on an encoder, the naive cache that is wrong from two layers on.
-    ``positions_BT``: position ids of the new tokens, which go on counting unless given. ValueError
-    where the cache would overflow or has another number of rows.
+    ``causal=False`` lets the new tokens all see each other, as in the prompt of a prefix decoder.
+    Used token by token on an encoder it is the naive cache, which is wrong from two layers on.
+    ``positions_BT``: position ids of the new tokens; by default they continue those of the cache,
+    counted from 0. Raises ValueError if the cache would overflow or has another number of rows.
     """
     start = cache.length
     stop = start + tokens_BT.shape[1]
@@ -164,10 +166,10 @@ def sampling_probabilities(
     top_k: int | None = None,
     top_p: float = 1.0,
 ) -> Tensor:
-    """Return probabilities (B, V) by temperature, the k largest logits, and the mass ``top_p``.
+    """Return the sampling probabilities (B, V) for a temperature, top-k and top-p.
 
-    The mass is that of the smallest set that has it. Equal logits at a boundary are kept in order
-    of token id. Temperature 0 puts all mass on the largest logit.
+    ``top_p`` keeps the smallest set of tokens with at least this probability mass. Of equal logits
+    at a boundary, lower token ids are kept first. Temperature 0 puts all mass on the largest logit.
     """
     check_sampling(temperature, top_k, top_p)
     vocab = logits_BV.shape[-1]

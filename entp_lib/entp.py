@@ -1,11 +1,11 @@
-"""ENTP: the unmasked stack run anew on each scored prefix, read at the prefix's last position.
+"""ENTP: the unmasked stack, run separately on each scored prefix and read at its last position.
 
     T_E(x_1 … x_n) = (f_E(x_1), f_E(x_1 x_2), …),  f_E(x_1 … x_t) = E(x_1 … x_t)_t   (§3, eq. 1)
 
-``reference`` is this definition as a loop. ``fast`` is the same function with less work, and the
-tests hold the two equal: the first layer's projections are shared by all prefixes, many prefixes go
-through the matrix products together, and the last layer is computed only where it is read. What
-goes through together is a ``MicroBatch``, on every device: groups of prefixes of one length
+``reference`` is this definition as a loop. ``fast`` computes the same function with less work;
+tests check that the two agree. All prefixes share the first layer's projections, many prefixes go
+through each matrix product together, and the last layer is computed only where it is read. Prefixes
+that run together form a ``MicroBatch``, on every device: groups of prefixes of equal length
 (``entp_lib.kernels.grouping``).
 
 Letters: B batch, T tokens, P prefixes of a micro-batch, N scored prefixes in all, D width.
@@ -26,7 +26,7 @@ from entp_lib.kernels.grouping import Projected
 if TYPE_CHECKING:
     from entp_lib.model import Block
 
-# No committed record in fp32 is wider; up to here sums keep their order.
+# Width of the widest committed record in fp32; up to it the order of sums must not change.
 RECORDED_WIDTH = 192
 
 
@@ -49,11 +49,11 @@ def reference(
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Scored positions that go through the stack together, and how.
+    """Scored positions whose prefixes go through the stack together.
 
-    ``scored_BT``: those of this micro-batch alone. ``groups``: their prefixes by length; None where
-    the whole sequence runs once, as in a decoder. ``order_P``: which of the step's scored
-    positions, in row-major order, each prefix is.
+    ``scored_BT``: the scored positions of this micro-batch alone. ``groups``: their prefixes by
+    length; None where the whole sequence runs once, as in a decoder. ``order_P``: the index of each
+    prefix among all scored positions of the step, in row-major order.
     """
 
     scored_BT: Tensor
@@ -70,7 +70,7 @@ def fast(
 ) -> Tensor:
     """Return the hidden states (N, D) at all scored positions, in row-major order.
 
-    It needs two blocks or more. ``projected`` is what ``project_once`` made, if anything.
+    Needs at least two blocks. ``projected``: the result of ``project_once``, or None.
     """
     if not micro_batches:
         return x_BTD.new_zeros(0, x_BTD.shape[-1])
@@ -89,9 +89,10 @@ def fast(
 def project_once(
     blocks: Sequence["Block"], x_BTD: Tensor, bias: AttentionBias = NO_BIAS
 ) -> Projected | None:
-    """Make the first layer's projections for all micro-batches; None where each makes its own.
+    """Compute the first layer's projections for all micro-batches; None where each has its own.
 
-    In fp32 training does so up to ``RECORDED_WIDTH``: records have their gradients in that order.
+    Training in fp32 returns None up to ``RECORDED_WIDTH``, since the gradients behind stored
+    records were summed in that order.
     """
     if (
         torch.is_grad_enabled()
@@ -107,8 +108,8 @@ def project_once(
 def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[MicroBatch]:
     """Split the scored prefixes into micro-batches of at most ``token_budget`` tokens each.
 
-    Short ones come first. ``even``: they are split into equal work, by a prefix more at most. A
-    budget below the longest scored prefix is raised to it.
+    Short prefixes come first. ``even``: split into equal work instead, exceeding the budget by one
+    prefix at most. A budget below the longest scored prefix is raised to its length.
     """
     prefixes_N2 = scored_BT.nonzero()
     rows_N, ends_N = prefixes_N2.unbind(1)
@@ -129,6 +130,6 @@ def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[Micro
 
 
 def micro_batch_tokens(device: str, width: int, longest: int) -> int:
-    """Return the default size of a micro-batch: it fits the cache of a CPU, or fills a GPU."""
+    """Return the default tokens of a micro-batch, which fit a CPU's cache or fill a GPU."""
     entries = 2**20 if device == "cpu" else 2**26  # tokens times width
     return max(longest, entries // width)

@@ -1,4 +1,4 @@
-"""Scores of a model on a task, overall and by position, and of the best guess without the input.
+"""Score a model on a task, overall and by position, and the best guess that ignores the input.
 
 Letters: B batch, T tokens, N scored positions, S scored places of T, V vocabulary.
 """
@@ -14,8 +14,10 @@ from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.validation import one_of, require
 
 EVAL_BATCH = 256
-EVAL_LOGITS = 2**27  # entries of a batch's logits; a large vocabulary would fill the memory
-MAX_QUANTILE = 1_000_000  # margins; torch.quantile refuses more than 16 million
+EVAL_LOGITS = (
+    2**27
+)  # most logits of a batch, so that a large vocabulary does not fill the memory
+MAX_QUANTILE = 1_000_000  # most margins used; torch.quantile refuses more than 16 million
 
 
 @torch.no_grad()
@@ -31,12 +33,13 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score a model on fresh sequences, given the right tokens before each prediction.
 
-    ``loss`` is in nats per scored position; ``token_accuracy``; ``sequence_accuracy``, the share of
-    sequences with every scored position right. ``detailed`` adds the same by position (1-based
-    prefix length) and the margin between the largest and the second largest logit. A continuous
-    task has the squared error alone, and in detail ``error_by_position``, the standard error of its
-    mean (squares over n, not n - 1). ``grouped`` adds ``groups``: by the task's name for a
-    sequence, how many there were and were right. ConfigError for no sequences.
+    Returns ``loss`` in nats per scored position, ``token_accuracy``, and ``sequence_accuracy``, the
+    share of sequences with every scored position right. ``detailed`` adds the scores by position
+    (1-based prefix length) and the margin between the largest and the second largest logit. A
+    continuous task has its squared error as ``loss`` and no accuracies; ``detailed`` adds
+    ``error_by_position``, the standard error of the mean (with n, not n - 1). ``grouped`` adds
+    ``groups``: for each of the task's groups, the number of sequences and of right ones. Raises
+    ConfigError for ``sequences`` below 1.
     """
     require(sequences >= 1, f"sequences = {sequences}: must be at least 1")
     totals = Totals(task, device)
@@ -63,12 +66,12 @@ def evaluate(
 def constant_baseline(
     task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Score the best guess that does not look at the input: at each position the most frequent.
+    """Score the best guess that ignores the input: at each position the most frequent target.
 
-    Its loss is that of the targets' frequencies; a real target is guessed by ``constants_T``.
-    Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other.
-    For a fixed data set both halves are drawn from it. Where the task is ``stationary`` the
-    frequencies are those of all positions together: a large vocabulary has too few targets at each.
+    The loss is the cross-entropy under the estimated frequencies of targets. A real target is
+    guessed by ``constants_T``. Frequencies are estimated on ``sequences`` fresh sequences and
+    scored on as many others; with a fixed data set both are drawn from it. A ``stationary`` task
+    pools all positions, since a large vocabulary has too few targets at each.
     """
     if task.continuous:
         rows = task.length
@@ -83,7 +86,7 @@ def constant_baseline(
             index_N = places_N * task.vocab_size + batch.targets_N
             ones_N = torch.ones_like(index_N, dtype=counts_TV.dtype)
             counts_TV.view(-1).index_add_(0, index_N, ones_N)
-        counts_TV += 0.5  # so that none is impossible
+        counts_TV += 0.5  # so that no symbol has probability 0
         guesses_TV = (counts_TV / counts_TV.sum(1, keepdim=True)).log()
     totals = Totals(task, device)
     for batch in evaluation_batches(task, sequences, device, "baseline", *seed_parts):
@@ -95,7 +98,7 @@ def constant_baseline(
 
 
 class Totals:
-    """Sums of scores by position over batches, kept on the device; of real targets their errors."""
+    """Sums of scores by position over batches, on the device; squared errors for real targets."""
 
     def __init__(self, task: Task, device: str):
         self.task = task
@@ -107,7 +110,7 @@ class Totals:
         self.sums = {name: zeros_T.clone() for name in names}
 
     def add(self, batch: Batch, outputs_NV: Tensor, detailed: bool) -> Tensor:
-        """Add a batch and return which of its sequences are right, (B,): none of real targets."""
+        """Add a batch and return which sequences are right, (B,); all False for real targets."""
         losses_N = self.task.losses(outputs_NV, batch.targets_N).double()
         added = {"loss": losses_N, "count": torch.ones_like(losses_N)}
         if self.task.continuous:
@@ -140,7 +143,7 @@ class Totals:
         return scores
 
     def detailed_scores(self) -> dict[str, Any]:
-        """Return the scores, also by position."""
+        """Return the scores, overall and by position."""
         scored_T = self.sums["count"] > 0
         count_S = self.sums["count"][scored_T]
         means = {name: sum_T[scored_T] / count_S for name, sum_T in self.sums.items()}
@@ -174,7 +177,7 @@ def evaluation_batches(
 
 
 def autocast(device: str | torch.device, precision: str) -> torch.autocast:
-    """Return the autocast context of a precision: bf16, or nothing for fp32."""
+    """Return the autocast context of a precision; for fp32 it is disabled."""
     one_of("precision", precision, ("fp32", "bf16"))
     kind = torch.device(device).type
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bf16")

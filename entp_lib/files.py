@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and read with errors of one line that name the file."""
+"""Write files atomically, and read them with one-line errors that name the file."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ from pathlib import Path
 from entp_lib.validation import ConfigError
 
 PATIENCE_SECONDS = 5.0  # waiting longer for a lock is logged
-STALE_SECONDS = 86_400.0  # nothing that is still being written was last touched longer ago
+STALE_SECONDS = 86_400.0  # a temporary file untouched for longer is not in use
 log = logging.getLogger(__name__)
 
 
@@ -31,9 +31,9 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError):
-            error.filename = str(path)  # a failed write does not say where by itself
+            error.filename = str(path)  # a failed write's error names no file
         raise
-    with contextlib.suppress(OSError):  # a power cut must not undo the order of files
+    with contextlib.suppress(OSError):  # so that the rename survives a power cut
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -42,10 +42,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def remove_stale(folder: Path, pattern: str) -> None:
-    """Remove files and folders of a name's ``pattern`` that were not touched for a day.
+    """Remove files and folders matching ``pattern`` that were not touched for a day.
 
-    Killed processes left them. A folder counts as touched with anything in it. What cannot be
-    removed stays; another process may be removing it.
+    They are left behind by killed processes. A folder counts as touched if anything in it was.
+    Errors are ignored, since another process may be removing the same files.
     """
     for path in folder.glob(pattern):
         with contextlib.suppress(OSError):
@@ -62,8 +62,8 @@ def remove_stale(folder: Path, pattern: str) -> None:
 
 @contextlib.contextmanager
 def file_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file ``path``; log, after a while, ``what`` the other process does."""
-    import filelock  # which the command line's help does without
+    """Hold the lock file ``path``; if that takes long, log ``what`` the other process does."""
+    import filelock  # imported here to keep the command line's help fast
 
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path)
@@ -77,7 +77,7 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """Return a UTF-8 text, without a byte order mark. ConfigError names a file that is none."""
+    """Return a UTF-8 text without byte order mark; ConfigError names a file that is not one."""
     try:
         return decode_text(Path(path).read_bytes(), path)
     except OSError as error:
@@ -85,7 +85,7 @@ def read_text(path: Path) -> str:
 
 
 def decode_text(data: bytes, path: Path | str) -> str:
-    """Return the text of a file's bytes, its lines ended by line feeds and without a BOM."""
+    """Decode a UTF-8 file's bytes, without a BOM and with line feeds as line ends."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,11 +1,12 @@
-"""A GPT-2 style pre-LN Transformer whose architecture is a matter of attention alone (§3, C.4).
+"""A GPT-2 style pre-LN Transformer; its architectures differ in attention alone (§3, C.4).
 
     x = embedding + position
     x = x + attention(LN(x));  x = x + MLP(LN(x))      in every layer
     logits = W_embedding LN(x)
 
-``decoder`` has a causal mask; ``entp`` none, and runs anew on each prefix (``entp_lib.entp``);
-``prefix_decoder`` leaves the prompt open; in a ``hybrid`` the first layers are causal.
+A ``decoder`` has a causal mask. ``entp`` has no mask and is run again on each prefix
+(``entp_lib.entp``). In a ``prefix_decoder`` the tokens of the prompt all see each other. In a
+``hybrid`` the first layers are causal.
 
 Letters: B batch, T tokens, N scored positions, D width, H heads, K head width, V vocabulary (or
 output width).
@@ -70,7 +71,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """x + attention(LN(x)), then x + MLP(LN(x)) with a tanh GELU."""
 
-    fusible = True  # whether the fused kernels compute the same
+    fusible = True  # whether the fused kernels compute the same function
 
     def __init__(self, cfg: ModelConfig):
         super().__init__()
@@ -87,10 +88,10 @@ class Block(nn.Module):
         causal: bool = False,
         rotation: Rotation | None = None,
     ) -> Tensor:
-        """Return the block's output (B, T, D); in a decoder on a CPU by the fused kernels.
+        """Return the block's output (B, T, D). A decoder on a CPU uses the fused kernels.
 
-        ``mask`` (broadcast to (B, H, T, T)) is True where attention is allowed, or added to the
-        scores; with ``causal`` there is none.
+        ``mask``, broadcast to (B, H, T, T), is boolean (True where attention is allowed) or is
+        added to the scores. With ``causal`` it must be None.
         """
         if causal and rotation is None and self.fusible and kernels.usable(x_BTD):
             batch, length, _ = x_BTD.shape
@@ -110,9 +111,9 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Next-token logits after any set of positions: ``model(tokens, scored) -> logits_NV``.
 
-    All architectures have the same parameters. Initial weights are N(0, 0.02) unless the
-    configuration has another scale for positions and continuous inputs, residual output projections
-    N(0, 0.02 / sqrt(2 L)), biases 0, from ``seed`` alone; the head is tied to the token embedding.
+    All architectures have the same parameters. Initial weights depend on ``seed`` alone: N(0,
+    0.02), or the configuration's own scale for positions and continuous inputs; N(0, 0.02 / sqrt(2
+    L)) for residual output projections; 0 for biases. The head is tied to the token embedding.
 
     ``entp_method`` is "reference" for the loop of the definition, or "fast".
     """
@@ -136,7 +137,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Draw all weights anew."""
+        """Draw all weights again from ``seed``."""
         generator = torch.Generator().manual_seed(seed)
         for name, p in self.named_parameters():
             if p.dim() < 2:
@@ -163,13 +164,14 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Return the logits after each scored position, (N, V) in row-major order.
 
-        ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``scored``:
-        boolean (B, T), or a micro-batch that ``plan`` made of such a mask; None for all positions.
-        ``prompt_lengths_B`` is the prefix decoder's, whose scored positions start at the prompt's
-        last token: before, they would see what they predict. ``positions_BT``: position ids,
-        0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see another (column),
-        itself always, apart from what the architecture hides. ``projected``: what ``project_once``
-        made of the same inputs. ValueError for shapes, lengths and ids that do not fit.
+        ``inputs``: token ids (B, T), or vectors (B, T, input_dim) for a continuous model.
+        ``scored``: a boolean mask (B, T), or a micro-batch that ``plan`` made from one; None for
+        all positions. ``prompt_lengths_B``: needed by prefix decoders. Their scored positions start
+        at the prompt's last token, since earlier positions see the token that they would predict.
+        ``positions_BT``: position ids, by default 0, 1, 2 … ``mask_BTT``: True where a token (row)
+        may see another (column), in addition to the architecture's own mask; every token must see
+        itself. ``projected``: the result of ``project_once`` for the same inputs. Raises ValueError
+        for shapes, lengths or ids that do not fit.
         """
         micro_batch = scored if isinstance(scored, MicroBatch) else None
         scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
@@ -190,7 +192,7 @@ class Transformer(nn.Module):
             x_ND = x_BTD[scored_BT]
         elif self.cfg.recomputed_layers > 1 or self.is_by_definition:
             x_ND = self.full_pass(x_BTD, micro_batch, scored_BT, bias)
-        else:  # with one layer ENTP is the decoder (appendix A.3)
+        else:  # with one layer ENTP equals the decoder (appendix A.3)
             x_BTD = causal_pass(self.layers, x_BTD, bias)
             x_ND = x_BTD.flatten(0, 1) if scored_BT is None else x_BTD[scored_BT]
         return self.head(self.ln_f(x_ND))
@@ -198,7 +200,7 @@ class Transformer(nn.Module):
     def embed_inputs(
         self, inputs: Tensor, positions_BT: Tensor | None, mask_BTT: Tensor | None
     ) -> tuple[Tensor, AttentionBias]:
-        """Return the input of the first block, (B, T, D), and how its tokens see each other."""
+        """Return the first block's input, (B, T, D), and the attention bias of its tokens."""
         x_BTD = self.embed(inputs, positions_BT)
         if positions_BT is None:
             positions_BT = torch.arange(inputs.shape[1], device=inputs.device)[None]
@@ -214,7 +216,7 @@ class Transformer(nn.Module):
     def prefix_decoder_pass(
         self, x_BTD: Tensor, prompt_lengths_B: Tensor, bias: AttentionBias
     ) -> Tensor:
-        """Return the hidden states (B, T, D) under a mask that leaves the prompt open."""
+        """Return the hidden states (B, T, D) under a mask that is bidirectional in the prompt."""
         mask = combine_masks(bias.mask_BHTT, prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
         for block in self.layers:
             x_BTD = block(x_BTD, mask, rotation=bias.rotation)
@@ -227,7 +229,7 @@ class Transformer(nn.Module):
         scored_BT: Tensor | None,
         bias: AttentionBias,
     ) -> Tensor:
-        """Return the hidden states (N, D): causal layers once, full ones on every prefix."""
+        """Return the hidden states (N, D): causal layers run once, full layers on every prefix."""
         x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)
         if scored_BT is None:
             scored_BT = torch.ones(x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device)
@@ -243,10 +245,10 @@ class Transformer(nn.Module):
         return self.read_out(x_ND)
 
     def plan(self, scored_BT: Tensor) -> list[MicroBatch]:
-        """Split the scored positions into micro-batches, which ``forward`` takes for the mask.
+        """Split the scored positions into micro-batches that ``forward`` takes in place of a mask.
 
-        Their losses add up to the loss of the whole, so that memory is bounded. A decoder has one
-        micro-batch; ENTP as many as its activations need.
+        The losses of the micro-batches add up to the loss of the whole batch, so that memory is
+        bounded. A decoder has one micro-batch, ENTP as many as its activations need.
         """
         if self.cfg.recomputed_layers < 2:
             return [MicroBatch(scored_BT)]
@@ -261,9 +263,9 @@ class Transformer(nn.Module):
         positions_BT: Tensor | None = None,
         mask_BTT: Tensor | None = None,
     ) -> Projected | None:
-        """Compute what all micro-batches of a step share, for ``forward``: first projections.
+        """Compute the first layer's projections once for all micro-batches of a step.
 
-        None where each micro-batch computes it for itself.
+        Return None where each micro-batch computes its own.
         """
         if self.cfg.recomputed_layers < 2 or self.entp_method != "fast":
             return None
@@ -297,7 +299,7 @@ def causal_pass(
 ) -> Tensor:
     """Return the hidden states (B, T, D) after causal blocks."""
     mask = bias.mask_BHTT
-    if mask is not None:  # without one attention has a causal mask of its own
+    if mask is not None:  # without a mask, attention applies its own causal one
         length = x_BTD.shape[1]
         causal_TT = torch.ones(length, length, dtype=torch.bool, device=x_BTD.device).tril()
         mask = combine_masks(mask, causal_TT)
@@ -307,7 +309,7 @@ def causal_pass(
 
 
 def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
-    """Return a boolean mask (B, 1, T, T): causal, and everything inside the prompt."""
+    """Return a boolean mask (B, 1, T, T): causal, but prompt tokens all see each other."""
     positions_T = torch.arange(length, device=prompt_lengths_B.device)
     causal_TT = positions_T[None] <= positions_T[:, None]
     in_prompt_BT = positions_T < prompt_lengths_B[:, None]
@@ -315,9 +317,10 @@ def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
 
 
 def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transformer:
-    """Return a freshly initialised model on ``device``, by ``cfg`` and ``seed`` alone.
+    """Return a model on ``device``, initialised from ``cfg`` and ``seed`` alone.
 
-    On the device "meta" it has shapes and no weights. ConfigError for a device that is not there.
+    On the device "meta" it has shapes but no weights. Raises ConfigError for a device that is not
+    available.
     """
     check_device(device)
     if torch.device(device).type == "meta":
@@ -327,7 +330,7 @@ def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transfo
 
 
 def check_device(device: str) -> None:
-    """Raise ConfigError for a device that is none, or that is not there."""
+    """Raise ConfigError for a string that names no device, or for an unavailable device."""
     try:
         kind = torch.device(device).type.upper()
     except RuntimeError as error:

@@ -1,9 +1,9 @@
-"""Positional schemes, which add to embeddings, turn queries and keys, or add to scores.
+"""Positional schemes: they add to embeddings, rotate queries and keys, or add to scores.
 
-Full attention looks both ways: a scheme must say how it treats a key behind its query.
+Full attention looks both ways, so that a scheme must also define what a key after its query gets.
 
-Letters: B batch (1 where all rows are alike), T tokens, Q queries, S keys, D width, H heads,
-K head width.
+Letters: B batch (1 where all rows are alike), T tokens, Q queries, S keys, D width, H heads, K head
+width.
 """
 
 import math
@@ -20,9 +20,10 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (B, 1, T, K)
 
 
 class Positions(nn.Module):
-    """No positions: the scheme ``none``, whose methods the others override.
+    """The scheme ``none``: no positions. The other schemes override its methods.
 
-    ``table``: how many different positions a scheme has vectors for, None where any will do.
+    ``table``: number of positions that a scheme has vectors for, None if any position id is
+    allowed.
     """
 
     table: int | None = None
@@ -31,15 +32,15 @@ class Positions(nn.Module):
         super().__init__()
 
     def embeddings(self, ids: Tensor | slice) -> Tensor | None:
-        """Return vectors added to token embeddings at positions ``ids``, (B, T, D) or (T, D)."""
+        """Return vectors to add to token embeddings at positions ``ids``, (B, T, D) or (T, D)."""
         return None
 
     def rotation(self, ids_BT: Tensor) -> Rotation | None:
-        """Return the angles by which queries and keys are turned in every layer."""
+        """Return cosines and sines of the rotation of queries and keys in every layer."""
         return None
 
     def bias(self, queries_BQ: Tensor, keys_BS: Tensor) -> Tensor | None:
-        """Return numbers added to the scores of every layer, (B, H, Q, S)."""
+        """Return the numbers to add to the scores of every layer, (B, H, Q, S)."""
         return None
 
 
@@ -58,8 +59,8 @@ class Learned(Positions):
 class Alibi(Positions):
     """ALiBi (Press et al., 2022): scores fall linearly with the distance of two tokens.
 
-    The distance is absolute, as the authors suggest for encoders; under a causal mask this is their
-    scheme.
+    The distance is absolute, as its authors suggest for encoders; under a causal mask this is the
+    original scheme.
     """
 
     def __init__(self, cfg: ModelConfig):
@@ -75,7 +76,7 @@ class Alibi(Positions):
 def alibi_slopes(n_heads: int) -> list[float]:
     """Return 2^(-8/n), 2^(-16/n) … for n heads.
 
-    Where n is no power of two, every other slope of twice as many heads fills up.
+    If n is not a power of two, the rest are every other slope of the next power of two.
     """
     below = 2 ** math.floor(math.log2(n_heads))
     slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
@@ -83,11 +84,10 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 class Rotary(Positions):
-    """Queries and keys turned by angles that grow with the position (Su et al., 2021).
+    """RoPE (Su et al., 2021): queries and keys are rotated by angles that grow with the position.
 
-    Coordinate i of a head's first half is turned with coordinate i of its second, by
-    position · 10,000^(-2i/K), so that a score depends on the difference of two positions alone,
-    sign included.
+    Coordinate i of a head's first half and coordinate i of its second half are rotated together by
+    position · 10,000^(-2i/K). A score then depends only on the signed difference of two positions.
     """
 
     def __init__(self, cfg: ModelConfig):

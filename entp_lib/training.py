@@ -1,9 +1,9 @@
 """Train any model on any task: batches, a step, an evaluation (appendix C).
 
-Batches depend on the seed and the step alone, and ``TrainingState`` holds all that a step changes,
-so that a run which is continued from a copy of its state ends, bit for bit on one machine, where an
-uninterrupted one does. Whatever else a run may need is a ``Hook``: ``entp_lab`` hands in
-checkpoints, time limits, progress and several processes.
+Batches depend only on the seed and the step, and ``TrainingState`` holds everything that a step
+changes. A run continued from a copy of its state therefore ends bit for bit like an uninterrupted
+one on the same machine. Everything else is a ``Hook``: ``entp_lab`` adds checkpoints, time limits,
+progress and several processes.
 
 Letters: B batch, T tokens, N scored positions, V vocabulary.
 """
@@ -23,7 +23,7 @@ from entp_lib.evaluation import autocast, evaluate
 from entp_lib.tasks.base import Batch, Task, generator_for, loss_curve
 from entp_lib.validation import OneLine, require
 
-STEPS_PER_DRAW = 16  # many small batches at once are several times cheaper to generate
+STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper
 
 
 class TrainingError(OneLine, RuntimeError):
@@ -34,9 +34,9 @@ class TrainingError(OneLine, RuntimeError):
 class TrainingState:
     """All that changes while a model is trained.
 
-    ``curves`` has a list a score, with an entry an evaluation. ``kept`` has, by the task's
-    checkpoint rules, the step and the score of the best weights so far, ``kept_weights`` these
-    weights.
+    ``curves``: a list per score, with an entry per evaluation. ``kept``: for each checkpoint rule
+    of the task, the step and score of the best weights so far. ``kept_weights``: those weights, by
+    rule.
     """
 
     model: nn.Module
@@ -58,7 +58,7 @@ class TrainingState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run made its last step, lost its patience or reached its ``stop_loss``."""
+        """Whether the run made its last step, ran out of patience or reached its ``stop_loss``."""
         if 0 < self.config.patience <= self.evals_since_best:
             return True
         losses = self.curves.get("loss", [])
@@ -68,7 +68,7 @@ class TrainingState:
         return self.step >= self.config.steps
 
     def take_mean_loss(self) -> float:
-        """Return the mean training loss since the last evaluation, and begin the next mean."""
+        """Return the mean training loss since the last evaluation, and reset the sum."""
         steps = (self.step - 1) % self.config.eval_every + 1
         mean = float(self.loss_sum) / steps  # waits for the device
         self.loss_sum.zero_()
@@ -76,13 +76,13 @@ class TrainingState:
 
 
 class Hook:
-    """Where a caller of ``train`` can step in. A subclass overrides what it needs."""
+    """Extension points of ``train``. A subclass overrides the methods it needs."""
 
     def begin(self, state: TrainingState) -> None:
         """Prepare before the first step; may fill ``state`` from a checkpoint."""
 
     def should_stop(self, state: TrainingState) -> bool:
-        """Tell, before each step, whether to end here."""
+        """Tell, before each step, whether training must stop."""
         return False
 
     def on_batch(self, batch: Batch) -> Batch:
@@ -90,11 +90,11 @@ class Hook:
         return batch
 
     def before_update(self, model: nn.Module, loss: Tensor) -> Tensor:
-        """Change gradients in place, if at all, and return the loss of the whole batch."""
+        """Return the loss of the whole batch; may change gradients in place."""
         return loss
 
     def columns(self) -> dict[str, float]:
-        """Return further columns of the curves, asked for at each evaluation."""
+        """Return further columns of the curves; called at each evaluation."""
         return {}
 
     def after_step(self, state: TrainingState) -> None:
@@ -110,11 +110,11 @@ def train(
     device: str = "cpu",
     hooks: Sequence[Hook] = (),
 ) -> TrainingState:
-    """Train ``model`` in place on ``task`` and return its state, whose ``curves`` tell how it went.
+    """Train ``model`` in place on ``task`` and return its state, with the ``curves`` of its scores.
 
-    ``seed`` decides all batches and evaluations. ``model`` is a ``Transformer``, or has its
-    ``plan`` and ``forward``; frozen parameters stay. ConfigError where its ``cfg`` and the task
-    do not fit, TrainingError where a loss stops being finite.
+    ``seed`` determines all batches and evaluations. ``model`` is a ``Transformer``, or has the same
+    ``plan`` and ``forward``; frozen parameters do not change. Raises ConfigError if the model's
+    ``cfg`` does not fit the task, TrainingError if a loss is not finite.
     """
     if isinstance(cfg := getattr(model, "cfg", None), ModelConfig):
         check_fit(task, cfg)
@@ -163,7 +163,7 @@ def update(
 def accumulate_gradients(
     model: Any, task: Task, batch: Batch, count: int, precision: str
 ) -> Tensor:
-    """Add the gradients of the summed losses over ``count``, by micro-batches; return that loss."""
+    """Add the gradients of sum(losses) / ``count`` by micro-batches, and return that loss."""
     device = batch.inputs_BT.device
     arguments = batch.model_arguments()
     loss = torch.zeros((), device=device)
@@ -174,7 +174,7 @@ def accumulate_gradients(
             shared = model.project_once(batch.inputs_BT, **arguments)
     projected = None
     if shared is not None:
-        # gradients of micro-batches add up here, and go on from here once
+        # micro-batches add their gradients to these copies; one backward pass below continues
         projected = tuple(x.detach().requires_grad_() for x in shared)
         arguments["projected"] = projected
     for micro_batch in micro_batches:
@@ -192,7 +192,10 @@ def accumulate_gradients(
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """Return the rate of the 1-based ``step``: linear to max_lr, cosine to min_lr, then flat."""
+    """Return the learning rate of the 1-based ``step``.
+
+    It rises linearly to max_lr, falls by a cosine to min_lr, and then stays flat.
+    """
     decay_steps = config.decay_steps or config.steps
     if step <= config.warmup_steps:
         return config.max_lr * step / config.warmup_steps
@@ -211,7 +214,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """Return AdamW on what is not frozen, with weight decay on matrices and not on vectors."""
+    """Return AdamW for all unfrozen parameters, with weight decay on matrices but not vectors."""
     parameters = list(learned(model).values())
     matrices = [p for p in parameters if p.dim() >= 2]  # embeddings included
     vectors = [p for p in parameters if p.dim() < 2]
@@ -229,7 +232,7 @@ def training_batches(
     size = config.batch_size
     draw = -1
     for step in itertools.count(first_step - 1):
-        if draw != step // STEPS_PER_DRAW:  # a curriculum moves between draws
+        if draw != step // STEPS_PER_DRAW:  # a curriculum advances between draws only
             draw = step // STEPS_PER_DRAW
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
             drawn = now.batch(
@@ -282,9 +285,9 @@ def add_point(
 
 
 def keep_best_weights(state: TrainingState, task: Task) -> None:
-    """Keep the weights whose last point is strictly better, by a rule of the task, than all before.
+    """Keep a copy of the weights for each rule of the task whose score has strictly improved.
 
-    The value NaN is worse than any other.
+    NaN counts as worse than any other score.
     """
     for rule, curve in task.checkpoint_rules().items():
         value = state.curves[curve][-1]

@@ -1,4 +1,4 @@
-"""Errors of one line, and frozen dataclasses built strictly: an unknown name is an error."""
+"""One-line errors, and strict construction of frozen dataclasses: unknown names are errors."""
 
 import dataclasses
 import difflib
@@ -13,19 +13,19 @@ from typing import Any, Literal
 
 @functools.cache
 def type_hints(cls: Any) -> dict[str, Any]:
-    """Return the annotations of a class, which Python resolves anew at every call."""
+    """Return the annotations of a class, cached because Python resolves them at every call."""
     return typing.get_type_hints(cls)
 
 
 class OneLine:
-    """A mix-in for errors whose message says all: a notebook shows it in place of a traceback."""
+    """Mix-in for errors whose message is enough: a notebook shows it instead of a traceback."""
 
-    def _render_traceback_(self) -> list[str]:  # what IPython asks an exception for
+    def _render_traceback_(self) -> list[str]:  # called by IPython
         return [f"{type(self).__name__}: {self}"]
 
 
 class ConfigError(OneLine, ValueError):
-    """A parameter that cannot be right; the message names it, its value and what would be right."""
+    """An invalid parameter; the message names it, its value and what is allowed."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -35,13 +35,13 @@ def require(condition: bool, message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text as a terminal may be given it: control characters as their escapes."""
-    controls = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # line feeds and tabs are none
+    """Return a text that is safe to print on a terminal: control characters are escaped."""
+    controls = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # line feeds and tabs stay
     return re.sub(controls, lambda match: repr(match[0])[1:-1], text)
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
-    """Raise unless ``value`` is one of ``allowed``, suggesting the nearest name."""
+    """Raise ConfigError unless ``value`` is one of ``allowed``, suggesting the nearest name."""
     allowed = list(allowed)
     if value not in allowed:
         near = difflib.get_close_matches(str(value), map(str, allowed), 1)
@@ -51,7 +51,7 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
 
 
 def from_dict(cls: Any, values: dict[str, Any], where: str = "") -> Any:
-    """Build the frozen dataclass ``cls`` from a mapping, recursively; wrong names raise."""
+    """Build the frozen dataclass ``cls`` from a mapping, recursively; wrong names: ConfigError."""
     fields = {field.name: field for field in dataclasses.fields(cls)}
     built = {}
     for name, value in values.items():
@@ -95,10 +95,10 @@ def check_types(config: Any) -> None:
 
 
 def check_intervals(config: Any, intervals: dict[str, str]) -> None:
-    """Raise ``ConfigError`` for a number outside of its field's interval, as "[0, 1)".
+    """Raise ``ConfigError`` for a number outside its field's interval, written as in "[0, 1)".
 
-    None passes, and of a tuple all numbers must lie inside. NaN is in no interval; one that ends at
-    "inf)" holds all finite numbers from its beginning on.
+    None passes, and all numbers of a tuple must lie inside. NaN is in no interval; an interval that
+    ends with "inf)" has no upper bound but excludes infinity.
     """
     for name, interval in intervals.items():
         value = getattr(config, name)

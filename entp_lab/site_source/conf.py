@@ -31,9 +31,7 @@ apidoc_modules = [
     for package in ("entp_lib", "entp_lab", "entp_papers")
 ]
 autodoc_typehints = "none"
-autodoc_inherit_docstrings = (
-    False  # torch's refer to pages of its own, which would be broken links here
-)
+autodoc_inherit_docstrings = False  # torch's link to its own pages, which do not exist here
 autodoc_mock_imports = ["gguf", "peft"]
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
@@ -53,7 +51,7 @@ html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sid
 
 
 def setup(app) -> dict[str, bool]:
-    """Register the renderer of formulas that ``html_math_renderer`` names, and what docstrings pass through."""
+    """Register the formula renderer that ``html_math_renderer`` names, and the filter of docstrings."""
     app.connect("autodoc-process-docstring", plain_signs)
     app.add_html_math_renderer(
         "mathml", inline_renderers=(inline, None), block_renderers=(display, None)
@@ -78,14 +76,14 @@ def inline(writer, node) -> None:
 
 
 def display(writer, node) -> None:
-    """Write a formula of its own, in a region that scrolls where the page is narrow."""
+    """Write a formula on a line of its own, in a region that scrolls where the page is narrow."""
     region = '<div class="formula" tabindex="0" role="region" aria-label="Formula">{}</div>\n'
     writer.body.append(region.format(mathml(node, "block")))
     raise nodes.SkipNode
 
 
 def mathml(node, style: str) -> str:
-    """Return a formula as MathML; ``\\pmod`` by hand, which would have tall brackets."""
+    """Return a formula as MathML; ``\\pmod`` is replaced, since its brackets would be tall."""
     return convert(
         re.sub(r"\\pmod\s*(\{[^{}]*\}|\w)", r"\\ (\\mathrm{mod}\\ \1)", node.astext()),
         display=style,

@@ -1,8 +1,8 @@
 """Tokens of a corpus on disk, mapped into memory: made once, verified whenever they are opened.
 
 A folder holds ``train.bin``, ``validation.bin`` and ``meta.json``, which has lengths, checksums and
-what the tokenizer learned. It appears under its name when all three are whole, so a reader never
-sees half of it.
+what the tokenizer learned. It gets its name only when all three are complete, so that a reader
+never sees a partial one.
 """
 
 import functools
@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 class Recipe:
     """Everything that decides the tokens of a corpus.
 
-    ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a
-    document's text, so that a document that comes twice is on one side; ``tail`` takes the end of
-    the corpus, from a document's beginning; ``nanogpt`` a permutation of the rows with its seed, as
-    the authors have it. Shares are of what a split looks at, whole documents: where the last of few
-    is long, ``tail`` holds out far more.
+    ``split`` chooses a share ``held_out`` of the documents for validation. ``hash`` decides by a
+    document's text, so that copies of a document are on one side. ``tail`` takes the end of the
+    corpus, from the start of a document. ``nanogpt`` takes the first rows of a permutation with
+    nanoGPT's seed, as the authors do. Documents stay whole, so that ``tail`` holds out far more if
+    the last of few documents is long.
     """
 
     corpus: str
@@ -55,7 +55,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of both parts, read from disk where they are looked at, and facts about them."""
+    """The tokens of both parts, mapped from disk into memory, and facts about them."""
 
     train: np.ndarray
     validation: np.ndarray
@@ -76,8 +76,8 @@ class Tokens:
 def open_tokens(recipe: Recipe) -> Tokens:
     """Return the tokens of a recipe, made where they are missing or damaged.
 
-    Several processes may ask at once: one makes them, the others wait. ConfigError for a corpus
-    that is no text or lacks a part.
+    If several processes ask at once, one makes them and the others wait. Raises ConfigError for a
+    corpus that is not text or lacks a part.
     """
     source = source_of(recipe.corpus, recipe.checksum)
     size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
@@ -85,7 +85,7 @@ def open_tokens(recipe: Recipe) -> Tokens:
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     folder = FOLDERS.cache() / f"{recipe.tokenizer}-{digest}"
     with file_lock(folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"):
-        remove_stale(folder.parent, f".*-{'?' * 16}.*")  # what killed processes half made
+        remove_stale(folder.parent, f".*-{'?' * 16}.*")  # left by killed processes
         meta = read_meta(folder)
         if meta is None:
             make(folder, source, recipe, size)
@@ -101,12 +101,12 @@ def open_tokens(recipe: Recipe) -> Tokens:
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
-    """Return the content of ``meta.json`` if the token files are as it says, else None."""
+    """Return the content of ``meta.json`` if the token files match it, else None."""
     if not os.path.lexists(folder):
         return None
     try:
         for name in FILES:
-            if not (folder / name).is_file():  # a pipe would be read for ever
+            if not (folder / name).is_file():  # reading a pipe would never end
                 raise ValueError(f"{name} is no regular file")
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         if meta.pop("checksum") != checksum_of(meta):
@@ -128,12 +128,12 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
 
 
 def checksum_of(meta: dict[str, Any]) -> str:
-    """Return the SHA-256 of the facts about tokens, what the tokenizer learned among them."""
+    """Return the SHA-256 of the facts about tokens, including what the tokenizer learned."""
     return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
-    """Encode a corpus into ``folder``, part after part; the folder appears when it is whole."""
+    """Encode a corpus into ``folder``, part after part; the folder appears when it is complete."""
     is_held_out = splitter(source, recipe)
     tokenizer = restore(recipe.tokenizer, size, learned_state(recipe.tokenizer, source))
     dtype = np.min_scalar_type(size - 1)
@@ -163,7 +163,7 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
         }
         meta["checksum"] = checksum_of(meta)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)  # damaged
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
         os.chmod(temporary, folder.parent.stat().st_mode)  # mkdtemp makes private folders
         os.replace(temporary, folder)
     finally:
@@ -171,7 +171,7 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
 
 
 def warn_of_share(recipe: Recipe, parts: dict[str, dict[str, Any]]) -> None:
-    """Warn where few long documents make the end of a text far from the share asked for."""
+    """Warn if long documents make the held-out tail far from the share asked for."""
     train, held_out = (parts[name]["tokens"] for name in PARTS)
     share = held_out / (train + held_out)
     if recipe.split == "tail" and not 0.5 < share / recipe.held_out < 2:
@@ -201,7 +201,7 @@ def write(
 
 
 def take(texts: Iterator[str]) -> list[str]:
-    """Return the next texts, up to the one that makes ``CHARACTERS_AT_ONCE`` full."""
+    """Return the next texts, until they have ``CHARACTERS_AT_ONCE`` characters or more."""
     some = []
     held = 0
     for text in texts:
@@ -218,7 +218,7 @@ def splitter(source: Source, recipe: Recipe) -> Callable[[int, str], bool]:
     if recipe.split == "hash":
         return lambda i, text: first_bytes(text) < share * 2**64
     if recipe.split == "nanogpt":
-        # that of Hugging Face datasets with nanoGPT's seed: the first of a permutation, rounded up
+        # as Hugging Face datasets do with nanoGPT's seed: the first of a permutation, rounded up
         count = source.count()
         order = np.random.default_rng(NANOGPT_SEED).permutation(count)
         chosen = set(order[: math.ceil(share * count)].tolist())

@@ -1,4 +1,4 @@
-"""Where relative paths of texts begin, where tokens are kept, and how texts are opened."""
+"""Folders of corpora and of their tokens, and how corpora are opened."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass
 class Folders:
-    """``root``: where the relative path of a corpus begins. ``cache``: made again when missing.
+    """``root``: where a corpus's relative path starts. ``cache``: tokens, made again when missing.
 
-    Both are asked for whenever they are needed. They are the working directory and ``corpora``
-    below it, until the laboratory names those of the repository. ``corpora`` holds functions that
-    return a ``Source`` from the beginning of its checksum, by the name that ``Text`` knows;
-    ``reader`` is one that returns it from a path, in place of ``TextFile``.
+    Both are called whenever they are needed. By default they are the working directory and
+    ``corpora`` below it; ``entp_lab`` sets those of the repository. ``corpora``: by the name of a
+    corpus, a function from the first digits of its checksum to its ``Source``. ``reader``: a
+    function from a path to a ``Source``, used in place of ``TextFile``.
     """
 
     root: Callable[[], Path] = Path.cwd

@@ -1,8 +1,8 @@
-"""Where text comes from: one interface for text files, and for what the laboratory adds.
+"""Sources of text: one interface for text files and for the sources that ``entp_lab`` adds.
 
-A source yields documents one at a time, so that none has to fit into memory, and has a ``checksum``
-that names its content. ``whole`` says that a document stands for itself and is ended by a token;
-pieces of one running text are not.
+A source yields documents one at a time, so that none of them needs to be in memory for long, and
+has a ``checksum`` that identifies its content. ``whole``: documents are separate texts, each
+followed by an end token; if False they are pieces of one running text.
 """
 
 import codecs
@@ -21,13 +21,13 @@ from entp_lib.validation import ConfigError, require
 
 DOCUMENT_END = "\f"
 CHUNK = 2**20
-LONGEST_PIECE = 4096  # characters at which a text is cut where no line is blank
+LONGEST_PIECE = 4096  # characters after which a text without blank lines is cut
 END_WORDS = "<|endoftext|>"  # what other programs write between documents
 log = logging.getLogger(__name__)
 
 
 class Source:
-    """A text as documents. A subclass defines ``numbered``, by which a split may go."""
+    """A text as documents. A subclass defines ``numbered``; a split may use the numbers."""
 
     checksum: str
     whole: bool
@@ -48,8 +48,8 @@ class Source:
 class TextFile(Source):
     """A UTF-8 text file. Form feeds between texts end documents; else its pieces are paragraphs.
 
-    So the pieces joined are the file, without a byte order mark, and the SHA-256 of the file is the
-    checksum. All of it is checked at once: ConfigError for what is no text.
+    The pieces joined are the file without its byte order mark. The checksum is the SHA-256 of the
+    file. The whole file is checked when it is opened: ConfigError if it is not text.
     """
 
     def __init__(self, path: Path):
@@ -86,7 +86,7 @@ class TextFile(Source):
 
 
 def check_is_text(path: Path, chunk: bytes, at: int) -> None:
-    """Raise ConfigError for bytes that no UTF-8 text has; ``at``: where in the file they are."""
+    """Raise ConfigError for bytes that no UTF-8 text has; ``at``: their offset in the file."""
     if at == 0 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(f"corpus: {path} is UTF-16; convert it to UTF-8")
     zero = chunk.find(0)
@@ -96,7 +96,7 @@ def check_is_text(path: Path, chunk: bytes, at: int) -> None:
 
 
 def warn_of_formats(path: Path, text: str) -> None:
-    """Warn of a text that another program would take apart, and this one reads as it stands."""
+    """Warn of a text in another program's format, which is read here as plain text."""
     if END_WORDS in text:
         log.warning("%s: %s is read as text; form feeds end documents", path, END_WORDS)
     line = text.lstrip().partition("\n")[0]
@@ -124,7 +124,7 @@ def pieces(file: TextIO) -> Iterator[str]:
     """Yield pieces of a running text, cut after blank lines and where they grow too long."""
     lines: list[str] = []
     held = 0
-    while line := file.readline(LONGEST_PIECE):  # a text may be one line
+    while line := file.readline(LONGEST_PIECE):  # a text may be a single line
         lines.append(line)
         held += len(line)
         if held >= LONGEST_PIECE or (not line.strip() and held > len(line)):
@@ -149,9 +149,9 @@ def library(name: str, what: str, extra: str = "language") -> Any:
 def source_of(corpus: str, checksum: str = "") -> Source:
     """Return the source that a task's ``corpus`` names.
 
-    That is a name in ``FOLDERS.corpora``, or a path from ``FOLDERS.root``. ``checksum``: its first
-    16 hexadecimal digits, where they must be these. ConfigError for a file that is missing, empty,
-    binary or not UTF-8, and for another checksum.
+    ``corpus`` is a name in ``FOLDERS.corpora``, or a path relative to ``FOLDERS.root``.
+    ``checksum``: the expected first 16 hexadecimal digits, "" for any. Raises ConfigError for a
+    file that is missing, empty, binary or not UTF-8, or has another checksum.
     """
     if corpus in FOLDERS.corpora:
         source = FOLDERS.corpora[corpus](checksum)
@@ -173,7 +173,7 @@ def source_of(corpus: str, checksum: str = "") -> Source:
 
 
 def check_checksum(checksum: str) -> None:
-    """Raise ConfigError for what is no beginning of a checksum, as tasks on files name it."""
+    """Raise ConfigError unless ``checksum`` is empty or has 16 hexadecimal digits."""
     require(
         re.fullmatch("[0-9a-f]{16}|", checksum) is not None,
         f"checksum = {checksum!r}: must be 16 hexadecimal digits, or '' to take any file",

@@ -1,7 +1,7 @@
 """Tokenizers with one interface: bytes, characters and GPT-2's byte pairs.
 
-``state`` holds the characters of the corpus, so that tokens on disk bring them along; ``end`` is
-the token after a document.
+``state`` is what a tokenizer learned, the characters of the corpus, and is stored with the tokens;
+``end`` is the token after a document.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ GPT2_PADDED = 50_304  # nanoGPT rounds the vocabulary up to a multiple of 64
 class Tokenizer:
     """Text to ids and back.
 
-    ``decode`` leaves out ids that stand for nothing: a vocabulary may be larger than what is used.
+    ``decode`` skips unused ids, since a vocabulary may be larger than the set of tokens in use.
     """
 
     vocab_size: int
@@ -80,7 +80,7 @@ class Characters(Tokenizer):
 
 
 class GPT2(Tokenizer):
-    """GPT-2's own encoding, from tiktoken, which downloads and keeps it."""
+    """GPT-2's own encoding, from tiktoken, which downloads and caches it."""
 
     vocab_size = GPT2_PADDED  # ids above 50,256 never occur
     end = GPT2_USED - 1
@@ -105,7 +105,7 @@ class GPT2(Tokenizer):
 
 
 def vocabulary_size(name: str, vocabulary: int) -> int:
-    """Return the size of a tokenizer's vocabulary; only characters need it said."""
+    """Return a tokenizer's vocabulary size; only ``characters`` takes it from ``vocabulary``."""
     if name == "characters":
         require(
             1 <= vocabulary <= 2**31,
@@ -121,7 +121,7 @@ def vocabulary_size(name: str, vocabulary: int) -> int:
 
 
 def learned_state(name: str, source: Source) -> str:
-    """Return what the named tokenizer needs of a source: its characters in order, or nothing."""
+    """Return the state a tokenizer learns from a source: its sorted characters, or nothing."""
     if name != "characters":
         return ""
     found = set(DOCUMENT_END if source.whole else "")
@@ -131,7 +131,7 @@ def learned_state(name: str, source: Source) -> str:
 
 
 def restore(name: str, vocabulary: int, state: str) -> Tokenizer:
-    """Return the named tokenizer as its ``state`` left it."""
+    """Return the named tokenizer with its learned ``state``."""
     match name:
         case "bytes":
             return Bytes()

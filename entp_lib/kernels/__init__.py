@@ -1,7 +1,7 @@
-"""Half-blocks of the Transformer for a CPU: PyTorch's own function in fewer passes over memory.
+"""Transformer half-blocks for a CPU: what PyTorch computes, in fewer passes over memory.
 
-A token batch is flat, (M, D); ``groups`` are runs of equally long sequences, whose tokens see each
-other. Products are those of fp32 and fp64, or in bf16 for autocast.
+Tokens are flat, (M, D); ``groups`` are runs of sequences of equal length, each of which attends
+within itself. Matrix products are in fp32 or fp64, or in bf16 under autocast.
 
 Letters: M flat tokens, D width, F hidden width of the MLP, H heads, K head width, R rows of a
 group, T its length.
@@ -37,7 +37,7 @@ __all__ = [
     "without_fused_kernels",
 ]
 
-UNNAMED = "bf16-1"  # the kernels of runs in bf16 whose provenance names none
+UNNAMED = "bf16-1"  # kernels of bf16 runs whose provenance names none
 _are_enabled = ContextVar("fused kernels", default=True)
 
 
@@ -52,7 +52,7 @@ def without_fused_kernels() -> Iterator[None]:
 
 
 def usable(x: Tensor) -> bool:
-    """Tell whether the kernels apply: fp32, fp64 or autocast to bf16 on a CPU, and no transform."""
+    """Tell whether the kernels apply: fp32, fp64 or bf16 autocast on a CPU, and no transform."""
     return (
         not torch.compiler.is_compiling()
         and _are_enabled.get()
@@ -63,7 +63,7 @@ def usable(x: Tensor) -> bool:
 
 
 def in_bf16() -> bool:
-    """Tell whether products are to be made in bf16: within autocast on a CPU."""
+    """Tell whether products are computed in bf16: under autocast on a CPU."""
     return (
         torch.is_autocast_enabled("cpu")
         and torch.get_autocast_dtype("cpu") == torch.bfloat16
@@ -84,7 +84,7 @@ def feed_forward(block: "Block", x_MD: Tensor) -> Tensor:
 def project(block: "Block", x: Tensor) -> tuple[Tensor, Tensor]:
     """Return tokens (…, D) and their queries, keys and values (…, 3D), which ``attend`` takes.
 
-    Inputs (B, T, D) are shared by prefixes.
+    Inputs of shape (B, T, D) are shared by all their prefixes.
     """
     norm = block.ln_1
     qkv = block.attention.qkv
@@ -97,7 +97,7 @@ def project(block: "Block", x: Tensor) -> tuple[Tensor, Tensor]:
 def attend(
     block: "Block", projected: tuple[Tensor, Tensor], groups: Groups, causal: bool = False
 ) -> Tensor:
-    """Return x + attention of ``block``, each sequence by itself, group after group, (M, D).
+    """Return x + attention of ``block`` for each sequence, in the order of the groups, (M, D).
 
     The groups are runs of flat tokens (M, D), or prefixes x[rows, :T] of shared inputs (B, T, D).
     """
@@ -108,5 +108,5 @@ def attend(
 
 
 def kernel_names() -> str:
-    """Name the kernels of bf16 in this process, for a run's provenance: other names, other bits."""
+    """Name this process's bf16 kernels for provenance; another name means other last bits."""
     return f"{VERSION}, GELU {with_slope()[0]}"

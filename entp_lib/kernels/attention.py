@@ -1,9 +1,10 @@
-"""Attention's half-block for a CPU in fp32 and fp64, in two steps, and its gradient written out.
+"""The attention half-block for a CPU in fp32 and fp64, in two steps, with explicit gradients.
 
-``Project`` makes queries, keys and values of tokens; ``Attend`` the rest. Between them lies what
-prefixes share: ENTP's first layer projects every token once, however many prefixes hold it.
+``Project`` computes the queries, keys and values of tokens, ``Attend`` the rest. They are separate
+because prefixes share projections: ENTP's first layer projects every token once, however many
+prefixes contain it.
 
-Letters as in the package.
+Letters as in ``entp_lib.kernels``.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def batch_rows(group: Group) -> slice | Tensor:
 
 
 def tokens_of(x: Tensor, group: Group, start: int) -> Tensor:
-    """Return the tokens (R, T, …) of a group: of prefixes' inputs (B, T, …) or flat ones (M, …)."""
+    """Return a group's tokens (R, T, …), from shared inputs (B, T, …) or flat tokens (M, …)."""
     _, rows, length = group
     if x.dim() == 3:
         return x[batch_rows(group), :length]
@@ -50,12 +51,13 @@ def tokens_of(x: Tensor, group: Group, start: int) -> Tensor:
 def add_gradients(
     d_qkv: Tensor, grads: Sequence[Tensor], group: Group, start: int, n_heads: int
 ) -> None:
-    """Add a group's gradients of queries, keys and values, each (R, H, T, K), to those of tokens.
+    """Add a group's gradients of queries, keys and values, each (R, H, T, K), to ``d_qkv``.
 
-    Flat tokens (M, 3D) belong to one group; prefixes of (B, T, 3D) share theirs.
+    Flat tokens (M, 3D) belong to one group each and are overwritten; shared inputs (B, T, 3D) sum
+    over their prefixes.
     """
     _, rows, length = group
-    if d_qkv.dim() == 3:  # the rows of a group differ: nothing is lost
+    if d_qkv.dim() == 3:  # a group's rows are distinct, so += loses nothing
         target = d_qkv.unflatten(-1, (3, n_heads, -1))
         for which, grad in enumerate(grads):
             target[batch_rows(group), :length, which] += grad.transpose(1, 2)
@@ -66,7 +68,7 @@ def add_gradients(
 
 
 def input_gradients(grad_MD: Tensor, shape: torch.Size, groups: Groups) -> Tensor:
-    """Return the gradients of inputs (M, D), or of shared (B, T, D) summed over their prefixes."""
+    """Return gradients of flat inputs (M, D), or of shared ones (B, T, D) summed over prefixes."""
     if len(shape) == 2:
         return grad_MD
     d_x = grad_MD.new_zeros(*shape[:-1], grad_MD.shape[-1])
@@ -78,7 +80,7 @@ def input_gradients(grad_MD: Tensor, shape: torch.Size, groups: Groups) -> Tenso
 class Project(torch.autograd.Function):
     """Tokens (…, D), and their queries, keys and values W LN(x) + b, (…, 3D).
 
-    The tokens pass through, so that their two gradients are added in one place.
+    The tokens are passed through, so that their two gradients are added in one place.
     """
 
     @staticmethod

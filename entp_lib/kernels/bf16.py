@@ -1,14 +1,15 @@
-"""Both half-blocks for a CPU with products in bf16, as autocast means them, and their gradients.
+"""Both half-blocks for a CPU with matrix products in bf16, as under autocast, and gradients.
 
 Weights, the residual stream, norms, GELU, softmax and sums over products are in fp32. Operands of
-matrix products are rounded to bf16 once and kept so for the backward pass, and products are rounded
-to bf16 as a processor with bf16 instructions leaves them. A processor without them multiplies the
-rounded operands in fp32: the same up to the order of sums, so that a run can continue there.
+matrix products are rounded to bf16 once and stored in bf16 for the backward pass. Products are
+rounded to bf16, as a processor with bf16 instructions does. A processor without them multiplies the
+rounded operands in fp32: the result is the same up to the order of sums, so that a run can continue
+there.
 
-Scores are explicit up to ``EXPLICIT`` tokens, and probabilities are kept; queries are projected
-with their scale.
+Up to ``EXPLICIT`` tokens, attention scores are computed explicitly and the probabilities are kept.
+The scale of attention is applied when queries are projected.
 
-Letters as in the package; ``_16`` marks tensors in bf16.
+Letters as in ``entp_lib.kernels``; ``_16`` marks tensors in bf16.
 """
 
 import functools
@@ -32,21 +33,21 @@ from entp_lib.kernels.gelu import with_slope
 from entp_lib.kernels.mlp import normalise, normalise_backward
 from entp_lib.kernels.processor import multiplies_bf16
 
-VERSION = "bf16-2"  # another word whenever results may change
-# Tokens up to which scores (R, H, T, T) are kept, which take no more memory than the MLP's.
+VERSION = "bf16-2"  # to be changed whenever results may change
+# Longest sequence whose scores (R, H, T, T) are kept: they take no more memory than the MLP's.
 EXPLICIT = 256
 softmax_backward = torch.ops.aten._softmax_backward_data
 log = logging.getLogger(__name__)
 
 
 def without_autocast(function: Callable) -> Callable:
-    """Run a pass without autocast, which its products are instead."""
+    """Run a function without autocast, since it rounds to bf16 by itself."""
     return torch.autocast("cpu", enabled=False)(function)
 
 
 @functools.cache
 def say_emulated() -> None:
-    """Say, once a process, that this processor multiplies no bf16."""
+    """Warn, once per process, that this processor has no bf16 products."""
     log.warning("bf16 is no faster than fp32 here: the processor multiplies none")
 
 
@@ -59,7 +60,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return x Wᵀ + b of bf16 matrices, rounded at the end, as the bias is before."""
+    """Return x Wᵀ + b of bf16 matrices; the bias is rounded first, the result at the end."""
     bias = bias.bfloat16()
     if multiplies_bf16():
         return torch.addmm(bias, x, weight.t())
@@ -108,7 +109,8 @@ class HalfFeedForward(torch.autograd.Function):
 class HalfProject(torch.autograd.Function):
     """Tokens (…, D), and their scaled queries, keys and values, (…, 3D), in bf16.
 
-    Where prefixes share inputs (B, T, D) they are stored in fp32: gradients are sums over prefixes.
+    For shared inputs (B, T, D) the projections are in fp32, since their gradients are sums over
+    prefixes.
     """
 
     @staticmethod
@@ -143,10 +145,10 @@ class HalfProject(torch.autograd.Function):
 def attention(
     q_16: Tensor, k_16: Tensor, v_16: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Attend with bf16 queries that have their scale; return that and what its gradient needs.
+    """Return the attention (R, H, T, K) of scaled bf16 queries, and what its gradient needs.
 
-    The attention is (R, H, T, K). For the gradient it is the probabilities, or above ``EXPLICIT``
-    tokens the logarithms of their sums.
+    The gradient needs the probabilities or, above ``EXPLICIT`` tokens, the log-sums of exponentials
+    of the scores.
     """
     if q_16.shape[-2] > EXPLICIT:
         return flash(q_16.float(), k_16.float(), v_16.float(), 0.0, causal, scale=1.0)
@@ -209,7 +211,7 @@ class HalfAttend(torch.autograd.Function):
         groups, n_heads, causal, shape = ctx.layout
         grad_16 = grad_MD.bfloat16()
         d_y_16 = product(grad_16, w_16)
-        are_prefixes = len(shape) == 3  # whose gradients are sums
+        are_prefixes = len(shape) == 3  # gradients are sums over prefixes
         d_qkv = torch.zeros(shape, dtype=torch.float32 if are_prefixes else torch.bfloat16)
         steps = zip(offsets(groups), groups, kept[::2], kept[1::2], strict=False)
         for start, group, z_16, of_gradient in steps:

@@ -1,6 +1,6 @@
 """The tanh GELU of bf16 tensors with its slope, in one pass where this machine can compile it.
 
-Letters as in the package.
+Letters as in ``entp_lib.kernels``.
 """
 
 import functools
@@ -13,7 +13,7 @@ from torch import Tensor
 
 GELU_1 = math.sqrt(2 / math.pi)
 GELU_3 = 0.044715 * GELU_1
-PIECE = 196_608  # entries of a buffer: four fit into the second-level caches of two cores
+PIECE = 196_608  # entries of a buffer: four buffers fit into the L2 caches of two cores
 COMPILED, EAGER = "compiled", "eager"
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def fused(up_MF: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def in_pieces(up_MF: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the same by PyTorch's own operations, in pieces that stay in the cache."""
+    """Compute ``fused`` by PyTorch's own operations, in pieces that stay in the cache."""
     active_MF = torch.empty_like(up_MF)
     slope_MF = torch.empty_like(up_MF)
     tokens, hidden = up_MF.shape
@@ -47,14 +47,14 @@ def in_pieces(up_MF: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def with_slope() -> tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-    """Choose, once a process, how the GELU is computed: compiled, where that works, or eager."""
+    """Choose, once per process, how the GELU is computed: compiled if that works, else eagerly."""
     example_MF = torch.linspace(-9, 9, 4 * 64).bfloat16().view(4, 64)
     try:
         compiled = torch.compile(fused, dynamic=True, options={"compile_threads": 1})
-        with torch.no_grad():  # as the kernels call it: otherwise it is compiled once more
+        with torch.no_grad():  # as the kernels call it; else it would be compiled again
             found = compiled(example_MF)
         torch.testing.assert_close(found, in_pieces(example_MF), atol=1e-2, rtol=1e-2)
-    # no compiler, one that fails, a folder that cannot be written …
+    # no compiler, a failing one, or a cache folder that cannot be written
     except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         log.warning("GELU in bf16 is slower: compiled, it fails or differs here (%s)", why)

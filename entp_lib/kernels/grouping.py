@@ -1,7 +1,7 @@
-"""ENTP by groups: prefixes of one length run together, all of a micro-batch in one flat batch.
+"""ENTP by groups: prefixes of equal length run together, and a micro-batch is one flat batch.
 
-Letters: B batch, T tokens, P prefixes of a micro-batch, M flat tokens of it, R rows of a group,
-D width, H heads, K head width.
+Letters: B batch, T tokens, P prefixes of a micro-batch, M flat tokens of it, R rows of a group, D
+width, H heads, K head width.
 """
 
 import contextlib
@@ -99,8 +99,8 @@ def read_ends(
     """Return the last layer's inputs and attention output at the prefixes' ends, both (P, D).
 
     Keys and values are never formed: q·(W_K z + b_K) = (W_Kᵀ q)·z plus a constant that the softmax
-    drops, and a weighted mean of W_V z + b_V is W_V (weighted mean of z) + b_V. Keys that are
-    turned by their position are formed after all.
+    drops, and a weighted mean of W_V z + b_V is W_V (weighted mean of z) + b_V. Only rotary
+    positions need explicit keys, since they rotate each key by its position.
     """
     attention = block.attention
     n_heads = attention.n_heads
@@ -127,7 +127,7 @@ def read_ends(
         keys = rotate(keys_MHK, (cosines, sines)).split(sizes)
     queries = queries * (x_MD.shape[-1] // n_heads) ** -0.5
     means = []
-    # split, whose gradient is one tensor; that of a slice would be a whole one for each group
+    # the gradient of split is one tensor; slices would make a full-size one for each group
     parts = zip(queries.split(counts), z_MD.split(sizes), keys, groups, strict=True)
     for queries_R, z, key, group in parts:
         _, rows, length = group
@@ -164,7 +164,7 @@ def micro_batches(
 ) -> list[Groups]:
     """Cut prefixes in ascending order of length into micro-batches of ``token_budget`` tokens.
 
-    Each is a list of groups (rows, R, T): R prefixes of length T, ``rows`` None where they are all
+    Each is a list of groups (rows, R, T): R prefixes of length T; ``rows`` is None if they are all
     rows in order.
     """
     parts: list[list[Group]] = [[]]
@@ -173,7 +173,7 @@ def micro_batches(
     for length, rows in zip(lengths.tolist(), rows_N.split(counts.tolist()), strict=True):
         while len(rows):
             room = (token_budget - held) // length
-            # a group that would not fit whole, nor fill a micro-batch alone, begins a new one
+            # start a new micro-batch unless this one has room for the group or a full load
             if room < min(len(rows), max(1, token_budget // length)):
                 parts.append([])
                 held = 0
@@ -190,7 +190,7 @@ def even_micro_batches(
 ) -> list[Groups]:
     """Cut as ``micro_batches`` does, into equal work of about ``token_budget`` tokens.
 
-    None is left with a rest of few tokens, for which all weights would be read.
+    This avoids a remainder of few tokens, for which all weights would be read again.
     """
     ends_N = lengths_N.cumsum(0)
     count = -(-int(ends_N[-1]) // token_budget)

@@ -1,10 +1,10 @@
-"""The MLP's half-block for a CPU in fp32 and fp64, and its gradient written out.
+"""The MLP half-block for a CPU in fp32 and fp64, with an explicit gradient.
 
-It goes through the rows in pieces that stay in a core's second-level cache, computes the tanh GELU
-and its slope with vectorised elementary functions (PyTorch's own kernel takes about as long as half
-a matrix product), and leaves factors of one half to the matrix products.
+Rows are processed in pieces that stay in a core's L2 cache. The tanh GELU and its slope use
+vectorised elementary functions, since PyTorch's own kernel takes about as long as half a matrix
+product. Factors of one half are applied within the matrix products.
 
-Letters as in the package.
+Letters as in ``entp_lib.kernels``.
 """
 
 import torch
@@ -32,7 +32,7 @@ def normalise_backward(grad_MD, x_MD, mean, inverse, weight_D, bias_D):
 
 
 class FeedForward(torch.autograd.Function):
-    """x + W₂ gelu(W₁ LN(x) + b₁) + b₂; stores twice the activation, and twice the slope less 1."""
+    """x + W₂ gelu(h) + b₂ of h = W₁ LN(x) + b₁; stores 2 gelu(h) and 2 gelu'(h) - 1."""
 
     @staticmethod
     def forward(ctx, x_MD, scale, shift, w_1, b_1, w_2, b_2, keep):

@@ -1,4 +1,4 @@
-"""What this processor can compute in bf16."""
+"""Whether this processor can multiply in bf16."""
 
 import os
 from functools import cache
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @cache
 def processor_flags() -> frozenset[str]:
-    """Return this processor's instruction sets by Linux's names; none where it does not say."""
+    """Return this processor's instruction sets as Linux names them; empty if unknown."""
     try:
         flags = next(
             line
@@ -20,7 +20,7 @@ def processor_flags() -> frozenset[str]:
 
 
 def multiplies_bf16() -> bool:
-    """Tell whether products of bf16 run in bf16: the processor can, and oneDNN may."""
+    """Tell whether bf16 products run in bf16: the processor can, and oneDNN is allowed to."""
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
     limited = not any(name in allowed for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
     return not limited and bool({"avx512_bf16", "amx_bf16"} & processor_flags())

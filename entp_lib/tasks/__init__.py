@@ -1,4 +1,4 @@
-"""The tasks, a module each. A task of one's own is a file here, an import and a line in ``TASKS``.
+"""The tasks, one module each. A new task is a file here, an import, and a line in ``TASKS``.
 
 ``python -m entp_lab new task NAME`` writes all three and a test.
 """
@@ -37,10 +37,10 @@ class UnknownTask(OneLine, AttributeError):
     """A task that does not exist; the message names those that do."""
 
 
-if not TYPE_CHECKING:  # checkers are to know the names themselves
+if not TYPE_CHECKING:  # type checkers should see only the names above
 
     def __getattr__(name):
-        """Raise for a name that this package lacks."""
+        """Raise UnknownTask for a name that this package lacks."""
         names = ", ".join(cls.__name__ for cls in TASKS.values())
         raise UnknownTask(f"there is no task {name}: the tasks are {names}")
 

@@ -3,10 +3,10 @@
     plain     $123+456=579$
     reversed  $123+456=975$     the answer from its last digit on
 
-All 1,000,000 pairs up to 999 are the pool; nine in ten of the three-digit ones are removed, within
-each number of carries. Training, validation and test sets are drawn from what is left, in
-proportion to the cells (digits, carries); the 100 one-digit sums are all in the training set. A
-pool of the 10,000 pairs up to 99, none removed, is for two cores.
+The pool is all 1,000,000 pairs up to 999, of which nine in ten three-digit pairs are removed,
+within each number of carries. Training, validation and test sets are drawn from the rest, in
+proportion to the cells (digits, carries). The 100 one-digit sums are all in the training set. A
+smaller pool for two cores has all 10,000 pairs up to 99.
 
 ``Sums`` is what this task shares with length generalisation (``entp_lib.tasks.long_addition``).
 
@@ -27,14 +27,14 @@ from entp_lib.tasks.base import Batch, FixedData, Task, loss_curve, some_positio
 from entp_lib.validation import check_intervals, check_types
 
 CHARACTERS = "0123456789+=$\n"
-KEPT = 0.1  # of the three-digit pairs
-# Pairs of validation and test, by the largest operand.
+KEPT = 0.1  # share of the three-digit pairs
+# Numbers of validation and test pairs, by the largest operand.
 HELD_OUT = {
     99: (1_000, 4_000),
     999: (10_000, 70_000),
 }
-WINDOW = 64  # characters, the authors'
-WHOLE_TEXT = "text"  # the extra scoring of every character
+WINDOW = 64  # characters, as the authors have
+WHOLE_TEXT = "text"  # name of the extra scoring of every character
 Pairs = dict[str, np.ndarray]  # the pairs (P, 2) of each part
 
 
@@ -89,7 +89,7 @@ def in_proportion(
 
 @functools.lru_cache(maxsize=4)
 def split(n_train: int, seed: int, largest: int = 999) -> Pairs:
-    """Return the pairs of disjoint parts; one-digit sums are in train alone."""
+    """Return the pairs of each part, all disjoint; one-digit sums are in train only."""
     generator = np.random.default_rng(seed)
     a, b = (x.ravel() for x in np.mgrid[: largest + 1, : largest + 1])
     length = digits(a, b)
@@ -114,17 +114,17 @@ class Sums(FixedData):
     """Examples of one part of a split of pairs.
 
     A subclass defines ``split()``, the pairs (P, 2) of ``train``, ``validation`` and ``test``;
-    ``most_digits(part)``, digits of a part's longest operand; and ``name_of(a, b)``, the group of
-    each pair.
+    ``most_digits(part)``, the digits of a part's longest operand; and ``name_of(a, b)``, the group
+    of each pair.
 
     ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows``
-    trains on the authors' text: random windows of ``window`` characters, a line per example in
-    random order, cut anywhere and scored at every character, so that most of the loss is about
-    operands that nobody can predict. Both are evaluated and tested as ``answer`` is trained. Only
-    windows train the positions that longer examples reach. ``part``: ``train`` (evaluated on
-    validation), ``test``, ``seen``, evaluated on the training examples, or ``text``, windows of
-    validation. ``drawn``: how many characters of a training window are scored, drawn anew; 0 for
-    all. ENTP costs that share.
+    trains as the authors do, on random windows of ``window`` characters: the text has a line per
+    example in random order, is cut anywhere and scored at every character, so that most of the loss
+    is about operands that cannot be predicted. Both views are evaluated and tested like ``answer``.
+    Only windows train the positions that longer examples reach. ``part``: ``train`` (evaluated on
+    validation), ``test``, ``seen`` (evaluated on the training examples), or ``text`` (windows of
+    the validation text). ``drawn``: how many characters of each training window are scored, drawn
+    at random; 0 for all. ENTP's cost falls in proportion.
     """
 
     reversed_answer: bool = True
@@ -148,7 +148,7 @@ class Sums(FixedData):
         raise NotImplementedError
 
     def check_window(self) -> None:
-        """Raise ConfigError for a negative seed, or a window below the longest tested example."""
+        """Raise ConfigError for a window below the longest tested example, or another bad value."""
         longest = characters(self.most_digits("test")) - 1
         drawn = self.window if self.view == "windows" else 0
         check_intervals(self, {"drawn": f"[0, {drawn}]", "split_seed": "[0, inf)"})
@@ -162,20 +162,20 @@ class Sums(FixedData):
 
     @property
     def patience_score(self) -> str:
-        """The validation loss: of the whole text for windows, as the authors do; or of answers."""
+        """The validation loss: for windows that of the whole text, as the authors do."""
         return loss_curve(WHOLE_TEXT) if self.view == "windows" else "loss"
 
     @property
     def same_prompts(self) -> bool:
-        return self.view != "windows"  # which have none
+        return self.view != "windows"  # windows have no prompts
 
     def extra_scorings(self) -> dict[str, Task]:
-        """Return the validation text, whose lowest loss is the authors' choice of a checkpoint."""
+        """Return the validation text: the authors choose the checkpoint with its lowest loss."""
         is_scored = self.view == "windows" and self.part == "train"
         return {WHOLE_TEXT: replace(self, part="text")} if is_scored else {}
 
     def reported_apart(self) -> dict[str, Task]:
-        """Return the training examples: the share of an error that is not having fitted them."""
+        """Return the training examples, whose error shows how much is a failure to fit them."""
         return {"seen": replace(self, part="seen")} if self.part == "train" else {}
 
     def examples(self, part: str) -> Batch:
@@ -189,7 +189,7 @@ class Sums(FixedData):
         if self.view == "answer" or self.part != "train" or evaluating:
             return super().batch(generator, size, evaluating)
         batch = self.windows(generator, size, "train")
-        if self.drawn:  # after the windows, which pairs of runs share
+        if self.drawn:  # after the windows, so that paired runs share these
             scored_BT = some_positions(generator, batch.scored_BT, self.drawn)
             batch = replace(batch, scored_BT=scored_BT)
         return batch
@@ -197,12 +197,12 @@ class Sums(FixedData):
     def evaluation(
         self, generator: torch.Generator, sequences: int, most: int
     ) -> Iterator[Batch]:
-        """Yield each example once, or ``sequences`` of them; of the text that many windows."""
+        """Yield each example once, at most ``sequences``; for ``text`` that many windows."""
         kind = Task if self.part == "text" else FixedData
         return kind.evaluation(self, generator, sequences, most)
 
     def windows(self, generator: torch.Generator, size: int, part: str) -> Batch:
-        """Return random windows of the text of a part, scored at every character."""
+        """Return random windows of a part's text, scored at every character."""
         line_S = running_text(self, part)
         device = generator.device
         most = len(line_S) - self.window
@@ -211,7 +211,7 @@ class Sums(FixedData):
         return Batch.of_text(window_BT.to(device).long())
 
     def groups(self, batch: Batch) -> list[str]:
-        """Return ``name_of`` the operands of each example."""
+        """Return the group of each example: ``name_of`` its operands."""
         assert batch.prompt_lengths_B is not None
         ends = batch.prompt_lengths_B.tolist()
         prompts = zip(batch.inputs_BT.tolist(), ends, strict=True)
@@ -224,7 +224,7 @@ class Sums(FixedData):
 class Addition(Sums):
     """Sums of operands up to ``largest``, ``n_train`` of them to learn from.
 
-    The 100 one-digit ones are among these.
+    The training sums include all 100 one-digit sums.
     """
 
     n_train: int = 2500
@@ -262,7 +262,7 @@ def decode(ids: list[int]) -> str:
 
 @functools.lru_cache(maxsize=12)
 def encoded(task: Sums, part: str) -> Batch:
-    """Return the examples of a part as ids (P, T) of 8 bits, filled up with line ends."""
+    """Return the examples of a part as 8-bit ids (P, T), padded with line ends."""
     lines = [text(a, b, task.reversed_answer) for a, b in task.split()[part].tolist()]
     longest = characters(task.most_digits(part))
     id_of = np.array(
@@ -284,9 +284,9 @@ def running_text(task: Sums, part: str) -> Tensor:
     generator = torch.Generator().manual_seed(task.split_seed)
     order_P = torch.randperm(len(rows.inputs_BT), generator=generator)
     text_PS = torch.cat([rows.inputs_BT[:, :1], rows.targets_BT], 1)[order_P]
-    # a line end after every row: its own, or the one more that the longest lack
+    # one more line end, since the longest rows have none of their own
     text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=CHARACTERS.index("\n"))
     length = rows.scored_BT.shape[1]
-    # the place of the $ that ends an example
+    # the position of the $ that ends each example
     ends_P = length - rows.scored_BT.flip(1).int().argmax(1)
     return text_PS[torch.arange(text_PS.shape[1]) <= ends_P[order_P][:, None] + 1]

@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 PARTS = ("train", "validation", "test")
-NARROW = (torch.int8, torch.int32)  # types in which ids are kept
+NARROW = (torch.int8, torch.int32)  # types in which ids are stored
 
 
 @dataclass(frozen=True)
 class Batch:
     """One batch of sequences.
 
-    ``targets_BT`` matters where ``scored_BT`` is True; ``prompt_lengths_B`` for prefix decoders.
-    Continuous inputs are (B, T, input_dim), their targets real. ``positions_BT`` and ``mask_BTT``
-    are as in the model's call.
+    ``targets_BT`` is used where ``scored_BT`` is True; ``prompt_lengths_B`` is for prefix decoders.
+    Continuous inputs are (B, T, input_dim), with real targets. ``positions_BT`` and ``mask_BTT``
+    are as in ``Transformer.forward``.
     """
 
     inputs_BT: Tensor
@@ -40,9 +40,10 @@ class Batch:
         scored_BT: Tensor | None = None,
         prompt_lengths_B: Tensor | None = None,
     ) -> "Batch":
-        """Predict each next token of texts (B, T + 1): everywhere, after one token, unless given.
+        """Return a batch that predicts each next token of texts (B, T + 1).
 
-        ``scored_BT`` is (B, T): whether the token after each is predicted.
+        ``scored_BT`` (B, T): whether the token after each is predicted, by default everywhere.
+        ``prompt_lengths_B``: by default 1 for each text.
         """
         if scored_BT is None:
             scored_BT = torch.ones_like(text_BT[:, 1:], dtype=torch.bool)
@@ -55,12 +56,12 @@ class Batch:
         return self.targets_BT[self.scored_BT]
 
     def model_arguments(self) -> dict[str, Any]:
-        """Return the position ids and the mask that the task brings, by the model's names."""
+        """Return the task's position ids and mask, if any, as keyword arguments of the model."""
         given = {"positions_BT": self.positions_BT, "mask_BTT": self.mask_BTT}
         return {name: x for name, x in given.items() if x is not None}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """Return the batch with every tensor changed alike."""
+        """Return the batch with ``change`` applied to every tensor."""
         given = {name: change(x) for name, x in vars(self).items() if x is not None}
         return Batch(**given)
 
@@ -72,32 +73,32 @@ class Batch:
 class Task:
     """A source of fresh sequences. A subclass is a frozen dataclass of the task's parameters.
 
-    A task has ``vocab_size``, ``length`` (of the longest input) and ``batch``; all else has a
-    default. Scoring is cross-entropy in nats and argmax accuracy; where ``continuous``, squared
-    error alone, and ``input_dim`` takes the place of ``vocab_size``.
+    A task has ``vocab_size``, ``length`` (of the longest input) and ``batch``; everything else has
+    a default. It is scored by cross-entropy in nats and argmax accuracy. A ``continuous`` task is
+    scored by squared error alone and has ``input_dim`` in place of ``vocab_size``.
     """
 
     vocab_size: int
     length: int
     continuous = False
     input_dim: int | None = None
-    stationary = False  # whether targets are distributed alike at every position
-    patience_score = "train_loss"  # the curve whose minima patience waits for
-    same_prompts = True  # whether training has the prompts that a prefix decoder opens
-    added_tokens = 0  # at the vocabulary's end, for runs that start from others' weights
-    caveat = ""  # a reservation about every conclusion from its scores, in a few words
+    stationary = False  # whether targets have the same distribution at every position
+    patience_score = "train_loss"  # the curve that patience watches for new minima
+    same_prompts = True  # whether training has the prompts that a prefix decoder needs
+    added_tokens = 0  # appended to the vocabulary, for runs that start from stored weights
+    caveat = ""  # a caveat of every conclusion from its scores, in a few words
 
     def batch(
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
         """Return ``size`` fresh sequences on the generator's device.
 
-        Small tasks keep training and evaluation apart.
+        Small tasks hold out the sequences of evaluation from training.
         """
         raise NotImplementedError
 
     def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-        """Return the loss of each scored position, (N,), in nats; of reals the squared error."""
+        """Return the loss of each scored position, (N,), in nats; for reals the squared error."""
         if self.continuous:
             return (logits_NV[:, 0].float() - targets_N).square()
         return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
@@ -114,11 +115,11 @@ class Task:
         return self
 
     def facts(self) -> dict[str, Any]:
-        """Return facts about the data, such as its checksum, which this loads or makes."""
+        """Load or make the data, and return facts about them such as their checksum."""
         return {}
 
     def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
-        """Return the trained model's own writing, for people to read in the record."""
+        """Return text written by the trained model, for people to read in the record."""
         return {}
 
     def extra_scorings(self) -> dict[str, "Task"]:
@@ -126,15 +127,15 @@ class Task:
         return {}
 
     def reported_apart(self) -> dict[str, "Task"]:
-        """Return other scorings of the same task, by the name under which a record has them."""
+        """Return further scorings of the final weights, by their name in the record."""
         return {}
 
     def test(self) -> "Task | None":
-        """Return the task on its test set, which scores the weights of every checkpoint rule."""
+        """Return the task on its test set, if any, to score the weights that each rule kept."""
         return None
 
     def checkpoint_rules(self) -> dict[str, str]:
-        """Return curves by the rules that keep weights: at their lowest or highest value."""
+        """Return the rules that keep weights, with the curve whose minimum or maximum decides."""
         curves = ["loss", *map(loss_curve, self.extra_scorings())]
         rules = {f"lowest_{curve}": curve for curve in curves}
         return (
@@ -173,7 +174,7 @@ class FixedData(Task):
         return len(self.examples(part).scored_BT)
 
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
-        """Return the examples of a part with these numbers, on the device of the choice."""
+        """Return the examples ``chosen_B`` of a part, on the device of ``chosen_B``."""
         rows = self.examples(part).rows(chosen_B.cpu())
         wide = rows.map(lambda x: x.long() if x.dtype in NARROW else x)
         return wide.map(lambda x: x.to(chosen_B.device))
@@ -217,7 +218,7 @@ def loss_curve(scoring: str) -> str:
 def some_positions(
     generator: torch.Generator, scored_BT: Tensor, count: int, lowest: bool = False
 ) -> Tensor:
-    """Draw ``count`` of each row's scored positions, (B, T): those of largest (or lowest) rank."""
+    """Draw ``count`` of each row's scored positions, (B, T): the largest (lowest) random ranks."""
     ranks_BT = torch.rand(scored_BT.shape, generator=generator, device=scored_BT.device)
     ranks_BT = ranks_BT.masked_fill(~scored_BT, 2.0 if lowest else -1.0)
     chosen = ranks_BT.topk(count, largest=not lowest).indices
@@ -225,11 +226,11 @@ def some_positions(
 
 
 def is_held_out(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:
-    """Tell which rows of symbols are kept for evaluation, (B,): a hash, about ``share`` of all.
+    """Tell which rows of symbols are held out, (B,): by a hash, about ``share`` of all.
 
-    It is independent of what a task makes of the symbols.
+    The hash is unrelated to what a task computes from the symbols.
     """
-    x_BS = x_BS.long()  # a narrower type would wrap elsewhere, and choose others
+    x_BS = x_BS.long()  # a narrower type would overflow, and hold out other rows
     mixed_B = torch.full_like(x_BS[:, 0], salt)
     for column_B in x_BS.unbind(1):
         mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31
@@ -253,7 +254,7 @@ def draw_on_side(
 def seed_from(*parts: int | str) -> int:
     """Return a seed that depends on every part.
 
-    A run which resumes at a step so draws what it would have drawn there.
+    A resumed run therefore draws the same data at a step as an uninterrupted one.
     """
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1

@@ -3,8 +3,8 @@
     x_1 .. x_n EOS | r_1 .. r_n  c_1 .. c_n  answer  EOS
 
 r_j = (-x_j mod n) + 1; c_j is the number of i with x_i + x_j + x_n = 0 (mod n); the answer is their
-sum mod n, Count3. That is 2n + 2 tokens in place of one. Rows of different n are filled up with
-EOS, which is not scored.
+sum mod n, Count3. The trace takes 2n + 2 tokens in place of one. Rows of shorter prompts are padded
+with EOS, which is not scored.
 
 Letters: B batch, T tokens, n the length of a prompt, R rows of one n.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out
 from entp_lib.validation import check_intervals, check_types, require
 
-MAX_LISTED = 4096  # prompts of a length; of more, either side has some
+MAX_LISTED = 4096  # prompts of one length; with more, neither side can be empty
 
 
 def traces(x_Bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,7 +48,7 @@ class Chain(Task):
         check_types(self)
         check_intervals(self, dict.fromkeys(("longest", "symbols"), "[2, inf)"))
         check_intervals(self, {"held_out": "[0.001, 0.9]"})
-        # a side without prompts would be drawn from for ever
+        # drawing from a side without prompts would never end
         for n in range(2, self.longest + 1):
             if self.symbols**n > MAX_LISTED:
                 break
@@ -61,7 +61,7 @@ class Chain(Task):
 
     @property
     def eos(self) -> int:
-        """The last id; the others are the symbols, and residues and counts up to ``longest``."""
+        """The id of EOS, the last; lower ids are symbols, residues and counts up to ``longest``."""
         return self.vocab_size - 1
 
     @property
@@ -73,7 +73,7 @@ class Chain(Task):
         return self.longest + 1 if self.scored == "direct" else 3 * self.longest + 2
 
     def reported_apart(self) -> dict[str, Task]:
-        """Return, for a trace, the answer alone, given the right chain before it."""
+        """Return, for a trace, the scoring of the answer alone after the right chain."""
         return {"answer": replace(self, scored="last")} if self.scored == "trace" else {}
 
     def is_held_out(self, x_Bn: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, some_positions
 from entp_lib.validation import check_intervals, check_types, one_of, require
 
-# nearly all of a small task's, of which none asks
+# In a small task nearly all held-out seeds reorder training seeds; the paper does not ask that.
 IN_OTHER_ORDERS = "scored on sets of training in other orders"
 
 
@@ -49,7 +49,7 @@ def count3_pairs(x: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def count2(x: Sequence[int]) -> int:
-    """Compute the control: single elements instead of pairs."""
+    """Compute Count2, the control: single elements instead of pairs."""
     n = len(x)
     return sum((value + x[-1]) % n == 0 for value in x) % n
 
@@ -70,15 +70,16 @@ def next_symbols(x_BT: Tensor, order: int) -> Tensor:
 class Counting(Task):
     """Sequences of ``length`` + 1 integers: ``seed_length`` random symbols, then the function.
 
-    Symbols are from [0, ``symbols``). Scored are the predictions from prefixes of ``first_scored``
-    to ``length`` elements. The paper has length 64, seed 16, 64 symbols; its published curves leave
-    out the first generated element: ``first_scored`` defaults to ``seed_length`` + 1.
+    Symbols are in [0, ``symbols``). Predictions from prefixes of ``first_scored`` to ``length``
+    elements are scored. The paper has length 64, seed length 16 and 64 symbols. Its published
+    curves leave out the first generated element, so that ``first_scored`` defaults to
+    ``seed_length`` + 1.
 
-    ``held_out`` keeps that share of all seeds for evaluation: the paper's 64^16 never repeat, the
-    few of a reduced task do. ``held_out_by``: ``sequence`` chooses every seed by itself,
-    ``multiset`` with all its orders, which the function takes for alike once another element stands
-    behind them. ``drawn``: how many of the scored prefixes a training sequence has, drawn at random
-    for each; 0 for all. Evaluation scores all.
+    ``held_out``: share of all seeds kept for evaluation. The paper's 64^16 seeds never repeat, the
+    few of a reduced task do. ``held_out_by``: ``sequence`` decides for each seed by itself,
+    ``multiset`` for all orders of a seed together, since the function ignores the order once
+    another element follows. ``drawn``: how many prefixes of each training sequence are scored,
+    drawn at random; 0 for all. Evaluation scores all.
     """
 
     order: Literal[2, 3] = 3
@@ -126,7 +127,7 @@ class Counting(Task):
         return IN_OTHER_ORDERS if is_reordered else ""
 
     def reported_apart(self) -> dict[str, Task]:
-        """Return the first generated element, from the whole seed: not scored by default."""
+        """Return the scoring of the first generated element, which is not scored by default."""
         n = self.seed_length
         if self.first_scored == n:
             return {}
@@ -163,6 +164,6 @@ class Counting(Task):
         x_BT = self.sequences(generator, size, evaluating)
         length_T = torch.arange(1, self.length + 1, device=x_BT.device)
         scored_BT = (length_T >= self.first_scored).expand(size, -1)
-        if self.drawn and not evaluating:  # after the sequences, which pairs of runs share
+        if self.drawn and not evaluating:  # drawn last, so that paired runs share sequences
             scored_BT = some_positions(generator, scored_BT, self.drawn, lowest=True)
         return Batch.of_text(x_BT, scored_BT, torch.full_like(x_BT[:, 0], self.seed_length))

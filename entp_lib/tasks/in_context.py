@@ -2,12 +2,12 @@
 
     x_1  y_1  x_2  y_2  ..  x_N         y_i = f(x_i), with a fresh f for every prompt
 
-The y's stand in coordinate 0 of vectors that are 0 elsewhere. Each y is predicted after its x from
-the pairs before it, the first from none; the last y is no input. ``points`` is N, the number of
-x's: the last prediction has N - 1 examples. The paper has N = 40, and 100 for networks; of trees it
-says neither N nor the depth. Garg et al. have 41 and 101, and depth 4. Prompts unlike those of
-training are of our own making: they resemble those of Garg et al. but are not theirs, and their
-results are not to be compared with theirs.
+Each y is coordinate 0 of a vector that is 0 elsewhere. It is predicted after its x from the pairs
+before it, the first from none; the last y is not an input. ``points`` is N, the number of x's, so
+that the last prediction has N - 1 examples. The paper has N = 40, and 100 for networks; for trees
+it states neither N nor the depth. Garg et al. have 41 and 101, and depth 4. Prompts that differ
+from those of training are our own: they resemble those of Garg et al., but results must not be
+compared with theirs.
 
 Letters: B prompts, N points, T = 2N - 1 tokens, d dimensions, h hidden units, i inner nodes of a
 tree, l its leaves.
@@ -26,7 +26,7 @@ from entp_lib.validation import check_intervals, check_types, one_of
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
 PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}
 FIRST_DIMS = 5
-# points at the start of a curriculum, and how many more a stage
+# points at the start of a curriculum, and how many each stage adds
 FIRST_POINTS = {"linear": (11, 2), "sparse": (11, 2), "network": (26, 5), "tree": (26, 5)}
 
 
@@ -46,7 +46,7 @@ def sparse(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tens
 
 
 def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """Return two layers with ReLU and weights from N(0, 1), times the output's factor, (B, N)."""
+    """Return a two-layer ReLU network with weights from N(0, 1) and scaled output, (B, N)."""
     into_Bdh = normal(generator, len(x_BNd), x_BNd.shape[2], task.hidden)
     out_Bh = normal(generator, len(x_BNd), task.hidden)
     hidden_BNh = (x_BNd @ into_Bdh).relu()
@@ -54,9 +54,10 @@ def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Ten
 
 
 def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """Return a full binary tree's leaves, (B, N): N(0, 1), and a random coordinate a node.
+    """Return the leaf values of a full binary tree, (B, N), drawn from N(0, 1).
 
-    Nodes are numbered by level; where the coordinate is above 0 the path goes right.
+    Each inner node has a random coordinate; if it is above 0 the path goes right. Nodes are
+    numbered by level.
     """
     size, _, d = x_BNd.shape
     inner = 2**task.depth - 1
@@ -79,15 +80,15 @@ FUNCTIONS = {"linear": linear, "sparse": sparse, "network": network, "tree": tre
 class InContext(Task):
     """Prompts of ``points`` pairs of a random function of ``dims`` numbers, x ~ N(0, I).
 
-    ``points`` 0 is the paper's number. ``output_scale``: the paper's text has no scale on the
-    network, Garg et al. have sqrt(2/h). ``noise``: standard deviation of Gaussian noise on every y;
-    Garg et al. then scale y back, here ``normaliser`` does. ``prompts``: "scaled" has x times
-    ``factor`` (Garg et al.: x or y, times 1/3, 1/2, 2 or 3); "orthogonal" has x's mutually
-    orthogonal in blocks of d, of length sqrt(d) (Garg et al.: the query alone is orthogonal to the
-    others). ``curriculum_every`` > 0: training starts at 5 dimensions and 11 points (linear,
-    sparse) or 26, with one dimension and 2 or 5 points more after that many steps. ``used_first``:
-    how many coordinates of x are not 0, where it is not 0 itself; a curriculum sets it. Losses are
-    squared errors, not divided by ``normaliser``.
+    ``points``: 0 for the paper's number. ``output_scale``: "none" for a network without scale, as
+    in the paper's text; "garg" for Garg et al.'s sqrt(2/h). ``noise``: standard deviation of
+    Gaussian noise on every y; Garg et al. then rescale y, here ``normaliser`` includes the noise.
+    ``prompts``: "scaled" multiplies x by ``factor`` (Garg et al.: x or y, by 1/3, 1/2, 2 or 3);
+    "orthogonal" makes x's mutually orthogonal in blocks of d, of length sqrt(d) (Garg et al.: only
+    the query is orthogonal to the others). ``curriculum_every`` > 0: training starts with 5
+    dimensions and 11 points (linear, sparse) or 26, and adds one dimension and 2 or 5 points each
+    time this many steps have passed. ``used_first``: number of nonzero coordinates of x, 0 for all;
+    a curriculum sets it. Losses are squared errors, not divided by ``normaliser``.
     """
 
     function: str = "linear"
@@ -137,11 +138,11 @@ class InContext(Task):
 
     @property
     def normaliser(self) -> float:
-        """E[y²], so that the predictor 0 scores 1 whatever the prompts: plots divide errors by it.
+        """E[y²]; plots divide errors by it, so that predicting 0 scores 1 for all prompts.
 
-        d for linear functions and scaled networks (else d·h/2), the sparsity for sparse ones, 1 for
-        trees; times the square of the factor on x, which leaves trees alone; plus the noise's
-        variance.
+        It is d for linear functions and scaled networks (d·h/2 for unscaled ones), the sparsity for
+        sparse functions and 1 for trees; times the square of the factor on x, except for trees;
+        plus the variance of the noise.
         """
         variance = {
             "linear": self.used_dims,
@@ -155,7 +156,7 @@ class InContext(Task):
         return variance * stretch**2 + self.noise**2
 
     def at_step(self, step: int) -> "InContext":
-        """Return its stage of the curriculum: fewer points, and fewer dimensions that are not 0."""
+        """Return the task at a step's stage of the curriculum: fewer points and used dimensions."""
         if self.curriculum_every == 0:
             return self
         stage = (step - 1) // self.curriculum_every
@@ -165,10 +166,10 @@ class InContext(Task):
         return replace(self, points=points, used_first=dims)
 
     def reported_apart(self) -> dict[str, Task]:
-        """Return prompts of other distributions: scaled, orthogonal and, for linear ones, noisy.
+        """Return prompts of other distributions: scaled, orthogonal and, if linear, noisy.
 
-        The noise has a twentieth of y's variance, so that its deviation is 1 with 20 dimensions, as
-        in Garg et al.
+        The noise has a twentieth of y's variance, so that its standard deviation is 1 with 20
+        dimensions, as in Garg et al.
         """
         found: dict[str, Task] = {
             "scaled": replace(self, prompts="scaled"),
@@ -179,9 +180,9 @@ class InContext(Task):
         return found
 
     def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
-        """Return (x (size, N, d), y (size, N)), a function for each prompt.
+        """Return x (size, N, d) and y (size, N), with a fresh function for each prompt.
 
-        Orthogonal x's are so within a block of d only.
+        Orthogonal x's are orthogonal only within a block of d.
         """
         n = self.points
         d = self.used_dims
@@ -189,7 +190,9 @@ class InContext(Task):
             square = normal(generator, size, -(-n // d), d, d)
             rows, upper = torch.linalg.qr(square)
             signs = upper.diagonal(dim1=-2, dim2=-1).sign()
-            rows = rows * signs[..., None, :]  # else directions are not uniform
+            rows = (
+                rows * signs[..., None, :]
+            )  # without signs the directions are not uniform
             x_BNd = rows.reshape(size, -1, d)[:, :n] * math.sqrt(d)
         else:
             x_BNd = normal(generator, size, n, d)

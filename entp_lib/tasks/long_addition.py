@@ -1,9 +1,9 @@
 """Addition, length generalisation (§7.1, appendix C.3): trained on short numbers, tested on longer.
 
-Training and validation: the length of each operand is uniform in 1 to ``trained_digits``,
-independently. Test: one operand is longer than that, its length uniform up to ``tested_digits``,
-the other's is uniform in 1 to ``tested_digits``, in random order. No pair occurs twice, so that the
-few shortest pairs are rarer than their length.
+Training and validation: the lengths of the two operands are independent and uniform in 1 to
+``trained_digits``. Test: one operand is longer than that, with a length uniform up to
+``tested_digits``; the other's length is uniform in 1 to ``tested_digits``; the order is random. No
+pair occurs twice, so that the few pairs of the shortest lengths are rarer than uniform.
 
 Letters: P pairs.
 """
@@ -18,7 +18,7 @@ from entp_lib.tasks.addition import Pairs, Sums, digits
 from entp_lib.validation import check_intervals, check_types, require
 
 MAX_TESTED = 18  # digits: a longer sum would not fit into 64 bits
-MIN_EXAMPLES = 20  # of a part: their text must be longer than a window
+MIN_EXAMPLES = 20  # of a part, whose text must be longer than a window
 
 
 def numbers(digits_P: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -53,7 +53,7 @@ def split(
         other = generator.integers(1, tested + 1, count)
         return generator.permuted(numbers(np.stack([longer, other], 1), generator), axis=1)
 
-    # the pairs of one digit are soon used up: shuffled, they are as rare in validation
+    # one-digit pairs run out early: shuffling makes them as rare in training and validation
     drawn = generator.permutation(unique_pairs(short, n_train + n_validation))
     test = unique_pairs(long, n_test)
     return {"train": drawn[:n_train], "validation": drawn[n_train:], "test": test}
@@ -61,7 +61,7 @@ def split(
 
 @dataclass(frozen=True)
 class LongAddition(Sums):
-    """Sums of operands of up to ``trained_digits``, and of ``tested_digits`` in the test."""
+    """Sums of operands with up to ``trained_digits``, and up to ``tested_digits`` in the test."""
 
     n_train: int = 100_000
     n_validation: int = 5_000
@@ -84,7 +84,7 @@ class LongAddition(Sums):
         self.check_window()
 
     def check_count(self, name: str, count: int, pairs: int) -> None:
-        """Raise ConfigError for more than half of the pairs: the last would be drawn for ever."""
+        """Raise ConfigError for more than half of all pairs: drawing the last would never end."""
         require(
             count <= pairs // 2,
             f"{name} = {count}: must be at most {pairs // 2}, half of all different pairs",

@@ -1,4 +1,4 @@
-"""Data of one's own: sequences, and which of their tokens are to be predicted, as a task.
+"""A task from your own data: sequences, and which of their tokens to predict.
 
     >>> sums = [f"{a} + {b} = {a + b}".split() for a in range(9) for b in range(9)]
     >>> task = Table.from_arrays(sums, scored=[[False] * 4 + [True]] * len(sums))
@@ -28,8 +28,8 @@ Rows = Sequence[Sequence[Any]]  # a list of lists, or an array
 class Table(FixedData):
     """Sequences in memory, trained on one part of them and evaluated on the others.
 
-    ``words`` says what the symbols mean, and is empty for numbers. ``continues``: whether the next
-    token is what is predicted, so that a model can continue a sequence.
+    ``words``: the word of each symbol, empty for numbers. ``continues``: whether the targets are
+    the next tokens, so that a model can continue a sequence.
     """
 
     batches: dict[str, Batch]  # all examples of each part
@@ -51,15 +51,15 @@ class Table(FixedData):
     ) -> "Table":
         """Return a task on rows of whole numbers or of words, of any lengths.
 
-        ``scored`` has a truth value a token: whether it is to be predicted, by default all but the
-        first. With ``targets``, rows like those of ``sequences``, a scored position is answered
-        by its target in place of the next token. Real numbers (P, T, d) need real targets (P, T)
-        and make a task of squared errors.
+        ``scored`` has a truth value per token: whether to predict it, by default all but the first.
+        With ``targets``, rows like those of ``sequences``, a scored position predicts its target in
+        place of the next token. Real numbers (P, T, d) need real targets (P, T) and are scored by
+        squared error.
 
-        ``part`` names train, validation or test for each row. Without it ``held_out`` is the share
-        of validation, and of test, among different inputs, drawn by ``seed``; equal inputs, up to
-        the last token that a prediction sees, always go to one part. ConfigError names the row at
-        fault.
+        ``part`` names train, validation or test for each row. Without it, validation and test each
+        get the share ``held_out`` of the different inputs, drawn with ``seed``. Inputs that are
+        equal up to the last token that a prediction sees always go to the same part. ConfigError
+        names the row at fault.
         """
         require(len(sequences) > 0, "there are no sequences")
         require(0 < held_out < 0.5, f"held_out = {held_out}: must be above 0 and below 0.5")
@@ -113,7 +113,7 @@ class Table(FixedData):
         return sums_T / train.scored_BT.sum(0).clamp_min(1)
 
     def facts(self) -> dict[str, Any]:
-        """Return, under ``data``, how many examples each part has, and the words of a few."""
+        """Return, under ``data``, how many examples each part has, and the words if few."""
         about: dict[str, Any] = {part: self.count(part) for part in PARTS}
         if 0 < len(self.words) <= MAX_WORDS_IN_RECORD:
             about["words"] = list(self.words)
@@ -123,7 +123,7 @@ class Table(FixedData):
 def symbol_examples(
     ids: list[list[int]], count: int, scored: Rows | None, targets: Rows | None
 ) -> Batch:
-    """Return examples of symbols: the first ``count`` rows of ids, and targets where there are."""
+    """Return examples of symbols; the first ``count`` rows of ids are inputs, the rest targets."""
     tokens_PT = padded(ids[:count])
     lengths_P = torch.tensor([len(row) for row in ids[:count]])
     if scored is None:
@@ -163,14 +163,14 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
 
 
 def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
-    """Return the part of each example, (P,); shares are of different inputs, however often each."""
+    """Draw the part of each example, (P,); shares count different inputs, not their repetitions."""
     length = examples.scored_BT.shape[1]
-    # the tokens up to the last scored one
+    # number of tokens up to the last scored one
     seen_P = length - examples.scored_BT.flip(1).int().argmax(1)
     unseen_PT = torch.arange(length) >= seen_P[:, None]
     inputs = examples.inputs_BT.clone()
     inputs[unseen_PT] = 0
-    seen = torch.column_stack([inputs.flatten(1), seen_P])  # 0 and 0 0 are two inputs
+    seen = torch.column_stack([inputs.flatten(1), seen_P])  # so that 0 and 0 0 differ
     group_P = np.unique(seen.numpy(), axis=0, return_inverse=True)[1].reshape(-1)
     groups = int(group_P.max()) + 1
     order_G = np.random.default_rng(seed).permutation(groups)
@@ -182,7 +182,7 @@ def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
 
 
 def numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, ...]]:
-    """Return tokens as ids, and the words that these stand for; numbers stand for themselves."""
+    """Return tokens as ids, and the words of the ids; whole numbers are their own ids."""
     lists = [
         row.tolist() if isinstance(row, (np.ndarray, Tensor)) else list(row) for row in rows
     ]
@@ -200,7 +200,7 @@ def numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str,
 
 
 def padded(rows: Rows) -> Tensor:
-    """Return rows of whole numbers as a tensor (P, T), filled up with 0."""
+    """Return rows of whole numbers as a tensor (P, T), padded with 0."""
     tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
 
@@ -215,5 +215,5 @@ def check_lengths(name: str, rows: Rows, lengths_P: Tensor) -> None:
 
 
 def check_each(right_P: Tensor, fault: str) -> None:
-    """Raise ConfigError that names the first sequence which is not right."""
+    """Raise ConfigError that names the first sequence that is not right."""
     require(bool(right_P.all()), f"sequence {int(right_P.int().argmin()) + 1}: {fault}")

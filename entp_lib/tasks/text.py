@@ -1,4 +1,4 @@
-"""Language modelling (§7.3, appendix C.5): the next token of running text, in windows anywhere.
+"""Language modelling (§7.3, appendix C.5): predict the next token in random windows of text.
 
     >>> Text(corpus="README.md", tokenizer="bytes", split="tail", context=8).vocab_size
     256
@@ -29,12 +29,13 @@ SAMPLE_TEMPERATURE = 0.8
 class Text(Task):
     """Windows of ``context`` tokens from the training part, evaluated on the validation part.
 
-    ``corpus``: ``embedded``, ``openwebtext``, or a text or Parquet file, its path from the
-    project's root. ``checksum``: its first 16 hexadecimal digits, so that a record cannot mean two
-    texts; "" takes what is there. ``vocabulary``: the size that ``characters`` need.
-    ``split`` and ``held_out``: which documents are validation (``entp_lib.data.cache.Recipe``).
-    ``prefixes``: how many positions of a training window are scored, drawn anew; 0 for all.
-    ``eval_prefixes``: the same for evaluation, evenly spaced and always the same.
+    ``corpus``: ``embedded``, ``openwebtext``, or the path of a text or Parquet file, relative to
+    the project's root. ``checksum``: the first 16 hexadecimal digits of its checksum, so that a
+    record cannot mean two texts; "" accepts any. ``vocabulary``: the vocabulary size of the
+    tokenizer ``characters``. ``split`` and ``held_out``: which documents are validation
+    (``entp_lib.data.cache.Recipe``). ``prefixes``: how many positions of each training window are
+    scored, drawn at random; 0 for all. ``eval_prefixes``: the same for evaluation, but evenly
+    spaced and always the same.
     """
 
     corpus: str = "embedded"
@@ -95,9 +96,9 @@ class Text(Task):
         return {"corpus": {"checksum": meta["corpus_checksum"], **meta["parts"]}}
 
     def samples(self, model: Any, generator: torch.Generator) -> dict[str, Any]:
-        """Return, under ``samples``, windows of validation text and how the model goes on.
+        """Return, under ``samples``, windows of validation text and the model's continuations.
 
-        Each token is drawn at ``SAMPLE_TEMPERATURE`` from what the last ``context`` tokens predict.
+        Each token is sampled at ``SAMPLE_TEMPERATURE``, given the last ``context`` tokens.
         """
         prompts_BT = self.batch(generator, SAMPLES, evaluating=True).inputs_BT
         tokens_BT = prompts_BT
@@ -126,7 +127,7 @@ class Text(Task):
         return Batch.of_text(text_BT, self.scored(generator, size, evaluating))
 
     def scored_sample(self) -> Tensor:
-        # without the corpus
+        # the corpus is not needed
         return self.scored(generator_for("cpu", "wanted"), 256, evaluating=False)
 
     def scored(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:

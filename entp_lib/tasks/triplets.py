@@ -2,8 +2,8 @@
 
     Match3′(x_1..x_t) = 1 if some pair (i, j) in [t]^2 has x_1 + x_i + x_j = 0 (mod 128), else 0
 
-Inputs are i.i.d. symbols and every position t has a label. §6.4 explains why a decoder learns this
-and not Count3 by three differences and changes them all at once; here each is one parameter:
+Inputs are i.i.d. symbols and every position t has a label. §6.4 explains by three differences why a
+decoder learns this and not Count3, but changes all three at once. Here each is a parameter:
 
     modulus  a number (Match3′: 128)       or 0: the current length t, as in Count3
     anchor   "first": x_1 (Match3′)        or "last": x_t
