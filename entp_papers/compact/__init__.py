@@ -2,7 +2,7 @@
 2026).
 """
 
-# "module:attribute" of this folder, by the name that records carry.
+# Experiments by the name that records carry; values are "module:attribute", from this folder.
 EXPERIMENTS = {
     "compact_capacity": "capacity:CAPACITY",
     "compact_capacity_trainings": "capacity:CAPACITY_TRAININGS",
@@ -22,7 +22,7 @@ EXPERIMENTS = {
     "compact_statements": "statements:STATEMENTS",
 }
 
-# Functions of JSON arguments that return (metrics, curves).
+# Study functions by name: they take JSON arguments and return (metrics, curves).
 STUDIES = {
     "compact_capacity": "memory:capacity_study",
     "compact_largest_library": "memory:largest_library_study",
@@ -49,8 +49,8 @@ RESUMABLE = (
     "compact_attention",
 )
 
-# In which order the runs of a long tier are made: the cheap ones first, so that most questions are
-# whole early.
+# The order in which a long tier runs its experiments: cheap ones first, so that most questions are
+# answered early.
 NIGHTLY_ORDER = (
     "compact_capacity_trainings",
     "compact_activations",

@@ -1,6 +1,4 @@
-"""Abstraction from templates (§3.3, §4.3): the runs of every tier, tables of them, and their part
-in the claims.
-"""
+"""Abstraction from templates (§3.3, §4.3): the runs of every tier, their tables and claims."""
 
 from typing import Any
 
@@ -22,11 +20,11 @@ from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 NAME = "compact_abstraction"
 NOTEBOOK = "12_compact_transformers"
 GUESS = 1 / 3  # accuracy among three variables
-NEAR = 0.05  # closer to a guess, or to 1, counts as being there
+NEAR = 0.05  # closer to a guess, or to 1, counts as equal to it
 
-# By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all
-# share. ENTP runs a prefix for each scored position, so that it trains on some of them, drawn at
-# random, and has a twin that does.
+# By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; shared
+# parameters. ENTP runs a prefix for each scored position, so it trains on a random sample of them,
+# and so does one of the decoders, for comparison.
 ALL_SHAPES = [
     (architecture, n_layers, n_heads, scored)
     for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
@@ -50,8 +48,8 @@ TIERS = {
         seeds=5,
         shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
     ),
-    # The paper's width and a fifth of its steps, for the question that five pairs can answer in a
-    # night.
+    # The paper's width and a fifth of its steps, for the one question that five pairs of runs can
+    # answer in a night.
     "overnight": dict(
         task=dict(),
         shapes=ALL_SHAPES[:2],
@@ -93,9 +91,7 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
 
 
 def table(records: Records) -> pd.DataFrame:
-    """Return a row per run: loss and floor, both accuracies on held-out templates, and the
-    strongest head.
-    """
+    """Return a row per run: loss, floor, both accuracies on held-out templates, strongest head."""
     return pd.DataFrame(
         {
             **{k: r.labels[k] for k in ("architecture", "n_layers", "n_heads", "scored", "seed")},
@@ -110,9 +106,7 @@ def table(records: Records) -> pd.DataFrame:
 
 
 def stretches(records: Records) -> pd.DataFrame:
-    """Average ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to
-    0.75.
-    """
+    """Average runs of ``compact_last_token`` over evaluations with ``last`` from 0.55 to 0.75."""
     parts = []
     for record in records:
         labels = {name: record.labels[name] for name in ("n_layers", "seed")}
@@ -124,9 +118,7 @@ def stretches(records: Records) -> pd.DataFrame:
 
 
 def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
-    """Return a ``Level`` for each arm of ``table``: accuracy at the last held-out token, between a
-    guess and 1.
-    """
+    """Return a ``Level`` per arm: accuracy at the last token of held-out templates, guess to 1."""
     means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
     return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 
@@ -158,8 +150,9 @@ def deeper(claim: str, records: Records, shallow: int, deep: int) -> Measurement
 
 
 def abstraction_head(records: Records) -> Measurement:
-    """Measure how much more the strongest head of two layers looks at the aligned place, where two
-    succeeded.
+    """Measure the strongest head's attention on an aligned place, two layers less one.
+
+    Only seeds with which two layers succeeded count.
     """
     rows = table(records)
     succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]
@@ -184,8 +177,9 @@ def entp_or_decoder(records: Records) -> Measurement:
 
 
 def measure(records: Records) -> Findings:
-    """Measure every claim on templates, of decoders trained on all positions and of both on sampled
-    ones.
+    """Measure every claim on templates.
+
+    Decoders are trained on all positions; ENTP and decoder are compared on sampled ones.
     """
     decoders = select(records, architecture="decoder", scored="all")
     found = [
@@ -210,8 +204,8 @@ ABSTRACTION = Experiment(
     measure,
     tiers=TIERS,
 )
-# Runs of the same seeds measured while they learn: until just after two thirds of the last tokens
-# are right, as far as the runs of ``compact_abstraction`` had shown it.
+# Runs of the same seeds, measured while they learn. They end just after two thirds of the last
+# tokens are right, by the runs of ``compact_abstraction``.
 LAST_TOKEN = Experiment(
     "compact_last_token",
     1,
@@ -223,12 +217,12 @@ LAST_TOKEN = Experiment(
 
 # --- Figures 24 and 28 ----------------------------------------------------------------------------
 
-# The first runs of two and three layers of ``compact_abstraction``, (n_layers, n_heads), again.
+# (n_layers, n_heads) of the runs of ``compact_abstraction`` that are repeated, seed 0.
 DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
 
 
 def plan_attention(tier: str, seeds: int) -> PlannedRuns:
-    """Plan a run of each shape, whatever ``seeds`` is."""
+    """Plan one run of each shape; ``seeds`` is ignored."""
     shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
     return [planned("compact_attention", tier, *shape, **shared) for shape in DRAWN[tier]]
 

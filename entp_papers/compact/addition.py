@@ -1,13 +1,13 @@
 """Addition written in five ways (§2.4.2), and the study of sums beyond the trained length.
 
     plain      $653+49=702$           most significant digit first
-    reversed   $653+49=207$           the answer from its least significant digit on
+    reversed   $653+49=207$           the answer starts at its least significant digit
     hinted     $a3b5c6+a9b4=a2b0c7$   all reversed, a letter for the significance before every digit
     spaced     $6 53+ 49=207$         as reversed, random spaces in the operands; in training only
     padded     $653+049=2070$         as reversed, operands of one length, one more in the answer
 
-``$`` begins a text, ends it, and fills up rows. Position ids can couple digits of equal
-significance where the text is padded and its answer reversed.
+``$`` begins a text, ends it, and pads rows. Position ids can couple digits of equal significance if
+the text is padded and its answer reversed.
 
 Letters: B batch, T tokens.
 """
@@ -41,9 +41,7 @@ SPACE_CHANCE = 0.2  # before each digit of an operand
 
 @dataclass(frozen=True)
 class Format:
-    """Notation of a sum. ``reverse``: which of its three numbers have their least significant digit
-    first.
-    """
+    """Notation of a sum. ``reverse``: which of its numbers start at the least significant digit."""
 
     reverse: tuple[int, ...] = (2,)
     hints: bool = False
@@ -78,10 +76,9 @@ def write(form: Format, a: int, b: int, generator: np.random.Generator | None = 
 
 
 def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Return tokens (B, T + 1), filled up with ``$``, and which of the first T come before a scored
-    token, (B, T).
+    """Return tokens (B, T + 1), padded with ``$``, and a mask (B, T) of those before a scored one.
 
-    Scored are the answer and the ``$`` that ends it.
+    The answer and the ``$`` that ends it are scored.
     """
     lengths_B = np.fromiter(map(len, texts), np.int64, len(texts))
     longest = int(lengths_B.max())
@@ -121,14 +118,14 @@ def addition_study(
     tested: int = 200,
     seed: int = 0,
 ) -> Study:
-    """Train on sums of operands with 1 to ``trained_digits`` digits, test on operands of exactly so
-    many (§3.4).
+    """Train on sums with operands of 1 to ``trained_digits`` digits, and test longer ones (§3.4).
 
-    A sum is right where every token of its answer and the end is. Runs of a seed draw the same sums
-    as long as their format and scheme draw nothing else: spaces, and ids that are random or begin
-    anywhere, come from the same generator. Metrics: ``accuracy`` and ``token_accuracy`` by tested
-    length, ``parameters``. Curves: training loss, a mean over a twentieth of the steps. Ids couple
-    digits in padded text alone.
+    Tests have operands of exactly ``tested_digits`` digits. A sum is right if every token of its
+    answer, and the end, is right. Runs of a seed draw the same sums as long as their format and
+    scheme draw nothing else: spaces, and ids that are random or start anywhere, come from the same
+    generator. Metrics: ``accuracy`` and ``token_accuracy`` by tested length, ``parameters``.
+    Curves: training loss, a mean over a twentieth of the steps. Ids couple digits only in padded
+    text.
     """
     one_of("positions", positions, SCHEMES)
     one_of("format", format, FORMATS)
@@ -161,8 +158,9 @@ def train_on_texts(
     rate: float,
     generator: np.random.Generator,
 ) -> dict[str, list]:
-    """Train on batches that ``generator`` draws; return the loss by step, a mean over a twentieth
-    of the steps.
+    """Train on batches that ``generator`` draws; return the loss by step.
+
+    Each loss is a mean over a twentieth of the steps.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // 20)
@@ -186,7 +184,7 @@ def train_on_texts(
 
 @torch.no_grad()
 def scores_of_texts(model: PositionedTransformer, tests: Mapping[int, Iterable[Texts]]) -> Json:
-    """Return by length the share of texts that are right, and of their scored tokens."""
+    """Return by length the shares of texts and of scored tokens that are right."""
     metrics = {"accuracy": {}, "token_accuracy": {}}
     for length, batches in tests.items():
         whole_B = []
@@ -233,7 +231,7 @@ def draw(
         ids = random_ids(batch, length, longest, drawn)
     elif kind == "coupled":
         ids = torch.zeros(batch, length, dtype=torch.long)
-        most = (longest - 5) // 3  # digits of the longest operands that the table has ids for
+        most = (longest - 5) // 3  # the most digits of an operand that the table has ids for
         for row, (text, width) in enumerate(zip(texts, digits_B2.max(1).tolist(), strict=True)):
             start = int(generator.integers(2, most - width + 3)) if training else 2
             found = coupled_ids(text, start)
@@ -242,9 +240,7 @@ def draw(
 
 
 def longest_text(format: str, digits: int) -> int:
-    """Return the most tokens that a text with operands of so many digits has, first and last ``$``
-    included.
-    """
+    """Return the most tokens of a text with operands of ``digits`` digits, with both ``$``."""
     form = FORMATS[format]
     operand = (1 + (form.hints or form.spaces)) * digits
     return 2 * operand + (1 + form.hints) * (digits + 1) + 4

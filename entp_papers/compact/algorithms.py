@@ -1,11 +1,10 @@
-"""The other tasks of Table 1 as texts, and a study of questions that are longer than the trained
-ones.
+"""The other tasks of Table 1 as texts, and a study of questions longer than the trained ones.
 
-polynomial   $3x311=5$          3 + 1 · 3 + 1 · 3² mod 10: the place, then the coefficients
+polynomial   $3x311=5$          3 + 1 · 3 + 1 · 3² mod 10: first x = 3, then the coefficients
 sorting      $31415=11345$
 summation    $12347=7$          mod 10
 parity       $10011=n$          y where the number of ones is even
-lego         $ap1bpacpbc=p$     a = +1, b = +a, c = +b, and c? n is for minus
+lego         $ap1bpacpbc=p$     a = +1, b = +a, c = +b, and what is c? p is plus, n is minus
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +48,7 @@ def follow_lego(question: str) -> str:
     return "p" if values[question[-1]] == 1 else "n"
 
 
-# A question of a size, and its answer.
+# By task: draw a question of a given size, and find its answer.
 ALGORITHMS: dict[str, tuple[Callable[[int, np.random.Generator], str], Callable[[str], str]]] = {
     "polynomial": (draw_polynomial, evaluate_polynomial),
     "sorting": (digits, lambda question: "".join(sorted(question))),

@@ -1,6 +1,4 @@
-"""Capacity for random sequences (§3.1): the runs of every tier, tables of them, and their part in
-the claims.
-"""
+"""Capacity for random sequences (§3.1): the runs of every tier, their tables and claims."""
 
 import itertools
 import math
@@ -42,7 +40,7 @@ def growing_sizes(starts: dict[int, int], count: int) -> dict[int, list[int]]:
     }
 
 
-# By tier: the library, its symbols and runs; what is swept; the schedule of the sweep.
+# By tier: the library, its symbols and runs; the parameters that are swept; their schedule.
 TIERS = {
     "smoke": dict(
         library=64,
@@ -96,19 +94,17 @@ TIERS = {
         shatter=dict(library=16, runs=1000, epochs=5000),
     ),
 }
-# Of figure 8: the share of its epochs that each way has, and its shape.
+# Figure 8, by kind of model: the divisor of the epochs, and the shape.
 SHATTERED = {
     "attention": (1, dict(head_width=8, feed_forward="none")),
-    # queries and keys alone never get there
+    # trained queries and keys alone never recall the whole library
     "query_key": (4, dict(head_width=16, feed_forward="none", attention_weights="query_key")),
     "whole": (1, dict(head_width=16)),
 }
 
 
 def plan(tier: str, seeds: int = 0) -> PlannedRuns:
-    """List all studies of a tier; ``seeds`` sets the runs that each trains side by side, except
-    figure 8's.
-    """
+    """Plan all studies of a tier; ``seeds`` sets the runs per study, except for figure 8."""
     setting = TIERS[tier]
     runs = seeds or setting["runs"]
     short = setting["lengths"][0]
@@ -170,8 +166,9 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 def table(records: Records, part: str) -> pd.DataFrame:
-    """Return a row per study of a part: its labels and plain metrics. RecordError where a time
-    limit left none.
+    """Return a row per study of a part: its labels and plain metrics.
+
+    RecordError if a time limit left no record.
     """
     chosen = select(records, part=part)
     if not chosen:
@@ -183,14 +180,12 @@ def table(records: Records, part: str) -> pd.DataFrame:
 
 
 def points(records: Records) -> np.ndarray:
-    """Return the sweep for the capacity model: width, heads, length, and the capacity of the best
-    run.
-    """
+    """Return the sweep for the capacity model: width, heads, length, best run's capacity."""
     return table(records, "sweep")[["width", "n_heads", "length", "best"]].to_numpy(float)
 
 
 def forms(records: Records) -> pd.DataFrame:
-    """Fit both forms of the capacity model to the sweep: their numbers and how well they fit."""
+    """Fit both forms of the capacity model to the sweep; return their parameters and fits."""
     measured = points(records)
     rows = {}
     for form in laws.FORMS:
@@ -201,9 +196,7 @@ def forms(records: Records) -> pd.DataFrame:
 
 
 def two_measures(records: Records) -> pd.DataFrame:
-    """Return capacity, capacity less chance, and the largest library recalled whole, by width (two
-    heads).
-    """
+    """Return by width (two heads) capacity, capacity less chance, and largest recalled library."""
     rows = table(records, "sweep")
     rows = rows[(rows["n_heads"] == 2) & (rows["length"] == rows["length"].min())]
     largest = table(records, "largest").set_index("width")["best"].rename("largest library")
@@ -221,7 +214,7 @@ def same_with_one_layer(records: Records) -> bool | None:
     return all(np.allclose(first[name], second[name], rtol=0, atol=TOLERANCE) for name in first)
 
 
-# --- What the records say of each claim -----------------------------------------------------------
+# --- The claims -----------------------------------------------------------------------------------
 
 
 def chance(sweep: Records) -> Check:
@@ -252,8 +245,9 @@ def one_layer(records: Records) -> Check:
 
 
 def printed_law(sweep: Records) -> Check:
-    """Check the printed maximum of two branches: no capacity may lie below the saturation, as
-    figure 13 does.
+    """Check the printed maximum of two branches, by which no capacity is below the saturation.
+
+    The capacities that figure 13 shows are below it.
     """
     law = laws.of_table_2(1)
     above = [laws.saturation(law, n_heads) <= read for n_heads, read in laws.READ_OFF.items()]
@@ -278,8 +272,9 @@ def law_or_cubic(sweep: Records) -> Observation:
 
 
 def heads(sweep: Records) -> Measurement:
-    """Measure log2 of capacity with four heads over that with two at equal parameters,
-    interpolated, by length.
+    """Measure log2 of the capacity ratio of four heads to two, by length.
+
+    Capacities are interpolated to equal parameters.
     """
     values = []
     for _, part in table(sweep, "sweep").groupby("length"):
@@ -297,8 +292,9 @@ def heads(sweep: Records) -> Measurement:
 
 
 def economy(sweep: Records) -> Measurement:
-    """Measure log2 of sequences per trained weight, the widest model over the narrowest, by length
-    and heads.
+    """Measure log2 of the widest model's sequences per trained weight over the narrowest's.
+
+    There is a value for each length and number of heads.
     """
     rows = table(sweep, "sweep")
     wide = rows.pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
@@ -306,11 +302,10 @@ def economy(sweep: Records) -> Measurement:
 
 
 def negative_binomial(records: Records) -> Observation:
-    """Test whether a negative binomial describes the epochs of attention alone, the 512 weights of
-    the figure.
+    """Test whether a negative binomial describes the epochs of attention alone (512 weights).
 
-    All runs count, those that did not get there in time as later than the last epoch. Below a p of
-    0.01 it does not.
+    All runs count; those that did not recall the library in time count as later than the last
+    epoch. The fit is rejected if p is below 0.01.
     """
     shattered = select(records, part="shatter")
     found = {record.labels["way"]: record for record in shattered if record.metrics["fit"]}
@@ -359,9 +354,7 @@ def batches(records: Records) -> Observation:
 
 
 def measure(records: Records) -> list[Measurement | Check | Observation]:
-    """Measure every claim of the section from records of a whole tier; nothing from fewer shapes or
-    parts alone.
-    """
+    """Measure every claim of the section; nothing if some parts or too many shapes are missing."""
     sweep = select(records, part="sweep")
     if len(sweep) < SHAPES_TO_FIT or not PARTS <= {record.labels["part"] for record in records}:
         return []
@@ -381,16 +374,14 @@ CAPACITY = Experiment(
 )
 
 
-# --- How much the training decides ----------------------------------------------------------------
+# --- How capacity depends on the training ---------------------------------------------------------
 
-# The loss at every position, as in the paper's autoregressive task, or at the last token alone;
-# heads of width 128, as in the paper, or 16. Its design stands in docs/journal/compact.md.
+# The loss is at every position, as in the paper's autoregressive task, or at the last token only;
+# heads have width 128, as in the paper, or 16. The design is in docs/journal/compact.md.
 
 
 def capacities(records: Records, part: str) -> pd.DataFrame:
-    """Return a row for each study of a part and run: the study's labels, ``run``, and the sequences
-    that it recalls.
-    """
+    """Return a row per study of a part and run: labels, ``run``, and the sequences recalled."""
     rows = [
         {**record.labels, "run": run, "capacity": capacity}
         for record in select(records, part=part)
@@ -410,8 +401,9 @@ def slopes_by_length(table: pd.DataFrame) -> pd.Series:
 
 
 def gains_of_feed_forward(table: pd.DataFrame) -> pd.DataFrame:
-    """Return log2 of capacity with a trained feed-forward layer over that with an identity: runs by
-    widths.
+    """Return log2 of the capacity with a trained feed-forward layer over that with an identity.
+
+    Rows are runs, columns widths.
     """
     wide = table.pivot(index=["run", "width"], columns="way", values="capacity")
     return np.log2(wide["trained"] / wide["identity"]).unstack("width")

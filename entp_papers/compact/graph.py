@@ -1,15 +1,14 @@
-"""A knowledge graph as triplets and as walks (§2.2), synthetic or a real one, and ceilings of
-recall on it.
+"""A knowledge graph as triplets and walks (§2.2), synthetic or real, and ceilings of its recall.
 
 The paper's graph is SNOMED, which needs a licence. Here are a synthetic graph with the traits that
 matter for memorising (few relations for most concepts and many for some, about thirty relation
-types, several targets for some pairs), and three small real ones that the ``pykeen`` package holds
-as plain files. These are read from its folder without importing it.
+types, several targets for some pairs), and three small real graphs that the ``pykeen`` package has
+as plain files. They are read from its folder without importing it.
 
-A ceiling is the largest share that any model of restricted sight can recall: one that sees only a
-key, the same for several items with different answers, is right at most on the commonest answer of
-each key. Attention among the shuffled rows of a batch adds nothing to that: which other rows there
-are says nothing about the relation of one's own.
+A ceiling is the largest share that any model with restricted input can recall: a model that sees
+only a key, which several items with different answers share, is right at most on each key's most
+frequent answer. Attention among the shuffled rows of a batch adds nothing, because the other rows
+say nothing about a row's own relation.
 
 Letters: M triplets, P pairs (concept, relation), W walks, T tokens.
 """
@@ -28,14 +27,12 @@ from entp_lab.frames import published
 from entp_lib.validation import require
 
 PARTS = ("train.txt", "valid.txt", "test.txt")
-ONE_LAYER = {100_000: 88_240}  # §3.2.3, width 16: the most that the paper recalls of so many
+ONE_LAYER = {100_000: 88_240}  # §3.2.3, width 16: triplets, and the most that the paper recalls
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Different triplets (M, 3) of concept, relation and target; concepts and targets share their
-    ids.
-    """
+    """Different triplets (M, 3) of concept, relation and target; concepts and targets share ids."""
 
     triplets: np.ndarray
     n_concepts: int
@@ -56,9 +53,7 @@ class Graph:
 
 
 def load(source: str, traits: Json | None, seed: int) -> Graph:
-    """Return the graph called ``source``: ``synthetic`` with its traits, or a real one, which has
-    none.
-    """
+    """Return the graph called ``source``: ``synthetic`` with its traits, or a real one."""
     return synthetic(seed, **(traits or {})) if source == "synthetic" else real(source)
 
 
@@ -77,15 +72,14 @@ def synthetic(
 ) -> Graph:
     """Draw a graph from its traits; relations, targets and relations per concept follow Zipf's law.
 
-    ``relations_per_concept`` is a mean; ``several`` the chance of one more target for a pair, again
-    and again.
+    ``relations_per_concept`` is a mean; ``several`` is the chance of each further target of a pair.
     """
     generator = np.random.default_rng(seed)
     popularity = zipf(concepts)[generator.permutation(concepts)]
     numbers = np.arange(1, relations + 1)
     frequent = zipf(relations)
-    # chances of having 1, 2, … relations: Zipf's times x^number, with the x, by bisection, that
-    # gives the mean
+    # chances of having 1, 2, … relations: Zipf's times x^number; bisection finds the x that gives
+    # the mean
     low = -20.0
     high = 20.0
     for _ in range(80):
@@ -106,10 +100,9 @@ def synthetic(
 
 
 def real(name: str) -> Graph:
-    """Read Kinships, Nations or UMLS, all parts together: text files of three columns, separated by
-    tabs.
+    """Read all parts of Kinships, Nations or UMLS: text files of three columns separated by tabs.
 
-    Raises ConfigError where the package ``pykeen`` is not installed, which has them.
+    ConfigError if the package ``pykeen``, which has them, is not installed.
     """
     package = importlib.util.find_spec("pykeen")  # finds the package without importing it
     require(
@@ -129,10 +122,9 @@ def real(name: str) -> Graph:
 
 
 def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
-    """Draw ``size`` triplets (P, 3) of different (concept, relation), one target where there are
-    several (§2.2.2).
+    """Draw ``size`` triplets (P, 3) with different (concept, relation) (§2.2.2).
 
-    A smaller set is the first part of a larger one.
+    Of several targets one is drawn. A smaller set is the first part of a larger one.
     """
     generator = np.random.default_rng(seed)
     shuffled = graph.triplets[generator.permutation(len(graph.triplets))]
@@ -141,12 +133,12 @@ def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
 
 
 def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
-    """Draw walks, (W, 11) tokens node, edge, node, …, filled up with 0 (§2.2.3).
+    """Draw walks, (W, 11) tokens node, edge, node, …, padded with 0 (§2.2.3).
 
-    Every edge may be walked backwards, under a label of its own. A walk visits no node twice, and
-    ends after a number of edges drawn from 3 to 5 or where no new neighbour is left. The paper
-    first cuts out what lies within five edges of the start: a walk of at most five edges never
-    leaves that, so it is not done here. Tokens: 0 fills up, then concepts, then relations, then
+    Every edge may be walked backwards, under a separate label. A walk visits no node twice, and
+    ends after a number of edges drawn from 3 to 5, or where no new neighbour is left. The paper
+    first cuts out the subgraph within five edges of the start; a walk of at most five edges never
+    leaves it, so that is not done here. Tokens: 0 for padding, then concepts, relations, and
     relations backwards.
     """
     generator = np.random.default_rng(seed)
@@ -171,8 +163,9 @@ def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
 
 
 def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
-    """Return the most that a function of the key can get right: each key's most frequent answer,
-    summed, over n.
+    """Return the largest share that a function of the key can get right.
+
+    It is the counts of each key's most frequent answer, summed, over the number of items.
     """
     counts = defaultdict(Counter)
     for key, answer in zip(keys, answers, strict=True):
@@ -182,8 +175,9 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
 
 
 def walk_ceiling(tokens_WT: np.ndarray) -> float:
-    """Return the most nodes of walks that all before them tells: equal beginnings may go on
-    differently.
+    """Return the largest share of nodes that can be told from all tokens before them.
+
+    Walks with equal beginnings may go on differently.
     """
     items = [
         (tuple(row[:place]), row[place])
@@ -195,21 +189,19 @@ def walk_ceiling(tokens_WT: np.ndarray) -> float:
 
 
 def expected_ceiling(concepts: float, size):
-    """Return the expected share of different concepts among ``size`` triplets over equally likely
-    concepts.
+    """Return C (1 - exp(-n / C)) / n for C ``concepts`` and n = ``size`` triplets.
 
-    C (1 - exp(-n / C)) / n: the ceiling of a model that sees the concept alone, where a concept's
-    targets differ.
+    This is the expected share of different concepts if all are equally likely: the ceiling of a
+    model that sees only the concept, if a concept's targets all differ.
     """
     size = np.asarray(size, float)
     return concepts * -np.expm1(-size / concepts) / size
 
 
 def fitted_concepts() -> float:
-    """Return the fewest concepts under which no published number of recalled triplets is above the
-    ceiling.
+    """Return the fewest concepts for which no published recall is above ``expected_ceiling``.
 
-    A ceiling through the middle of them would lie below some.
+    A ceiling through the middle of the published numbers would be below some of them.
     """
     from scipy import special
 

@@ -1,14 +1,14 @@
 """Models that memorise a knowledge graph, and the two studies of them: triplets and walks.
 
-Three ways to feed a triplet (concept, relation) → target to the same layers. The authors' public
-scripts stack ``torch.nn.TransformerDecoderLayer`` with its default order of dimensions, pass a
-batch of shape (batch, 2, width), and read the first place. The layers take the first dimension for
-the sequence: the rows of a batch attend to one another, and the two tokens of a row never meet. So
-the relation cannot reach the output.
+There are three ways to feed a triplet (concept, relation) → target to the same layers. The authors'
+public scripts stack ``torch.nn.TransformerDecoderLayer`` with its default order of dimensions, pass
+a batch of shape (batch, 2, width), and read the first position. The layers take the first dimension
+for the sequence: the rows of a batch attend to one another, and the two tokens of a row never meet.
+So the relation cannot reach the output.
 
-- ``published``: that.
-- ``described``: attention within each row, read at its last token, as the paper's text has it.
-- ``concept``: the concept alone, by itself: equivalent to the published wiring, without the noise.
+- ``published``: the wiring of these scripts.
+- ``described``: attention within each row, read at its last token, as in the paper's text.
+- ``concept``: each concept by itself, equivalent to the published wiring without its noise.
 
 Letters: B batch, T tokens (2 of a triplet), D width, V vocabulary, P triplets, W walks, N scored
 nodes.
@@ -42,10 +42,10 @@ RATE = 1e-3  # of Adam, §2.2.4
 
 
 class TripletModel(nn.Module):
-    """Logits of the target, (B, V), from concept and relation ids; every ``wiring`` has the same
-    parameters.
+    """Logits of the target, (B, V), from concept and relation ids, by one of three wirings.
 
-    Initial weights come from torch's global generator, as those of its layers do: seed it before.
+    All wirings have the same parameters. Initial weights come from torch's global generator, as in
+    torch's own layers, which must be seeded before.
     """
 
     def __init__(
@@ -120,9 +120,7 @@ class ActivatedBlock(Block):
 
 
 def walk_model(cfg: ModelConfig, activation: str, seed: int) -> Transformer:
-    """Build the library's model, or with another activation than GELU one of the same initial
-    weights.
-    """
+    """Build the library's model, with the same initial weights for every activation."""
     network = build_model(cfg, seed)
     if activation != "gelu":
         network.blocks = nn.ModuleList(ActivatedBlock(cfg, activation) for _ in range(cfg.n_layers))
@@ -140,11 +138,11 @@ def fit(
     batch_size: int,
     seed: int,
 ) -> dict[str, list]:
-    """Train by Adam over shuffled batches of items; return curves by epoch, the share recalled
-    every two.
+    """Train with Adam over shuffled batches of items; return curves of loss and recall.
 
-    ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch,
-    that recall is counted in; ``name`` and ``seed`` give the order.
+    Recall is counted every two epochs. ``predict``: (logits (N, V), targets (N,)) of some items;
+    ``counted``: by epoch, the batches in which recall is counted; ``name`` and ``seed`` set the
+    order of items.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     curves = {"epoch": [], "accuracy": [], "loss": []}
@@ -181,18 +179,18 @@ def triplets_study(
     traits: Json | None = None,
     seed: int = 0,
 ) -> Study:
-    """Train on ``size`` triplets (0: all) and count those recalled, in shuffled batches, every two
-    epochs (§2.2.5).
+    """Train on ``size`` triplets (0: all) and count the triplets recalled (§2.2.5).
 
-    Metrics: ``accuracy`` at the end and ``best``, ``recalled``, the ``concept_ceiling``,
-    ``relation_gradient`` and ``change_by_batch_mates`` of the trained model, ``epochs_to_99`` % of
-    all triplets (None: never). Curves by epoch.
+    They are counted in shuffled batches, every two epochs. Metrics: ``accuracy`` at the end and
+    ``best``, ``recalled``, the ``concept_ceiling``, ``relation_gradient`` and
+    ``change_by_batch_mates`` of the trained model, ``epochs_to_99`` % of all triplets (None:
+    never). Curves by epoch.
     """
     found = graph.load(source, traits, seed)
     facts = found.facts
     items_P3 = torch.tensor(graph.pairs(found, size or facts["pairs"], seed))
 
-    def shuffled(epoch: int) -> Iterable[Tensor]:  # rows may look at one another
+    def shuffled(epoch: int) -> Iterable[Tensor]:  # rows may attend to one another
         generator = generator_for("cpu", "recall", seed, epoch)
         return torch.randperm(len(items_P3), generator=generator).split(batch_size)
 
@@ -236,20 +234,19 @@ def walks_study(
     seed: int,
     activation: str = "gelu",
 ) -> Study:
-    """Train on walks, every node but the first predicted from all tokens before it, and count those
-    recalled (§2.2.3).
+    """Train on walks and count the nodes recalled (§2.2.3).
 
-    ``activation``: one of ``ACTIVATIONS``, between the two maps of the feed-forward layer. Metrics:
-    ``predictions`` and as many ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling``
-    that walks with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
+    Every node but the first is predicted from all tokens before it. ``activation``: one of
+    ``ACTIVATIONS``, between the two maps of the feed-forward layer. Metrics: the number of
+    ``predictions`` and of those ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling``
+    due to walks with a common beginning, ``epochs_to_99`` % of that ceiling. Curves by epoch.
     """
     found = graph.load(source, traits, seed)
     tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
     ceiling = graph.walk_ceiling(tokens_WT.numpy())
     length = tokens_WT.shape[1] - 1
-    vocabulary = (
-        1 + found.n_concepts + 2 * found.n_relations
-    )  # filling, concepts, relations forwards and backwards
+    # padding, concepts, relations forwards and backwards
+    vocabulary = 1 + found.n_concepts + 2 * found.n_relations
     cfg = ModelConfig(architecture, n_layers, n_heads, width, vocabulary, length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
     scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
@@ -263,7 +260,7 @@ def walks_study(
         return network(tokens_WT[pick, :-1], scored, None), tokens_WT[pick, 1:][scored]
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_from("slopes", seed))  # of a randomised activation
+        torch.manual_seed(seed_from("slopes", seed))  # slopes of a randomised activation
         walks_in_order = torch.arange(len(tokens_WT)).split(512)
         curves = fit(
             network,

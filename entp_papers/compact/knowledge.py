@@ -1,13 +1,12 @@
-"""Memorising knowledge graphs (§3.2): the runs of every tier, tables of them, and their part in the
-claims.
+"""Memorising knowledge graphs (§3.2): the runs of every tier, their tables and their claims.
 
 ``compact_graph``: triplets by wiring and size, by width and depth, and walks;
 ``compact_real_graph``: real graphs. ``compact_activations``: triplets with four activations of the
 feed-forward layer by depth (§3.2.2), and walks with two (``compact_walk_activations``, §3.2.4). In
 both of the paper's setups the width is divided among the layers, so that deeper models are
-narrower. Its figures of triplets come from the published wiring, in which no model sees the
-relation; here the described one is measured, too. Its script for walks feeds every prefix through
-unmasked attention, as ENTP does. RReLU draws its slopes in training.
+narrower. The paper's numbers on triplets come from the published wiring, in which no model sees the
+relation; here the described wiring is measured, too. The paper's script for walks feeds every
+prefix through unmasked attention, as ENTP does. RReLU draws its slopes in training.
 """
 
 import itertools
@@ -41,8 +40,8 @@ WIRINGS = ("described", "published", "concept")
 DEPTHS = (1, 2, 4)
 ACTIVATIONS = ("relu", "gelu", "rrelu", "softmax")
 WALKED = ("rrelu", "softmax")  # activations of the models of walks
-END = 0.2  # share of the counts that say where a run ends
-ARRIVED = 0.9  # of what can be recalled
+END = 0.2  # the last share of the counts, whose mean is the end of a run
+ARRIVED = 0.9  # share of the reachable recall at which epochs are counted
 
 # By tier: traits of the synthetic graph; triplets in three sizes by wiring; widths by depth; walks.
 TIERS = {
@@ -83,8 +82,8 @@ TIERS = {
         walk_epochs=400,
     ),
 }
-# Of runs by activation and depth: the width of one layer is divided by their number; ``sizes`` of
-# triplets or walks.
+# Runs by activation and depth: ``width`` is divided by the number of layers; ``sizes`` are numbers
+# of triplets or of walks.
 ACTIVATION_TIERS = {
     "smoke": dict(TIERS["smoke"], sizes=(40,), width=32, epochs=4),
     "overnight": dict(
@@ -175,13 +174,13 @@ def plan_walks(tier: str, seeds: int) -> PlannedRuns:
 
 
 def graph_of(setting: Json, seed: int) -> Json:
-    """Return the parameters of a study that say on which graph, and for how long."""
+    """Return the parameters of a study for the graph and the length of training."""
     chosen = {name: setting[name] for name in ("traits", "epochs", "batch_size")}
     return chosen | dict(source="synthetic", seed=seed)
 
 
 def shape_of(setting: Json, n_layers: int) -> Json:
-    """Divide the width among the layers."""
+    """Return width and heads, the tier's width divided by the number of layers."""
     return dict(width=setting["width"] // n_layers, n_heads=setting["n_heads"])
 
 
@@ -196,8 +195,9 @@ def hidden_relation(wired: Records) -> Check:
 
 
 def above_the_ceiling(wired: Records) -> Measurement:
-    """Measure the published wiring's recall above what the concept alone determines, by seed, mean
-    over sizes.
+    """Measure the published wiring's recall above the ceiling of the concept alone.
+
+    There is a value per seed, a mean over sizes.
     """
     published = table(select(wired, wiring="published"), "wirings")
     above = published["accuracy"] - published["concept_ceiling"]
@@ -205,8 +205,9 @@ def above_the_ceiling(wired: Records) -> Measurement:
 
 
 def recall_by_size(wired: Records) -> Observation:
-    """Ask whether the share recalled falls with every larger set; where each is recalled whole,
-    none could fall.
+    """Ask whether the share recalled falls with every larger set.
+
+    If every set is recalled whole, the question is uninformative.
     """
     described = table(select(wired, wiring="described"), "wirings")
     shares = described.groupby("size")["best"].mean()
@@ -221,8 +222,9 @@ def recall_by_size(wired: Records) -> Observation:
 
 
 def width_or_depth(records: Records) -> Observation:
-    """Compare how far epochs to 99 % of all triplets spread with width and with depth; never counts
-    all epochs.
+    """Compare the spread of epochs to 99 % of all triplets with width and with depth.
+
+    A run that never gets there counts with its last epoch.
     """
     shape = select(records, part="shape")
     rows = table(shape, "shape").astype({"epochs_to_99": float})
@@ -240,8 +242,9 @@ def width_or_depth(records: Records) -> Observation:
 
 
 def walks_or_triplets(records: Records) -> Observation:
-    """Compare epochs to 99 % of what can be recalled: as many walks as triplets, in the largest
-    size, one layer.
+    """Compare epochs to 99 % of the reachable recall for as many walks as triplets.
+
+    The models have one layer, the sets the largest size.
     """
     triplets = table(records, "wirings")
     triplets = triplets[triplets["wiring"] == "described"]
@@ -268,12 +271,12 @@ def measure(records: Records) -> Findings:
 
 
 def ends(records: Records) -> pd.DataFrame:
-    """Return one row per run: its labels and how its curve of the share recalled ends.
+    """Return one row per run: its labels and how its recall ends.
 
-    ``reachable``, the share that can be recalled: of walks their ceiling, of triplets all or, as
-    published, the concept's; ``end`` and ``spread``, mean and standard deviation over the last
-    fifth of the counts; ``final``, the last of them; ``epochs`` to nine tenths of ``reachable``,
-    NaN if never.
+    ``reachable``, the share that can be recalled: the ceiling for walks, 1 for triplets or, in the
+    published wiring, the concept's ceiling; ``end`` and ``spread``, mean and standard deviation of
+    the recall over the last fifth of the counts; ``final``, the last count; ``epochs`` to nine
+    tenths of ``reachable``, NaN if never.
     """
     rows = []
     for record in records:
@@ -293,10 +296,10 @@ def ends(records: Records) -> pd.DataFrame:
 
 
 def lead(records: Records, measure: str, first: str, *others: str) -> list[float]:
-    """Return a measure of ``ends`` with the ``first`` activation less its mean with the others, by
-    seed.
+    """Return by seed a measure of ``ends`` with the ``first`` activation less that with the others.
 
-    Of epochs the natural logarithm; a mean over sizes and depths.
+    It is a mean over sizes, depths and the other activations. Epochs are taken as natural
+    logarithms.
     """
     rows = ends(records)
     values = rows[measure].map(math.log) if measure == "epochs" else rows[measure]
@@ -306,23 +309,22 @@ def lead(records: Records, measure: str, first: str, *others: str) -> list[float
 
 
 def deepest_less_one(records: Records, measure: str = "end") -> list[float]:
-    """Return the share with four layers less that with one, mean over ReLU and RReLU, by seed."""
+    """Return by seed the recall of four layers less that of one, a mean over ReLU and RReLU."""
     rows = ends(select(records, activation=("relu", "rrelu")))
     wide = rows.pivot_table(index="seed", columns="n_layers", values=measure)
     return (wide[max(DEPTHS)] - wide[min(DEPTHS)]).tolist()
 
 
 def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
-    """Return a ``Level`` for each side of a comparison: mean share recalled, of what can be
-    recalled.
-    """
+    """Return a ``Level`` for each side of a comparison: mean recall, from 0 to the reachable."""
     means = rows.groupby(sides)[["end", "reachable"]].mean()
     return tuple(Level(end, 0.0, most, 0.0) for end, most in means.itertuples(index=False))
 
 
 def late(records: Records) -> str:
-    """Say how many runs never recall nine tenths of what they can, whose epochs are unknown; empty
-    if none.
+    """Return a message on runs that never recall nine tenths of what they can, or "".
+
+    Their epochs are unknown.
     """
     missing = ends(records)["epochs"].isna()
     if not missing.any():
@@ -371,8 +373,9 @@ def measure_activations(records: Records) -> Findings:
 
 
 def measure_walks(records: Records) -> Findings:
-    """Measure the speed of RReLU and Softmax on walks, and their ends with one and two layers and
-    with four.
+    """Measure RReLU against Softmax on walks.
+
+    They are compared in speed, and in the recall at the end with one and two layers and with four.
     """
     speed = lead(records, "epochs", *WALKED)
     found = [measured("CT-walks-speed", speed, records, excluded_because=late(records))]
@@ -392,7 +395,7 @@ GRAPH = Experiment(
     measure,
     tiers=TIERS,
 )
-# Needs the package with their files, pykeen, to be computed.
+# These runs need the package pykeen, which has the files.
 REAL_GRAPH = Experiment(
     "compact_real_graph",
     1,

@@ -1,4 +1,4 @@
-"""Two laws of memorised random sequences: the capacity model (§3.1.3), and epochs needed (§3.1.1).
+"""Two laws of memorised random sequences: capacity (§3.1.3), and the epochs needed (§3.1.1).
 
 Capacity C from width B, heads H and length N (equation 10):
 
@@ -42,8 +42,9 @@ READ_OFF = {2: 1600.0, 4: 3300.0}
 
 
 def of_table_2(layers: int) -> Parameters:
-    """Return the published numbers for 1 or 2 layers; for 2 they are rounded too far: f(1, 64) is
-    negative.
+    """Return the published numbers for 1 or 2 layers.
+
+    Those for 2 layers are rounded too far: f(1, 64) is negative.
     """
     row = published("compact", "capacity_model").set_index("layers").loc[layers]
     return Parameters(*row[list(Parameters._fields)].tolist())
@@ -110,16 +111,14 @@ def fit(
 
 
 def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
-    """Predict each point by the capacity model and by a cubic polynomial fitted to the other seven
-    of eight folds.
+    """Predict each point by the capacity model and by a cubic polynomial, in eight folds.
 
-    The polynomial has 20 terms: it takes 24 points.
+    Both are fitted to the other seven folds. The polynomial has 20 terms, so it takes 24 points.
     """
     count = len(points_P4)
     *shapes, measured = points_P4.T
-    x = [
-        values / values.max() for values in shapes
-    ]  # products of these up to degree 3: (points, 20)
+    # the terms are products of these up to degree 3: (points, 20)
+    x = [values / values.max() for values in shapes]
     powers = [power for power in itertools.product(range(4), repeat=3) if sum(power) <= 3]
     terms = np.stack([x[0] ** i * x[1] ** j * x[2] ** k for i, j, k in powers], 1)
     predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
@@ -134,8 +133,9 @@ def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
-    """Return (r, p) with the sample's mean and variance; None where the variance is not above the
-    mean.
+    """Return (r, p) with the sample's mean and variance, or None if these allow no such law.
+
+    The variance must be above the mean.
     """
     mean = float(np.mean(epochs))
     variance = float(np.var(epochs, ddof=1))
@@ -147,10 +147,9 @@ def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
 def most_likely(
     values: np.ndarray, unfinished: int, limit: int | None
 ) -> tuple[float, float, float] | None:
-    """Return (r, p) of maximum likelihood and the logarithm of that; None where no negative
-    binomial has the variance.
+    """Return (r, p) of maximum likelihood, and the log-likelihood; None as in ``by_moments``.
 
-    ``unfinished`` runs took more than ``limit`` epochs, and enter the likelihood as that.
+    ``unfinished`` runs took more than ``limit`` epochs, and enter the likelihood as such.
     """
     from scipy import optimize, stats
 
@@ -177,13 +176,12 @@ def fit_epochs(
     unfinished: int = 0,
     limit: int | None = None,
 ) -> dict[str, float] | None:
-    """Fit a negative binomial (``r``, ``p``) by maximum likelihood to the epochs that runs took,
-    and test the fit.
+    """Fit a negative binomial (``r``, ``p``) to the epochs of runs, and test the fit.
 
-    The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r
-    and p. ``unfinished`` runs, which took more than ``limit`` epochs, are an interval of their own.
-    None where the variance of ``epochs`` is not above their mean, or where there are too few
-    different numbers to test a fit.
+    The fit is by maximum likelihood. The chi-square test has ten intervals of about equal
+    probability; two degrees of freedom go to r and p. ``unfinished`` runs, which took more than
+    ``limit`` epochs, are an interval of their own. None where the variance of ``epochs`` is not
+    above their mean, or where there are too few different numbers to test a fit.
     """
     from scipy import stats
 
@@ -197,7 +195,7 @@ def fit_epochs(
 
     within = float(law.cdf(limit)) if unfinished else 1.0
     edges = np.unique(law.ppf(within * np.linspace(0, 1, 11)[1:-1]))
-    if (1 - within) * runs >= 1:  # fewer expected runs would make any that is there a huge square
+    if (1 - within) * runs >= 1:  # with fewer expected runs, a single one would be a huge square
         edges = np.unique([*edges, limit])
     probabilities = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]]))
     expected = probabilities * runs

@@ -1,15 +1,14 @@
-"""Addition beyond the trained length (§3.4): the runs of every tier, the tables of schemes, their
-part in the claims.
+"""Addition beyond the trained length (§3.4): the runs of every tier, their tables and their claims.
 
 ``compact_lengths``: the quick tier trains on sums of up to two digits, the most that nearly every
-scheme learns in its time: in padded text five seeds of the schemes that a claim compares, three of
-the others; in the other formats three of learned positions.
+scheme learns in its time. In padded text the schemes that a claim compares have five seeds, the
+others three; in the other formats learned positions have three.
 
-``compact_length_seeds``: more seeds of the schemes that ``compact_lengths`` has a single one of at
-five digits. With T5, ALiBi and FIRE that seed had ENTP learn the sums and the decoder not: whether
-that holds is asked of five others, which had no part in forming the question. With T5 and ALiBi,
-where most of these had ENTP learn them, decoders with 5.8 times the steps are planned and stored,
-and not shown: they have 1.6 times ENTP's multiply-adds.
+``compact_length_seeds``: more seeds of the schemes that have a single seed at five digits in
+``compact_lengths``. With T5, ALiBi and FIRE, ENTP learned the sums on that seed and the decoder did
+not. Five other seeds, which had no part in forming the question, test whether this holds. With T5
+and ALiBi, where ENTP learned on most of them, decoders with 5.8 times the steps (1.6 times ENTP's
+multiply-adds) are planned and stored, but not shown.
 """
 
 import itertools
@@ -40,12 +39,11 @@ from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 NAME = "compact_lengths"
 NOTEBOOK = "12_compact_transformers"
 LABELS = ("positions", "format", "architecture", "arm", "seed")
-# Share of right sums at the trained length; below it, how far a scheme reaches is not measured.
+# Share of right sums at the trained length; below it, a scheme is not tested beyond that length.
 LEARNED = 0.05
 BEYOND = 1.3  # times the trained length and more is beyond it
 
-# Claims, the labels that both sides of each share, and the label by which they differ, with both of
-# its values.
+# Claims, the labels that both sides share, and the label in which they differ, with its two values.
 DECODERS = dict(format="padded", architecture="decoder")
 COMPARED = (
     ("CT-coupling", DECODERS, "positions", "coupled", "learned"),
@@ -62,12 +60,12 @@ COMPARED = (
     ),
 )
 
-# By tier: the parameters that all runs share, seeds of every scheme in padded text (of ``more``
-# apart, where there is not the time for five of all), and seeds of the other formats with
-# ``others``. At ``quick`` those have five that a claim compares. At ``overnight`` those that
-# learned sums of five or three digits in a pilot; one of each other shows that it does not in this
-# time. ``decoders``: formats and schemes of which decoders alone are trained, with seeds and steps
-# of their own.
+# By tier: the parameters that all runs share, the seeds of every scheme in padded text (``more``
+# for single schemes, if there is no time for five of all), and the seeds of the other formats,
+# which have the schemes ``others``. At ``quick`` the schemes that a claim compares have five seeds.
+# At ``overnight`` those have more that learned sums of five or three digits in a trial run; one
+# seed of each other scheme shows that it does not learn them in this time. ``decoders``: formats
+# and schemes for which only decoders are trained, with their own seeds and steps.
 TIERS = {
     "smoke": dict(
         shared=dict(
@@ -156,9 +154,7 @@ def planned(
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
-    """Plan every scheme in padded text, and the other formats under some schemes, each as decoder
-    and as ENTP.
-    """
+    """Plan every scheme in padded text and some schemes in the other formats, decoder and ENTP."""
     setting = TIERS[tier]
     more = setting.get("more", {})
     runs = []
@@ -176,9 +172,7 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
 
 
 def table(records: Records) -> pd.DataFrame:
-    """Return a row per run and tested length, with both accuracies and the factor over the trained
-    length.
-    """
+    """Return a row per run and tested length: both accuracies, and the factor over the trained."""
     rows = [
         {
             **{k: r.labels[k] for k in LABELS},
@@ -194,8 +188,9 @@ def table(records: Records) -> pd.DataFrame:
 
 
 def trained_length(records: Records) -> pd.DataFrame:
-    """Return whole padded sums right at the trained length: a row per scheme and arm, a column per
-    seed.
+    """Return the share of padded sums right at the trained length.
+
+    Rows are schemes and arms, columns are seeds.
     """
     rows = table(select(records, format="padded", positions=RELATIVE))
     rows = rows[rows["factor"] == 1]
@@ -206,10 +201,9 @@ def trained_length(records: Records) -> pd.DataFrame:
 
 
 def not_learned(records: Records, sides: Sequence[tuple[str, str]]) -> str:
-    """Name the ``sides`` (positions, architecture) that have not learned their training sums; empty
-    if none.
+    """Name the ``sides`` (positions, architecture) that have not learned their sums, or "".
 
-    The reach of such a side is not measured; a side with all of them right is compared.
+    Such a side is not compared beyond the trained length; a side with all sums right is.
     """
     rows = table(records)
     means = rows[rows["factor"] == 1].groupby(["positions", "architecture"])["accuracy"].mean()
@@ -220,9 +214,7 @@ def not_learned(records: Records, sides: Sequence[tuple[str, str]]) -> str:
 
 
 def measure(records: Records) -> Findings:
-    """Measure token accuracy beyond the trained length, one side less the other, for each claim of
-    ``COMPARED``.
-    """
+    """Measure token accuracy beyond the trained length, one side less the other (``COMPARED``)."""
     for claim, shared, by, first, second in COMPARED:
         pool = select(records, **shared)
         chosen = select(pool, **{by: (first, second)})
@@ -252,7 +244,7 @@ def measure_lead(claim: str, schemes: tuple[str, ...], records: Records) -> Find
     rows = table(chosen)
     means = rows[rows["factor"] == 1].groupby("arm")["accuracy"].mean()
     levels = tuple(Level(float(means[name]), 0.0, 1.0, LEARNED) for name in ("entp", "decoder"))
-    wide = trained_length(chosen).T.dropna()  # whole seeds
+    wide = trained_length(chosen).T.dropna()  # seeds that have all runs
     decoder, entp = (wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in TWINS)
     values = (entp - decoder).tolist() if wide.shape[1] == 2 * len(schemes) else []
     return [measured(claim, values, chosen, levels=levels)]
@@ -287,7 +279,7 @@ ALGORITHM_TIERS = {
 
 
 def plan_algorithms(tier: str, seeds: int) -> PlannedRuns:
-    """Plan every task but addition, with T5's positions, as decoder and as ENTP."""
+    """Plan every task of Table 1 but addition, with T5's positions, as decoder and as ENTP."""
     for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, ARCHITECTURES):
         labels = dict(task=task, architecture=architecture)
         params = dict(labels, positions="t5", seed=seed, **ALGORITHM_TIERS[tier])
@@ -307,8 +299,8 @@ ALGORITHM_RUNS = Experiment(
 TITLE = "Addition beyond the trained length, by format and positions"
 LENGTHS = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
 TITLE = "Addition of five digits, more seeds of the positional schemes"
-# Random seeds from 1 up in padded text: 0 is that of ``compact_lengths``; and decoders with 5.8
-# times the steps, one for each prefix that ENTP is scored on.
+# Seeds from 1 up in padded text (0 is that of ``compact_lengths``), and decoders with 5.8 times the
+# steps, one for each prefix that ENTP is scored on.
 LENGTH_SEEDS = Experiment(
     "compact_length_seeds",
     1,

@@ -1,16 +1,14 @@
-"""Small Transformers that memorise random sequences (§2.1.2), trained side by side, and the three
-studies of them.
+"""Studies of small Transformers, trained in parallel, that memorise random sequences (§2.1.2).
 
 Embedding, positions and output layer are frozen; attention and feed-forward weights are trained.
-The width of a head is a parameter of its own, not the width divided by the heads. Where only the
-token after the last position is scored, the last layer is computed there alone, and its keys and
-values are never formed: a query meets the inputs themselves through W_Kᵀ q, and W_V is applied
-after the weighted sum. With one layer that makes the decoder and ENTP one function.
+The width of a head is a separate parameter, not the width divided by the heads. If only the token
+after the last position is scored, the last layer is computed only there, and its keys and values
+are never formed: a query meets the inputs themselves through W_Kᵀ q, and W_V is applied after the
+weighted sum. With one layer, the decoder and ENTP are then the same function.
 
-Weights are plain dictionaries of tensors, so that ``torch.func.vmap`` runs many models of one
-shape, each on a library of its own: one batched product does what R small ones would, and Adam
-works entry by entry, so every run takes the steps that it takes alone, up to the order in which a
-matrix product adds.
+Weights are plain dictionaries of tensors, so that ``torch.func.vmap`` can run many models of one
+shape, each on its own library: one batched product replaces R small ones. Adam works entry by
+entry, so every run takes the same steps as alone, up to the order of additions in a matrix product.
 
 Letters: R runs, K sequences of a library, S sequences of a batch, T tokens, D width, H heads, K
 head width, V symbols.
@@ -42,10 +40,10 @@ class MemoryConfig:
     """Shape of a model that predicts the last of ``length`` tokens from the others.
 
     ``feed_forward``: ``trained``; ``identity`` adds its input unchanged to the residual path;
-    ``none`` drops it. ``attention_weights``: ``all`` four matrices, or ``query_key`` alone, where a
-    head's output is the mixed inputs themselves (equation 4), which needs one head. ``scored``:
-    whether the loss is that of the ``last`` token alone or of ``every`` token but the first, which
-    only a decoder predicts in one pass; recall is of the last token either way.
+    ``none`` drops it. ``attention_weights``: ``all`` four matrices, or only ``query_key``, with
+    which a head's output is the weighted inputs themselves (equation 4) and there must be one head.
+    ``scored``: whether the loss is on the ``last`` token only or on ``every`` token but the first,
+    which only a decoder predicts in one pass; recall is of the last token either way.
     """
 
     symbols: int = 32
@@ -68,11 +66,11 @@ class MemoryConfig:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Adam over a library: ``epochs`` passes at most, recalled sequences counted every
-    ``count_every`` epochs.
+    """Adam over a library for at most ``epochs`` passes.
 
-    ``steps`` > 0 sets the epochs by optimiser steps instead. ``patience`` > 0 ends a run after so
-    many counts without a better one; ``until_all`` ends it as soon as every sequence is right.
+    Recalled sequences are counted every ``count_every`` epochs. ``steps`` > 0 sets the number of
+    optimiser steps instead of epochs. ``patience`` > 0 ends a run after that many counts without a
+    better one; ``until_all`` ends it as soon as every sequence is right.
     """
 
     epochs: int = 100
@@ -84,7 +82,7 @@ class Schedule:
     until_all: bool = False
 
     def passes(self, library: int) -> int:
-        """Return the epochs over a library of so many sequences."""
+        """Return the number of epochs over a library of ``library`` sequences."""
         per_epoch = -(-library // self.batch_size)
         return -(-self.steps // per_epoch) if self.steps else self.epochs
 
@@ -104,10 +102,10 @@ def trained_shapes(cfg: MemoryConfig) -> dict[str, tuple[tuple[int, ...], int]]:
 
 
 def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weights, Weights]:
-    """Draw attention and feed-forward weights, which are trained, and the frozen others.
+    """Draw the trained attention and feed-forward weights, and the frozen others.
 
-    The former are uniform within ±1/√(inputs), as PyTorch's linear layers begin, with biases 0;
-    embedding and positions N(0, 1), the output layer N(0, 1/D).
+    Trained weights are uniform within ±1/√(inputs), like PyTorch's linear layers, with biases 0.
+    Embedding and positions are N(0, 1), the output layer is N(0, 1/D).
     """
     D = cfg.width
     trained = {}
@@ -132,9 +130,7 @@ def parameter_count(cfg: MemoryConfig) -> int:
 def scored_logits(
     cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor
 ) -> Tensor:
-    """Return logits (S, P, V) after the P scored of T = length - 1 tokens: the last alone, or all
-    of them.
-    """
+    """Return logits (S, P, V) after the P scored of T = length - 1 tokens: the last, or all."""
     x_STD = frozen["embedding"][tokens_ST] + frozen["positions"]
     whole_layers = cfg.n_layers - (cfg.scored == "last")
     for layer in range(whole_layers):
@@ -151,16 +147,12 @@ def scored_logits(
 
 
 def normed(x: Tensor) -> Tensor:
-    """Apply layer norm without weights: with frozen inputs and outputs, those of the linear maps
-    are enough.
-    """
+    """Apply layer norm without weights; those of the linear maps around it are enough."""
     return F.layer_norm(x, x.shape[-1:])
 
 
 def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
-    """Return the attention output (S, D) of the last position, which sees all others whatever the
-    mask.
-    """
+    """Return the attention output (S, D) of the last position, which sees all under any mask."""
     query = trained[f"{layer}.query"]
     key = trained[f"{layer}.key"]
     q_HSK = z_STD[:, -1] @ query
@@ -173,9 +165,7 @@ def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) 
 
 
 def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
-    """Return the attention output (S, T, D) of every position: causal in a decoder, unmasked in
-    ENTP.
-    """
+    """Return every position's attention output (S, T, D), causal in a decoder, full in ENTP."""
 
     def project(name: str) -> Tensor:  # every head's projection, (S, H, T, K), in one product
         matrix_HDK = trained[f"{layer}.{name}"]
@@ -205,8 +195,8 @@ def feed_forward(cfg: MemoryConfig, trained: Weights, layer: int, x: Tensor) -> 
 
 
 class Outcome(NamedTuple):
-    """Right sequences of each run at each count, the counts' epochs, each run's best count, when it
-    ended (0: not).
+    """Right sequences of each run at each count, the epochs of the counts, and for each run the
+    best count, the epoch at which it ended (0: it did not) and the losses.
     """
 
     right_RC: Tensor
@@ -217,8 +207,9 @@ class Outcome(NamedTuple):
 
 
 def draw_libraries(cfg: MemoryConfig, library: int, seeds: Sequence[int]) -> Tensor:
-    """Draw independent uniform tokens (R, K, T) (§2.1.3); a smaller library is the first part of a
-    larger one.
+    """Draw independent uniform tokens (R, K, T) (§2.1.3).
+
+    A smaller library is the first part of a larger one.
     """
     shape = (library, cfg.length)
     generators = (generator_for("cpu", "library", seed) for seed in seeds)
@@ -226,9 +217,7 @@ def draw_libraries(cfg: MemoryConfig, library: int, seeds: Sequence[int]) -> Ten
 
 
 def draw_models(cfg: MemoryConfig, seeds: Sequence[int]) -> tuple[Weights, Weights]:
-    """Draw the weights of a model per seed, each stacked over runs: the trained and the frozen
-    ones.
-    """
+    """Draw the trained and the frozen weights of a model per seed, stacked over runs."""
     drawn = [initial_weights(cfg, generator_for("cpu", "memory", seed)) for seed in seeds]
     trained, frozen = (
         {name: torch.stack([weights[name] for weights in part]) for name in part[0]}
@@ -240,11 +229,10 @@ def draw_models(cfg: MemoryConfig, seeds: Sequence[int]) -> tuple[Weights, Weigh
 
 
 def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[int]) -> Outcome:
-    """Train one model per seed on a library of so many sequences, and count those whose last token
-    it recalls.
+    """Train one model per seed on a library, and count the sequences whose last token it recalls.
 
-    The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped
-    improving keeps its result while the others go on.
+    The order of an epoch depends only on the run's seed and the epoch. A run that has ended keeps
+    its result while the others go on.
     """
     at_least(1, runs=len(seeds), library=library, batch_size=schedule.batch_size)
     libraries_RKT = draw_libraries(cfg, library, seeds)
@@ -312,8 +300,8 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
 
 
 # The studies. ``model`` and ``schedule`` hold the fields of ``MemoryConfig`` and ``Schedule``. Runs
-# differ in weights, library and order, all from the run's number; a run has the same library
-# whatever the model.
+# differ in weights, library and order, all drawn from the run's number; a run has the same library
+# for every model.
 
 
 def capacity_study(model: Json, schedule: Json, library: int, runs: int) -> Study:
@@ -379,12 +367,12 @@ def largest_library_study(model: Json, schedule: Json, sizes: list[int], runs: i
 
 
 def shatter_study(model: Json, schedule: Json, library: int, runs: int) -> Study:
-    """Count epochs until a small library is recalled whole, and fit a negative binomial to them
-    (figure 8).
+    """Count epochs until a small library is recalled whole; fit a negative binomial (figure 8).
 
-    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did,
-    or where ``laws.fit_epochs`` has none), (r, p) by ``moments``, ``unfinished`` runs, and
-    ``mean_best``, the sequences recalled at best. Curves: their epochs, sorted.
+    Metrics: ``fit``, by maximum likelihood, to the runs that recalled the library (None if fewer
+    than 50 did, or if ``laws.fit_epochs`` gives None), (r, p) by ``moments``, ``unfinished`` runs,
+    and ``mean_best``, the mean of the most sequences that a run recalled. Curves: the epochs,
+    sorted.
     """
     cfg = MemoryConfig(**model)
     plan = Schedule(until_all=True, count_every=1, **schedule)

@@ -1,15 +1,14 @@
-"""Eleven positional schemes (§2.4.3, §3.4.2), each an entry of ``SCHEMES``, and a Transformer with
-any of them.
+"""Eleven positional schemes (§2.4.3, §3.4.2), and a Transformer with any of them.
 
-A scheme may add to the token embeddings, turn queries and keys, or add a bias to the attention
+A scheme may add to the token embeddings, rotate queries and keys, or add a bias to the attention
 scores before the softmax. Causal attention only looks back; in ENTP every token but a prefix's last
-also looks ahead, so distance needs a sign or none: T5 has separate buckets for tokens ahead, RoPE
-turns by the signed difference, ALiBi, Kerple and FIRE take the absolute distance. Position ids are
-counted from 0.
+also looks ahead, so a scheme must handle distances of both signs: T5 has separate buckets for
+tokens ahead, RoPE rotates by the signed difference, and ALiBi, Kerple and FIRE take the absolute
+distance. Position ids are counted from 0.
 
-All weights but a scheme's are those of the shared model. ENTP runs every scored prefix in a row of
-its own, padding masked out, and reads the last layer at the prefix's end only: plain enough for
-sequences as short as sums are.
+All weights but a scheme's are those of the shared model. ENTP runs every scored prefix in a
+separate row, with padding masked out, and reads the last layer only at the prefix's end; that is
+fast enough for sequences as short as sums.
 
 Letters: B batch, T tokens, N scored prefixes, D width, H heads, K head width, V vocabulary.
 """
@@ -29,7 +28,7 @@ from entp_lib.positions import alibi_slopes
 ARCHITECTURES = ("decoder", "entp")
 T5_BUCKETS = 32
 T5_FARTHEST = 128
-RANDOM_RANGE = 4  # randomised ids come from so many times the longest sequence
+RANDOM_RANGE = 4  # randomised ids are below this many times the longest sequence
 FIRE_HIDDEN = 32
 SYMMETRIC_FARTHEST = 4
 
@@ -55,22 +54,23 @@ class Scheme(nn.Module):
         return x_BTD
 
     def turn(self, x_BHTK: Tensor) -> Tensor:
-        """Turn queries or keys by their place."""
+        """Rotate queries or keys by their position."""
         return x_BHTK
 
     def bias(self, distance_TT: Tensor, ids_BT: Tensor) -> Tensor | None:
-        """Return what is added to the scores, (H, T, T) or (B, H, T, T) by query and key, from
-        i - j or from position ids; None for nothing.
+        """Return the bias of the scores, (H, T, T) or (B, H, T, T) by query and key, or None.
+
+        It depends on i - j or on position ids.
         """
         return None
 
 
 class Learned(Scheme):
-    """A learned vector per place, added to the embedding; places beyond those of training keep
-    their first values.
+    """A learned vector per position, added to the embedding; positions beyond those of training
+    keep their initial values.
     """
 
-    ranges = 1  # ids go up to so many times the longest sequence
+    ranges = 1  # ids are below this many times the longest sequence
 
     def build(self):
         self.table = nn.Embedding(self.ranges * self.longest, self.width)
@@ -80,16 +80,14 @@ class Learned(Scheme):
 
 
 class Randomised(Learned):
-    """A learned vector per id, ids being a sorted random choice from a range four times the longest
-    sequence.
-    """
+    """A learned vector per id; ids are a sorted random choice below four times the longest text."""
 
     ids = "random"
     ranges = RANDOM_RANGE
 
 
 class Coupled(Learned):
-    """A learned vector per id, digits of equal significance sharing theirs (position coupling)."""
+    """A learned vector per id, which digits of equal significance share (position coupling)."""
 
     ids = "coupled"
 
@@ -112,7 +110,7 @@ class T5(Scheme):
     """A learned bias per bucket of distance: single distances first, then logarithmic ones up to
     128.
 
-    Where attention is not causal, half of the buckets are for tokens ahead.
+    If attention is not causal, half of the buckets are for tokens ahead.
     """
 
     def build(self):
@@ -165,10 +163,10 @@ class Kerple(Scheme):
 
 class Fire(Scheme):
     """MLP(log(c |i - j| + 1) / log(c max(i, L) + 1)) with learned c, L > 0: distance relative to
-    the query's place.
+    the query's position.
 
-    ReLU MLP of 32 hidden units, a bias per head. Here i counts from 1 and L itself is learned; the
-    official code counts from 0 and learns a multiplier of a fixed L.
+    The MLP has 32 hidden ReLU units and gives a bias per head. Here i counts from 1 and L itself is
+    learned; the official code counts from 0 and learns a multiplier of a fixed L.
     """
 
     def build(self):
@@ -189,8 +187,8 @@ class Fire(Scheme):
 class Symmetric(Scheme):
     """A learned bias per difference of significance, cut off at four digits, for each head.
 
-    Digits that stand for the same power of ten are at no distance, whichever number they are of,
-    and nothing else tells places apart. ``$``, whose id is 0, is far from every digit. The paper
+    Digits of the same power of ten have distance 0, whichever number they belong to, and nothing
+    else distinguishes positions. ``$``, whose id is 0, is far from every digit. The paper
     says of its source (Sabbaghi et al., 2024) that digits are aligned by their significance; the
     form of the bias is ours.
     """
@@ -208,8 +206,8 @@ class Symmetric(Scheme):
 
 
 class Rope(Scheme):
-    """Queries and keys turned in pairs of dimensions by their place, so that scores depend on the
-    difference.
+    """Queries and keys rotated in pairs of dimensions, so that scores depend on the difference of
+    their positions.
     """
 
     def turn(self, x_BHTK):
@@ -250,8 +248,8 @@ class PositionedTransformer(Transformer):
     """``model(tokens_BT, scored_BT, ids_BT) -> logits_NV`` after each scored position, in row-major
     order.
 
-    ``ids_BT``: position ids of schemes that take any; None for 0, 1, 2, … Weights depend on
-    ``seed`` alone, those of the blocks not on the scheme.
+    ``ids_BT``: position ids of schemes that use them; None for 0, 1, 2, … Weights depend on
+    ``seed`` only, and those of the blocks not on the scheme.
     """
 
     def __init__(self, cfg: ModelConfig, positions: str, seed: int):
@@ -268,7 +266,7 @@ class PositionedTransformer(Transformer):
         device = tokens_BT.device
         if ids_BT is None:
             ids_BT = torch.arange(length, device=device).expand_as(tokens_BT)
-        x = self.scheme.embed(self.embedding(tokens_BT), ids_BT)  # (B, T, D), of ENTP (N, T, D)
+        x = self.scheme.embed(self.embedding(tokens_BT), ids_BT)  # (B, T, D); for ENTP (N, T, D)
         rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
         place_T = torch.arange(length, device=device)
         distance_TT = place_T[:, None] - place_T
@@ -289,7 +287,7 @@ class PositionedTransformer(Transformer):
             x = block.residual(x, block.attention(q, k, v, mask, False))
         if self.causal:
             x_ND = x[scored_BT]
-        else:  # the last layer, with the query of each prefix's end alone
+        else:  # the last layer, with only the query of each prefix's end
             last = self.blocks[-1]
             here_N = torch.arange(len(rows_N), device=device)
             q, k, v = self.project(last, x)

@@ -19,7 +19,7 @@ TABLE_1 = (
     ("parity", "10011", "n"),
     ("lego", "ap1bpacpbdpcc", "p"),
 )
-MOST = 0.5  # C of C N / log N, which is below it
+MOST = 0.5  # upper bound of C in C N / log N
 
 
 def as_template(pattern: str) -> tuple[int, ...]:
@@ -29,7 +29,7 @@ def as_template(pattern: str) -> tuple[int, ...]:
 
 
 def examples_study() -> Study:
-    """Write every printed example by its definition; a row each, as printed and as found."""
+    """Write every printed example by its definition; a row per example, as printed and as found."""
     pattern = as_template("ABCABCAB")
     filled = ["".join(str(filling[v]) for v in pattern) for filling in FILLINGS]
     variables = ["".join(map(str, filling)) for filling in FILLINGS]
@@ -69,7 +69,7 @@ def examples_study() -> Study:
 
 
 def patterns(nodes: float) -> float:
-    """Return the most patterns, a bit per node, that a Hopfield network of so many nodes stores."""
+    """Return the most patterns of one bit per node that a Hopfield network of ``nodes`` stores."""
     return MOST * nodes / math.log(nodes)
 
 

@@ -1,10 +1,9 @@
-"""Abstract templates (§2.3): the task, its exact Bayes floor by position, and the two studies of
-models trained on it.
+"""Abstract templates (§2.3): the task, its exact Bayes floor by position, and studies of models.
 
-A template such as ABCABCAB is a sequence of variables in order of first appearance, all of them
-present, the last one not new. One sequence holds several instantiations of one template, each with
-digits of its own for the variables, and then, for each of them, its digits in order of first
-appearance; there are no separators:
+A template such as ABCABCAB is a sequence of variables in order of first appearance, in which all
+variables occur and the last one is not new. One sequence holds several instantiations of one
+template, each with its own digits for the variables, and then, for each instantiation, its digits
+in order of first appearance; there are no separators:
 
     12312312 45645645 78978978 15915915 123 456 789 159
 
@@ -12,12 +11,12 @@ The first token has nothing before it and is not predicted. Of 43 predictions of
 tokens most are certain once the template is known: the entropy of the rest, 0.686 nats a
 prediction, is the 0.68 at which its losses end.
 
-Some heads look back to the same place of an earlier instantiation (§4.3.4); what is lost without
-each is measured. A model is run on one prefix at a time and read at its end, which for a decoder
-gives the same as one pass and for ENTP is its definition. Between guessing and knowing, the last
-token of a held-out template is right in two thirds of the sequences for long stretches. A model
-need not know the template for that: whether the last place repeats the one before it can be read
-off an earlier instantiation, without any of the later digits.
+Some heads look back to the same place of an earlier instantiation (§4.3.4); the loss of accuracy
+without each head is measured. A model is run on one prefix at a time and read at its end, which for
+a decoder gives the same as one pass and for ENTP is its definition. Between guessing and knowing,
+models get the last token of a held-out template right in two thirds of the sequences for long
+stretches of training. They need not know the template for that: an earlier instantiation shows
+whether the last place repeats the one before it, without any of the later digits.
 
 Letters: M templates, B sequences, T tokens, L layers, H heads, K head width, D width, V symbols.
 """
@@ -58,13 +57,13 @@ def all_templates(length: int, variables: int) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True)
 class Templates(Task):
-    """Sequences of ``instances`` instantiations of a template and their variables; evaluation has
-    templates of its own.
+    """Sequences of ``instances`` instantiations of a template and their variables.
 
-    ``held_out``: share of the templates that training never sees. ``scored``: ``all`` positions;
-    ``sampled`` trains on ``sample`` positions drawn for each sequence (ENTP runs a prefix for each)
-    and is evaluated on all; ``last`` scores the last token of the last instantiation, ``matching``
-    the variables at the end. ``seen`` evaluates on the templates of training.
+    ``held_out``: share of the templates that training never sees and evaluation uses. ``scored``:
+    ``all`` positions; ``sampled`` trains on ``sample`` positions drawn for each sequence (ENTP runs
+    a prefix for each) and is evaluated on all; ``last`` scores the last token of the last
+    instantiation, ``matching`` the variables at the end. ``seen`` evaluates on the templates of
+    training.
     """
 
     template_length: int = 8
@@ -103,8 +102,7 @@ class Templates(Task):
         options = dict(generator=generator, device=device)
         templates = self.sides()[int(evaluating and not self.seen)].to(device)
         chosen_Bl = templates[torch.randint(len(templates), (size,), **options)]
-        # the first of a random order of the digits: different ones for each instantiation's
-        # variables
+        # each instantiation's variables get the first digits of a random order, all different
         order = torch.rand(size, self.instances, self.digits, **options).argsort(-1)[
             ..., : self.variables
         ]
@@ -124,7 +122,7 @@ class Templates(Task):
 
 
 def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
-    """Return the entropy in nats of each prediction, for one who knows the templates and the task.
+    """Return the entropy in nats of each prediction, given the templates and the task.
 
     Within the first instantiation the next symbol is that of a template that fits so far; a new
     variable's digit is any that is not used yet. After the first, the template is known. Returns
@@ -154,8 +152,9 @@ def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
 
 
 def bayes_floor(task: Templates, templates: Tensor) -> float:
-    """Average ``floor_by_position``: [ln M + instances · ln(9 · 8 · 7) - ln 9] / 43 with the
-    paper's numbers.
+    """Average ``floor_by_position``.
+
+    With the paper's numbers it is [ln M + instances · ln(9 · 8 · 7) - ln 9] / 43.
     """
     return sum(floor_by_position(task, templates)) / task.length
 
@@ -167,7 +166,7 @@ def abstraction_study(task: Json, sequences: int = 256, seed: int = 0, **trainin
     Metrics: ``held_out`` and ``seen``, the scores of all positions on either side, loss and
     accuracy by position among them; ``last`` and ``matching``, the two accuracies of §2.3.2, by
     side; the Bayes ``floor`` over the templates of training and ``floor_by_position``; ``heads``.
-    Curves: training loss, the two accuracies on held-out templates. Twins of a seed start from the
+    Curves: training loss, the two accuracies on held-out templates. Models of a seed start from the
     same weights and see the same sequences and scored positions.
     """
 
@@ -201,14 +200,14 @@ def abstraction_study(task: Json, sequences: int = 256, seed: int = 0, **trainin
 
 
 def last_token_study(task: Json, seed: int = 0, **training: Any) -> Study:
-    """Train as ``abstraction_study`` does, and split the accuracy at the last token of held-out
-    templates.
+    """Train as in ``abstraction_study``, and split the accuracy at held-out templates' last token.
 
-    Curves by step, each a share of the sequences that it concerns: ``last``, right of all;
-    ``repeating``, right where the token repeats the one before it; ``others``, right of all others;
-    ``copied``, of those others, where the token before is predicted all the same. Metrics: the same
-    at the end, ``repeats``, the share of held-out templates whose last place repeats the one
-    before, and ``rule``, the accuracy of telling these and guessing among the others.
+    Curves by step: ``last``, the share of all sequences that are right; ``repeating``, the share
+    right if the token repeats the one before it; ``others``, the share right if it does not;
+    ``copied``, the share of these others in which the token before is predicted nevertheless.
+    Metrics: the same at the end; ``repeats``, the share of held-out templates whose last place
+    repeats the one before; and ``rule``, the accuracy of recognising these and guessing on the
+    others.
     """
 
     def look(source: Templates, model: nn.Module, step: int, loss: float) -> dict[str, float]:
@@ -222,13 +221,11 @@ def last_token_study(task: Json, seed: int = 0, **training: Any) -> Study:
 
 
 def attention_study(task: Json, seed: int = 0, **training: Any) -> Study:
-    """Train as ``abstraction_study`` does, and keep the attention of the head that abstracts
-    (figures 24 and 28).
+    """Train as in ``abstraction_study``, and keep the attention of one head (figures 24 and 28).
 
-    It is the one with the most attention on an aligned place of an earlier instantiation. Metrics:
-    its ``layer``, ``head`` and ``target``, the ``text`` and the ``accuracy`` at the last token, of
-    held-out templates. Curves: ``looked``, by token the attention that it pays to each token so
-    far.
+    It is the head with the most attention on an aligned place of an earlier instantiation. Metrics:
+    its ``layer``, ``head`` and ``target``, the ``text``, and the ``accuracy`` at the last token of
+    held-out templates. Curves: ``looked``, by token the head's attention to each token so far.
     """
     source, model, _ = trained(task, ("loss",), lambda *point: {"loss": point[3]}, seed, **training)
     heads = examine_heads(model, source, generator_for("cpu", "heads", seed))
@@ -262,8 +259,8 @@ def trained(
 ) -> tuple[Templates, nn.Module, dict[str, list]]:
     """Train a model with the seed's weights on the seed's sequences; return task, model and curves.
 
-    Adam with a short warm-up. ``look`` is given the task, the model, the step and the mean training
-    loss since the last evaluation, and finds ``names``.
+    Training is Adam with a short warm-up. ``look`` gets the task, the model, the step and the mean
+    training loss since the last evaluation, and returns ``names``.
     """
     source = Templates(**task)
     cfg = ModelConfig(architecture, n_layers, n_heads, width, source.vocab_size, source.length)
@@ -290,8 +287,9 @@ def trained(
 def split(
     model: nn.Module, source: Templates, count: int, generator: torch.Generator
 ) -> dict[str, float]:
-    """Return the shares of ``PARTS`` over so many sequences of held-out templates; 0 where none is
-    concerned.
+    """Return the shares of ``PARTS`` over ``count`` sequences of held-out templates.
+
+    A share of no sequences is 0.
     """
     batch = replace(source, scored="last").batch(generator, count, evaluating=True)
     predicted_B = model(batch.inputs_BT, batch.scored_BT, None).argmax(-1)
@@ -337,14 +335,13 @@ def traced(
 
 
 def examine_heads(model: nn.Module, task: Templates, generator: torch.Generator) -> Json:
-    """Measure every head's attention on the aligned places, and the accuracy at the last token
-    without it.
+    """Measure every head's attention on aligned places, and the last token's accuracy without it.
 
-    ``mass``: by layer and head, mean attention from place j of an instantiation, from the second
-    on, to ``TARGETS``: places j and j + 1 of the first instantiation and the same of the previous
-    one, over all places but the last, whose next token starts anew; ``strongest``: the largest of
-    them all; ``accuracy`` of the whole model at the last token, ``without`` each head by layer. On
-    held-out templates.
+    ``mass``: by layer and head, the mean attention from place j of an instantiation, from the
+    second on, to ``TARGETS``: places j and j + 1 of the first instantiation and of the previous
+    one. The mean is over all places but the last, whose next token starts a new instantiation.
+    ``strongest``: the largest mass. ``accuracy``: that of the whole model at the last token;
+    ``without``: the same without each head, by layer. All on held-out templates.
     """
     batch = replace(task, scored="all").batch(generator, HEAD_SEQUENCES, evaluating=True)
     inputs_BT = batch.inputs_BT

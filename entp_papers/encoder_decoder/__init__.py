@@ -1,15 +1,13 @@
-"""Encoder-only and decoder-only models: a primer, its bugs, its parts rightly built, and three
-objectives compared.
-"""
+"""Encoder-only and decoder-only models: a primer, its corrected bugs, and three objectives."""
 
-# Of this folder, as "module:attribute", by the name that records carry.
+# Experiments by the name that records carry; values are "module:attribute", from this folder.
 EXPERIMENTS = {
     "encoder_decoder": "experiment:ENCODER_DECODER",
     "objectives": "experiment:OBJECTIVES",
     "encoder_decoder_pretraining": "experiment:PRETRAINING",
 }
 
-# Functions of JSON arguments that return (metrics, curves).
+# Study functions by name: they take JSON arguments and return (metrics, curves).
 STUDIES = {
     "encoder_decoder_bugs": "bugs:bugs_study",
     "encoder_decoder_parity": "libraries:parity_study",

@@ -20,7 +20,7 @@ def beam_search(
 
     They are sequences (W, T + new_tokens) and their summed log-probabilities (W,). One beam is
     greedy search; with V^(new_tokens - 1) beams or more the search is exhaustive. Fewer are
-    returned where fewer exist. ValueError as of ``generate``, and where the prompt is not one row.
+    returned if fewer exist. ValueError as in ``generate``, and if the prompt is not one row.
     """
     check_tensor("prompt", prompt_T, INTEGERS, (None,), "token ids of one prompt, torch.int64,")
     length = check_prompt(model, prompt_T[None], new_tokens)

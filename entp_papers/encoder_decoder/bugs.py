@@ -1,7 +1,6 @@
-"""The primer's bugs: the least that has each printed fault, written anew, and the right one, told
-apart by a check.
+"""The primer's bugs: minimal code with each printed fault, corrected code, and a check for both.
 
-A check takes a computation and returns whether it passes and what it saw in a few words; one that
+A check takes a computation and returns whether it passes, and a short finding; a computation that
 raises does not pass.
 
 Letters: B batch, T tokens, H heads, K head width, D width, V vocabulary.
@@ -41,7 +40,7 @@ CHANGED = 1e-6  # an output that moves by more has seen what was changed
 
 
 def drawn_attention() -> Attention:
-    """Draw the library's attention with weights of a size at which everything matters."""
+    """Draw the library's attention with weights large enough for every part to matter."""
     attention = Attention(ModelConfig("decoder", 1, HEADS, WIDTH, 1, LENGTH))
     generator = seeded(0)
     with torch.no_grad():
@@ -69,8 +68,9 @@ def torch_attention(attention: Attention) -> nn.MultiheadAttention:
 
 
 def across_heads(attention: Attention, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Attend as printed: heads stay behind tokens, (B, T, H, K), so that scores are (B, T, H, H),
-    one token's heads.
+    """Attend as printed, with heads after tokens, (B, T, H, K).
+
+    Scores (B, T, H, H) are then between the heads of one token.
     """
     q, k, v = (part.unflatten(-1, (HEADS, -1)) for part in attention.qkv(x_BTD).chunk(3, -1))
     scores_BTHH = q @ k.mT / q.shape[-1] ** 0.5
@@ -95,8 +95,9 @@ def causally(compute: Callable[..., Tensor]) -> Callable[[Attention, Tensor], Te
 
 
 def merged_as_printed(attention: Attention, x_BTD: Tensor) -> Tensor:
-    """Merge heads as printed: (B, H, T, K) is read as if it were (B, T, H K); the axes before are
-    right.
+    """Merge heads as printed: (B, H, T, K) is read as if it were (B, T, H K).
+
+    Before the merge the axes are right.
     """
     q, k, v = attention.project(x_BTD)
     return attention.out(F.scaled_dot_product_attention(q, k, v).reshape(x_BTD.shape))
@@ -160,7 +161,7 @@ def equals_torch(compute: Callable[..., Tensor]) -> Finding:
 
 
 def filled_with_a_number(scores: Tensor, mask: Tensor) -> Tensor:
-    """Hide scores as printed, by -10⁹; a mask of padding (B, T) goes on the scores as it is."""
+    """Hide scores as printed, by -10⁹; a padding mask (B, T) is applied to scores as it is."""
     return scores.masked_fill(~mask, -1e9).softmax(-1)
 
 
@@ -181,8 +182,9 @@ def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
 def encoder(
     vocab_size: int = 8, places: int = 8, visible: bool = False
 ) -> Callable[[Tensor], Tensor]:
-    """Return an encoder of states (B, T, D), as printed without positions (``places`` 0) or mask of
-    padding.
+    """Return an encoder to states (B, T, D).
+
+    As printed, it has no positions (``places`` 0) or no padding mask (not ``visible``).
     """
     stack = random_stack(0, 2, 2, WIDTH, 32, vocab_size, places)
     return torch.no_grad()(
@@ -236,8 +238,9 @@ def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
 
 
 def no_special_token_is_drawn(from_all: bool) -> Finding:
-    """Look for special tokens among replacements from the whole vocabulary, as printed, or ordinary
-    ones.
+    """Count special tokens among replacements.
+
+    As printed, replacements come ``from_all`` of the vocabulary; corrected, from ordinary tokens.
     """
     tokens_BT = torch.randint(9, (200, 50), generator=seeded(0))
     generator = seeded(1)
@@ -253,7 +256,7 @@ def no_special_token_is_drawn(from_all: bool) -> Finding:
 
 
 def loss_of_something(logits_NV: Tensor, labels_N: Tensor) -> Tensor:
-    """Look at the labels first."""
+    """Return the loss of the labels that count; ConfigError if none does."""
     counted_N = check_labels(labels_N)
     return F.cross_entropy(logits_NV[counted_N], labels_N[counted_N])
 
@@ -283,9 +286,7 @@ def one_token_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
 
 
 def layered_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
-    """Make the library's cache, of the model's own type, with a place for each layer and many new
-    tokens.
-    """
+    """Make the library's cache: of the model's dtype, per layer, for any number of new tokens."""
     cache = Cache(build_model(ModelConfig("decoder", 2, HEADS, WIDTH, 8, 8)).double(), 2)
     return lambda layer, k_BHTK, v_BHTK: cache.extend(layer, k_BHTK, v_BHTK)[0]
 
@@ -318,9 +319,7 @@ def layers_are_apart(cache: Callable[[], Any]) -> Finding:
 
 @torch.no_grad()
 def cache_equals_no_cache(in_place: bool) -> Finding:
-    """Compare with no cache; ``in_place`` gives new tokens their place, which as printed is always
-    0.
-    """
+    """Compare a cache with no cache; ``in_place`` gives new tokens their position, else it is 0."""
     model = build_model(ModelConfig("decoder", 2, 2, WIDTH, 8, 8)).double().eval()
     for p in model.parameters():
         p.mul_(8 if p.dim() > 1 else 1)
@@ -480,7 +479,7 @@ def finding(check: Callable[[Any], Finding], computation: Any) -> Finding:
 
 
 def bugs_study() -> Study:
-    """Run every check on the computation as printed and as corrected; a row of the curves each."""
+    """Run every check on the printed and on the corrected computation; a row per check."""
     rows = []
     for name, printed, words, faulty, right, check in BUGS:
         (failed, as_printed) = finding(check, faulty)

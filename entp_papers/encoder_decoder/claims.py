@@ -1,4 +1,4 @@
-"""The primer's statements, a function each; parameters are the studies that it rests on."""
+"""The primer's statements, one function each, whose parameters are the studies that decide it."""
 
 import numpy as np
 import pandas as pd

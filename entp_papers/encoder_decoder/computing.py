@@ -1,6 +1,6 @@
 """Losses, sampling, caches and the cost of recomputing every prefix, on models with random weights.
 
-Recomputing buys two things: order that does not matter, and masks that are coordinates.
+Recomputing buys two things: the order of the past need not matter, and coordinates can be a mask.
 
 Letters: B batch, T tokens, H heads, K head width, V vocabulary.
 """
@@ -41,9 +41,7 @@ from entp_papers.encoder_decoder.parts import (
 def model_of(
     architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any
 ) -> Transformer:
-    """Build a model in double precision whose weights are large enough for attention and order to
-    matter.
-    """
+    """Build a model in fp64 with weights large enough for attention and order to matter."""
     shape = dict(n_heads=2, width=16, max_length=16) | shape
     return scale_up(
         build_model(ModelConfig(architecture, n_layers, vocab_size=vocab, **shape), seed), seed
@@ -57,7 +55,7 @@ def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Ten
 
 
 def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
-    """Compute logits (B, V) after the last token from nothing."""
+    """Compute logits (B, V) after the last token without a cache."""
     return IncrementalDecoder(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
 
 
@@ -89,8 +87,9 @@ def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) 
 
 
 def causal_differences(decoder: Transformer, labels_BT: Tensor) -> dict[str, float]:
-    """Return the causal loss less its definition, and less the printed code, for all labels and for
-    some ignored.
+    """Return the causal loss less its definition, and less the printed code.
+
+    Both differences are taken for all labels and with some labels ignored.
     """
     logits_BTV = decoder(labels_BT).view(*labels_BT.shape, -1)
     some_BT = labels_BT.clone()
@@ -117,9 +116,7 @@ def entp_difference(encoder: Transformer, labels_BT: Tensor) -> float:
 
 
 def masked_difference(encoder: Transformer, tokens_BT: Tensor, seed: int) -> float:
-    """Return the masked loss less its definition, a mean over selected tokens that are read one by
-    one.
-    """
+    """Return the masked loss less its definition, a mean over selected tokens read one by one."""
     masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
     batch = mask_tokens(tokens_BT % 6, masking, seeded(seed))
     losses = []
@@ -131,11 +128,10 @@ def masked_difference(encoder: Transformer, tokens_BT: Tensor, seed: int) -> flo
 
 @torch.no_grad()
 def losses_study(seeds: int) -> Study:
-    """Compare three losses with their definitions, over random weights and texts; rows: name and
-    difference.
+    """Compare three losses with their definitions, over random weights and texts.
 
-    Metrics: how far a loss is off whose labels were shifted twice, as where a dataset has shifted
-    already.
+    Rows: name and difference. Metrics: the error of a loss whose labels were shifted twice, as
+    happens if a dataset has shifted them already.
     """
     apart = {}
     twice = []
@@ -163,9 +159,7 @@ def losses_study(seeds: int) -> Study:
 
 @torch.no_grad()
 def sampling_study(draws: int, top_k: int) -> Study:
-    """Check the primer's five ways of choosing a token against their definitions, for a decoder and
-    for ENTP.
-    """
+    """Check the primer's five ways of choosing a token, for a decoder and for ENTP."""
     rows = []
     for architecture in ("decoder", "entp"):
         model = model_of(architecture, vocab=5)
@@ -180,8 +174,9 @@ def sampling_study(draws: int, top_k: int) -> Study:
 
 
 def search_checks(model: Transformer, prompt_1T: Tensor) -> dict[str, bool]:
-    """Check greedy decoding and beam search, with as many beams as texts of two tokens against all
-    texts of three.
+    """Check greedy decoding and beam search.
+
+    With as many beams as texts of two tokens, the search must find the best of all texts of three.
     """
     greedy = generate(model, prompt_1T, 4)
     steps = prompt_1T
@@ -254,7 +249,7 @@ def brute_force(model: Transformer, prompt_1T: Tensor, new: int) -> dict[tuple[i
 
 @torch.no_grad()
 def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
-    """Compare logits with keys and values kept, token by token, with those from nothing."""
+    """Compare logits with keys and values kept, token by token, with those without a cache."""
     rows = []
     for architecture, n_layers in itertools.product(("decoder", "entp"), depths):
         apart = 0.0
@@ -274,7 +269,7 @@ def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
 
 # --- What recomputing costs -----------------------------------------------------------------------
 
-# The architecture, whether it has a cache, and the multiply-adds of token m.
+# By way of writing: the architecture, whether it has a cache, and the multiply-adds of token m.
 WAYS = {
     "decoder, cache": ("decoder", True, costs.decoder_token),
     "decoder, no cache": (
@@ -287,8 +282,9 @@ WAYS = {
 
 
 def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
-    """Count multiply-adds to write n tokens after one, each by itself, by the formulas of
-    ``entp_lib.costs``.
+    """Return the multiply-adds of writing n tokens one by one after a first one.
+
+    They follow from the formulas of ``entp_lib.costs``.
     """
     return sum(WAYS[way][2](cfg, m) for m in range(1, n + 1))
 
@@ -296,9 +292,7 @@ def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
 def seconds_to_write(
     cfg: ModelConfig, lengths: Sequence[int], rounds: int
 ) -> dict[tuple[str, int], float]:
-    """Measure the least CPU seconds of ``rounds``, in which all ways and lengths take turns, by way
-    and length.
-    """
+    """Measure by way and length the least CPU seconds of ``rounds`` in which all take turns."""
     models = {
         name: build_model(replace(cfg, architecture=name)).eval() for name in ("decoder", "entp")
     }
@@ -319,9 +313,9 @@ def costs_study(
     """Count three ways to write n tokens up to ``far``, and measure their CPU seconds at
     ``lengths``.
 
-    ``ratio_of_seconds``: to a decoder with its cache at that length. Metrics: log-log slopes
-    between the ends of ``far``, of seconds between the last two lengths; of ``attention`` scores
-    and weighted sums alone, which is what Table 1 of the ENTP paper counts.
+    ``ratio_of_seconds``: to a decoder with a cache at that length. Metrics: log-log slopes between
+    the ends of ``far``, for seconds between the last two lengths. The slope ``attention`` counts
+    only attention scores and weighted sums, as Table 1 of the ENTP paper does.
     """
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
     seconds = seconds_to_write(cfg, lengths, rounds)
@@ -357,8 +351,9 @@ def right_costs(kind: str, cfg: ModelConfig, n: int) -> float:
 
 
 def counted_work(model: Transformer, kind: str, n: int) -> int:
-    """Count by PyTorch the multiply-adds to read n tokens in one pass, or to write n with a cache
-    (16 lengths).
+    """Count with PyTorch the multiply-adds to read n tokens in one pass, or to write n by cache.
+
+    Writing is sampled at 16 lengths.
     """
     if kind == "classify":
         x_BTD = torch.zeros(1, n, model.cfg.width, device="meta")
@@ -376,8 +371,9 @@ def counted_work(model: Transformer, kind: str, n: int) -> int:
 
 
 def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> tuple[bool, str]:
-    """Check of ``bugs``: work as n doubles, against PyTorch's own count on the models themselves,
-    without weights.
+    """Check how predicted work grows as n doubles (a check of ``bugs``).
+
+    It is compared with PyTorch's own count on models without weights.
     """
     n = 1024
     cfg = ModelConfig("decoder", 1, 1, 8, 8, 2048)
@@ -424,8 +420,8 @@ def longer(q: Tensor, k: Tensor, constant: float, coordinates: int) -> tuple[Ten
     exp(-constant).
 
     Query i gets a 1 in its own coordinate i, key j a -constant in those of all earlier tokens:
-    scores of later keys fall by the constant, those of earlier ones and its own stay. The first T -
-    1 coordinates are all that is needed.
+    scores of later keys fall by the constant, while those of earlier keys and its own stay. The
+    first T - 1 coordinates suffice.
     """
     length = q.shape[2]
     own = torch.eye(length, dtype=q.dtype)[:, :coordinates]

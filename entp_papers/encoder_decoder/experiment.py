@@ -103,7 +103,7 @@ TIERS = {
     ),
 }
 NEAR_NATS = 0.1
-NEAR_SHARE = 0.03  # closer than that to guessing counts as having learned nothing
+NEAR_SHARE = 0.03  # closer to guessing counts as nothing learned, as for the nats above
 # Claims, and the two arms and scores whose difference decides each.
 COMPARED = (
     ("ED-next-token", ("masked", "next_token_loss"), ("decoder", "next_token_loss")),
@@ -160,9 +160,7 @@ OBJECTIVES = Experiment(
 
 
 def plan_pretraining(tier: str, seeds: int) -> PlannedRuns:
-    """Plan a run of NSP, SOP and RTD, and all ways of fine-tuning a masked model and a decoder, at
-    each seed.
-    """
+    """Plan per seed NSP, SOP, RTD, and all ways of fine-tuning a masked model and a decoder."""
     chosen = TIERS[tier]
     text = dict(chosen["text"], prefixes=chosen["prefixes"]["many"])
     studies = dict.fromkeys(("nsp", "sop", "rtd"), "pretraining") | dict.fromkeys(

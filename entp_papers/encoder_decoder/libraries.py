@@ -1,7 +1,6 @@
-"""The corrected parts against PyTorch's and ``transformers``' own, with the same random weights, in
-double precision.
+"""The corrected parts against those of PyTorch and ``transformers``, with the same random weights.
 
-``transformers`` is needed by its own comparisons alone, and imported there.
+All are in double precision. ``transformers`` is imported only where it is compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +38,7 @@ PLACES = 12
 
 
 def texts() -> tuple[Tensor, Tensor]:
-    """Return token ids (B, T), and which of them are no padding: rows of different lengths."""
+    """Return token ids (B, T) in rows of different lengths, and a mask of those not padding."""
     tokens_BT = torch.randint(VOCABULARY, (3, 9), generator=seeded(0))
     return tokens_BT, torch.arange(9) < torch.tensor([[9], [7], [5]])
 
@@ -65,10 +64,9 @@ def torch_layer(causal: bool) -> float:
 
 @torch.no_grad()
 def bert(padded: bool) -> float:
-    """Compare our encoder with a BERT of the same random weights, at every token that is no
-    padding.
+    """Compare our encoder with a BERT of the same random weights, at every token but padding.
 
-    BERT's embedding of the first segment becomes zero: here are no segments.
+    BERT's embedding of the first segment is set to zero, because our encoder has no segments.
     """
     import transformers
 
@@ -110,18 +108,17 @@ def bert(padded: bool) -> float:
 
 @torch.no_grad()
 def copy_gpt2(source: nn.Module, model: Transformer) -> None:
-    """Fill ``model``, of the same shapes, with a ``GPT2Model``'s weights; ConfigError where it
-    computes otherwise.
+    """Fill ``model``, of the same shapes, with the weights of a ``GPT2Model``.
+
+    ConfigError if the two compute differently.
     """
     theirs = source.config
     kind = source.config.activation_function
-    pairs = {  # what no shape of a weight tells
+    pairs = {  # settings that the shapes of weights do not show
         "n_heads": (theirs.n_head, model.cfg.n_heads),
         "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
-        "activation_function": (
-            "gelu_new" if kind == "gelu_pytorch_tanh" else kind,
-            "gelu_new",
-        ),  # two names of one
+        # gelu_pytorch_tanh is another name of gelu_new
+        "activation_function": ("gelu_new" if kind == "gelu_pytorch_tanh" else kind, "gelu_new"),
     }
     for name, (expected, found) in pairs.items():
         require(expected == found, f"{name}: the GPT-2 has {expected}, this model {found}")
@@ -182,8 +179,10 @@ PARTS: dict[str, dict[str, Callable[[], float]]] = {
 
 
 def properties() -> dict[str, float]:
-    """Measure what an encoder without positions does to a permutation, and who sees a changed later
-    token.
+    """Measure two properties of untrained stacks.
+
+    They are how an encoder without positions treats a permutation, and which stack sees a changed
+    later token.
     """
     tokens_BT, _ = texts()
     order = torch.randperm(tokens_BT.shape[1], generator=seeded(1))
@@ -222,8 +221,9 @@ def parity_study(libraries: Sequence[str]) -> Study:
 
 @torch.no_grad()
 def heads_study() -> Study:
-    """Compare logits and losses of NSP, SOP and RTD with BERT's, ALBERT's and ELECTRA's, from their
-    own states.
+    """Compare logits and losses of NSP, SOP and RTD with those of BERT, ALBERT and ELECTRA.
+
+    Our heads read the states of these models.
     """
     import transformers
 
@@ -294,9 +294,7 @@ def heads_study() -> Study:
 
 
 def parameters_study() -> Study:
-    """Count the parameters of published models, built without weights; which round to the printed
-    number.
-    """
+    """Count the parameters of published models, built without weights; compare printed numbers."""
     counted = []
     for model in published("encoder_decoder", "parameters").itertuples():
         with torch.device("meta"):
@@ -311,7 +309,7 @@ def parameters_study() -> Study:
             whole = nn.ModuleList([Stack(*shape, input_norm=model.kind == "BERT")])
             if model.kind == "BERT":  # two segments, and the map of the first token
                 whole += [nn.Embedding(2, model.width), nn.Linear(model.width, model.width)]
-            elif model.kind == "GPT-2":  # norms before the layers, and one behind the last
+            elif model.kind == "GPT-2":  # norms before the layers, and one after the last
                 whole.append(nn.LayerNorm(model.width))
         counted.append(parameter_count(whole, embeddings=True))
     table = published("encoder_decoder", "parameters").assign(counted=counted)
@@ -349,11 +347,10 @@ def collated(
 
 
 def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[Json]:
-    """Count, by rate, hits among how many, the nominal share, and how many standard deviations it
-    is off.
+    """Return a row per rate: count, total, share, nominal share, and its error in sigmas.
 
-    A drawn token equals the old one once in as many as may be drawn, so that kept ones are a little
-    more.
+    A drawn token equals the old one once in as many as may be drawn, so that slightly more tokens
+    are kept.
     """
     ordinary_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special))
     selected_BT = batch.selected_BT
@@ -385,12 +382,11 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[Json]
 
 
 def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
-    """Count rates over so many random tokens, a tenth of them special, and the collator's beside
-    them.
+    """Count rates of masking over random tokens, and those of ``transformers``' collator.
 
-    Metrics: counts of events that must not happen (a special token selected, an unselected one
-    changed, a label that is another than the original, a special token drawn), and whether the
-    collator, from the same generator, selects and masks the same.
+    A tenth of the tokens are special. Metrics: counts of events that must not happen (a special
+    token selected, an unselected one changed, a label other than the original, a special token
+    drawn), and whether the collator, from the same generator, selects and masks the same tokens.
     """
     masking = Masking(vocab_size=1000, mask_token=999, special=(998, 999))
     generator = seeded(0)

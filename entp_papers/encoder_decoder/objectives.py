@@ -1,5 +1,4 @@
-"""One backbone, three objectives (§2.2, §3.2): masked, causal and ENTP's training on the same
-windows of text.
+"""One backbone, three objectives (§2.2, §3.2): masked, causal and ENTP's, on the same text windows.
 
 All models have the same weights at the start and the same shape; the vocabulary has one token more
 than the text's, the mask token. The masked model predicts the next token at an appended mask token.
@@ -48,9 +47,10 @@ EVAL_BATCH = 256
 class ObjectiveConfig:
     """An objective, the sizes of model and tests, and ``text``, parameters of the task ``Text``.
 
-    Of these ``prefixes`` concerns ENTP alone. ``labelled``: windows for fine-tuning, learned
-    ``epochs`` times; ``tested``: windows for every score at the end; ``curve_windows``: for those
-    on the way; ``candidates``: windows that a causal model fills in by trying all tokens.
+    ``text``'s ``prefixes`` concern only ENTP. ``labelled``: windows for fine-tuning, learned
+    ``epochs`` times; ``tested``: windows for every final score; ``curve_windows``: windows for
+    scores during training; ``candidates``: windows that a causal model fills in by trying all
+    tokens.
     """
 
     objective: str
@@ -74,7 +74,7 @@ class ObjectiveConfig:
 
     @cached_property
     def masking(self) -> Masking:
-        """Return the masking, whose mask token is the one behind the text's vocabulary."""
+        """Return the masking, whose mask token is the one after the text's vocabulary."""
         mask = self.task.vocab_size
         return Masking(mask + 1, mask, (mask,), self.share)
 
@@ -94,9 +94,7 @@ class ObjectiveConfig:
 def windows(
     task: Text, count: int, *seed: int | str, evaluating: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Draw texts (B, T + 1), the same for a seed whatever is scored, and the prefixes to be scored
-    (B, T).
-    """
+    """Draw texts (B, T + 1), which depend only on the seed, and a mask (B, T) of scored ones."""
     batch = task.batch(generator_for("cpu", *seed), count, evaluating)
     return torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1), batch.scored_BT
 
@@ -110,7 +108,7 @@ def step_losses(
             model, mask_tokens(window_BW, setting.masking, generator_for("cpu", "mask", *seed))
         )
         return
-    if setting.objective == "causal":  # every position costs a decoder nothing more
+    if setting.objective == "causal":  # a decoder scores every position at no extra cost
         scored_BT = torch.ones_like(scored_BT)
     for part in model.plan(scored_BT):
         share = int(part.scored_BT.sum()) / int(scored_BT.sum())
@@ -122,20 +120,15 @@ def train(
 ) -> tuple[Transformer, dict[str, list], dict[str, float]]:
     """Train a model; return it, its curves, and its cost without evaluation.
 
-    Windows depend on ``data_seed`` and the step alone. Raises TrainingError where the loss stops
-    being finite.
+    Windows depend only on ``data_seed`` and the step. TrainingError if the loss stops being finite.
     """
     setting.task.facts()
     model = build_model(setting.model(), seed_from("model", model_seed)).train()
     optimizer = make_optimizer(model, schedule)
     shown = windows(setting.task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
     curves = {"step": [], "train_loss": [], "next_token_loss": []}
-    spent = {
-        "token_forwards": 0,
-        "cpu_seconds": 0.0,
-        "loss": 0.0,
-        "steps": 0,
-    }  # the last two since the curves' point
+    # ``loss`` and ``steps`` are those since the last point of the curves.
+    spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
         window_BW, scored_BT = windows(
@@ -144,7 +137,7 @@ def train(
         parts = step_losses(setting, model, window_BW, scored_BT, data_seed, step)
         loss = descend(model, optimizer, parts, learning_rate(step, schedule), schedule.grad_clip)
         spent["cpu_seconds"] += time.process_time() - begun
-        if setting.objective == "masked":  # which reads a window's last token too
+        if setting.objective == "masked":  # which also reads a window's last token
             spent["token_forwards"] += window_BW.numel()
         else:
             spent["token_forwards"] += token_forwards(model.cfg.architecture, scored_BT)
@@ -160,10 +153,9 @@ def train(
 
 @torch.no_grad()
 def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Return the loss (B, T) of every next token after its prefix, in nats, each model in its own
-    way.
+    """Return the loss (B, T) in nats of every next token after its prefix, by the model's own way.
 
-    The mask token is left out of what a model may answer: it never comes.
+    The mask token is excluded from the answers, because it never occurs.
     """
     found = []
     mask = setting.masking.mask_token
@@ -185,8 +177,9 @@ def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: T
 
 @torch.no_grad()
 def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Return the loss (B,) of the token in the middle: a masked model sees both sides, the others
-    the left.
+    """Return the loss (B,) of the token in the middle.
+
+    A masked model sees both sides, the others only the left.
     """
     middle = window_BW.shape[1] // 2
     mask = setting.masking.mask_token
@@ -202,11 +195,10 @@ def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tenso
 
 @torch.no_grad()
 def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Return the loss (B,) of the middle token by a causal model that tries every token and reads
-    on.
+    """Return the loss (B,) of the middle token by a causal model that tries every token.
 
-    By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C
-    passes in place of one.
+    By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates, which
+    takes C passes in place of one.
     """
     middle = window_BW.shape[1] // 2
     vocabulary = setting.task.vocab_size
@@ -220,9 +212,7 @@ def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Te
 
 
 def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
-    """Return the loss of counted frequencies of tokens and of pairs, from 4 million tokens of
-    training, in nats.
-    """
+    """Return the losses (nats) of unigrams and bigrams counted on 4 million training tokens."""
     tokens = np.asarray(task.tokens().part("train")[:4_000_000]).astype(np.int64)
     size = task.vocab_size
     pairs = (
@@ -231,9 +221,8 @@ def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
     )
     single = pairs.sum(0) + 0.5
     single /= single.sum()
-    pairs = (pairs + 5 * single) / (
-        pairs.sum(1, keepdims=True) + 5
-    )  # pairs that never came as single tokens
+    # Pairs that never occurred are predicted from single tokens.
+    pairs = (pairs + 5 * single) / (pairs.sum(1, keepdims=True) + 5)
     before = window_BW[:, :-1].numpy()
     after = window_BW[:, 1:].numpy()
     return {
@@ -243,14 +232,14 @@ def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
 
 
 def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
-    """Replace one token of each text, at a random place, by a different one that the texts have."""
+    """Replace one token of each text, at a random place, by a different token of the texts."""
     generator = generator_for("cpu", "misprints", *seed)
     (rows, length) = window_BT.shape
     place_B = torch.randint(length, (rows,), generator=generator)
     before_B = window_BT[torch.arange(rows), place_B]
     all_N = window_BT.flatten()
 
-    def draw(count: int) -> Tensor:  # as often as they come
+    def draw(count: int) -> Tensor:  # tokens as often as they occur
         return all_N[torch.randint(len(all_N), (count,), generator=generator)]
 
     other_B = draw_on_side(draw, rows, before_B.eq, False)
@@ -260,11 +249,10 @@ def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
 
 
 class Pointer(nn.Module):
-    """Scores (B, W) of every place: a linear map of final states, causal where the model is a
-    decoder.
+    """Scores (B, W) of every place, a linear map of final states (causal ones for a decoder).
 
-    A softmax over the places says where the misprint is. ``prompt_PD``: vectors that stand before
-    every text, if any.
+    A softmax over the places says where the misprint is. ``prompt_PD``: vectors put before every
+    text, if any.
     """
 
     def __init__(self, model: Transformer, seed: int):
@@ -316,7 +304,8 @@ def fine_tuned(
 ) -> float:
     """Fine-tune, all rates falling to 0; return the share of texts whose misprint scores highest.
 
-    ``groups``: of parameters, each with a rate of its own; ``before_epoch``: may freeze and thaw.
+    ``groups``: parameter groups, each with its own learning rate; ``before_epoch``: a function of
+    the epoch that may freeze or unfreeze parameters.
     """
     pointer.train()
     optimizer = torch.optim.AdamW(groups or pointer.parameters(), lr=lr, weight_decay=0.01)
@@ -342,11 +331,11 @@ def fine_tuned(
 
 
 def objective_study(setting: Json, train_config: Json, model_seed: int, data_seed: int) -> Study:
-    """Train, test and fine-tune one model; fine-tune beside it one that was not trained before.
+    """Train, test and fine-tune one model, and fine-tune an untrained one for comparison.
 
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding
-    misprints, and ``fresh_accuracy`` of weights not trained before. Curves by step, and the next
-    token's loss by length of the prefix.
+    misprints, and ``fresh_accuracy`` from untrained weights. Curves by step, and the next token's
+    loss by length of the prefix.
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")

@@ -1,12 +1,11 @@
-"""The primer's parts, rightly built: post-norm layers (§2.1, §3.1), masked batches (§2.2.1), three
-losses (§2.2, §3.2).
+"""The primer's parts, corrected: post-norm layers (§2.1, §3.1), masked batches (§2.2.1), losses.
 
-The library's own models are pre-norm, as GPT-2 is. These are the printed ones, x = LN(x +
-sublayer(x)), which BERT has too; what is missing in print is here: an order of axes that mixes
-tokens, masks that fit, positions, embeddings. The printed arithmetic of masked batches is right;
-what it lacks is special tokens that are never selected nor drawn, a mask of padding, and an answer
-where nothing was selected. Each loss is the mean of -log p over the labels that count, in nats; a
-mean over nothing is no number, and the printed loss would be NaN.
+The library's own models are pre-norm, like GPT-2. The layers here are the printed ones, x = LN(x +
+sublayer(x)), as in BERT, with what is missing in print: an order of axes that mixes tokens, masks
+of the right shape, positions, embeddings. The printed arithmetic of masked batches is right; it
+lacks special tokens that are never selected or drawn, a padding mask, and an error if nothing was
+selected. Each of the three losses (§2.2, §3.2) is the mean of -log p over the labels that count, in
+nats; if none counts, the printed loss is NaN.
 
 Letters: B batch, T tokens, S = T - 1 next tokens, D width, F hidden width, V vocabulary.
 """
@@ -25,19 +24,20 @@ from entp_lib.entp import MicroBatch
 from entp_lib.model import Attention, Transformer, causal_pass
 from entp_lib.validation import require
 
-IGNORED = -100  # of labels: no loss here
+IGNORED = -100  # label of a token that has no loss
+# Shares of the selected tokens that become the mask token, or another token; the others stay.
 MASKED = 0.8
-DRAWN = 0.1  # of the selected tokens: become the mask token, become another; the others stay
+DRAWN = 0.1
 
 # --- Layers ---------------------------------------------------------------------------------------
 
 
 def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tensor | None:
-    """Return who sees whom, boolean (B or 1, 1, T, T), True where allowed; None where all see all.
+    """Return a mask (B or 1, 1, T, T), True where a token may look; None if every token sees all.
 
-    ``visible_BT``: False for padding, which nobody sees. ValueError where a token would see
-    nothing: a softmax over nothing has no value, and a large negative number in place of minus
-    infinity would give all hidden tokens the same weight.
+    ``visible_BT``: False for padding, which no token sees. ValueError if a token would see nothing:
+    a softmax over nothing has no value, and a large negative number in place of minus infinity
+    would give all hidden tokens the same weight.
     """
     mask = None if visible_BT is None else visible_BT[:, None, None].expand(-1, 1, length, length)
     if causal:
@@ -71,10 +71,10 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Embeddings, learned positions, post-norm layers: an encoder, or a decoder where ``causal``.
+    """Embeddings, learned positions, post-norm layers: an encoder, or a decoder if ``causal``.
 
     ``max_length``: rows of the table of learned positions; 0 for a stack that has no positions, as
-    printed. ``input_norm``: a LayerNorm behind the embeddings, as BERT has it.
+    printed. ``input_norm``: a LayerNorm after the embeddings, as in BERT.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
 
 @dataclass(frozen=True)
 class Masking:
-    """Selects a ``share`` of the ordinary tokens, of which ``MASKED`` become the mask token and
-    ``DRAWN`` another.
+    """Settings of masking: a ``share`` of the ordinary tokens is selected.
 
-    ``special``: ids that are never selected nor drawn, the mask token among them.
+    Of these, ``MASKED`` become the mask token and ``DRAWN`` another token. ``special``: ids that
+    are never selected or drawn, including the mask token.
     """
 
     vocab_size: int
@@ -168,16 +168,16 @@ class MaskedBatch:
 def mask_tokens(
     tokens_BT: Tensor, masking: Masking, generator: torch.Generator, padding: int | None = None
 ) -> MaskedBatch:
-    """Mask a batch of texts (B, T), filled up with ``padding``, which should be among the special
-    tokens.
+    """Mask a batch of texts (B, T), padded with ``padding``, which should be a special token.
 
-    Draws in the order of ``transformers``' collator, so that both select and mask the same tokens
-    from one generator.
+    Random numbers are drawn in the order of ``transformers``' collator, so that both select and
+    mask the same tokens from one generator.
     """
 
     def chosen(share: float, among: Tensor | bool = True) -> Tensor:
-        """Draw True with probability ``share``; False outside ``among``, for which nothing less is
-        drawn.
+        """Draw True with probability ``share``; outside ``among`` it is False.
+
+        A random number is drawn for every token all the same.
         """
         probability = torch.where(torch.as_tensor(among), share, 0.0).expand(tokens_BT.shape)
         return torch.bernoulli(probability, generator=generator).bool()
@@ -199,7 +199,7 @@ def mask_tokens(
 
 
 def check_labels(labels: Tensor) -> Tensor:
-    """Return where labels count, boolean. ConfigError where none does."""
+    """Return a mask of the labels that count; ConfigError if none does."""
     counted = labels != IGNORED
     require(
         bool(counted.any()),
@@ -210,20 +210,17 @@ def check_labels(labels: Tensor) -> Tensor:
 
 
 def causal_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Return the mean loss of the next token from logits at every token of the *same* text: shifts
-    once.
-    """
+    """Return the mean next-token loss of logits and labels of the *same* text, shifting once."""
     targets_BS = labels_BT[:, 1:]
     counted_BS = check_labels(targets_BS)
     return F.cross_entropy(logits_BTV[:, :-1][counted_BS], targets_BS[counted_BS])
 
 
 def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
-    """Average over prefixes -log p(x_{t+1} | the unmasked stack read at the end of x_1..x_t): one
-    run per prefix.
+    """Average -log p(x_{t+1}) over prefixes, the unmasked stack being read at the end of x_1..x_t.
 
-    Of a decoder it is the causal loss. Ignored labels are read as token 0, which a counted one
-    behind them then sees.
+    Each prefix takes one run. For a decoder it is the causal loss. Ignored labels are read as token
+    0, which the prefixes of later labels then contain.
     """
     targets_BS = labels_BT[:, 1:]
     return prefix_loss(model, labels_BT.clamp_min(0)[:, :-1], targets_BS, check_labels(targets_BS))
@@ -232,16 +229,15 @@ def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
 def prefix_loss(
     model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | MicroBatch
 ) -> Tensor:
-    """Return the mean loss of the targets after the scored positions, by any architecture of the
-    library.
-    """
+    """Return the mean loss of the targets after the scored positions, for any architecture."""
     scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
     return F.cross_entropy(model(inputs_BT, scored), targets_BT[scored_BT])
 
 
 def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:
-    """Return the mean loss of the selected tokens, each read at its own place with full attention;
-    no shift.
+    """Return the mean loss of the selected tokens, read at their own places with full attention.
+
+    There is no shift.
     """
     selected_BT = check_labels(batch.labels_BT)
     states_BTD = full_states(model, batch.inputs_BT)
@@ -251,8 +247,7 @@ def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:
 def full_states(
     model: Transformer, tokens_BT: Tensor, causal: bool = False, prompt_PD: Tensor | None = None
 ) -> Tensor:
-    """Return final states (B, T, D) in one pass in which all tokens see each other, or all earlier
-    ones.
+    """Return final states (B, T, D) of one pass with full or, if ``causal``, causal attention.
 
     ``prompt_PD``: vectors before every text; their states come first, (B, P + T, D).
     """
@@ -270,9 +265,7 @@ def full_states(
 
 
 def appended_mask(model: Transformer, tokens_BT: Tensor, mask_token: int) -> Tensor:
-    """Return log-probabilities (B, V) of the next token by a masked model, read at an appended mask
-    token.
-    """
+    """Return a masked model's log-probabilities (B, V) of the next token, at an appended mask."""
     mask_B1 = torch.full_like(tokens_BT[:, :1], mask_token)
     states_BTD = full_states(model, torch.cat([tokens_BT, mask_B1], 1))
     return F.log_softmax(model.head(states_BTD[:, -1]), -1)

@@ -1,13 +1,12 @@
-"""NSP, SOP and RTD (§2.2.2) on the small model, and ways to fine-tune (§5.2) what was trained
-before.
+"""NSP, SOP and RTD (§2.2.2) on the small model, and ways to fine-tune a trained model (§5.2).
 
     NSP   does the second half of a window follow the first, or is it another window's?
     SOP   are the two halves in their order, or exchanged?
     RTD   which tokens were replaced by those that a small masked model drew?
 
-A pair is read at a token in front, a window for RTD at every token. Losses are the published sums:
-of masked tokens and of pairs in BERT and ALBERT, the generator's and 50 times the discriminator's
-in ELECTRA.
+A pair is read at a token in front of it; for RTD a window is read at every token. Losses are the
+published sums: of masked tokens and of pairs in BERT and ALBERT, of the generator and 50 times the
+discriminator in ELECTRA.
 
 Letters: B batch, T tokens, W tokens of a window, D width.
 """
@@ -78,7 +77,7 @@ def token_loss(logits_BT1: Tensor, replaced_BT: Tensor) -> Tensor:
 def draw_pairs(
     window_BW: Tensor, objective: str, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return pairs of halves (B, W), half of them wrong, and which (B,): 1 for wrong."""
+    """Draw pairs of halves (B, W), half of them wrong, and their labels (B,): 1 for wrong."""
     half = window_BW.shape[1] // 2
     first = window_BW[:, :half]
     second = window_BW[:, half : 2 * half]
@@ -106,7 +105,7 @@ class Pretraining(nn.Module):
             self.head = (token_head if setting.objective == "rtd" else pair_head)(cfg.width)
 
     def forward(self, window_BW: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the loss, the answers and the right ones, 1 for what is not as in the text."""
+        """Return the loss, the model's answers and the right ones: 1 if not as in the text."""
         masking = self.setting.masking
         if self.generator is None:
             pairs, wrong_B = draw_pairs(window_BW, self.setting.objective, draw)
@@ -135,8 +134,9 @@ class Pretraining(nn.Module):
 def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
     """Train by NSP, SOP or RTD, test on new windows, and fine-tune to find misprints.
 
-    Metrics: ``told_apart``, the mean share right of what is as in the text and of what is not, half
-    by guessing; the ``loss``; ``accuracy`` of finding misprints. Curves: the loss by step.
+    Metrics: ``told_apart``, the mean of the accuracies on pairs or tokens that are as in the text
+    and on those that are not (1/2 by guessing); the ``loss``; ``accuracy`` of finding misprints.
+    Curves: the loss by step.
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")
@@ -167,7 +167,7 @@ def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
 
 
 class LowRank(nn.Module):
-    """A matrix plus a product of two thin ones, of which the second begins at 0 (LoRA)."""
+    """A matrix plus a product of two thin ones, of which ``up`` starts at 0 (LoRA)."""
 
     def __init__(self, weight: Tensor, generator: torch.Generator):
         super().__init__()
@@ -180,7 +180,7 @@ class LowRank(nn.Module):
 
 
 class Adapted(nn.Module):
-    """A block, and behind it x + up(gelu(down(x))), whose ``up`` begins at 0."""
+    """A block, and after it x + up(gelu(down(x))), whose ``up`` starts at 0."""
 
     def __init__(self, block: Block, width: int, generator: torch.Generator):
         super().__init__()
@@ -222,7 +222,7 @@ def add_prompt(pointer: Pointer, generator: torch.Generator) -> None:
     pointer.prompt_PD = nn.Parameter(0.02 * torch.randn(RANK, width, generator=generator))
 
 
-# Of a frozen backbone: what is trained besides the head.
+# With a frozen backbone, what is trained besides the head.
 FROZEN: dict[str, Callable[[Pointer, torch.Generator], None]] = {
     "head alone": lambda pointer, generator: None,
     "head and layer norms": train_norms,
@@ -242,7 +242,7 @@ def from_top(pointer: Pointer) -> list[list[nn.Parameter]]:
 
 
 def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> Json:
-    """Freeze or add weights as ``way`` says; return what ``fine_tuned`` must be told."""
+    """Freeze or add weights as ``way`` says; return the options of ``fine_tuned`` for it."""
     if way in FROZEN:
         pointer.model.requires_grad_(False)
         FROZEN[way](pointer, generator_for("cpu", "tuning", seed))
@@ -264,10 +264,10 @@ def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> Json:
 
 
 def tuning_study(setting: Json, train_config: Json, seed: int) -> Study:
-    """Train one model before, and fine-tune it in every way to find misprints; a row per way.
+    """Pretrain one model, and fine-tune it in every way to find misprints; a row per way.
 
-    ``trained``: the weights that are trained, ``share`` of all; ``accuracy``: of the misprints
-    found.
+    ``trained``: the number of trained weights, and ``share``, their share of all; ``accuracy``: the
+    share of misprints found.
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")

@@ -1,6 +1,6 @@
 """The paper itself, *ENTP: Encoder-only Next Token Prediction*, section by section."""
 
-# Of this folder, as "module:attribute", by the name that records carry.
+# Experiments by the name that records carry; values are "module:attribute", from this folder.
 EXPERIMENTS = {
     "expressivity": "expressivity.experiment:EXPRESSIVITY",
     "complexity": "complexity.experiment:COMPLEXITY",
@@ -61,10 +61,10 @@ EXPERIMENTS = {
     "sets_own_rates": "own_rates:SETS_OWN_RATES",
 }
 
-# Tasks of this folder alone, which records name as they name those of ``entp_lib.tasks``.
+# Tasks defined in this folder; records name them like the tasks of ``entp_lib.tasks``.
 TASKS = {"clutrr": "downstream.clutrr:Clutrr"}
 
-# Functions of JSON arguments that return (metrics, curves).
+# Study functions by name: they take JSON arguments and return (metrics, curves).
 STUDIES = {
     "costs": "complexity.measurements:measure",
     "training_steps": "complexity.training_steps:steps_study",
@@ -92,8 +92,8 @@ STUDIES = {
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 RESUMABLE = ("counting_probe", "pretrained_encoder", "pretrained_prompts", "pretrained_lifted")
 
-# In which order the runs of a long tier are made: the cheap ones first, so that most questions are
-# whole early.
+# The order in which a long tier runs its experiments: cheap ones first, so that most questions are
+# answered early.
 NIGHTLY_ORDER = tuple(
     (
         "count3_repeats count3 match3 openwebtext addition_lengths in_context_baselines "

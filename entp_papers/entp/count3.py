@@ -1,12 +1,11 @@
-"""Count3 (§6, Figure 3) for the three architectures, its control Count2 (appendix C.1), and its
-harder splits.
+"""Count3 (§6, Figure 3) for three architectures, its control Count2 (C.1), and harder splits.
 
-``count3`` is the paper's; in ``count3_unseen`` seeds hardly repeat as sequences, and in the
-``sets`` of both a seed is held out in all its orders (``count3_studies``). Trained to its end
-(``overnight``): does a decoder fail, who arrives first, has a curve flattened, does the gap grow
-with n? These rules were written down before the runs (docs/journal): a run that never reaches the
-timed accuracy counts with the end of its schedule, and a pair in which neither run reaches it is
-dropped.
+``count3`` is the paper's. In ``count3_unseen`` prompts hardly repeat as sequences, and the two
+``..._sets`` experiments hold out a prompt in all its orders (``count3_studies``). The overnight
+runs, trained to their end, ask: does a decoder fail, which model gets there first, has a curve
+flattened, does the gap grow with n? Two rules were written down before the runs (docs/journal): a
+run that never reaches the timed accuracy counts with the end of its schedule, and a pair in which
+neither run reaches it is dropped.
 """
 
 import math
@@ -26,16 +25,14 @@ from entp_lib.config import SIZES, TrainConfig
 from entp_lib.validation import require
 from entp_papers.entp.pairless import no_pairs_found
 
-REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
-LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
-NEAR = 0.02  # of accuracy: closer to the mode baseline counts as being there
+REACHED = 0.95  # token accuracy on held-out prompts: the first evaluation that has it is timed
+LEARNED = 0.90  # sequence accuracy: a model that has it in every seed has not failed
+NEAR = 0.02  # in accuracy: closer to always the most frequent answer counts as equal to it
 
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """Parameters of notebook 03b: ``threshold`` is the token accuracy whose first crossing is
-    timed, in (0, 1).
-    """
+    """Parameters of notebook 03b: ``threshold``, in (0, 1), is the token accuracy that is timed."""
 
     threshold: float = REACHED
 
@@ -48,11 +45,10 @@ ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
 ARMS = {name: Arm(name) for name in ARCHITECTURES} | {
     EQUAL_FORWARDS: Arm("decoder", equal_forwards)
 }
-ARMS["small_entp"] = Arm(
-    "entp", model=SIZES["small"], once=True
-)  # of size Small, which the authors never logged
+# ENTP of size Small, which the authors never logged.
+ARMS["small_entp"] = Arm("entp", model=SIZES["small"], once=True)
 WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
-# Count2 is run where it costs seconds; the paper has it for a language model only.
+# Count2 is run where it costs seconds; the paper runs it for a language model only.
 VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
 
 SMOKE = TrainConfig(
@@ -82,25 +78,25 @@ LOGGED_START = replace(PAPER, steps=12_000, eval_every=100, eval_sequences=1024)
 TIERS = {
     "smoke": Tier(dict(length=8, seed_length=3, symbols=8), TINY, SMOKE, 2, WITH_LONGER),
     # The largest reduced Count3 that two cores learn within ten minutes (docs/journal has the
-    # search). It has only 10^4 seeds, so a fifth of them is kept for evaluation.
+    # search). It has only 10^4 prompts, so a fifth of them is held out for evaluation.
     "quick": Tier(REDUCED_TASK, REDUCED_MODEL, REDUCED, 5, ARCHITECTURES),
-    # To the end: quick's task and model, four times the steps, and the arm ``longer``.
+    # Trained to the end: quick's task and model, four times the steps, and the arm ``longer``.
     "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, WHOLE, 5, WITH_LONGER, ITSELF, by_seed=True),
-    # The authors' schedule, stopped at 12,000 steps, where their log has 0.174 of the tokens (ENTP)
-    # against 0.083 (decoder), for two paired seeds: what a lease of half an hour has room for.
+    # The authors' schedule, stopped at 12,000 steps, where their log has 17.4 % of the tokens right
+    # (ENTP) against 8.3 % (decoder). Two paired seeds are what fits into half an hour on a GPU.
     "gpu": Tier(PAPER_TASK, MEDIUM, LOGGED_START, 2, (*TWINS, "small_entp"), ITSELF),
     "paper": Tier(PAPER_TASK, MEDIUM, PAPER, 5, ARCHITECTURES, ITSELF),  # logged at its end
 }
 
 
 def above_mode(table: pd.DataFrame, arms: Sequence[str], near: float = NEAR) -> tuple[Level, ...]:
-    """Return levels of arms in token accuracy, between the mode baseline and 1, of one task."""
+    """Return arms' levels in token accuracy on one task, from the most frequent answer's to 1."""
     floor = table["baseline_token_accuracy"].mean()
     return levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=near)
 
 
 def control(records: Records) -> Findings:
-    """Measure a decoder's Count2 − Count3 in token accuracy above the mode baseline, by seed."""
+    """Measure a decoder's Count2 − Count3 in token accuracy above the most frequent answer's."""
     parts = [select(records, task=task, arm="decoder") for task in ("count2", "count3")]
     if not all(parts):
         return []
@@ -123,11 +119,10 @@ def control(records: Records) -> Findings:
 def arrivals(
     records: Records, threshold: float = REACHED, metric: str = "token_accuracy"
 ) -> pd.DataFrame:
-    """Return a row per run: logarithms of what it had spent at the first evaluation that has such a
-    score.
+    """Return a row per run: the logarithms of its cost at the first evaluation with the score.
 
-    Columns log_step and log_operations (multiply-adds). ``reached`` is False where no evaluation
-    has the score; such a run counts with its last one.
+    Columns are log_step and log_operations (multiply-adds). ``reached`` is False if no evaluation
+    has the score; such a run counts with its last evaluation.
     """
     rows = []
     for r in records:
@@ -141,10 +136,11 @@ def arrivals(
 
 
 def slopes(records: Records) -> pd.Series:
-    """Return by seed the slope of ENTP − decoder in token accuracy on the prefix length n.
+    """Return by seed the slope over the prefix length n of ENTP − decoder in token accuracy.
 
-    One slope for even and for odd n, each about its own mean: trained models are worse at even n,
-    and a gap that is larger there has a slope from an odd to an even end without growing.
+    Even and odd n share one slope, each centred on its own mean. Trained models are worse at even
+    n; a gap that is larger there would otherwise show a slope from an odd first to an even last n
+    without growing.
     """
     runs = select(records, arm=TWINS)
     found = by_position(runs, "token_accuracy")
@@ -170,7 +166,7 @@ def lead(came: pd.DataFrame, other: str = "decoder", cost: str = "log_step") -> 
 def failure_and_speed(records: Records) -> Findings:
     """Measure the decoder's sequence accuracy − ``LEARNED``, and the steps to ``REACHED``."""
     records = select(records, task="count3")
-    if not records or records[0].config.tier == "quick":  # which stops in the middle of the course
+    if not records or records[0].config.tier == "quick":  # quick stops half-way
         return
     if runs := select(records, arm="decoder"):
         yield measured("F2-fails", summary(runs)["sequence_accuracy"] - LEARNED, runs)
@@ -204,13 +200,13 @@ def growth(records: Records) -> Findings:
 
 
 def lead_claims(claims: Mapping[str, str]) -> Comparisons:
-    """Return ENTP less other arms in final token accuracy; ``claims``: claim to arm."""
+    """Return comparisons of ENTP − other arms in final token accuracy; ``claims``: claim to arm."""
     rows = [Paired(claim, "token_accuracy", "entp", arm) for claim, arm in claims.items()]
     return Comparisons(rows, excluded=no_pairs_found)
 
 
 def counting(name: str, title: str, judged: Comparisons, notebook: str = "03_count3") -> Experiment:
-    """Make a further experiment on Count3, a closed one."""
+    """Make a further, closed experiment on Count3."""
     return Experiment(name, 1, title, notebook, Closed(name), judged, paper_runs_of="count3")
 
 
@@ -233,8 +229,8 @@ COUNT3 = Experiment(
         others=(failure_and_speed, early_lead, control),
     ),
 )
-# Prompts that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order
-# they do; the two experiments below it hold each prompt out in all its orders.
+# Prompts hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order they
+# do repeat; the two experiments below this one hold out each prompt in all its orders.
 COUNT3_UNSEEN = counting(
     "count3_unseen",
     "Count3 with prompts of 6",

@@ -1,9 +1,9 @@
 """Count3 on new sequences: steps of a decoder and of ENTP to the same loss.
 
-A gate of seven settings asks in which of them the two part, on the way from the loss of a predictor
-that sees x_n alone to that of the best one that looks at no pair; then pairs of one setting go as
-far again beyond it. Designs, hypotheses and rules were written before the first runs
-(docs/journal/deciding_runs.md).
+A first test (the gate) has seven settings and asks in which of them ENTP pulls ahead between two
+losses: that of a predictor that sees x_n only, and that of the best predictor that looks at no pair
+(the pairless bound). Pairs of runs in one setting then go as far again beyond the bound. Designs,
+hypotheses and rules were written before the first runs (docs/journal/deciding_runs.md).
 """
 
 import math
@@ -31,15 +31,14 @@ from entp_lab.store import Record, Records
 from entp_papers.entp import count3
 from entp_papers.entp.pairless import lookup
 
-WAY = (0.5, 0.75, 1.0)  # shares of the way at which step ratios are read
-PARTS = 1.4  # the mean above which two models part
+WAY = (0.5, 0.75, 1.0)  # shares of the way between the two losses at which step ratios are read
+PARTS = 1.4  # mean step ratio, decoder over ENTP, above which the two models part
 
 
 def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | None:
-    """Return the step, interpolated, at which the held-out loss comes down to ``loss``; None where
-    it never does.
+    """Return the interpolated step at which the held-out loss falls to ``loss``, or None if never.
 
-    The loss is the running mean of ``smoothing`` evaluations.
+    The loss is smoothed by a running mean over ``smoothing`` evaluations.
     """
     losses = (
         pd.Series(record.curves["loss"])
@@ -57,10 +56,10 @@ def steps_to_loss(record: Record, loss: float, smoothing: int = 3) -> float | No
 def steps_to(
     records: Records, start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.DataFrame:
-    """Return both models' steps (columns) to a held-out loss, by share of the way from ``start`` to
-    ``end``.
+    """Return both models' steps (columns) to held-out losses between ``start`` and ``end``.
 
-    One run each, labelled by ``arm``; NaN where a run is not there or does not come so far.
+    Rows are shares of the way between the two losses. There is one run per model, labelled by
+    ``arm``; NaN if a run is missing or does not get there.
     """
     losses = [start + share * (end - start) for share in shares]
     found = {
@@ -72,27 +71,24 @@ def steps_to(
 def step_ratios(
     records: Records, start: float, end: float, shares: Sequence[float], smoothing: int = 3
 ) -> pd.Series:
-    """Return steps of a decoder over ENTP's to the same held-out loss, by share, from
-    ``steps_to``.
-    """
+    """Return a decoder's steps over ENTP's to the same held-out loss, by share (``steps_to``)."""
     steps = steps_to(records, start, end, shares, smoothing)
     return steps["decoder"] / steps["entp"]
 
 
 def way_of(task: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the losses in nats of x_n alone and of the pairless bound on a Count3 task."""
+    """Return two losses (nats) on a Count3 task: of knowing x_n only, and of the pairless bound."""
     bounds = lookup("counting", task)[0]
     return bounds["last"]["loss"], bounds["pairless"]["loss"]
 
 
 def gate_row(runs: Records, start: float, end: float) -> dict[str, str]:
-    """Return both models' steps to the shares ``WAY`` from ``start`` to ``end`` nats, and whether
-    they part.
+    """Return both models' steps at the shares ``WAY`` from ``start`` to ``end``, and if they part.
 
-    That is whether the geometric mean of their ratios is above ``PARTS``. Where ENTP does not come
-    so far its last step stands for the more that it would take, and the mean is an upper limit;
-    shares without a decoder are left out, which the answer says, and it is open where that leaves
-    none.
+    Losses are in nats. The models part if the geometric mean of the step ratios is above ``PARTS``.
+    If ENTP does not get to a share, its last step is used, and the mean is an upper limit. Shares
+    that the decoder does not reach are left out, and the answer says so; it is "open" if none is
+    left.
     """
     steps = steps_to(runs, start, end, WAY)
     shown = steps.map(lambda count: "–" if math.isnan(count) else f"{count:,.0f}").agg(" · ".join)
@@ -109,12 +105,11 @@ def gate_row(runs: Records, start: float, end: float) -> dict[str, str]:
     return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
 
 
-# Count3 beyond the pairless bound, in the setting of the gate nearest to the paper's among those
-# whose ENTP ends within two hours: until the loss is as far again beyond the bound; ``END_LOSS`` is
-# a little further, in nats.
+# Count3 beyond the pairless bound, in the gate's setting nearest to the paper's whose ENTP ends
+# within two hours. Runs go on until the loss is as far again beyond the bound; ``END_LOSS`` (nats)
+# is a little further.
 END_LOSS = 1.61
-# By claim, the share of the way from the loss of x_n alone to the bound, and what it costs to come
-# there.
+# By claim: a share of the way from the loss of x_n alone to the bound, and the cost compared there.
 ENDS = {
     "F2-end-half": (0.5, "log_step"),
     "F2-end-speed": (1.0, "log_step"),
@@ -124,8 +119,9 @@ ENDS = {
 
 
 def plan_whole(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoder, prefix decoder and ENTP by random seed, as ``count3_end`` has them but to
-    60,000 steps: does either ever learn even n, and whole sequences?
+    """Plan decoder, prefix decoder and ENTP by seed, set as in ``count3_end``, to 60,000 steps.
+
+    The question is whether any of them ever learns even n, and whole sequences.
     """
     for run in select(COUNT3_END.plan(tier, seeds), arm="decoder"):
         base = replace(run.config, experiment="count3_whole")
@@ -135,7 +131,7 @@ def plan_whole(tier: str, seeds: int) -> PlannedRuns:
 
 
 def arrivals_at_loss(records: Records, loss: float) -> pd.DataFrame:
-    """``count3.arrivals`` at a held-out loss, by ``steps_to_loss``."""
+    """Return ``count3.arrivals`` for a held-out loss instead of a score, by ``steps_to_loss``."""
     rows = []
     for r in records:
         steps = steps_to_loss(r, loss)
@@ -147,10 +143,9 @@ def arrivals_at_loss(records: Records, loss: float) -> pd.DataFrame:
 
 
 def authors_log() -> list[Record]:
-    """Return the authors' logged training losses on Count3, Medium, as records of a decoder and an
-    ENTP.
+    """Return the authors' logged training losses on Count3, Medium: a record for each model.
 
-    A loss is the mean of three logged ones around its step, so that a curve needs no further
+    Each loss is the mean of three logged losses around its step, so that curves need no further
     smoothing.
     """
     log = (
@@ -167,17 +162,15 @@ def authors_log() -> list[Record]:
 
 
 def authors_ratios(shares: Sequence[float]) -> pd.Series:
-    """``step_ratios`` of the authors' log, on the way between the same two predictors of the
-    paper's task.
-    """
+    """Return ``step_ratios`` of the authors' log, between the same two predictors on their task."""
     return step_ratios(authors_log(), *way_of(count3.PAPER_TASK), shares, smoothing=1)
 
 
-LAST_EVALUATIONS = 3  # whose mean is a score at a step
+LAST_EVALUATIONS = 3  # evaluations whose mean is the score at a step
 
 
 def score_at(record: Record, metric: str, step: float) -> float:
-    """Mean of the last ``LAST_EVALUATIONS`` values of a curve up to a step."""
+    """Return the mean of the last ``LAST_EVALUATIONS`` values of a curve up to a step."""
     steps = record.curves["step"]
     values = record.curves[metric]
     known = [value for at, value in zip(steps, values, strict=True) if at <= step]
@@ -185,12 +178,10 @@ def score_at(record: Record, metric: str, step: float) -> float:
 
 
 def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
-    """ENTP − decoder in a score, by random seed, after equally many steps and after equally many
-    multiply-adds.
+    """Return ENTP − decoder in a score, by seed, after equal steps and after equal multiply-adds.
 
-    Runs have a constant learning rate, so that each point of a curve is a finished run. Equal steps
-    are those of the shorter run of all; equal multiply-adds those that the decoder has spent by
-    then.
+    The learning rate is constant, so that each point of a curve is a finished run. Equal steps are
+    those of the shortest run; equal multiply-adds are what the decoder has spent by then.
     """
     steps = min(record.curves["step"][-1] for record in records)
     rows = {}
@@ -206,11 +197,10 @@ def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
 
 
 def measure_end(records: Records) -> Findings:
-    """ln of what the claims of ``ENDS`` cost, decoder − ENTP, and ENTP's lead in tokens at equal
-    budgets.
+    """Measure decoder − ENTP in the log cost to the losses of ``ENDS``, and ENTP's lead in tokens.
 
-    An arm that does not come there counts with its last step, and pairs of which neither does are
-    dropped.
+    A run that does not reach a loss counts with its last step; pairs in which neither run does are
+    dropped. The lead is in token accuracy at equal budgets.
     """
     start, bound = way_of(records[0].config.task_params)
     for claim, (share, cost) in ENDS.items():

@@ -1,16 +1,16 @@
-"""Two ways round Count3: sets that training has shown in other orders, and the diagonal's parity.
+"""Two shortcuts in Count3: sets seen in training in another order, and the diagonal's parity.
 
-Sets: the function asks for the elements of a prefix, for the last one and for their number, not for
-the order of the others. So the split by sequences of ``count3`` and ``count3_unseen`` keeps next to
-nothing apart: of the predictions scored there nearly all are of a prefix that is, up to that order,
-a prefix of some training sequence (``seen``). In ``count3_sets`` a seed's multiset goes to one side
-with all its orders; what is seen then is what different seeds have grown to alike.
+Sets: the answer depends on the elements of a prefix, its last element and its length, not on the
+order of the other elements. So the split by sequences in ``count3`` and ``count3_unseen`` holds out
+next to nothing: nearly all scored prefixes are, up to that order, a prefix of some training
+sequence (``seen``). In ``count3_sets`` all orders of a prompt's multiset go to one side of the
+split; a prefix is then seen only if two different prompts have grown to the same one.
 
 Parity: at even n the answer has the parity of k = #{i : 2 x_i + x_n = 0 (mod n)}
-(``entp_papers.entp.pairless``), so that whoever counts the diagonal has the parity right, whatever
-else is wrong. An odd x_n makes k zero at once, which one element shows; the probe asks where x_n is
-even, too. A model without the shortcut has the parity right where its answer is right, and
-elsewhere as often as the commonest parity is.
+(``entp_papers.entp.pairless``), so a model that counts the diagonal has the parity right even where
+its answer is wrong. If x_n is odd, k is zero, which one element shows; the probe therefore asks
+only where x_n is even, too. A model without the shortcut has the parity right where its answer is
+right, and elsewhere as often as the most frequent parity occurs.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -30,20 +30,19 @@ from entp_papers.entp.count3 import TIERS
 from entp_papers.entp.pretrained.experiments import plain
 
 CHUNK = 65_536  # training sequences at a time
-SCORED = 4096  # sequences, as many as a run's final scores are of
-EVEN = "even"  # what is scored at even n: the answer
-PARITY = "parity"  # and its parity alone
+SCORED = 4096  # sequences, as many as in a run's final evaluation
+EVEN = "even"  # scoring of the answer at even n
+PARITY = "parity"  # scoring of the answer's parity only, at even n
 PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models
 
 
 def repeats_study(task: Json, trained: int, scored: int) -> Study:
-    """``seen`` for a task with too many seeds to be enumerated: by drawing ``trained`` sequences
-    and ``scored`` more.
+    """Estimate ``seen`` for a task with too many prompts to enumerate, from drawn sequences.
 
-    ``task``: parameters of ``Counting`` without a split. What the order leaves alone is compared by
-    64-bit fingerprints: of all pairs of prefixes looked at, fewer than one in a million runs would
-    take two for one. Metrics: the share of scored prefixes that are seen, over all lengths. Curves:
-    ``n`` and ``seen``, the share there.
+    ``trained`` sequences are drawn, and ``scored`` more. ``task``: parameters of ``Counting``
+    without a split. Prefixes are compared up to order by 64-bit fingerprints; fewer than one run in
+    a million would take two different prefixes for the same. Metrics: the share of scored prefixes
+    that are seen, over all lengths. Curves: ``n``, and ``seen``, the share at that length.
     """
     counting = Counting(**task)
     generator = seeded(0)
@@ -70,8 +69,9 @@ def repeats_study(task: Json, trained: int, scored: int) -> Study:
 
 @dataclass(frozen=True)
 class AtEven(Counting):
-    """Count3 scored where n and x_n are even, by the share of predictions that are wrong: in full,
-    or in parity.
+    """Count3 scored only where n and x_n are even; the loss is the share of wrong predictions.
+
+    A prediction is wrong if it differs from the answer or, with ``parity``, in parity.
     """
 
     parity: bool = False
@@ -96,7 +96,7 @@ class Probed(Counting):
 
 
 def scorings(task: Counting) -> dict[str, Task]:
-    """``AtEven`` of a task by what it scores."""
+    """Return the two scorings ``AtEven`` of a task by name."""
     even = AtEven(**asdict(task))
     return {EVEN: even, PARITY: replace(even, parity=True)}
 
@@ -105,9 +105,9 @@ def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> Js
     """Score a trained model where n and x_n are even: ``token_accuracy``, ``parity_agreement`` and
     ``commonest``.
 
-    The prediction's parity is held against the diagonal's, which is the answer's there;
-    ``commonest`` is the agreement of the commonest parity for each n and x_n. ``..._by_position``:
-    the first two at each n of ``position``.
+    The predicted parity is compared with the diagonal's, which is the answer's at even n.
+    ``commonest`` is the agreement of always guessing the most frequent parity for each n and x_n.
+    ``..._by_position``: the first two scores at each n of ``position``.
     """
     found = {}
     scored = scorings(task)
@@ -129,10 +129,11 @@ def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> Js
 
 
 def probe_study(task: Json, model: Json, train_config: Json, seed: int) -> Study:
-    """Train a model on Count3 and probe it: metrics of ``probe``, and of the course two of them.
+    """Train a model on Count3 and probe it, in full at the end and in part during training.
 
-    ``all_token_accuracy``: over all scored n. Curves: ``step``, ``loss`` and ``all_token_accuracy``
-    of all scored n, ``token_accuracy`` and ``parity_agreement`` of the probe.
+    Metrics: those of ``probe``, and ``all_token_accuracy`` over all scored n. Curves: ``step``,
+    ``loss`` and ``all_token_accuracy`` over all scored n, and the probe's ``token_accuracy`` and
+    ``parity_agreement``.
     """
     probed = Probed(**task)
     shape = ModelConfig(vocab_size=probed.vocab_size, max_length=probed.length, **model)
@@ -153,9 +154,7 @@ def probe_study(task: Json, model: Json, train_config: Json, seed: int) -> Study
 
 
 def plan_probes(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew
-    and probed.
-    """
+    """Plan a decoder and an ENTP to train and probe, with the tier's settings of ``count3``."""
     setting = TIERS[tier]
     for seed in range(seeds or PROBED[tier]):
         for arm in TWINS:
@@ -166,7 +165,7 @@ def plan_probes(tier: str, seeds: int) -> PlannedRuns:
             yield planned_study("count3_probe", tier, "counting_probe", params, seed, arm=arm)
 
 
-# For each schedule of ``count3_long_all`` as many training sequences as a run of it draws.
+# There is a study per schedule of ``count3_long_all``, with as many training sequences as its runs.
 COUNT3_REPEATS = Experiment(
     "count3_repeats",
     1,

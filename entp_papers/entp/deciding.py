@@ -1,8 +1,8 @@
-"""Runs that decide what earlier ones left open.
+"""Runs that decide questions which earlier runs left open.
 
-Text on all positions, Match3′ to its end, and addition on the authors' windows. Their designs, with
-hypotheses and rules, were written before their first runs (docs/journal). Those on Count3 are in
-``count3_steps``.
+They are: text on all positions, Match3′ trained to its end, and addition on the authors' windows.
+Designs, with hypotheses and rules, were written before the first runs (docs/journal). Such runs on
+Count3 are in ``count3_steps``.
 """
 
 import math
@@ -21,7 +21,7 @@ from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, chosen, sc
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, LOWEST, minima
 
-DECODERS = ("decoder", EQUAL_OPERATIONS)  # that ENTP is compared with
+DECODERS = ("decoder", EQUAL_OPERATIONS)  # arms that ENTP is compared with
 
 # Decoder − ENTP in the last validation loss, both on all positions, at equal steps and at equal
 # multiply-adds.
@@ -36,7 +36,7 @@ MEASURE_TEXT = Comparisons(
     frame=minima,
 )
 
-# Decoder − ENTP where the rate rises, in the lowest losses of each, as in the paper's Table 3.
+# Decoder − ENTP in the lowest losses at a rising learning rate, as in the paper's Table 3.
 MEASURE_RISING = replace(
     MEASURE_TEXT,
     claims=(
@@ -45,18 +45,18 @@ MEASURE_RISING = replace(
     ),
 )
 
-WHOLE = 0.95  # of the sequences: the first evaluation that has so many right is timed
-# Match3′ half-way, at the 2,000 steps of ``match3``, whose ENTP has the rate of its own pilot: the
-# decoder at rates below it. Of the pilot's rates the one with the most whole sequences is the
-# decoder's, of equals the lowest.
-PAIRED_RATES = (3e-4, 1e-3)  # of the decoders with five pairs
+WHOLE = 0.95  # share of whole sequences: the first evaluation that has it is timed
+# Match3′ half-way, at the 2,000 steps of ``match3``, whose ENTP has the learning rate of its own
+# trial run. The decoder is tried at lower rates: its rate is the one with the most whole sequences,
+# or the lowest of several such.
+PAIRED_RATES = (3e-4, 1e-3)  # learning rates at which the decoders have five pairs
 
 
 def chosen_rates(records: Records) -> dict[str, float]:
-    """Return each decoder's rate by its pilot: most whole sequences, of equals the lowest rate.
+    """Return each decoder's learning rate: in its trial runs, the one with most whole sequences.
 
-    Equals are those within 0.005. Without the pilot's runs it is the lowest rate of the pairs that
-    are there.
+    Of rates within 0.005 of the most, the lowest is chosen. Without trial runs it is the lowest
+    rate of the pairs that were run.
     """
     found = {}
     for arm in DECODERS:
@@ -70,7 +70,7 @@ def chosen_rates(records: Records) -> dict[str, float]:
 
 
 def measure_own_rates(records: Records) -> Findings:
-    """Measure ENTP less the decoder with the rate of its pilot, in whole sequences."""
+    """Measure ENTP − decoder in whole sequences, the decoder at the rate nearest to its trial's."""
     entp = select(records, arm="entp")
     claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
     for arm, rate in chosen_rates(records).items():
@@ -88,8 +88,8 @@ AREA_TO = 5000  # ENTP's steps over which the area is taken
 def area_leads(records: Records, other: str) -> pd.Series:
     """Return ENTP's mean lead in whole sequences over its first ``AREA_TO`` steps, by seed.
 
-    That is the area between its curve and another arm's, whose own curve is stretched to the same
-    length where its schedule has more steps.
+    That is the area between its curve and another arm's. If the other arm's schedule has more
+    steps, its curve is compressed to ENTP's length.
     """
     found = {}
     others = {run.labels["seed"]: run for run in select(records, arm=other)}
@@ -109,10 +109,11 @@ def whole_sequences_at(record: Record, steps: np.ndarray) -> np.ndarray:
 
 
 def measure_ways(records: Records) -> Findings:
-    """Measure who is earlier and who is ahead on the way, at equal steps and equal multiply-adds.
+    """Measure which model gets there first and which leads on the way, at equal steps and compute.
 
-    ln of what ``WHOLE`` of the sequences cost, decoder − ENTP, without pairs of which neither run
-    reaches it; and ENTP's lead in whole sequences. Each at its own learning rate.
+    The first is decoder − ENTP in the log cost of ``WHOLE`` of the sequences, without pairs in
+    which neither run gets there; the second is ENTP's mean lead in whole sequences. Each model has
+    its own learning rate.
     """
     times = count3.arrivals(records, WHOLE, "sequence_accuracy")
     for claim, arm, values in (
@@ -138,7 +139,7 @@ MEASURE_MATCH3 = Comparisons(
 def measure_windows(records: Records) -> Findings:
     """Measure decoder − ENTP in test error by the authors' checkpoint rule.
 
-    For a decoder on all characters, and for one on ENTP's.
+    One decoder is trained on all characters, the other on those that ENTP is trained on.
     """
     scored = scores(records)
     for claim, decoder in (("F5-windows", "decoder"), ("F5-windows-drawn", SAME_PREFIXES)):

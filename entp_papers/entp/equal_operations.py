@@ -1,7 +1,7 @@
-"""Decoders with ENTP's multiply-adds, on a schedule of their own.
+"""Decoders with as many multiply-adds as ENTP, on their own schedule.
 
-A decoder with ENTP's steps has fewer. The one here is compared with the ENTP of the experiment that
-asks at equal steps, by the same rules.
+At equal steps a decoder uses fewer. The decoders here are compared with the ENTP of the experiment
+that compares at equal steps, by the same rules.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,12 @@ from entp_papers.entp.match3 import MATCH3
 
 @dataclass(frozen=True)
 class Comparison:
-    """An experiment's comparison at another budget: its ENTP, and decoders in place of its own.
+    """An experiment's comparison at another budget: its ENTP against the decoders here.
 
-    ``asked``: for each claim at equal steps the question at equal multiply-adds. ``where``: labels
-    of all arms. ``decoder``: of the one at equal steps, which the experiment's ``measure`` finds it
-    by; ``others``: labels of further runs that ``measure`` needs.
+    ``asked`` maps each claim at equal steps to the claim at equal multiply-adds. ``where``: labels
+    of all arms. ``decoder``: labels of the experiment's own decoder; the decoders here get them, so
+    that the experiment's ``measure`` finds them. ``others``: labels of further runs that
+    ``measure`` needs.
     """
 
     name: str
@@ -57,10 +58,10 @@ class Comparison:
         ]
 
 
-# The decoder learns from every position of a text, which costs it nothing more.
+# On text, the decoder learns from every position, at no extra cost.
 COMPARISONS = {
     "count3_operations": (
-        # at the ceiling at every budget
+        # no claim, because accuracy is at the ceiling at every budget
         Comparison("prompts that repeat", COUNT3, where=dict(task="count3")),
         Comparison("prompts of 6", COUNT3_UNSEEN, {"F2-unseen": "F2-unseen-operations"}),
         Comparison(
@@ -105,7 +106,7 @@ COMPARISONS = {
 
 
 def measure(name: str, records: Records) -> Findings:
-    """Measure the questions at equal multiply-adds of an experiment's comparisons."""
+    """Measure all comparisons of an experiment at equal multiply-adds."""
     return [found for each in COMPARISONS[name] for found in each.measured(records)]
 
 

@@ -1,15 +1,15 @@
 """How many layers must see the whole prefix? Count3 with the last 0, 2, 3 or all 4 layers full.
 
-A question of our own: the paper has all layers full (ENTP) or none (decoder). What is shown has
-equal steps. The runs of a second budget, with as many tokens through the layers as ENTP, are
-stored.
+The question is ours: the paper has all layers full (ENTP) or none (decoder). Results are shown at
+equal steps. Runs at a second budget, with as many tokens through the layers as ENTP, are stored but
+not shown.
 """
 
 from entp_lab.experiment import Closed, Experiment
 from entp_lab.measurements import Comparisons, Paired
 from entp_papers.entp.pairless import no_pairs_found
 
-FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
+FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single full layer, of which only the end is read, is causal
 SAME_STEPS = "equal steps"
 MEASURE = Comparisons(
     [

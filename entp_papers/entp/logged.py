@@ -28,7 +28,7 @@ SETTINGS = {
     "shakespeare": (64, 1, 65, 64),
     "openwebtext": (128, 1, 50_304, 32),
 }
-BACKWARD = 2  # a gradient takes as many multiply-adds again as two forward passes
+BACKWARD = 2  # a backward pass takes as many multiply-adds as two forward passes
 
 
 def models(task: str, model: str) -> dict[str, ModelConfig]:
@@ -43,7 +43,7 @@ def models(task: str, model: str) -> dict[str, ModelConfig]:
 
 
 def forward_operations(task: str, model: ModelConfig) -> int:
-    """Return the multiply-adds of one of a logged task's sequences forward."""
+    """Return the multiply-adds of a forward pass over one sequence of a logged task."""
     tokens, first, _, _ = SETTINGS[task]
     return costs.training_pass(model, range(first, tokens + 1), tokens)
 
@@ -57,12 +57,12 @@ def step_operations(task: str, model: str) -> dict[str, int]:
 
 
 def logged_study(task: str, model: str) -> Study:
-    """Cost of a training step of a logged pair, and the steps at which each arm first has a score.
+    """Return the cost of a training step of a logged pair, and each arm's steps to its scores.
 
-    Metrics, by arm: ``step`` (multiply-adds of a training step), ``forward`` (of one sequence
-    forward, by the formulas) and ``counted`` (the same by PyTorch's counter). Curves: ``level``,
-    ``decoder`` and ``entp`` (steps; null where the log never gets there). ConfigError for a pair
-    that is not logged.
+    Metrics, by arm: ``step`` (multiply-adds of a training step), ``forward`` (those of a forward
+    pass over one sequence, by the formulas) and ``counted`` (the same by PyTorch's counter).
+    Curves: ``level``, ``decoder`` and ``entp`` (steps; null where the log never gets there).
+    ConfigError for a pair that is not logged.
     """
     log = published("entp", NAME).query("task == @task and model == @model")
     require(
@@ -94,9 +94,9 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
 
 
 def spent(record: Record) -> pd.DataFrame:
-    """Return by score (rows) the steps and multiply-adds of each arm to it, and ratios.
+    """Return a row per score: each arm's steps and multiply-adds to reach it, and their ratios.
 
-    NaN where an arm never gets there.
+    NaN if an arm never reaches the score.
     """
     steps = pd.DataFrame(record.curves).astype(float).set_index("level")
     operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in TWINS})
@@ -124,7 +124,7 @@ def to_text(values: pd.Series) -> str:
     return f"{values.min():.1f} to {values.max():.1f}"
 
 
-# By claim: whether all its ratios are above 1, in which column, of which logged pairs.
+# Claims that all ratios are above 1, by the column of the ratios and the logged pairs.
 ABOVE_ONE = {
     "F3-log-steps": ("fewer steps", dict(task="count3", model="medium")),
     "F3-log-compute": ("more multiply-adds", dict(task="count3", model="medium")),

@@ -14,8 +14,9 @@ from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
 from entp_papers.entp.pairless import within
 
-NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
-# at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
+NEAR = 0.01  # in accuracy: closer to always the most frequent answer, or to 1, counts as equal
+# By the overnight design, an arm closer than this to always the most frequent answer has not begun
+# to learn, and its variant is excluded.
 BEGUN = 0.02
 VARIANT_NAMES = {
     "match3": "Match3′",
@@ -34,8 +35,8 @@ VARIANTS = {
 PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
 REDUCED_TASK = dict(length=8, symbols=11, modulus=11)
 REDUCED_MODEL = dict(n_layers=2, n_heads=4, width=64)
-# The differences are measured where a laptop can afford them; the paper's own scale is Match3′
-# alone.
+# The differences are measured where a laptop can afford them; at the paper's own scale only Match3′
+# is run.
 MEDIUM = SIZES["medium"]
 ITSELF = ("match3",)
 QUICK = replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequences=256)
@@ -52,15 +53,15 @@ TIERS = {
 
 
 def gap(table: pd.DataFrame, variant: str) -> pd.Series:
-    """ENTP − decoder in token accuracy on one variant, by seed."""
+    """Return ENTP − decoder in token accuracy on one variant, by seed."""
     return paired(table[table["variant"] == variant], "token_accuracy", "entp", "decoder")
 
 
 def excluded(records: Records, arms: Sequence[str]) -> str:
-    """Say which arms of one variant are at the majority, by ``overnight``'s design, or that none
-    finds pairs; or empty.
+    """Return why arms on one variant cannot be compared, by the rules of the overnight design.
 
-    That a pair was found takes as much above the pairless bound as the design asks.
+    Either some arms are within ``BEGUN`` of the most frequent answer, or none is that far above the
+    pairless bound, so that none has shown that it finds pairs. Empty if neither holds.
     """
     rows = summary(records)
     means = (
@@ -76,8 +77,9 @@ def excluded(records: Records, arms: Sequence[str]) -> str:
 
 
 def printed(records: Records) -> Findings:
-    """T2-decoder, T2-entp: the share of whole sequences of runs that came to their end, less the
-    one Table 2 prints.
+    """Measure T2-decoder and T2-entp: the share of whole sequences right, less that in Table 2.
+
+    The runs must have finished their schedule.
     """
     theirs = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
     for name in TWINS:
@@ -88,16 +90,18 @@ def printed(records: Records) -> Findings:
 
 
 def printed_at_scale(records: Records) -> Findings:
-    """Measure ``printed`` of the tiers that have the paper's task; the others end half-way
-    (``match3_end`` does not).
+    """Measure ``printed`` at the tiers that have the paper's task.
+
+    The others end half-way; ``match3_end``, which does not, measures it itself.
     """
     whole = records[0].config.tier in ("gpu", "paper")
     return printed(select(records, variant="match3")) if whole else []
 
 
 def differences(records: Records) -> Findings:
-    """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token
-    accuracy.
+    """Measure M3-modulus, M3-anchor and M3-count: ENTP's lead on a variant less that on Match3′.
+
+    Leads are in token accuracy.
     """
     table = summary(records)
     base = select(records, variant="match3")

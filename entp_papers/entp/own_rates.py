@@ -1,11 +1,11 @@
 """Each model at its own constant learning rate: text, linear functions, and sets of numbers never
 seen together.
 
-The learning rate stays where the warm-up ends, so that every point of a curve is a finished run of
-that many steps. A trial run of each model and rate (random seed 100) chooses the rates of the five
-pairs, by a rule written before it (docs/journal/deciding_runs.md): the decoder's at the end of
-a run with ENTP's multiply-adds. After as many steps as ENTP's the same trial may choose another;
-decoders with that rate give a comparison at equal steps of its own.
+The learning rate is constant after the warm-up, so that every point of a curve is a finished run of
+that many steps. Trial runs of each model and rate (random seed 100) choose the rates of the five
+pairs, by a rule written beforehand (docs/journal/deciding_runs.md). The decoder's rate is chosen at
+the end of a run with ENTP's multiply-adds. After as many steps as ENTP's, the same trial may choose
+another rate; decoders with that rate give a separate comparison at equal steps.
 """
 
 import math
@@ -24,15 +24,15 @@ from entp_papers.entp import count3
 from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
 from entp_papers.entp.in_context.experiment import LEARNED, task_of
 
-AS_GOOD = 0.01  # of the lowest loss: of rates that come so near to it the lowest is chosen
-DECODERS = {"arm": EQUAL_OPERATIONS}  # which are compared with ENTP, unless others are asked for
+AS_GOOD = 0.01  # relative to the lowest loss: of the rates this close to it, the lowest is chosen
+DECODERS = {"arm": EQUAL_OPERATIONS}  # labels of the decoders that ENTP is compared with by default
 
 
 def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
-    """Return for each model the rate that its trial runs choose.
+    """Return for each model the learning rate that its trial runs choose.
 
-    That is the lowest whose loss, the mean of the last three evaluations, is within 1 % of the
-    best. A model without trial runs has no entry.
+    It is the lowest rate whose loss, the mean of the last three evaluations, is within 1 % of the
+    best loss. A model without trial runs has no entry.
     """
     found = {}
     for name in ("entp", EQUAL_OPERATIONS):
@@ -45,10 +45,10 @@ def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
 
 
 def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
-    """Return the decoder's steps to the loss that ENTP has at its end, and whether it comes so far.
+    """Return the decoder's steps to ENTP's final loss, and whether it reaches that loss.
 
-    Losses are means of three evaluations. A decoder that does not come so far counts with its last
-    step.
+    Losses are means of three evaluations. A decoder that does not reach the loss counts with its
+    last step.
     """
     end = score_at(entp, "loss", math.inf)
     means = pd.Series(decoder.curves["loss"]).rolling(LAST_EVALUATIONS).mean()
@@ -60,12 +60,12 @@ def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
 def compared(records: Sequence[Record], metric: str = "loss", **decoder: Any) -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
 
-    ``decoder``: labels of the decoders, ``rate`` where their pairs have several; by default they
-    have ENTP's multiply-adds.
+    ``decoder``: labels of the decoders, with ``rate`` if their pairs have several rates; by default
+    they have ENTP's multiply-adds.
 
-    ``steps`` and ``multiply-adds`` are what the decoder spends to the loss of ENTP's end, over what
-    ENTP spends; ``reached`` says whether it comes there. ``equal steps`` and ``equal
-    multiply-adds`` are ENTP's lead in ``metric``, ``ENTP's end`` is its score.
+    ``steps`` and ``multiply-adds`` are what the decoder spends to reach ENTP's final loss, divided
+    by what ENTP spends; ``reached`` says whether the decoder gets there. ``equal steps`` and
+    ``equal multiply-adds`` are ENTP's lead in ``metric``; ``ENTP's end`` is its final score.
     """
     rows = {}
     decoders = select(records, **(DECODERS | decoder))
@@ -100,7 +100,7 @@ SHOWN = {
 
 
 def spread(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Show tables of ``compared``, one a decoder: each column's mean, its lowest and highest."""
+    """Return the columns' mean, lowest and highest values as text, for tables of ``compared``."""
 
     def shown(values: pd.Series) -> str:
         if values.isna().all():
@@ -113,13 +113,13 @@ def spread(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure who needs fewer steps and fewer multiply-adds, and who is ahead at equal ones.
+    """Measure which model needs fewer steps and multiply-adds, and which leads at equal numbers.
 
-    ``claim``: what the names of the four claims begin with. ``metric``: in what one is ahead; with
-    ``normalised`` it is divided by E[y²]. ``level``: floor, ceiling and distance of a ``Level``,
-    where the lead is drawn as a share of the way from guessing to the best there is; without a
-    floor that of the records' baseline. ``early``: labels of the decoders whose rate is what the
-    trial chooses after as many steps as ENTP's.
+    ``claim``: what the names of the claims begin with. ``metric``: the score of the lead, divided
+    by E[y²] if ``normalised``. ``level``: floor, ceiling and distance of a ``Level``, if the lead
+    is drawn as a share of the way from guessing to the best possible; the default floor is the
+    records' baseline. ``early``: labels of the decoders whose rate the trial chooses after as many
+    steps as ENTP's.
     """
 
     claim: str
@@ -156,7 +156,7 @@ class Measure:
     def levels(
         self, pairs: Sequence[Record], entp: pd.Series, lead: pd.Series
     ) -> tuple[Level, ...]:
-        """Return both models' mean scores, the decoder's first; none where no level is stated."""
+        """Return both models' mean scores, the decoder's first; none if ``level`` is empty."""
         if not self.level:
             return ()
         floors = pd.Series([run.metrics["baseline"].get(self.metric) for run in pairs])

@@ -1,14 +1,14 @@
 """Pairless bounds: the best score of a predictor that looks at no pair of elements, on Count3,
 Count2 and Match3′.
 
-Count3 counts ordered pairs (i, j). Those with i ≠ j come in twos, so that the count has the parity
-of its diagonal, k = #{i : 2 x_i + x_n = 0 (mod n)}, which asks one element at a time. Whoever knows
-k, x_n and n, and gives the commonest answer of each such cell, is right more often than chance and
-has looked at no pair. A model shows that it finds pairs only beyond that bound.
+Count3 counts ordered pairs (i, j). Pairs with i ≠ j come in twos, so the count has the parity of
+its diagonal, k = #{i : 2 x_i + x_n = 0 (mod n)}, which looks at one element at a time. A predictor
+that knows k, x_n and n, and gives the most frequent answer of each such cell, is right more often
+than chance and looks at no pair. A model shows that it finds pairs only beyond that bound.
 
-Match3′ has x_1 in the place of x_n. There one element decides in a second way, too: s = #{i : x_i +
-2 x_1 = 0}, the pairs of x_1 itself; the bound knows both, since either makes the label 1 at once
-and it stays. Count2 has no pairs: its bound knows x_n and n.
+Match3′ has x_1 in the place of x_n. There one element can decide in a second way, too: s = #{i :
+x_i + 2 x_1 = 0}, the pairs with x_1 itself. The bound knows both k and s, because either makes the
+label 1 at once, and it stays 1. Count2 has no pairs: its bound knows x_n and n.
 
 Letters: B sequences, n length of a prefix, C cells of what a predictor knows, A answers.
 """
@@ -35,29 +35,29 @@ from entp_lib.validation import require
 
 NAME = "count3_bounds"
 CHUNK = 4096  # sequences at a time: they stay in the processor's cache
-MOST = 31  # counts above it are one cell
-DECIDES = {  # parameters that the distribution of a task hangs on, and nothing else
+MOST = 31  # counts above it share one cell
+DECIDES = {  # the parameters that determine the distribution of a task
     "counting": ("length", "seed_length", "symbols", "first_scored", "order"),
     "triplets": ("length", "symbols", "modulus", "anchor", "output"),
     "chain": ("longest", "symbols"),
 }
-ENUMERATED = 2**20  # the most sequences that are all tried
-SIMULATED = 2**20  # how many are drawn of a task that has more: these, or of so many tokens
-TOKENS = 2**25
-ON_THE_SPOT = 2**14  # how many where no record has the task
-BEYOND = 0.05  # of the tokens above the bound: an arm with less has not shown that it finds pairs
+ENUMERATED = 2**20  # a task with at most this many sequences is enumerated
+SIMULATED = 2**20  # the most sequences drawn for a task that has more, and
+TOKENS = 2**25  # the most tokens drawn for it
+ON_THE_SPOT = 2**14  # the same as SIMULATED, for a task without a record
+BEYOND = 0.05  # token accuracy above the bound that an arm needs to show that it finds pairs
 
 
 def every(symbols: int, length: int) -> Tensor:
-    """(symbols ** length, length) all sequences of that many symbols."""
+    """Return all sequences of that many symbols, (symbols ** length, length)."""
     return torch.cartesian_prod(*[torch.arange(symbols)] * length).reshape(-1, length)
 
 
 def prefixes(task: Task, sequences: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield for every scored length n: n, prefixes (B, n) and answers (B,).
 
-    Those of all sequences if ``sequences`` is 0, else of so many drawn ones; no split for
-    evaluation is made.
+    They come from all sequences if ``sequences`` is 0, else from that many drawn ones. There is no
+    split for evaluation.
     """
     generator = generator_for("cpu", NAME)
 
@@ -85,24 +85,25 @@ def prefixes(task: Task, sequences: int) -> Iterator[tuple[int, Tensor, Tensor]]
 
 
 def grown(x_BT: Tensor, length: int, order: int = 3) -> Tensor:
-    """(B, length) beginnings continued by Count3, or by Count2 (``order`` 2)."""
+    """Continue prompts by Count3, or by Count2 (``order`` 2), to (B, length)."""
     while x_BT.shape[1] < length:
         x_BT = torch.cat([x_BT, next_symbols(x_BT, order)[:, None]], 1)
     return x_BT
 
 
 def diagonal(x_Bn: Tensor, anchor_B: Tensor, modulus: int) -> Tensor:
-    """k of each prefix, (B,): elements that make a triple with themselves, 2 x_i + anchor = 0 (mod
-    ``modulus``).
+    """Return k of each prefix, (B,): how many elements make a triple with themselves.
+
+    These are the elements with 2 x_i + anchor = 0 (mod ``modulus``).
     """
     return ((2 * x_Bn.int() + anchor_B.int()[:, None]) % modulus == 0).sum(1)
 
 
 def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
-    """Knowledge of each predictor about prefixes of one length, as the number of a cell, (B,).
+    """Return what each predictor knows about prefixes of one length, as a cell number, (B,).
 
-    ``mode``: the length alone. ``last``: the element of every triple, x_n or Match3′'s x_1.
-    ``pairless``: the bound. ``single``: k, s and that element, whatever the task.
+    ``mode`` knows the length only; ``last`` also the element in every triple, x_n or Match3′'s x_1;
+    ``pairless`` is the bound; ``single`` knows k, s and that element on any task.
     """
     n = x_Bn.shape[1]
     modulus = (task.modulus or n) if isinstance(task, Triplets) else n
@@ -120,11 +121,11 @@ def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
 
 
 def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> dict[str, float]:
-    """Score on ``tested_CA`` the predictor that counted ``fitted_CA``: its commonest answer by
-    cell.
+    """Score on ``tested_CA`` the predictor fitted to the counts ``fitted_CA``.
 
-    Frequencies of a cell are mixed with one observation of the frequencies over all cells, unless
-    both are the same. ``token_accuracy`` is the share right, ``loss`` is in nats.
+    It gives the most frequent answer of each cell. For the loss, a cell's counts are mixed with one
+    observation of the frequencies over all cells, unless the two tables are the same.
+    ``token_accuracy`` is the share right, ``loss`` is in nats.
     """
     overall_A = fitted_CA.sum(0) / fitted_CA.sum()
     right = np.take_along_axis(
@@ -142,13 +143,13 @@ def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> dict[str, float]:
 
 
 def bounds_study(task: str, params: Json, sequences: int) -> Study:
-    """Accuracy and loss of every predictor of ``known`` on a task, exactly if ``sequences`` is 0,
-    else by simulation.
+    """Score every predictor of ``known`` on a task: exactly if ``sequences`` is 0, else simulated.
 
     Metrics, by predictor: ``token_accuracy`` and ``loss`` (nats), means over the scored lengths. A
-    simulation fits and scores on the same sequences, which flatters it; ``held_out_...`` are fitted
-    on one half and scored on the other, both ways, which belittles it. Curves: ``n``, and by
-    predictor the accuracy there and ``<predictor>_loss``. ConfigError for a task that has no bound.
+    simulation fits and scores on the same sequences, which overrates the predictor;
+    ``held_out_...`` are fitted on one half and scored on the other, both ways, which underrates it.
+    Curves: ``n``, and by predictor the accuracy at n and ``<predictor>_loss``. ConfigError for a
+    task that has no bound.
     """
     built = task_of(task, params)
     rows = []
@@ -182,8 +183,9 @@ def bounds_study(task: str, params: Json, sequences: int) -> Study:
 
 
 def task_of(task: str, params: Json) -> Task:
-    """Return the task without settings that its bound does not hang on; ConfigError where it has
-    none.
+    """Return the task with only the settings that its bound depends on.
+
+    ConfigError for a task that has no bound.
     """
     require(
         task in DECIDES, f"task = {task!r}: has no pairless bound; {', '.join(DECIDES)} have one"
@@ -195,13 +197,10 @@ def task_of(task: str, params: Json) -> Task:
 def study_of(
     task: str, params: Mapping[str, Any], tier: str = "quick", simulated: int = SIMULATED
 ) -> StudyConfig:
-    """Return the study of a task's bound: exact where its sequences can all be tried, else by
-    simulation.
-    """
+    """Return the study of a task's bound: exact if sequences can be enumerated, else simulated."""
     built = task_of(task, dict(params))
-    drawn = {"counting": "seed_length", "chain": "longest"}.get(
-        task, "length"
-    )  # how many symbols are random
+    # the parameter that says how many symbols are random
+    drawn = {"counting": "seed_length", "chain": "longest"}.get(task, "length")
     few = built.symbols ** getattr(built, drawn) <= ENUMERATED
     decides = {name: getattr(built, name) for name in DECIDES[task]}
     sequences = 0 if few else min(simulated, TOKENS // built.length)
@@ -211,9 +210,7 @@ def study_of(
 
 
 def lookup(task: str, params: Mapping[str, Any]) -> Study:
-    """(metrics, curves) of ``bounds_study`` for a task: its record's, else computed from fewer
-    sequences.
-    """
+    """Return ``bounds_study`` of a task, from its record or else computed from fewer sequences."""
     study = study_of(task, params)
     record = Store(read_only=True).find(study, COUNT3_BOUNDS.version)
     if record is not None:
@@ -223,14 +220,12 @@ def lookup(task: str, params: Mapping[str, Any]) -> Study:
 
 @lru_cache(maxsize=64)
 def on_the_spot(task: str, decides: tuple) -> Study:
-    """``bounds_study`` of a task that no record has, from fewer sequences, once."""
+    """Compute ``bounds_study`` of a task without a record, from fewer sequences, and cache it."""
     return bounds_study(**study_of(task, dict(decides), simulated=ON_THE_SPOT).params)
 
 
 def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
-    """Share of Match3′'s sequences of which the pairless predictor has every label right, by
-    simulation.
-    """
+    """Simulate the share of Match3′ sequences with all labels right by the pairless predictor."""
     right = True
     for _, x_Bn, answers_B in prefixes(task := task_of("triplets", dict(params)), sequences):
         cell_B = known(task, x_Bn)["pairless"].numpy()
@@ -243,8 +238,9 @@ def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
 def within(
     scores: Iterable[float], task: str, params: Mapping[str, Any], beyond: float = BEYOND
 ) -> str:
-    """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound;
-    else empty.
+    """Return why arms with these token accuracies say nothing about pairs, or "".
+
+    The reason is that none is ``beyond`` above the pairless bound.
     """
     level = lookup(task, params)[0]["pairless"]["token_accuracy"]
     return (
@@ -255,15 +251,17 @@ def within(
 
 
 def no_pairs_found(records: Records, arms: Sequence[str], metric: str = "token_accuracy") -> str:
-    """Why a comparison of arms says nothing of pairs: none is beyond the pairless bound of their
-    task; else empty.
+    """Return why a comparison of arms says nothing about pairs, or "".
+
+    The reason is that none is far enough above the pairless bound of their task.
     """
     runs = select(records, arm=tuple(arms))
     means = summary(runs).groupby("arm")[metric].mean()
     return within(means, runs[0].config.task, runs[0].config.task_params)
 
 
-# length, seed_length, symbols, first_scored, order: what has run, is planned or is the paper's
+# length, seed_length, symbols, first_scored, order; of tasks with runs, planned runs, or the
+# paper's
 COUNTED = (
     (10, 4, 10, 5, 3),
     (10, 6, 10, 7, 3),
@@ -300,7 +298,7 @@ SMOKE = (
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
-    """Plan the bound of every task that has runs, is planned or is the paper's, a study each."""
+    """Plan a study of the bound for every task that has runs, is planned or is the paper's."""
     tasks = {"smoke": SMOKE, "quick": QUICK}.get(tier, ())
     simulated = SIMULATED if tier == "quick" else 1000
     studies = (study_of(*task, tier=tier, simulated=simulated) for task in tasks)

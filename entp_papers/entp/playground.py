@@ -1,8 +1,8 @@
-"""Two models side by side, live in a notebook, and the data of the pieces that one plays with.
+"""Two models side by side, live in a notebook, and the data of its interactive pieces.
 
-Type a beginning, see what each model answers and where it looks. ``results/play/`` keeps what takes
-weights, which git does not keep: ``python -m entp_papers.entp.playground`` makes it from the
-weights of the runs it names. It decides no claim.
+A reader types a prompt and sees what each model answers and where it looks. ``results/play/``
+stores the tables that need weights, which are not in git: ``python -m entp_papers.entp.playground``
+makes them from the weights of the runs that they name. Nothing here decides a claim.
 
 Letters: B batch, T tokens, V vocabulary, L layers, H heads.
 """
@@ -45,9 +45,7 @@ LARGEST = 9
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """Parameters of notebook 90: the two models, runs or written by hand, and what they
-    continue.
-    """
+    """Parameters of notebook 90: two models, trained or written by hand, and a text to continue."""
 
     first: str = "match3/76294a0d3f551650"
     second: str = "match3/d0f9cafba4f206ce"
@@ -72,10 +70,10 @@ class Parameters(NotebookParameters):
 
 @dataclass(frozen=True)
 class Player:
-    """A model with what turns text into its tokens and back.
+    """A model with its functions from text to tokens and back.
 
-    ``task``: where every prefix has a right answer, which is ``first_label`` plus the label of
-    ``task``; else None.
+    ``task``: the task by which every prefix has a right answer, the token ``first_label`` plus the
+    task's label; None if there is no such task.
     """
 
     name: str
@@ -86,10 +84,10 @@ class Player:
     first_label: int = 0
 
     def tokens(self, text: str) -> Tensor:
-        """Return the last tokens of ``text`` that the model can read, (T,), all of them where
-        prefixes have answers.
+        """Return the last tokens of ``text`` that the model can read, (T,).
 
-        ConfigError for none, unknown symbols, and answers to more than the model can read.
+        ConfigError for no tokens, unknown symbols and, if prefixes have answers, for more tokens
+        than the model can read.
         """
         ids = self.encode(text)
         most = self.model.cfg.max_length
@@ -110,7 +108,7 @@ class Player:
 
     @torch.no_grad()
     def probabilities(self, tokens_BT: Tensor) -> Tensor:
-        """Return those of every token after every prefix, (B, T, V), in fp64."""
+        """Return the probability of every token after every prefix, (B, T, V), in fp64."""
         return self.model(tokens_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
 
 
@@ -130,9 +128,9 @@ def codec(path: Path, config: RunConfig) -> Codec:
 
 
 def codec_of(symbols: int) -> Codec:
-    """Return functions from numbers between spaces to tokens and back.
+    """Return functions from numbers separated by spaces to tokens and back.
 
-    Labels, numbers from 0, have ids after the symbols.
+    Labels are numbers from 0, whose ids follow those of the symbols.
     """
     places = {str(i): i for i in range(symbols)}
 
@@ -178,9 +176,7 @@ def labels(pair: list[Player]) -> list[str]:
 
 
 def answered(pair: list[Player]) -> Triplets | None:
-    """Return the task by which both models' answers are right or wrong. None where there is none,
-    or they have two.
-    """
+    """Return the task by which both models' answers are judged, or None if none is common."""
     first, second = pair
     return first.task if first.task == second.task else None
 
@@ -197,9 +193,9 @@ def common_task(pair: list[Player]) -> Triplets:
 
 def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.DataFrame:
     """Return both models' answers to random sequences: ``sequence``, ``truth``, and each model's
-    answers, a row a sequence.
+    answers, a row per sequence.
 
-    Answers stand in the order of the prefixes; ``right: …`` says whether all of a model's are
+    Answers are in the order of the prefixes; ``right: …`` says whether all of a model's are
     right. ConfigError where the models have no task in common.
     """
     x_BT = common_task(pair).batch(seeded(seed), sequences).inputs_BT
@@ -217,9 +213,7 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
 
 
 def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
-    """Return after every prefix of ``text`` the right answer, each model's, and the probability it
-    gives to the right one.
-    """
+    """Return a row per prefix of ``text``: the right answer, each model's, and its p(right)."""
     common_task(pair)
     x_BT = pair[0].tokens(text)[None]
     right_T = pair[0].right(x_BT)[0]
@@ -251,18 +245,14 @@ def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
 
 
 def looks(who: Player, text: str) -> Tensor:
-    """Return where the last position looks in every layer, (L, T): means over heads of its
-    attention.
-    """
+    """Return the attention of the last position in every layer, a mean over heads, (L, T)."""
     return torch.stack(
         [layer.attention_HTT[:, -1].mean(0) for layer in run_by_layer(who.model, who.tokens(text))]
     )
 
 
 def draw(pair: list[Player], text: str):
-    """Draw both models on ``text``: the right answer's probability, or what is next; where the last
-    position looks.
-    """
+    """Draw each model's probability of the right answer or next tokens, and its attention."""
     above = ["both", "both"] if answered(pair) is not None else [0, 1]
     figures.use_style()
     fig, axes = plt.subplot_mosaic([above, ["looks 0", "looks 1"]], figsize=(7.2, 4.4))
@@ -315,9 +305,7 @@ def draw(pair: list[Player], text: str):
 
 
 def playground(first: Player, second: Player, text: str):
-    """Return a box to type into and the two models' answer below it, as a widget. ConfigErrors are
-    said in it.
-    """
+    """Return a widget with a text box, and below it the two models' answers or an error message."""
     import ipywidgets
 
     pair = [first, second]
@@ -328,7 +316,7 @@ def playground(first: Player, second: Player, text: str):
     def show(_=None) -> None:
         try:
             fig = draw(pair, typed.value)
-        except ValueError as error:  # ConfigErrors among them: what was typed will not do
+        except ValueError as error:  # including ConfigErrors: the typed text is not valid
             said.value = str(error)
             return
         said.value = ""
@@ -345,9 +333,7 @@ CHART = "application/vnd.vegalite.v5+json"
 
 
 def png(figure) -> bytes:
-    """Return a figure as a PNG of 64 colours, at the size it is read at: notebooks must
-    stay small.
-    """
+    """Return a figure as a PNG of 64 colours at reading size, because notebooks must stay small."""
     drawn = io.BytesIO()
     small = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=90)
@@ -357,9 +343,7 @@ def png(figure) -> bytes:
 
 
 def show(chart, figure, alt: str) -> None:
-    """Display an Altair chart; where it cannot be drawn, a figure of one of its states,
-    or words.
-    """
+    """Display an Altair chart or, where it cannot be drawn, a figure of one state or a text."""
     from IPython.display import display
 
     shown = {CHART: chart.to_dict(), "image/png": png(figure), "text/plain": alt}
@@ -384,11 +368,10 @@ def runs() -> list[Record]:
 
 @torch.no_grad()
 def answers(task: Counting, model: Transformer) -> dict[str, str]:
-    """Continue every prompt by Count3, and return what the model answers after each scored prefix:
-    a digit a seed, in order.
+    """Continue every prompt by Count3, and return the model's answers after each scored prefix.
 
-    By prefix length; seeds in the order of their digits. The task must have at most ten symbols and
-    positions.
+    They are strings by prefix length, with a digit per prompt; prompts are in the order of their
+    digits. The task must have at most ten symbols and positions.
     """
     lengths = torch.arange(1, task.length + 1)
     found = []
@@ -433,7 +416,7 @@ def collect() -> dict[str, Json]:
                 "answers": answers(task, model),
             }
         )
-        # a prefix decoder's prompt is another part of the sequence for every prompt length
+        # a prefix decoder's attention also depends on the length of its prompt
         if kind != "prefix_decoder":
             maps.append({"name": kind, "run": name, "maps": by_prefix(model, tokens_T)})
     by_hand = by_prefix(constructed_count3(len(tokens_T), LARGEST), tokens_T)

@@ -1,11 +1,11 @@
 """Looped Transformers as programmable computers (Giannou et al. 2023): weights set by hand."""
 
-# Of this folder, as "module:attribute", by the name that records carry.
+# Experiments by the name that records carry; values are "module:attribute", from this folder.
 EXPERIMENTS = {
     "looped": "experiment:LOOPED",
 }
 
-# Functions of JSON arguments that return (metrics, curves).
+# Study functions by name: they take JSON arguments and return (metrics, curves).
 STUDIES = {
     "looped_random_programs": "subleq_studies:random_programs_study",
     "looped_library": "subleq_studies:library_study",

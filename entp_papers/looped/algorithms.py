@@ -16,11 +16,11 @@ from entp_papers.looped.fleq_machine import Maker
 from entp_papers.looped.fleq_programs import FleqProgram, fleq
 
 SUMS = {"add": blocks.linear_block(1.0, 1.0), "sub": blocks.linear_block(1.0, -1.0)}
-COUNT = "count = add(count, one); if count <= 0 goto loop"  # from 1 - rounds
+COUNT = "count = add(count, one); if count <= 0 goto loop"  # count starts at 1 - rounds
 
 
 def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, Maker]:
-    """add, sub, mul and transp; ``delta`` and ``symmetric`` are those of the product."""
+    """Make add, sub, mul and transp; ``delta`` and ``symmetric`` are those of the product."""
     product = blocks.product_block(delta=delta, symmetric=symmetric)
     return SUMS | {"mul": product, "transp": blocks.transpose_block()}
 
@@ -36,13 +36,13 @@ def calculator_functions(m: int) -> dict[str, Maker]:
 
 
 def calculator(values: Sequence[float], functions: Mapping[str, Maker]) -> FleqProgram:
-    """Algorithm 3 on a, b, c and d: t = √(1 / ((a + b - c) d)) / 100."""
+    """Write Algorithm 3 on values a, b, c and d: t = √(1 / ((a + b - c) d)) / 100."""
     text = "t = add(p, q)\nt = sub(t, r)\nt = mul(t, s)\nt = inv(t)\nt = sqrt(t)\nt = perc(t)"
     return fleq(text, 1, {**dict(zip("pqrs", values, strict=True)), "t": 0.0}, functions)
 
 
 def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker]) -> FleqProgram:
-    """t = name(x, y); ``div`` is mul(x, inv(y))."""
+    """Write t = name(x, y); ``div`` is mul(x, inv(y))."""
     text = "u = inv(y)\nt = mul(x, u)" if name == "div" else f"t = {name}(x, y)"
     return fleq(text, 1, {"x": x, "y": y, "t": 0.0, "u": 0.0}, functions)
 
@@ -50,8 +50,8 @@ def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker])
 def newton_inverse(a_dd: Tensor, rounds: int, start: str) -> FleqProgram:
     """Iterate X ← X (2 I - A X) from ε A^T ("transposed") or from ε A ("printed", Algorithm 4).
 
-    ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From
-    A it does where the eigenvalues of A² have positive real parts.
+    ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges if A has an inverse. The
+    iteration from A converges if the eigenvalues of A² have positive real parts.
     """
     one_of("start", start, ("transposed", "printed"))
     d = len(a_dd)
@@ -134,7 +134,7 @@ def power_iteration_by_products(a_dd: Tensor, b_d: Tensor, rounds: int, inner: i
 
 
 def linear_regression(x_kn: Tensor, y_n: Tensor, rate: float, steps: int) -> FleqProgram:
-    """Gradient descent on ‖X^T w - y‖² / 2 from w = 0; the columns of X are the examples."""
+    """Descend the gradient of ‖X^T w - y‖² / 2 from w = 0; the columns of X are the examples."""
     d = max(x_kn.shape)
     text = f"""
         Xt = transp(X)

@@ -16,10 +16,10 @@
     done:
         halt
 
-``subleq a b c`` is mem[b] -= mem[a], then to c if mem[b] <= 0; ``next`` is the line after it, and
-what c is if it is left out. ``goto c``, ``halt`` and ``clear a`` are one command each. The cells
-ZERO and MINUS_ONE exist in every program, and so does a last command that halts. Everything after #
-and a space is a comment.
+``subleq a b c`` is mem[b] -= mem[a], then a jump to c if mem[b] <= 0. ``next``, the default for c,
+is the next line. ``goto c``, ``halt`` and ``clear a`` are one command each. The cells ZERO and
+MINUS_ONE exist in every program, and so does a last command that halts. Everything after # and a
+space is a comment.
 """
 
 import re
@@ -102,7 +102,7 @@ class Assembler:
         self.memory.append(value)
 
     def command(self, text: str) -> None:
-        """Read labels, and the command behind them."""
+        """Read labels, and the command after them."""
         while match := LABEL.match(text):
             require(
                 match[1] not in ("next", "halt"),

@@ -34,7 +34,7 @@ FILLING = ("σ(A)", "√A")  # functions of 0 that are not 0 fill the padding of
 
 
 class BlockStack(Stack):
-    """One block by itself, as a Transformer of its own."""
+    """One block as a separate Transformer."""
 
     def __init__(self, maker: Maker, d: int, dtype: torch.dtype = torch.float64):
         frame = Frame(d)
@@ -65,17 +65,17 @@ class BlockStack(Stack):
 
     @torch.inference_mode()
     def apply(self, a_Bdd: Tensor, b_Bdd: Tensor) -> Tensor:
-        """f(A, B), (B, d, d)."""
+        """Return f(A, B), (B, d, d)."""
         return self.matrix(self(self.encode(a_Bdd, b_Bdd)), "c")
 
     def of_numbers(self, x_B: ndarray) -> ndarray:
-        """f(x) of numbers, as matrices A of one entry."""
+        """Return f(x) of numbers, which enter as matrices A of one entry."""
         a_B11 = torch.from_numpy(x_B).view(-1, 1, 1)
         return self.apply(a_B11, torch.zeros_like(a_B11))[:, 0, 0].numpy()
 
 
 def shape_of(stack: Stack) -> dict[str, int]:
-    """Layers, heads and width."""
+    """Return layers, heads and width."""
     size = stack.size()
     return {name: size[name] for name in ("layers", "heads", "width")}
 
@@ -271,7 +271,7 @@ def sawtooth_square(x: ndarray, levels: int) -> ndarray:
 
 
 def attention_square(x: ndarray, delta: float, symmetric: bool = True) -> ndarray:
-    """x² as the product of x with itself (§6.3): two layers, one head or two."""
+    """Compute x² as the product of x with itself (§6.3): two layers, one head or two."""
     product = blocks.product_block("a", "a", delta=delta, symmetric=symmetric)
     return BlockStack(product, 1).of_numbers(x)
 
@@ -279,9 +279,9 @@ def attention_square(x: ndarray, delta: float, symmetric: bool = True) -> ndarra
 def depth_study(levels: list[int], deltas: list[float], points: int, units: int = 1024) -> Study:
     """Measure the largest error of x² on [0, 1]: ReLU networks by depth, 2-layer attention by δ.
 
-    ``points``: how many x are tried. Multiples of a power of 1/2 are knots of the networks, where
-    they do not err. ``units``: of the one hidden layer whose ReLUs join as many points of x² by
-    lines, ``one_wide_layer`` its error.
+    ``points``: how many x are tried; multiples of a power of 1/2 are knots of the networks, where
+    their error is 0. ``units``: ReLUs of a single hidden layer, which joins as many points of x² by
+    lines; ``one_wide_layer`` is its error.
     """
     x = np.linspace(0, 1, points)
     relu = {k: largest(sawtooth_square(x, k), x**2) for k in levels}

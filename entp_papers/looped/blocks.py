@@ -93,7 +93,7 @@ def transpose_block() -> Maker:
 
 
 def entrywise_sigmoid_block() -> Maker:
-    """Apply σ to every entry of A in 4 layers with 1 head; ``sigmoid_block`` takes a head a row."""
+    """Apply σ to all entries of A in 4 layers, 1 head; ``sigmoid_block`` takes a head per row."""
 
     def squash(frame: Frame, name: str, grid: Grid) -> LayerPlan:
         plan = LayerPlan(f"{name}: a softmax over the entry and 0")
@@ -271,7 +271,7 @@ def graded_sqrt_sum(m: int, high: float) -> SigmoidSum:
     """Approximate the square root on [0, high] up to O(√high / m²), with steps that grow as k^4.
 
     Equal steps of the root leave an error of order √high / m near 0. The sum goes on a little
-    beyond ``high``, so that its end does not show.
+    beyond ``high``, so that its end has no effect.
     """
     at_least(1, m=m)
     require(high > 0, f"high = {high}: must be above 0")
@@ -297,7 +297,7 @@ def sigmoid_block(
 ) -> Maker:
     """Apply f to every entry in the first ``rows`` rows of A (0: all): a head per term and row.
 
-    The sum has f(0) where A is 0. ``exact`` is the function that it approximates, by default f
+    Where A is 0 the result is f(0). ``exact`` is the function that f approximates, by default f
     itself.
     """
     function = exact or f.on_tensor
@@ -373,7 +373,7 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
             value = {e[j]: float(coefficients_NM[j, i]) for j in range(N)}
             frame.head(sum_up, [*scores, unseen], [(value, {total: 1.0})], 1.0)
         sum_up.clear([*e, *x])
-        # every token but B's first has summed what it saw: that is not to be read
+        # every token but B's first has summed what it attended to; its total must not be read
         sum_up.add_where({total: -1.0}, {total: 1.0}, [frame.rest], BOUND)
 
         move = LayerPlan(f"{name}: move the sum to C")

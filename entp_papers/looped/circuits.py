@@ -1,8 +1,8 @@
 """Integers as ±1 bits and circuits on them: adders, flags, branches, copies, error correction.
 
 Pointers (§4.1) and two's complement words (§5.1) have their least significant bit first. Every
-circuit writes ReLU units, copies a head as well, into a ``LayerPlan`` and leaves a token alone
-whose rows, and whose scratchpad bit, are 0.
+circuit writes ReLU units into a ``LayerPlan``; a copy writes a head, too. A token whose rows and
+scratchpad bit are 0 is left unchanged.
 """
 
 import math
@@ -14,9 +14,8 @@ from torch import Tensor
 from entp_papers.looped.layers import LayerPlan, Rows
 
 Word = Sequence[int]  # coordinates of bits
-MOST_BITS = (
-    20  # an adder's sums stay below 2^(bits + 2), its gates below 2^(bits + 3): exact in fp32
-)
+# An adder's sums stay below 2^(bits + 2), its gates below 2^(bits + 3): exact in fp32.
+MOST_BITS = 20
 
 
 def pointer_bits(tokens: int) -> int:
@@ -40,7 +39,7 @@ def to_signed(bits_X: Tensor) -> Tensor:
 
 
 def wrap(value: int, bits: int) -> int:
-    """``value`` mod 2^bits as a signed word, from -2^(bits-1) to 2^(bits-1) - 1."""
+    """Return ``value`` mod 2^bits as a signed word, from -2^(bits-1) to 2^(bits-1) - 1."""
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
 
@@ -121,10 +120,10 @@ def branch(
 def correct_errors(plan: LayerPlan, rows: Word) -> None:
     """Round every row to the nearest of -1, 0 and 1 (step 6), right for errors of at most 1/4.
 
-    The paper's formula and the removal of the residual as one piecewise linear function without a
-    constant. Near 0 it is -x, near ±1 it is ±1 - x: all factors are powers of 2, so that sums are
-    free of rounding and the result is exactly -1, 0 or 1 however small the error was. The printed
-    constants would absorb it.
+    This is the paper's formula and the removal of the residual, as one piecewise linear function
+    without a constant. Near 0 it is -x, near ±1 it is ±1 - x. All factors are powers of 2, so sums
+    have no rounding and the result is exactly -1, 0 or 1 however small the error was. The printed
+    constants would absorb a small error.
     """
     for i in rows:
         plan.clear([i])

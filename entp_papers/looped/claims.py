@@ -1,4 +1,4 @@
-"""The paper's statements, a function each; parameters are the studies that it rests on."""
+"""The paper's statements, one function each, whose parameters are the studies that decide it."""
 
 import pandas as pd
 
@@ -9,7 +9,7 @@ from entp_lab.theory import Outcome, claim
 from entp_papers.looped.block_studies import slope
 
 CALCULATOR = "calculator (Theorem 4), m = 100"  # the name of its machine
-EXACT = 1e-9  # largest error of what is exact but for rounding and attention that is nearly hard
+EXACT = 1e-9  # largest error of a result that is exact up to rounding and nearly hard attention
 
 
 def runs_exactly(random_programs: Record, library: Record) -> bool:

@@ -48,7 +48,7 @@ def machine_with(formula: str) -> dict[str, int]:
 
 
 def branch_elsewhere() -> dict[str, float]:
-    """Measure what the branch leaves in a token that is not the scratchpad: it should be 0 (E4)."""
+    """Measure what the branch adds to a token that is not the scratchpad; it should be 0 (E4)."""
     left = {}
     for name in FORMS:
         rows = Rows(counter=4, following=4, target=4, flag=1, bit=1)
@@ -71,8 +71,8 @@ def linear_softmax() -> dict[str, float]:
 def newton_starts() -> dict[str, int]:
     """Count Gaussian matrices that Newton's exact iteration inverts from ε A and from ε A^T (E8).
 
-    ``tame`` counts those of which all eigenvalues of A² have positive real parts, for which ε A
-    does work.
+    ``tame`` counts the matrices for which all eigenvalues of A² have positive real parts, so that
+    ε A works.
     """
 
     def converges(a: ndarray, start: ndarray) -> bool:

@@ -1,11 +1,12 @@
-"""What FLEQ's function blocks share (Definition 1), and the machine that runs them (Theorem 2).
+"""The frame shared by FLEQ's blocks (Definition 1), and the machine that runs them (Theorem 2).
 
     FLEQ(a, b, c, m, flag, p, d_h, d_w):  mem[c] = f_m(mem[a], mem[b]);  if mem[flag] <= 0 goto p
 
 A matrix has a token per column. Tokens 0 to d - 1 hold A, the next d hold B, the next d hold C =
-f(A, B), in d rows of the block's own; further tokens are the block's to use, and the last one, the
-rest token, holds 0 in every row that changes. These are ``inside``, the scratchpad of the machine,
-on which all blocks work at once; its memory, d tokens per matrix, and its commands are ``outside``.
+f(A, B), in d rows that only this block uses. Further tokens are free for the block, and the last
+one, the rest token, holds 0 in every row that changes. These tokens are ``inside``: they are the
+machine's scratchpad, on which all blocks work at once. Its memory, d tokens per matrix, and its
+commands are ``outside``.
 
 The supplied text ends before the proof of Theorem 2 (Appendix D); this construction is ours, a loop
 of 9 + max l_i layers. Every scratchpad token holds the counter and reads the command, its column of
@@ -68,7 +69,7 @@ class Frame:
                 self.constants.append((i * d + j, self.slot[j], 1.0))
 
     def add(self, block: str, **sizes: int) -> list[range]:
-        """Add rows of a block's own, named after it."""
+        """Add rows for one block, named after it."""
         return self.rows.add(**{f"{block}.{part}": size for part, size in sizes.items()})
 
     def head(self, plan: LayerPlan, scores: Pairs, values: Pairs, heat: float = HEAT) -> None:
@@ -214,8 +215,8 @@ class FleqMachine(Stack):
 def gate_constants(frame: Frame, block: Block, chosen: int, give: LayerPlan) -> dict[int, int]:
     """Let a block read copies of its constants that are 0 unless the block is ``chosen``.
 
-    All that it attends by, reads and computes is then 0 where another block is chosen, so that the
-    heads of all blocks can be one. Keys keep the constants: a query of 0 scores 0 with any key.
+    If another block is chosen, all its queries, values and results are then 0, so that all blocks
+    can share one head. Keys keep the constants: a query of 0 scores 0 with any key.
     """
     constants = sorted({row for _, row, _ in (*frame.constants, *block.constants)})
     (rows,) = frame.add(f"chosen {chosen}", constants=len(constants))

@@ -7,8 +7,8 @@
     e = sub(o, y) [1x1]             d_h × d_w: rows and columns beyond are read and written as 0
 
 Labels are ``name:``. A function of one argument takes it as A, with ``zero`` as B. The items zero,
-one and nowhere exist in every program: flags that always and never jump, and a place for results
-that nobody wants. The last command halts.
+one and nowhere exist in every program: flags that always and never jump, and a place for unused
+results. The last command halts.
 """
 
 import random
@@ -29,8 +29,8 @@ CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
 RESERVED = {"zero": 0.0, "one": 1.0, "nowhere": 0.0}
 MOST_STEPS = 2000
-CHUNK = 25  # of a run; programs in a batch
-LARGEST = 30.0  # entry of a random program on the way: products square what they are given
+CHUNK = 25  # programs that run in one batch
+LARGEST = 30.0  # the largest entry while a random program runs; products square their inputs
 
 
 class Command(NamedTuple):
@@ -135,7 +135,7 @@ class FleqRun:
 
 
 def interpret(program: FleqProgram) -> FleqRun:
-    """Run by calling the exact functions until it halts."""
+    """Run a program by calling the exact functions until it halts."""
     d = program.d
     frame = Frame(program.d)
     exact = {name: maker(frame, name).exact for name, maker in program.functions.items()}
@@ -180,8 +180,8 @@ def run(
 ) -> FleqRun:
     """Run on the machine's sparse form until it halts.
 
-    Where it has not within ``MOST_STEPS``, or values have grown beyond all bounds: ConfigError, or
-    without ``must_halt`` the run so far.
+    If it does not halt within ``MOST_STEPS``, or a value is not finite, raise ConfigError or,
+    without ``must_halt``, return the run so far.
     """
     machine = machine or program.machine()
     stack = machine.sparse()
@@ -224,7 +224,7 @@ def run_together(programs: list[FleqProgram], machine: FleqMachine, name: str) -
 def random_fleq(
     d: int, commands: int, seed: int, functions: Mapping[str, Maker], apart: bool = False
 ) -> FleqProgram:
-    """Draw a program: calls, some of them with a branch ahead, in a loop of three rounds.
+    """Draw a program: calls, some of them with a forward branch, in a loop of three rounds.
 
     Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart``
     writes the same program with every branch as a command of its own (Corollary 1).

@@ -22,7 +22,7 @@ def fleq_study(programs: int, commands: int) -> Study:
     A row per program: commands executed, the largest error of any item after any of them, relative
     to the largest entry of that item or to 1, and whether all branches were the same. Metrics:
     counts, the machine's size, and how far the final items of a tenth of the programs are from
-    those of the same with calls and branches apart (Corollary 1).
+    those of the same programs with calls and branches as separate commands (Corollary 1).
     """
     functions = algorithms.linear_functions()
     rows = []
@@ -62,7 +62,7 @@ def calculator_study(terms: list[int], inputs: int) -> Study:
     beyond" take x in [0.01, 0.1].
     """
     draw = np.random.default_rng(0)
-    inside = np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))  # of ((a + b) - c) d
+    inside = np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))  # values of ((a + b) - c) d
     d = np.exp(draw.uniform(np.log(0.5), np.log(2), inputs))
     c, a = draw.uniform(-2, 2, (2, inputs))
     b = inside / d - a + c
@@ -116,7 +116,7 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
     """Measure ‖A X - I‖_F by round: machine and exact iteration, from both starts.
 
     Matrices are Gaussian with a condition number of at most 20, their largest singular value 1. A
-    row per matrix and round. Errors beyond 10^6, and what is no number, are written as that.
+    row per matrix and round. Errors that are beyond 10^6 or not a number are written as 10^6.
     Metrics: the largest residual at the end.
     """
     rows = []
@@ -152,8 +152,8 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
 def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
     """Run power iteration on eigenvalues 1, gap, …: the angle to the eigenvector by round.
 
-    ``sine`` is of the same angle, for where the cosine is too near to 1 for a record's six digits.
-    ``rayleigh`` is b^T A b / b^T b, which tends to 1. ``exact`` has the same without any error.
+    ``sine`` is that of the same angle, for cosines too near to 1 for the six digits of a record.
+    ``rayleigh`` is b^T A b / b^T b, which tends to 1. ``by`` is "exact" for the interpreter.
     """
     q, _ = torch.linalg.qr(gaussians(0, d, d))
     a = q @ torch.diag(gap ** torch.arange(d, dtype=torch.float64)) @ q.T
@@ -276,7 +276,7 @@ def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds
             w = gaussians(p + 50_000, dimension)
             seen = x[:, :n]
             y = w @ x[:, :n]
-            # halved, so that X X^T stays small; ridge and all, that gives the same weights
+            # halved, so that X X^T stays small; with a quarter of the ridge, w is the same
             programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, RIDGE / 4))
             solved.append(torch.linalg.solve(seen @ seen.T + RIDGE * eye, seen @ y))
             shortest.append(torch.linalg.lstsq(seen.T, y, driver="gelsd").solution)

@@ -8,13 +8,13 @@ here it is a row of x_BTD. V_h has the rank of the values that a head copies and
 factors, ``value`` and ``out``.
 
 ``Rows`` names the coordinates of a token (the paper's rows of X), ``Terms`` is a linear function of
-a token or a direction in its state: weights by coordinate. All that is added is linear or a ReLU of
-something linear, so a value is moved as relu(x) - relu(-x), and moved on a condition as relu(x + G
+a token or a direction in its state: weights by coordinate. The feed-forward half can add only ReLUs
+of linear functions, so a value is moved as relu(x) - relu(-x), or on a condition as relu(x + G
 (open - 1)) - relu(-x + G (open - 1)): with ``open`` = 1 this is x up to the rounding of G, with 0
 it is 0 as long as |x| <= G.
 
 Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens
-but the first.
+except the first.
 """
 
 import hashlib
@@ -100,8 +100,8 @@ class FeedForward(nn.Module):
 class SparseFeedForward(nn.Module):
     """A ``FeedForward`` that reads and writes only coordinates whose weights are not zero.
 
-    Where every unit reads one coordinate and writes that one only, as in error correction, no
-    matrix is left: the units of a coordinate are applied one after the other.
+    If every unit reads and writes the same single coordinate, as in error correction, no matrix is
+    needed: the units of a coordinate are applied one after the other.
     """
 
     def __init__(self, dense: FeedForward):
@@ -310,7 +310,7 @@ def put(vector: Tensor, terms: Terms) -> None:
 
 
 def zeroed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return the module in ``dtype`` with weights of 0 that ask for no gradient."""
+    """Return the module in ``dtype`` with weights of 0 that need no gradient."""
     module = module.to(dtype).requires_grad_(False)
     for p in module.parameters():
         p.zero_()

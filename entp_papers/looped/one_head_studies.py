@@ -73,9 +73,9 @@ def one_head_study(
 def sum_in_one_head(f: SigmoidSum, x_B: ndarray) -> tuple[ndarray, Stack]:
     """Compute a sum of m sigmoids in two layers with one head; return the sums and the layers.
 
-    A token holds one term: its weight and bias, and a code with a coordinate for every term. All
-    tokens ask the token of x with their own weights, so that one head computes all sigmoids; the
-    codes select the coefficients, and the second layer adds up what the tokens hold.
+    A token holds one term: its weight and bias, and a code with a coordinate for every term. Every
+    token queries the token of x with its own weight and bias, so that one head computes all
+    sigmoids. The codes select the coefficients, and the second layer adds up the terms.
     """
     m = len(f.c)
     rows = Rows(code=m)

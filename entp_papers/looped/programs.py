@@ -56,7 +56,7 @@ ARITHMETIC = {
             subleq #1 y halt
             goto loop
     """,
-    # of x >= 0 by y > 0
+    # quotient and remainder of x >= 0 by y > 0
     "divide": f"""
         cell quotient
         cell remainder
@@ -241,7 +241,7 @@ def count3(values: Sequence[int]) -> Program:
 
 
 def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
-    """Draw programs, a random seed each; cells 0 and 1 are never written to."""
+    """Draw programs, each from a random seed; cells 0 and 1 are never written to."""
     half = 1 << (shape.bits - 1)
     last = shape.commands - 1
     made = []

@@ -64,7 +64,7 @@ class Trace:
         return self.memories[-1][self.program.cell(cell)]
 
     def table(self) -> pd.DataFrame:
-        """Return line and cells by step: all named cells that are no constants."""
+        """Return the line and all named cells, except constants, by step."""
         cells = {
             c: place
             for c, place in self.program.cells.items()
@@ -89,7 +89,7 @@ class Trace:
 def run(program: Program, steps: int = 10_000) -> Trace:
     """Run a program on a machine of its shape until it halts.
 
-    ConfigError where it has not after ``steps`` passes, with its line and memory so far.
+    ConfigError, with its line and memory so far, if it has not halted after ``steps`` passes.
     """
     machine = SubleqMachine(program.shape)
     x = states(machine, [program])
@@ -123,7 +123,7 @@ def interpreted(
 
 
 class Comparison(NamedTuple):
-    """Passes, those that differ from the interpreter, by how much, and each program's first."""
+    """Passes, wrong ones, the largest deviation, and each program's first wrong pass or 0."""
 
     passes: int
     wrong: int
@@ -177,14 +177,14 @@ def masked_run(
     """Run the machine with its scratchpad first or last, under full or causal attention.
 
     The order of tokens does not matter to full attention, since positions are written in the
-    tokens. A causal mask lets a token see those before it only. With the scratchpad first, it sees
-    nothing but itself: no command is ever fetched. With the scratchpad last, it sees all, but no
-    memory token sees it: results are computed and never written.
+    tokens. A causal mask lets a token see only itself and earlier tokens. With the scratchpad
+    first, it sees nothing but itself: no command is ever fetched. With the scratchpad last, it sees
+    all, but no memory token sees it: results are computed and never written.
 
     All programs run for ``steps`` passes. ``memory`` and ``counter`` are the shares of passes after
-    which they are right, ``changed`` that of passes which changed any word. ``fetched`` is the
-    share of first passes in which layer 1 brought the right command to the scratchpad, ``computed``
-    that in which layer 5 had the right difference there.
+    which they are right; ``changed`` is the share of passes that changed any word. ``fetched`` is
+    the share of programs for which, in the first pass, layer 1 brought the right command to the
+    scratchpad, ``computed`` the share for which layer 5 had the right difference there.
     """
     turn = PLACES.index(place)
     rows = machine.rows

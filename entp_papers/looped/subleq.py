@@ -6,8 +6,8 @@ The tokens are one scratchpad token, the memory, a word each, and the commands. 
 is in the state between passes, bits as in ``circuits``. The last command points to itself: halting
 is a fixed point of the pass.
 
-The paper's steps add up to more than nine layers, or to fewer, as they are read; this schedule has
-nine:
+The paper's steps add up to more or fewer than nine layers, depending on how they are read; this
+schedule has nine:
 
     1 fetch the command      4 add 1             7 flag, and counter + 1
     2 read mem[a], mem[b]    5 add to mem[b]     8 choose the next counter
@@ -35,7 +35,7 @@ MINUS_ONE = 1  # cells that hold 0 and -1 in every program, for the command that
 class Shape(NamedTuple):
     """Bits of a word, memory cells and commands: all that a machine's weights depend on.
 
-    At least two bits, the two cells of the command that halts, and this command.
+    There are at least two bits, and the halting command with its two cells.
     """
 
     bits: int
@@ -59,12 +59,12 @@ class Shape(NamedTuple):
 
 
 def largest_error(bits: int) -> float:
-    """Return the ε that a machine with words of ``bits`` bits can bear: 2^-(bits + 3).
+    """Return the ε that a machine with words of ``bits`` bits tolerates: 2^-(bits + 3).
 
-    Scores differ by 2 at least, so off the target there is at most n exp(-2λ) = ε² / n⁵. The adders
-    read a word as a number and look at its bits again: layers 4 and 5 multiply the error of a bit
-    by up to 2^bits each. Their product must stay below what error correction bears. The paper does
-    not say that ε, and with it λ, depends on the word.
+    Scores differ by 2 at least, so the weight off the target is at most n exp(-2λ) = ε² / n⁵. The
+    adders read a word as a number and then its bits again: layers 4 and 5 each multiply the error
+    of a bit by up to 2^bits. The final error must stay below what error correction tolerates. The
+    paper does not say that ε, and with it λ, depends on the word.
     """
     return 2.0 ** -(bits + 3)
 
@@ -187,8 +187,8 @@ class SubleqMachine(Stack):
 class Program:
     """Initial memory, and (a, b, c) by line, counted from 0; the last command halts.
 
-    Cells 0 and 1 hold 0 and -1 and must not be written to with anything else; the assembler sees to
-    that. ``cells`` are the places of those that have names.
+    Cells 0 and 1 must keep their values 0 and -1; the assembler ensures that. ``cells`` are the
+    places of named cells.
     """
 
     bits: int

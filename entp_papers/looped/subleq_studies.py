@@ -1,4 +1,4 @@
-"""The SUBLEQ machine beside its interpreter, its circuits on every input, its attention."""
+"""Studies of the SUBLEQ machine against its interpreter, of its circuits and of its attention."""
 
 import itertools
 import math
@@ -338,7 +338,7 @@ def masks_study(programs: int, steps: int) -> Study:
 
 
 def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> Study:
-    """Time passes per second by n, batch, precision and form.
+    """Measure passes per second by n, batch, precision and form.
 
     Forms: dense matrices, the sparse one, sparse with restricted attention, numpy (batch 1, fp64).
     """

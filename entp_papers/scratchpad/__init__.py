@@ -1,12 +1,12 @@
 """Inductive scratchpads (Abbe et al. 2024): a state reads the question and the last state only."""
 
-# Of this folder, as "module:attribute", by the name that records carry.
+# Experiments by the name that records carry; values are "module:attribute", from this folder.
 EXPERIMENTS = {
     "scratchpad": "experiment:SCRATCHPAD",
     "scratchpad_training": "experiment:SCRATCHPAD_TRAINING",
 }
 
-# Functions of JSON arguments that return (metrics, curves).
+# Study functions by name: they take JSON arguments and return (metrics, curves).
 STUDIES = {
     "scratchpad_equivalence": "exact:equivalence_study",
     "scratchpad_writing": "exact:writing_study",
@@ -19,6 +19,6 @@ STUDIES = {
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 RESUMABLE = ("scratchpad_training",)
 
-# In which order the runs of a long tier are made: the cheap ones first, so that most questions are
-# whole early.
+# The order in which a long tier runs its experiments: cheap ones first, so that most questions are
+# answered early.
 NIGHTLY_ORDER = ("scratchpad_training",)

@@ -1,4 +1,4 @@
-"""Statements of appendices C.2 and C.3, a function each; parameters are the studies it rests on."""
+"""Statements of appendices C.2 and C.3, one function each; parameters are the deciding studies."""
 
 import pandas as pd
 
@@ -21,7 +21,7 @@ def decoder_differences(equivalence: Record) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def one_training(rows: pd.DataFrame) -> Outcome:
-    """Check that chunks and duplicated states have one loss and one gradient."""
+    """Check that chunks and duplicated states have the same loss and the same gradient."""
     loss = rows["loss"].max()
     gradient = rows["gradient"].max()
     holds = len(rows) > 0 and loss < SAME_LOSS and gradient < SAME_GRADIENT

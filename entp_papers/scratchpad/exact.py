@@ -1,8 +1,8 @@
 """Studies of untrained models in double precision (appendices C.2 and C.3).
 
-- Training: chunks and duplicated states have one loss; without any one ingredient they have not.
+- Training: chunks and duplicated states have the same loss; without any one ingredient they do not.
 - Writing: every exact way of reading gives the same tokens and logits.
-- Reuse: how much may be kept when a text grows. A decoder keeps everything, ENTP nothing.
+- Reuse: how many keys and values can be kept when a text grows; a decoder keeps all, ENTP none.
 - Relative positions are no substitute for the inductive mask: indices and receptive fields.
 
 Letters: T tokens (of a state in appendix C.3), N tokens of a text, H heads, K head width, V
@@ -45,7 +45,7 @@ EXACT = 1e-9  # in double precision
 
 
 def random_example(generator: torch.Generator, states: int, longest: int = 4) -> Example:
-    """Draw a question and states of 1 to ``longest`` random tokens that are no delimiters."""
+    """Draw a question and states of 1 to ``longest`` random tokens that are not delimiters."""
 
     def some() -> tuple[int, ...]:
         length = int(torch.randint(1, longest + 1, (), generator=generator))
@@ -110,8 +110,8 @@ def equivalence_study(
 ) -> Study:
     """Measure differences over random batches, with all ingredients and without each.
 
-    A row per architecture, scheme and ingredient left out ("" for none). Every batch has examples
-    of 2 to ``most_states`` states, since one state is never duplicated, and filler.
+    A row per architecture, scheme and ingredient left out ("" for none). Batches have examples of 2
+    to ``most_states`` states, because a single state is never duplicated, and filler.
     """
     rows = []
     for architecture, scheme, missing in itertools.product(
@@ -173,8 +173,7 @@ def drawn(
     """Draw a scratchpad from a model; a seed gives the same random numbers in every way of reading.
 
     Untrained models repeat one token when they write greedily, so that nothing could differ. By the
-    Gumbel trick the likeliest token behind random shifts of the logits is one drawn from the
-    softmax.
+    Gumbel trick, the largest of the randomly shifted logits is a draw from the softmax.
     """
     generator = seeded(seed)
     noise_TV = (
@@ -198,10 +197,10 @@ def drawn(
 def writing_study(
     schemes: Sequence[str], prompts: int, longest: int, states: int, n_layers: int
 ) -> Study:
-    """Write scratchpads with untrained models behind ``prompts`` questions per positional scheme.
+    """Write scratchpads with untrained models for ``prompts`` questions per positional scheme.
 
     A row per scheme and way, the naive cache last: how many texts differ from the definition, and
-    the largest difference of their logits. Every question has random weights of its own.
+    the largest difference of their logits. Every question has its own random weights.
     """
     texts = []
     written = []
@@ -231,9 +230,8 @@ def writing_study(
 
 # Reuse
 
-# What writes a scratchpad: the architecture, whether a state reads the question and the last state
-# alone, and how it
-# can be read, the naive cache among them to be shown wrong.
+# By kind of writer: the architecture, whether a state reads only the question and the last state,
+# and the ways of reading it. The naive cache is among them to be shown wrong.
 KINDS = {
     "decoder": ("decoder", False, ("whole", "cached")),
     "inductive decoder": ("decoder", True, (*EXACT_WAYS, "naive")),
@@ -246,7 +244,7 @@ KINDS = {
 def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> list[Tensor]:
     """Compute keys and values of every layer, (T, 2, H, K) each.
 
-    ``full``: with full attention, as ENTP reads the prefix that ends there, else causally.
+    With ``full`` the attention is full, as ENTP reads these tokens as a prefix; else it is causal.
     """
     cache = Cache(model, 1, len(tokens))
     cached_logits(model, torch.tensor([list(tokens)]), cache, causal=not full)
@@ -254,10 +252,10 @@ def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> li
 
 
 def changes(model: Transformer, example: Example, inductive: bool) -> list[Json]:
-    """Count the first layers whose keys and values stay, by event and part of the text.
+    """Count the first layers whose keys and values do not change, by event and part of the text.
 
-    Of a text that has just ended its third state: one more ``token`` of the present state is read,
-    or the present ``state`` ends and becomes the last one of the next.
+    The text has just ended its third state. Events: one more ``token`` of the present state is
+    read, or the present ``state`` ends and becomes the last state of the next one.
     """
     full = model.cfg.recomputed_layers > 1
     segments = segments_of(example)
@@ -343,8 +341,8 @@ def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: in
 
 
 # Relative positions
-# States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the
-# paper.
+# A question is followed by states of T tokens each, # included. Tokens and states count from 1 as
+# in the paper.
 
 
 def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
@@ -355,9 +353,9 @@ def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
 def relative_study(most_tokens: int, states: int, layers: int) -> Study:
     """Measure the three obstacles for states of 2 to ``most_tokens`` tokens.
 
-    A row per T: the distance to the question at the last state, how far a window of T reaches
-    through the layers, and how many tokens of the state before last the first token of a state
-    sees; distance and leak of the inductive text.
+    A row per T: the distance to the question at the last state; how far a window of T reaches
+    through the layers; how many tokens of the state before last the first token of a state sees;
+    and the inductive text's distance and leaked tokens.
     """
     rows = []
     grows = True

@@ -77,7 +77,7 @@ PARITY = dict(
     test_sizes=[4, 8, 10, 12, 14, 16],
 )
 # Random digits and $ before the operands put every character at every place of a state in training,
-# so that turning an operand by one is learned for all lengths.
+# so that rotating an operand by one is learned for all lengths.
 SHIFT = dict(
     n_layers=2,
     n_heads=4,
@@ -103,8 +103,8 @@ TINY = dict(
     train_sizes=[1, 2],
     test_sizes=[2, 4],
 )
-# ENTP takes three times a decoder's time a step, and addition learns its trained lengths in no
-# schedule that `quick` has room for (docs/journal): both are trained overnight alone.
+# ENTP takes three times a decoder's time per step, and no schedule that fits into ``quick`` learns
+# addition at its trained lengths (docs/journal), so both are trained only at ``overnight``.
 TRAINED = {
     "smoke": dict(
         seeds=1,
@@ -173,7 +173,7 @@ def not_learned(records: Sequence[Record], arms: Sequence[str]) -> str:
     return f"trained sizes not learned: {', '.join(poor)}" if poor else ""
 
 
-NEAR = 0.05  # closer to no text right, or to all, counts as being there
+NEAR = 0.05  # closer than this to no text right, or to all, counts as equal to it
 PARITY_BITS = dict(task="parity")
 ERRORS = Comparisons(
     (Paired("IS-soft", "state_error", "ordinary decoder", "inductive decoder", PARITY_BITS),),

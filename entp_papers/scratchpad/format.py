@@ -6,13 +6,13 @@ Everything up to START is the memory, which every state may read. A state with t
 it (# or END) is a segment. Without states the answer is the only segment. With question Q and
 states s1, s2, s3 the rows are
 
-    chunks      Q s1#    Q s1# s2#    Q s2# s3     and a loss on the last segment of each alone
+    chunks      Q s1#    Q s1# s2#    Q s2# s3     and a loss only on the last segment of each
     duplicated  Q s1# s1# s2# s2# s3               and no loss on second copies
     groups      0 1 … 1 2 … 2 2 … 2 3 … 3 3 …      a token sees its own group and the memory, 0
-    positions   every group starts again behind the memory
+    positions   every group starts again after the memory
 
-The paper's figure of the three vectors is lost in our source; they follow its text. All else being
-equal, the sum of losses and every gradient are the same both ways in a decoder, see ``exact``.
+Our source lacks the paper's figure of the three vectors, which follow its text here. In a decoder,
+the sum of losses and every gradient are the same for chunks and duplicated states (``exact``).
 
 Letters: B batch, T tokens.
 """
@@ -27,10 +27,10 @@ from entp_lib.tasks.base import Batch
 from entp_lib.validation import require
 
 Tokens = tuple[int, ...]
-START = 0  # behind the question
-DELIMITER = 1  # behind a state but the last
-END = 2  # behind the last state
-# Of rows with duplicated states; each may be left out to see its part.
+START = 0  # after the question
+DELIMITER = 1  # after every state but the last
+END = 2  # after the last state
+# Ingredients of rows with duplicated states; each can be left out to show that it is needed.
 INGREDIENTS = ("groups", "positions", "targets")
 
 
@@ -38,8 +38,8 @@ INGREDIENTS = ("groups", "positions", "targets")
 class Example:
     """A question, the states of its scratchpad, and its answer, as token ids without delimiters.
 
-    The first ``given`` states belong to the prompt: nobody learns or writes them. Only with one may
-    the question be empty, so that everything there is to know is in the last state.
+    The first ``given`` states belong to the prompt and are neither learned nor written. The
+    question may be empty only if a state is given, because then the last state has all information.
     """
 
     question: Tokens
@@ -62,7 +62,7 @@ def memory_of(question: Sequence[int], given: int = 0) -> Tokens:
 
 
 def segments_of(example: Example) -> tuple[Tokens, ...]:
-    """Return every state with the token that ends it; without states the answer alone.
+    """Return every state with the token that ends it; without states, only the answer.
 
     ConfigError for no states and no answer, an empty state, or a delimiter inside one.
     """
@@ -95,14 +95,14 @@ class Row:
 
 
 def plain_row(read: Tokens, learned: Tokens) -> Row:
-    """Make one group with positions in order, and a loss on the second part alone."""
+    """Make one group with positions in order, and a loss only on the second part."""
     tokens = read + learned
     counted = (False,) * len(read) + (True,) * len(learned)
     return Row(tokens, (0,) * len(tokens), tuple(range(len(tokens))), counted)
 
 
 def chunks(example: Example) -> list[Row]:
-    """Cut a text in chunks: a row for each segment, behind the memory and the segment before it."""
+    """Cut a text into chunks: a row per segment, after the memory and the segment before it."""
     memory = memory_of(example.question, example.given)
     segments = segments_of(example)
     before = ((), *segments)
@@ -115,7 +115,7 @@ def chunks(example: Example) -> list[Row]:
 def duplicate_states(example: Example, without: Sequence[str] = ()) -> Row:
     """Duplicate states: one row with every segment but the last twice, a given one once.
 
-    ``without``: those of ``INGREDIENTS`` to leave out. ConfigError as ``memory_of`` and
+    ``without``: those of ``INGREDIENTS`` to leave out. ConfigError as in ``memory_of`` and
     ``segments_of``.
     """
     tokens = list(memory_of(example.question, example.given))
@@ -145,11 +145,11 @@ def ordinary(example: Example) -> Row:
 
 
 def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
-    """Make rows one batch, padded to ``length`` or the longest with ``END``.
+    """Batch rows, padded with ``END`` to ``length`` or to the longest row.
 
-    A prediction is counted at the token before. The first token of a row is predicted by nothing.
-    Filler sees itself alone. Rows without groups bring no mask and no positions: what an
-    architecture hides is all that they hide.
+    A prediction is scored at the token before it; the first token of a row is not predicted. Filler
+    sees only itself. If no row has groups, the batch has no mask and no positions, and only the
+    architecture hides tokens.
     """
     length = length or max(len(row.tokens) for row in rows) - 1
 

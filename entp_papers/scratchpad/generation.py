@@ -8,7 +8,7 @@
     Whole        the ordinary scratchpad: the whole text, computed again
     Cached       the ordinary scratchpad with a cache
 
-ENTP's keys change with every token, so that it has the definition alone.
+ENTP's keys change with every token, so it can only be read by the definition.
 
 Letters: R rows, B batch (always 1), T tokens, V vocabulary.
 """
@@ -51,8 +51,8 @@ class Reader:
             for token in (*state, DELIMITER):
                 self.append(token)
 
-    # Where something of the text is kept: its beginning, one more token, and that a new state
-    # begins.
+    # Hooks for readers that keep something of the text: at its start, at one more token, and at a
+    # new state.
     def begin(self) -> None: ...
     def read(self, token: int) -> None: ...
     def next_state(self) -> None: ...
@@ -67,7 +67,7 @@ class Reader:
 
     @torch.no_grad()
     def run(self, tokens: Sequence[int], **relations: Tensor) -> Tensor:
-        """Return logits (V,) after the last of some tokens, read from nothing."""
+        """Return logits (V,) after the last of some tokens, computed without a cache."""
         self.forwards += len(tokens)
         scored_BT = torch.arange(len(tokens))[None] == len(tokens) - 1
         return self.model(torch.tensor([tokens]), scored_BT, **relations)[0]
@@ -95,7 +95,7 @@ class Whole(Reader):
 class Masked(Reader):
     """The whole text; a mask hides all states but the present one and the last.
 
-    Positions of the last two states are those of the trimmed text; what older states have does not
+    Positions of the last two states are those of the trimmed text; those of older states do not
     matter.
     """
 
@@ -119,7 +119,7 @@ class Masked(Reader):
 
 
 class Cached(Reader):
-    """The ordinary scratchpad with every key and value kept, which is exact in a decoder alone."""
+    """The ordinary scratchpad with every key and value kept, which is exact only in a decoder."""
 
     def begin(self) -> None:
         self.cache = Cache(self.model, 1)
@@ -137,7 +137,7 @@ class Recomputed(Cached):
     """One cache of memory, last state and present state; a state that ends is read again."""
 
     def read(self, token: int) -> None:
-        if token != DELIMITER:  # it is read with its state
+        if token != DELIMITER:  # which is read with its state
             super().read(token)
 
     def next_state(self) -> None:
@@ -153,7 +153,7 @@ class Doubled(Cached):
         self.next = copy.deepcopy(self.cache)
 
     def read(self, token: int) -> None:
-        if token != DELIMITER:  # the next state begins behind it, as its own context alone
+        if token != DELIMITER:  # after which the next state has its own context only
             super().read(token)
         if token != END:
             self.prepared = self.extend(self.next, [token])
@@ -167,9 +167,8 @@ class Doubled(Cached):
 class Naive(Cached):
     """One cache that keeps the last state's keys and values as they were read.
 
-    Its keys and values come from attending to a state that the next must not know. Positions go on
-    where the trimmed text has them, and those that ALiBi compares are put right: what is wrong is
-    the content alone.
+    They come from attending to a state that the next one must not see. Positions, also those that
+    ALiBi compares, are those of the trimmed text, so that only the content is wrong.
     """
 
     def next_state(self) -> None:
@@ -184,7 +183,7 @@ READERS: dict[str, type[Reader]] = {
     way.__name__.lower(): way
     for way in (Trimmed, Masked, Recomputed, Doubled, Naive, Whole, Cached)
 }
-# Of reading an inductive scratchpad, the definition first.
+# Exact ways of reading an inductive scratchpad, the definition first.
 EXACT_WAYS = ("trimmed", "masked", "recomputed", "doubled")
 
 
@@ -206,7 +205,7 @@ def write(
 
     ``way``: one of ``READERS``. Writing stops at the end token, and where a state, or the number of
     states, reaches its limit without a delimiter or an end. ``given``: the first states.
-    ConfigError as ``Reader``.
+    ConfigError as in ``Reader``.
     """
     reader = READERS[way](model, question, given)
     logits = []
@@ -222,8 +221,8 @@ def write(
 def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
     """Return whether two scratchpads differ, and the largest difference of their logits.
 
-    Logits are compared up to the first token that differs; behind it they belong to different
-    texts. Given states are the same in both, and have no logits.
+    Logits are compared up to the first token that differs; after it they belong to different texts.
+    Given states are the same in both, and have no logits.
     """
     texts = [
         sum(((*state, DELIMITER) for state in found.states), ()) for found in (definition, other)
@@ -262,9 +261,8 @@ def write_many(
     """Write scratchpads for many questions, greedily and without caches.
 
     With ``inductive`` each state is written from the question and the last state, else from the
-    whole text. Rows are filled up behind their last token, which no architecture but a prefix
-    decoder sees. One that would outgrow the model's context stops as one whose state has no
-    delimiter.
+    whole text. Rows are padded after their last token, which no architecture but a prefix decoder
+    sees. A text that would outgrow the model's context stops with ``TOO_LONG``.
     """
     begun = [()] * len(questions) if given is None else given
     segments = [[*([*state, DELIMITER] for state in states), []] for states in begun]

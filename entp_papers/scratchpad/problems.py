@@ -1,6 +1,6 @@
 """The paper's tasks with inductive scratchpads, and the literal registry that names them.
 
-Formats are those of the authors' public code (github.com/aryol/inductive-scratchpad), as the
+Formats are those of the authors' public code (github.com/aryol/inductive-scratchpad), because the
 paper's appendix names only one of the tasks.
 """
 
@@ -13,7 +13,7 @@ from entp_lib.validation import require
 from entp_papers.scratchpad.format import Example, Tokens, text_of
 
 Symbols = tuple[str, ...]  # a text: characters, or names that are one token each
-Question = tuple[Symbols, tuple[Symbols, ...]]  # with the states that are given with it
+Question = tuple[Symbols, tuple[Symbols, ...]]  # a question, and its given states
 DELIMITERS = (":", "#", ".")  # by token id: start, end of a state, end of the text
 FILLING = "abcdefghijklmnopqrstuvwxyz0123456789$"
 
@@ -23,11 +23,11 @@ class Problem:
 
     Subclasses are frozen dataclasses with
 
-    - ``symbols``: every symbol of questions, states and answers, delimiters left out
+    - ``symbols``: every symbol of questions, states and answers, without delimiters
     - ``question(size, generator)``: a random question, and the states that are given with it
-    - ``next_state(question, state)``: the state after ``state``; the first one after None
-    - ``answer(state)``: the answer in the last state; None of any other state, or ValueError
-    - ``solve(question, given)``: the answer, from the question and not by way of states
+    - ``next_state(question, state)``: the state after ``state``, or the first one if it is None
+    - ``answer(state)``: the answer in the last state; None for any other state, or ValueError
+    - ``solve(question, given)``: the answer, computed from the question without states
     """
 
     @property
@@ -123,15 +123,15 @@ class SpacedParity(Problem):
 class SpacedAddition(Problem):
     """Addition of numbers with random spaces between their digits (the authors: 10 digits).
 
-    The characters of a+b are in random slots, 2 ``most_digits`` + 1, in order. Behind = is an
-    answer register, $ and random characters of ``filling``, which every state shifts to the right
-    by one digit of the sum. A state has slot and digit of both operands, the carry and the
-    register; -1, the slot of + and _ are for a digit that is not there. The sum has a digit more
-    than the longer operand.
+    The characters of a+b are in order in random ones of 2 ``most_digits`` + 1 slots. After = comes
+    an answer register, $ and random characters of ``filling``, which every state shifts to the
+    right by one digit of the sum. A state has slot and digit of both operands, the carry and the
+    register. For a missing digit, the slot is -1 in the first operand and that of + in the second,
+    and the digit is _. The sum has one digit more than the longer operand.
 
         _7+_5=$xy:[01]7[04]5c1r2$x#[-1]_[02]_c0r12$.
 
-    The public code ends a state earlier where no carry is left, as in 74 of 180 texts that were
+    The public code ends one state earlier if no carry is left, as in 74 of 180 texts that were
     compared.
     """
 
@@ -183,7 +183,7 @@ class SpacedAddition(Problem):
         return (*f"[{place_a}]{digit_a}[{place_b:02}]{digit_b}c{carry}r{digit}", *register[:-1])
 
     def fields(self, state: Symbols) -> tuple[int, int, int, Symbols]:
-        """Split a state into slots, carry and register. ValueError where it has another form."""
+        """Split a state into slots, carry and register. ValueError if it has another form."""
         if len(state) != 15 + self.most_digits or state[10] != "c":
             raise ValueError(f"{''.join(state)!r}: not a state")
         return int("".join(state[1:3])), int("".join(state[6:8])), int(state[11]), state[13:]
@@ -199,17 +199,17 @@ class SpacedAddition(Problem):
 
 @dataclass(frozen=True)
 class ShiftAddition(Problem):
-    """Addition by shifting (the authors: 4 digits): add last digits, turn operands by one.
+    """Addition by shifting (the authors: 4 digits): add last digits, rotate operands by one.
 
-    There is no question, but a first state, which is given. Both operands, of ``size`` digits, are
-    in fields of ``most_digits`` + 1 characters behind $ and random characters of ``filling``; the
-    register takes the digits of the sum. When only $ is at the ends, the last state has the carry
-    and the register.
+    There is no question; the first state is given instead. Both operands, of ``size`` digits, are
+    in fields of ``most_digits`` + 1 characters, after random characters of ``filling`` and $; the
+    register takes the digits of the sum. When both operands end with $, the last state has the
+    carry and the register.
 
         :a$7+c$5=$x|0#7a$+5c$=2$|1#12$.
 
     The public code masks the given first state and counts its loss otherwise. Here both follow
-    appendix C: the first state belongs to the prompt, and nobody learns it.
+    appendix C: the first state belongs to the prompt and is not learned.
     """
 
     most_digits: int = 4

@@ -33,7 +33,7 @@ SPARE = 8  # tokens of context beyond the longest text, so that a model may err
 class ScratchpadConfig:
     """A task, a scratchpad, an architecture, and the sizes of questions to train and test.
 
-    Inductive scratchpads are trained in chunks: to a decoder they are one loss with duplicated
+    Inductive scratchpads are trained in chunks: in a decoder these have the same loss as duplicated
     states, take a third less time and need no mask. With full attention a question would see all
     duplicated states at once.
     """
@@ -67,15 +67,15 @@ class ScratchpadConfig:
         return batch_of([row for example in examples for row in self.rows(example)])
 
     def draw(self, count: int, sizes: Sequence[int], *seed: int | str) -> list[Example]:
-        """Draw examples of the sizes in turn, from a random one on."""
+        """Draw examples of the sizes in turn, starting at a random one."""
         generator = np.random.default_rng(seed_from(*seed))
         start = int(generator.integers(len(sizes)))
         return [self.task.example(sizes[(start + i) % len(sizes)], generator) for i in range(count)]
 
     def context(self) -> int:
-        """Return the tokens of the longest row or text among some of every size, and a few more.
+        """Return the length of the longest row or text in a sample of every size, plus ``SPARE``.
 
-        Of inductive scratchpads whole texts are read at the trained sizes alone, where ways of
+        Whole texts of inductive scratchpads count only at the trained sizes, at which ways of
         reading are compared.
         """
         longest = 0
@@ -154,7 +154,7 @@ def text_scores(
 
 
 def limits(texts: Sequence[Sequence[Sequence[int]]]) -> Limits:
-    """Allow a model more tokens a state and more states than the right texts have."""
+    """Allow a model more tokens per state and more states than the right texts have."""
     return max(len(state) for text in texts for state in text) + 2, max(map(len, texts)) + 1
 
 

@@ -1,9 +1,8 @@
-"""Addition (§7.1, appendix C.3, Figures 5 and 11): test error against the number of examples to
-learn from.
+"""Addition (§7.1, appendix C.3, Figures 5 and 11): test error by number of training examples.
 
-Every run has one of three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is a
-decoder trained for more, which is stored and not shown (``entp_lab.budgets``). The test error is
-one minus the share of test sums with every character right; each checkpoint rule gives one.
+There are three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is a decoder trained
+for more steps, whose runs are stored and not shown (``entp_lab.budgets``). The test error is one
+minus the share of test sums with every character right; each checkpoint rule gives its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,15 +33,14 @@ from entp_lib.validation import one_of
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, longer"}
 LONGER = (EQUAL_FORWARDS,)
-# Tokens that ENTP sends through its layers over a decoder's, on rows scored on their answer, by the
-# largest operand.
+# Tokens through the layers in an ENTP step over those in a decoder's, where only answers are
+# scored; by largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
-# of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
+# In error: closer than this to 1 counts as nothing learned, closer to 0 as at the ceiling.
 NEAR = 0.02
-ALL_WRONG, ALL_RIGHT = (
-    0.90,
-    0.01,
-)  # mean errors beyond which a size says nothing, if both arms have them (overnight)
+# Rule of the overnight design: a training-set size says nothing if both arms' mean errors are above
+# the first or below the second.
+ALL_WRONG, ALL_RIGHT = (0.90, 0.01)
 SCALE = dict(floor=1.0, ceiling=0.0, distance=NEAR)
 BEST_ANSWERS = "highest_accuracy"
 
@@ -58,9 +56,9 @@ OVERNIGHT = TrainConfig(
 )
 SCORED = dict(eval_every=50, eval_sequences=2000, final_eval_sequences=20_000)
 GPU = TrainConfig(2000, 256, max_lr=1e-3, min_lr=1e-4, warmup_steps=100, precision="bf16", **SCORED)
-# The authors stop ten evaluations after the lowest loss of whole texts. That checkpoint is kept
-# here too, and the run goes on, without which no other rule, and no decoder on another budget,
-# would have a fair share of the steps.
+# The authors stop ten evaluations after the lowest loss on whole texts. Here that checkpoint is
+# kept, but the run goes on: otherwise the other checkpoint rules, and decoders on another budget,
+# would not get their share of the steps.
 SCORED = dict(eval_every=100, eval_sequences=10_000, final_eval_sequences=70_000)
 PAPER = TrainConfig(8000, decay_steps=5000, warmup_steps=100, precision="bf16", **SCORED)
 TINY = dict(n_layers=2, n_heads=2, width=16)
@@ -84,15 +82,15 @@ TIERS = {
         Tier(REVERSED | TO_99, SMALL_2, QUICK, 5, LONGER, (900,)),
         Tier(PLAIN | TO_99, SMALL_2, QUICK, 5, TWINS, (300, 900)),
     ),
-    # The paper's task and model, answers alone, at three of its sizes and 3,000 steps of its
-    # schedule.
+    # The paper's task and model at three of its sizes, for 3,000 steps of its schedule; only
+    # answers are scored.
     "overnight": (
         Tier(REVERSED, SMALL, OVERNIGHT, 5, TWINS, (1250, 2500, 5000)),
         Tier(REVERSED, SMALL, OVERNIGHT, 5, LONGER, (1250, 2500)),
         Tier(PLAIN, SMALL, OVERNIGHT, 5, TWINS, (2500,)),
     ),
-    # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap
-    # close and turn.
+    # Sized for half an hour on one data-centre GPU. Medium runs at the sizes where, in the authors'
+    # logs, its gap closes and reverses.
     "gpu": (
         Tier(REVERSED, SMALL, GPU, 5, TWINS, PAPER_SIZES),
         Tier(REVERSED, SMALL, GPU, 5, LONGER, SOME_SIZES),
@@ -106,8 +104,8 @@ TIERS = {
         Tier(PLAIN | WINDOWS, MEDIUM, PAPER, 5, TWINS, PAPER_SIZES),
     ),
 }
-# The authors' task where the runs above have a smaller one: a single size, to have something to put
-# beside their logs.
+# The authors' task (operands up to 999) at the tiers that otherwise have a smaller one: a single
+# training-set size, to compare with the authors' logs.
 TO_999 = {
     "smoke": (Tier(REVERSED, TINY, SMOKE, 2, TWINS, (200,)),),
     "quick": (
@@ -125,11 +123,11 @@ def runs_of(
     *,
     longer_eval_every: Mapping[str, int] | None = None,
 ) -> PlannedRuns:
-    """Plan the runs of a tier, seeds outermost, so that what a time limit leaves is paired.
+    """Plan the runs of a tier, seeds outermost, so that runs cut off by a time limit are paired.
 
-    A seed decides the split, too. Labels: ``arm``, ``model``, ``format`` of the answer (reversed or
-    plain), and ``n_train``. ``longer_eval_every``: by tier, steps between the evaluations of the
-    arm ``longer``, else as many evaluations as others have.
+    The seed also decides the split. Labels: ``arm``, ``model``, ``format`` of the answer (reversed
+    or plain), and ``n_train``. ``longer_eval_every``: by tier, steps between evaluations of the arm
+    ``longer``; by default it has as many evaluations as the other arms.
     """
     settings = tiers.get(tier, ())
     every = (longer_eval_every or {}).get(tier)
@@ -163,24 +161,26 @@ def name_of_shape(shape: Mapping[str, int]) -> str:
 
 
 def ratio_of(task: Sums) -> float:
-    """Return the tokens through the layers in an ENTP step over a decoder's.
+    """Return the tokens through the layers in an ENTP step over those in a decoder's.
 
-    That is T + 1 over 2 where every character is scored.
+    The ratio is (T + 1) / 2 where every character is scored.
     """
     return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
 
 
 def published_rule(records: Records) -> str:
-    """Return the authors' rule, the lowest loss on validation text: of its answers where nothing
-    else is trained on.
+    """Return the authors' checkpoint rule, the lowest validation loss.
+
+    The loss is that of whole texts, or of answers if models are trained on answers only.
     """
     watched = all("text_loss" in r.curves for r in records)
     return "lowest_text_loss" if watched else "lowest_loss"
 
 
 def scores(records: Records) -> pd.DataFrame:
-    """Return a row per run and checkpoint rule: labels, test scores; ``seen_error``: last weights
-    on training sums.
+    """Return a row per run and checkpoint rule: labels, test errors and ``seen_error``.
+
+    ``seen_error`` is the error of the last weights on training sums.
     """
     rows = []
     for r in records:
@@ -195,8 +195,9 @@ def scores(records: Records) -> pd.DataFrame:
 
 
 def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
-    """Select the rows of ``scores`` by one checkpoint rule, and of one format. ConfigError for a
-    rule they do not have.
+    """Select the rows of ``scores`` with a checkpoint rule and the column values in ``where``.
+
+    ConfigError for a rule that the table lacks.
     """
     one_of("checkpoint rule", rule, table["rule"].unique())
     for name, value in {"rule": rule, **where}.items():
@@ -210,10 +211,10 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of training-set sizes that say something of decoder and ENTP.
+    """Return the rows of the training-set sizes at which decoder and ENTP can be compared.
 
-    A laptop's tiers drop, by design, those at which both mean errors are above ``ALL_WRONG`` or
-    below ``ALL_RIGHT``.
+    By design, the laptop tiers drop sizes at which both mean errors are above ``ALL_WRONG`` or both
+    are below ``ALL_RIGHT``.
     """
     if not set(table["tier"]) <= set(ON_CPU):
         return table
@@ -225,7 +226,7 @@ def comparable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def why_excluded(rows: pd.DataFrame) -> str:
-    """Say why no size is left to compare; empty at the best score, as the levels say."""
+    """Return why no size is left to compare; empty if all are at the best score (see levels)."""
     errors = rows[rows["arm"].isin(TWINS)].groupby(["n_train", "arm"])["error"].mean()
     right = exceeds(ALL_RIGHT, errors)
     if right.all():
@@ -235,12 +236,12 @@ def why_excluded(rows: pd.DataFrame) -> str:
 
 
 def pooled(found: pd.DataFrame) -> pd.Series:
-    """Return each seed's mean of ``gaps`` over training-set sizes, of seeds that have them all."""
+    """Return each seed's mean of ``gaps`` over training-set sizes, for seeds that have them all."""
     return found.dropna().mean(axis=1)
 
 
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the figures' model: Small, or the first there is where there is none."""
+    """Return the rows of the model of the figures: Small, or else the first in the table."""
     models = table["model"].unique()
     return table[table["model"] == ("small" if "small" in models else models[0])]
 
@@ -248,8 +249,8 @@ def paper_model(table: pd.DataFrame) -> pd.DataFrame:
 def measure(records: Records) -> Findings:
     """Measure Figures 5 and 11 as published, and Figure 5 by best validation accuracy.
 
-    These are test errors, pooled over sizes. A comparison all of whose sizes are dropped
-    (``comparable``) is excluded, and shows all of them.
+    Test errors are pooled over sizes. If ``comparable`` drops every size, the comparison is
+    excluded and its value is taken over all sizes.
     """
     table = paper_model(scores(records))
     theirs = published_rule(records)
@@ -259,7 +260,7 @@ def measure(records: Records) -> Findings:
         ("F11-addition", "plain", theirs),
     ):
         rows = chosen(table, rule, format=form)
-        rows = rows[rows["n_train"].isin(gaps(rows).columns)]  # those at which both arms ran
+        rows = rows[rows["n_train"].isin(gaps(rows).columns)]  # sizes at which both arms ran
         left = comparable(rows)
         excluded = "" if len(left) else why_excluded(rows)
         rows = left if len(left) else rows
@@ -285,7 +286,7 @@ def measure(records: Records) -> Findings:
 
 
 def to_999(records: Records) -> list[Record]:
-    """Return the runs on the authors' task: operands to 999, as the task has them by default."""
+    """Return the runs on the authors' task: operands up to 999, the task's default."""
     return [
         r
         for r in records
@@ -294,11 +295,10 @@ def to_999(records: Records) -> list[Record]:
 
 
 def authors_difference(records: Records, form: str) -> Json:
-    """Return the authors' decoder − ENTP over the sizes that runs on their task have, if not over
-    all: value and remark.
+    """Return the authors' decoder − ENTP averaged over the sizes that were run here: value, remark.
 
-    Empty where the claim's own value, a mean over all their sizes, holds: none of these, or all of
-    them, were run.
+    Empty if none or all of their sizes were run on their task: then the claim's own value, a mean
+    over all sizes, applies.
     """
     have = {r.labels["n_train"] for r in to_999(records)}
     logged = published("entp", "addition").query("model == 'small' and format == @form")

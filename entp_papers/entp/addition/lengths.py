@@ -1,5 +1,6 @@
-"""Addition beyond the trained lengths (§7.1, appendix C.3, Figure 6): test error by digits of the
-longer operand.
+"""Addition beyond the trained lengths (§7.1, appendix C.3, Figure 6).
+
+The test error is reported by the number of digits of the longer operand.
 """
 
 from dataclasses import replace
@@ -19,15 +20,15 @@ from entp_papers.entp.addition import experiment as sums
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, SMALL_2, TINY, chosen, scores
 
 # Rules of the overnight design, written down before its runs.
-# the decoder's mean error at trained lengths from which on nothing is said of longer ones
+# If the decoder's mean error at trained lengths is this or more, longer sums are not compared.
 GATE = 0.20
-# error one digit beyond the trained lengths: nothing is compared where both arms are above it
+# If both arms' errors one digit beyond the trained lengths are above this, nothing is compared.
 HOPELESS = 0.95
 
-# Windows train the positions that longer sums reach; shorter than the authors' 64 characters where
-# numbers are shorter. quick has answers alone: in windows no model learns even the trained lengths
-# in its time (600 steps of 32 windows of 16 characters leave at most 8 % right), and so positions
-# beyond the trained lengths stay as they were initialised.
+# Windows train the positions that longer sums reach. They are shorter than the authors' 64
+# characters where numbers are shorter. quick trains on answers only, because with windows no model
+# learns even the trained lengths in its time (600 steps of 32 windows of 16 characters leave at
+# most 8 % right); its positions beyond the trained lengths therefore stay as initialised.
 TWO_DIGITS = dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)
 SHORT = dict(view="windows", window=16)
 SCORED = dict(eval_sequences=250, final_eval_sequences=5000)
@@ -52,9 +53,9 @@ TIERS = {
 
 
 def by_digits(records: Records, rule: str) -> pd.DataFrame:
-    """Return ``scores`` by one rule with an error for each of the task's groups.
+    """Return ``scores`` by one checkpoint rule, with a row and an error per group of the task.
 
-    Column ``digits``: of the longer operand. ConfigError for a rule that the records lack.
+    ``digits`` are those of the longer operand. ConfigError for a rule that the records lack.
     """
     rows = []
     for r, row in zip(records, chosen(scores(records), rule).to_dict("records"), strict=True):
@@ -65,7 +66,7 @@ def by_digits(records: Records, rule: str) -> pd.DataFrame:
 
 
 def unlearned(records: Records) -> str:
-    """Say that the decoder's last weights err on too many sums of the trained lengths, or ""."""
+    """Return a message if the decoder's last weights fail on the trained lengths, else ""."""
     decoders = select(records, arm="decoder")
     error = np.mean([1 - r.metrics["sequence_accuracy"] for r in decoders])
     what = f"the decoder errs on {GATE:.0%} of the trained lengths or more"
@@ -73,7 +74,7 @@ def unlearned(records: Records) -> str:
 
 
 def excluded(records: Records) -> str:
-    """Say why a laptop's tiers compare nothing beyond the trained lengths, by design, or ""."""
+    """Return why a laptop tier compares nothing beyond the trained lengths, by design, or ""."""
     if records[0].config.tier not in ON_CPU:
         return ""
     errors = by_digits(records, "last")
@@ -87,10 +88,10 @@ def excluded(records: Records) -> str:
 def measure(records: Records) -> Findings:
     """Measure Figure 6 as published, by the last weights, and single characters of longer sums.
 
-    Never at the paper's settings, whose ENTP had half of the steps. The error is the mean over
-    digits, each counting alike however many sums have them. Characters are what is left where no
-    whole sum is right, of models trained on windows; answers alone leave later positions as they
-    began.
+    No run counts as at the paper's settings, because the paper's ENTP had half of the steps. The
+    error is the mean over numbers of digits, with equal weights. Single characters still tell
+    models apart where no whole sum is right. They are measured only for models trained on windows;
+    training on answers leaves later positions as initialised.
     """
     errors = by_digits(records, "last")
     means = errors.groupby(["seed", "arm"], as_index=False)["error"].mean()
@@ -109,8 +110,8 @@ def measure(records: Records) -> Findings:
     return found
 
 
-# The longer decoder is evaluated every 170 of 34,000 steps: at 680 two would be further apart than
-# its speed's margin.
+# The longer decoder is evaluated every 170 of its 34,000 steps; evaluations every 680 steps would
+# be further apart than the tolerance of its speed comparison.
 PLAN = partial(
     sums.runs_of,
     "addition_lengths",

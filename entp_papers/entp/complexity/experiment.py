@@ -17,9 +17,8 @@ from entp_lib.config import SIZES, ModelConfig
 from entp_papers.entp.complexity.measurements import VOCABULARY, printed_error
 
 BYTES = 4  # of an fp32 entry
-# A share of the paper's own measure n D that transient memory may take before "O(n D)" stops being
-# a fair summary, in entries: residual stream, normed input, queries, keys and values, hidden layer
-# before and after its GELU.
+# The most transient entries, as a multiple of n D, for which "O(n D)" is a fair summary: residual
+# stream, normed input, queries, keys and values, hidden layer before and after its GELU.
 MOST_PER_TOKEN = 20
 
 OCTAVES = [2**k for k in range(4, 13)]
@@ -27,7 +26,7 @@ HALVES = sorted([*OCTAVES, *(3 * 2**k for k in range(3, 11))])
 SHORT = [128, 256]
 
 
-# Parameters of a study of one shape, and by tier their values.
+# Parameters of the study of one shape; TIERS has their values by tier.
 PARAMETERS = (
     "n_layers",
     "n_heads",
@@ -55,7 +54,7 @@ TIERS = {
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
-    """Plan one study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
+    """Plan one study per shape; ``seeds`` is ignored, because costs do not depend on weights."""
     for values in TIERS.get(tier, []):
         params = dict(zip(PARAMETERS, values, strict=True))
         shape = "{n_layers}/{n_heads}/{width}".format(**params)
@@ -70,7 +69,7 @@ def shape_of(record: Record) -> ModelConfig:
 
 
 def per_token(records: Records) -> pd.DataFrame:
-    """Long: one row per shape and length, costs of the next token after ``length`` of them."""
+    """Return a row per shape and length: the costs of the next token after ``length`` tokens."""
     parts = []
     for record in records:
         p = record.config.params
@@ -110,10 +109,11 @@ def formulas_hold(records: Records) -> pd.DataFrame:
 
 
 def table_1(records: Records) -> pd.DataFrame:
-    """Exponents in n, D and L of each cost: those of Table 1, and those found.
+    """Return the exponents in n, D and L of each cost, as printed in Table 1 and as found.
 
-    Operations and persistent memory are counted, transient memory is measured from tensors. n: at
-    the narrowest shape, between its longest lengths; D and L: at the shortest common length.
+    Operations and persistent memory are counted; transient memory is measured from tensors. The
+    exponent in n is that of the narrowest shape at its longest lengths, those in D and L are taken
+    at the shortest common length.
     """
     tokens = per_token(records)
     narrow = tokens[tokens["D"] == tokens["D"].min()]
@@ -145,7 +145,7 @@ def table_1(records: Records) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-MOST_VECTORS = 5  # of D numbers of 8 bytes, that Algorithm 1 may hold at a time
+MOST_VECTORS = 5  # vectors of D fp64 numbers that Algorithm 1 may hold at a time
 MORE_TOKENS = "of a size that does not grow; a chain of thought, with more tokens, buys more time"
 CORRECTION = (
     "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the "
@@ -157,14 +157,13 @@ REMARK = (
 
 
 def measure(records: Records) -> Findings:
-    """Table 1, judged as printed and with the linear maps' n D² L added to the time, and Algorithm
-    1.
+    """Check Algorithm 1, and Table 1 both as printed and with the linear maps' n D² L in its time.
 
-    As printed it holds if no exponent found exceeds the printed one by a quarter. The correction
-    holds if every count equals its formula L (12 n D² + 2 n² D), persistent memory is 2 n D L
-    entries, and transient memory stays within ``MOST_PER_TOKEN`` n D entries for the encoder and D
-    entries for the decoder at every shape and length. Algorithm 1 holds if it is attention to
-    rounding and what is live for it does not grow with n.
+    As printed, Table 1 holds if no exponent found exceeds the printed one by more than a quarter.
+    The correction holds if every count equals its formula L (12 n D² + 2 n² D), persistent memory
+    is 2 n D L entries, and transient memory stays within ``MOST_PER_TOKEN`` n D entries for the
+    encoder and ``MOST_PER_TOKEN`` D for the decoder at every shape and length. Algorithm 1 holds if
+    it equals attention up to rounding and its live memory does not grow with n.
     """
     found = table_1(records)
     tokens = per_token(records)
@@ -191,12 +190,12 @@ def measure(records: Records) -> Findings:
 
 
 def doubling(counts_n: np.ndarray) -> float:
-    """Return the exponent of the cost of n tokens one by one, between n and half of it."""
+    """Return the exponent, between n / 2 and n, of the cost of n tokens generated one by one."""
     return math.log2(counts_n.sum() / counts_n[: len(counts_n) // 2].sum())
 
 
 def is_streamed(record: Record) -> bool:
-    """Tell whether Algorithm 1 was attention, to rounding, in memory that does not grow with n."""
+    """Return whether Algorithm 1 equalled attention, to rounding, in memory independent of n."""
     sizes = record.curves["streamed_transient"]
     most = MOST_VECTORS * 8 * record.config.params["width"]
     exact = record.metrics["streamed_error"] < 1e-12

@@ -4,8 +4,8 @@
 Per token: an encoder runs its stack over the whole prefix, a decoder over one position with its
 cache. Per sequence, all next tokens at once: ENTP by the definition's loop and by
 ``entp_lib.entp.fast``, a decoder in one pass. Memory is counted from tensors, not read from the
-process: ``persistent`` is what a cache holds between tokens, ``transient`` the most that else is
-live while a token is computed, parameters left out.
+process: ``persistent`` is what a cache holds between tokens, ``transient`` the peak of all other
+live tensors while a token is computed, without parameters.
 """
 
 import math
@@ -30,15 +30,14 @@ from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import build_model, causal_pass
 
 VOCABULARY = 64
-SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated within it
+SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated
 STREAMED = 1024  # Algorithm 1 is a Python loop over keys: checked up to this length
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts bytes of tensors alive that were made inside the context: ``live`` now, ``peak`` at
-    most.
+    """Count the bytes of live tensors made inside the context: ``live`` now, ``peak`` at most.
 
-    Buffers that a kernel uses inside itself are no tensors and are not seen.
+    Buffers inside a kernel are not tensors and are not counted.
     """
 
     def __init__(self):
@@ -68,15 +67,16 @@ def tensors_in(tree) -> list[Tensor]:
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """Return the most bytes of tensors alive at a time that ``call`` made."""
+    """Return the peak bytes of live tensors that ``call`` made."""
     with LiveTensors() as tensors:
         call()
     return tensors.peak
 
 
 class Subjects:
-    """The computations that are measured, for one shape, as calls by length; ``device`` meta counts
-    only.
+    """The measured computations of one shape; each method returns a call for a length.
+
+    On the device "meta" operations can only be counted, not timed.
     """
 
     def __init__(self, cfg: ModelConfig, device: str = "cpu"):
@@ -86,7 +86,7 @@ class Subjects:
         self.tokens_T = torch.randint(VOCABULARY, (cfg.max_length,), generator=generator).to(device)
 
     def encoder_token(self, n: int) -> Callable[[], Tensor]:
-        """Return the next token after n by the definition: the unmasked stack over all of them."""
+        """Return a call for the next token after n, by definition: the unmasked stack over all."""
         model = self.encoder
         tokens_BT = self.tokens_T[None, :n]
 
@@ -99,8 +99,9 @@ class Subjects:
         return call
 
     def decoder_token(self, n: int) -> Callable[[], Tensor]:
-        """Return the next token after n, of which n - 1 are in the cache (what it holds does not
-        matter here).
+        """Return a call for the next token after n, with n - 1 in the cache.
+
+        The values in the cache do not matter here.
         """
         cache = Cache(self.decoder, 1, n)
         last = self.tokens_T[None, n - 1 : n]
@@ -112,13 +113,13 @@ class Subjects:
         return call
 
     def decoder_pass(self, n: int) -> Callable[[], Tensor]:
-        """Compute all n next tokens of a decoder in one masked pass."""
+        """Return a call for all n next tokens of a decoder, in one masked pass."""
         model = self.decoder
         tokens_BT = self.tokens_T[None, :n]
         return lambda: model.head(model.ln_f(causal_pass(model.layers, model.embed(tokens_BT))))
 
     def entp(self, n: int, method: str) -> Callable[[], Tensor]:
-        """Compute all n next tokens of ENTP, by "reference" (the loop) or "fast"."""
+        """Return a call for all n next tokens of ENTP, by "reference" (the loop) or "fast"."""
         model = self.encoder
         tokens_BT = self.tokens_T[None, :n]
         everything = torch.ones_like(tokens_BT, dtype=torch.bool)
@@ -140,12 +141,12 @@ def measure(
     rounds: int,
     sequence_rounds: int,
 ) -> Study:
-    """(metrics, curves) of one shape: costs per token at ``lengths``, per sequence at
-    ``sequence_lengths``.
+    """Measure the costs of one shape per token (at ``lengths``) and per sequence.
 
-    Times are the lowest of ``rounds`` (s), each of which goes through all lengths and methods in
-    turn; memory is in bytes, ``_dense`` where the matrix of scores is formed; operations are
-    multiply-adds. Raises ConfigError for lengths below 2, none, or rounds below 1.
+    Return (metrics, curves). Times are the lowest (s) of ``rounds``, each of which goes through all
+    lengths and methods in turn. Memory is in bytes; ``_dense`` is that with the matrix of attention
+    scores formed. Operations are multiply-adds. ConfigError for no lengths, lengths below 2, or
+    rounds below 1.
     """
     at_least(2, lengths=min(lengths, default=0), sequence_lengths=min(sequence_lengths, default=0))
     at_least(1, rounds=rounds, sequence_rounds=sequence_rounds)
@@ -193,11 +194,10 @@ def timings(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Lowest seconds over rounds of each subject at each length, after one call that is not
-    counted.
+    """Return each subject's lowest seconds over rounds at each length, after one warm-up call.
 
-    ``subjects``: from a length to the call. In a round a call is repeated until ``SHORTEST`` has
-    passed, and counts with the mean.
+    ``subjects`` map a length to a call. In a round a call is repeated until ``SHORTEST`` has
+    passed, and its mean time is taken.
     """
     calls = {(name, n): make(n) for name, make in subjects.items() for n in lengths}
     best = dict.fromkeys(calls, math.inf)
@@ -217,8 +217,9 @@ def timings(
 
 
 def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
-    """Algorithm 1 as printed: sums of exp(q·k), which overflow for large scores; the scale 1/√D is
-    missing.
+    """Compute Algorithm 1 as printed: without the scale 1/√D, and with sums of exp(q·k).
+
+    The sums overflow for large scores.
     """
     weighted = torch.zeros_like(v_nD[0])
     mass = q_D.new_zeros(())
@@ -230,10 +231,10 @@ def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
 
 
 def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
-    """Softmax attention of one query over n keys with O(D) memory besides the inputs (appendix D,
-    Algorithm 1).
+    """Compute softmax attention of one query over n keys in O(D) memory besides the inputs.
 
-    The running maximum is taken out, which changes nothing but that exp(q·k) does not overflow.
+    This is Algorithm 1 (appendix D) with the running maximum subtracted from the scores, so that
+    exp(q·k) does not overflow; the result is the same.
     """
     weighted = torch.zeros_like(v_nD[0])
     mass = q_D.new_zeros(())
@@ -261,13 +262,13 @@ def random_attention(n: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def printed_error() -> float:
-    """Largest error of Algorithm 1 as printed, its query scaled by 1/√D, on small scores."""
+    """Return the largest error of Algorithm 1 as printed, on small scores, its query over √D."""
     q, k, v, expected = random_attention(64, 16)
     return largest(printed_attention(q / 4, k, v), expected)
 
 
 def streamed(n: int, width: int) -> tuple[float, int]:
-    """Largest error of Algorithm 1 on n random keys, and its transient bytes."""
+    """Return the largest error of Algorithm 1 on n random keys, and its transient bytes."""
     q, k, v, expected = random_attention(n, width)
     return largest(streaming_attention(q, k, v), expected), peak_bytes(
         lambda: streaming_attention(q, k, v)

@@ -1,5 +1,6 @@
-"""The price of a training step: ENTP's seconds over a decoder's by length, shape, instruction set
-and precision.
+"""The price of a training step: seconds of ENTP and of a decoder.
+
+They are measured by length, shape, instruction set and precision.
 """
 
 import multiprocessing
@@ -40,11 +41,10 @@ TIERS = {
 
 
 def steps_study(arithmetic: str, precision: str, **params) -> Study:
-    """(metrics, curves) of one shape, by ``time_steps`` in a process of its own with that
-    arithmetic.
+    """Run ``time_steps`` for one shape in a separate process with the given arithmetic.
 
     ``arithmetic``: "AVX2", or "native" for every instruction that the processor has. ConfigError
-    for another one, for an unknown precision, and for lengths, tokens or rounds below 1.
+    for any other, for an unknown precision, and for lengths, tokens or rounds below 1.
     """
     one_of("arithmetic", arithmetic, (AVX2, NATIVE))
     one_of("precision", precision, ("fp32", "bf16"))
@@ -70,12 +70,11 @@ def time_steps(
     tokens: int,
     rounds: int,
 ) -> Study:
-    """(metrics, curves): seconds and multiply-adds of a forward and a backward pass by length, on
-    one thread.
+    """Measure seconds and multiply-adds of a forward and backward pass by length, on one thread.
 
-    The loss is on every position, a batch has ``tokens`` tokens (one sequence at least). Seconds
-    are the processor's, the lowest of rounds in which both architectures and all lengths take
-    turns: other work disturbs them little.
+    Return (metrics, curves). The loss is on every position; a batch has ``tokens`` tokens, and at
+    least one sequence. Seconds are processor time, the lowest of rounds in which both architectures
+    and all lengths take turns, so that other work disturbs them little.
     """
     torch.set_num_threads(1)
     cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, max(lengths))
@@ -113,10 +112,10 @@ def time_steps(
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
-    """Plan every shape of the tier with every arithmetic, but no bf16 at ``smoke``, where compiling
-    for it would take longer than all else.
+    """Plan every shape of the tier with every arithmetic.
 
-    ``seeds`` changes nothing, for costs do not depend on weights.
+    ``smoke`` leaves out bf16, because compiling for it would take longer than everything else.
+    ``seeds`` is ignored, because costs do not depend on weights.
     """
     arithmetic = ARITHMETIC[:2] if tier == "smoke" else ARITHMETIC
     for shape, (name, precision) in product(TIERS.get(tier, []), arithmetic):

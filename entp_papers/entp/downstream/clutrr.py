@@ -1,16 +1,16 @@
-"""CLUTRR (§7.3, Table 4): what somebody is to somebody else, from a story about their family.
+"""CLUTRR (§7.3, Table 4): how two people are related, from a story about their family.
 
     Erik packed a lunch for his daughter Emma. Jonas borrowed a bicycle from Emma, his sister. Jonas
     is Erik's -> son
 
-The authors' protocol, from their code: 16 of the 21 relations, those of one token; the prompt as
-above, dropped where it has more than 128 tokens; the answer is the token after it, chosen from the
-whole vocabulary; the first ``n_train`` rows of the training file; what counts is the best of many
-evaluations on the validation set. ``fair`` trains on rows drawn by a seed and tests the checkpoint
-that is best on validation. A record has what both report.
+The authors' protocol, from their code: 16 of the 21 relations, those that are one token; the prompt
+as above, dropped if it has more than 128 tokens; the answer is the token after it, chosen from the
+whole vocabulary; the first ``n_train`` rows of the training file; the score is the best of many
+evaluations on the validation set. The ``fair`` protocol trains on rows drawn by a seed and tests
+the checkpoint that is best on validation. A record has the scores of both.
 
-Rows are filled up on the right, where no architecture sees it; the authors' on the left, which
-shifts positions.
+Rows are padded on the right, where no architecture sees the padding; the authors pad on the left,
+which shifts positions.
 
 Letters: B batch, T tokens, P examples of a part.
 """
@@ -39,25 +39,23 @@ from entp_lib.tasks.text import Text
 from entp_lib.validation import ConfigError, check_intervals, check_types, from_dict, require
 from entp_papers.entp.downstream import kinship
 
-RELATIONS = tuple(
-    label for label in kinship.LABELS if "-in-law" not in label
-)  # GPT-2 writes in-laws in several tokens
+# Relations that are one token of GPT-2; in-laws take several.
+RELATIONS = tuple(label for label in kinship.LABELS if "-in-law" not in label)
 COLUMNS = ("story", "query", "target_text", "task_name")
 HUB = "CLUTRR/v1"
 HUB_CONFIG = "gen_train234_test2to10"
 HUB_REVISION = "refs/convert/parquet"
-# The reference on the hub moves when the data are converted again, so that what was read is
-# compared with what it was: examples of each part, and the checksum of those that the authors'
-# reported numbers rest on.
+# The hub's reference moves when the data are converted again, so what was read is compared with the
+# published data: the number of examples of each part, and the checksums of the parts that the
+# authors' reported numbers rest on.
 HUB_EXAMPLES = {"train": 12_064, "validation": 3019, "test": 1048}
 HUB_CHECKSUMS = {
     "validation": "558b3ea4da01c47cca9f4ac6e51a416a7ecd315eb2671190332a7f9c16e83aeb",
     "test": "e95851a26d1f2149ebca7a38ae192a04899fdaeaa2de028addacec73692d1fb5",
 }
-EMBEDDED = {"validation": 960, "test": 1728}  # stories: whole rounds of answers and lengths
+EMBEDDED = {"validation": 960, "test": 1728}  # stories, whole rounds over answers and lengths
 QUERY = re.compile(r"""\((['"])(.+?)\1, (['"])(.+?)\3\)""")  # a pair of names as Python writes it
-# share of embedded stories that must not be too long, else there would be no end of looking for
-# more
+# The search for embedded stories ends if less than this share of them is short enough.
 FITTING = 0.2
 
 
@@ -77,9 +75,9 @@ class Clutrr(FixedData):
 
     ``source``: ``embedded`` (this project's own stories), ``hub`` (the published data), or the path
     of CSV files from the project's root, with ``{part}`` for train, validation and test. ``text``:
-    the parameters of the text task whose tokenizer this is; to others than GPT-2's 21 answers are
-    added as tokens. Chains are of up to ``longest_train`` and, in the test set, ``longest_test``
-    relations. ``brief``: embedded stories in few words, in the order of the chain.
+    parameters of the text task whose tokenizer is used; unless it is GPT-2's, the 21 answers are
+    added to it as tokens. Chains have up to ``longest_train`` relations, in the test set up to
+    ``longest_test``. ``brief``: embedded stories in few words, in the order of the chain.
     """
 
     source: str = "embedded"
@@ -112,7 +110,7 @@ class Clutrr(FixedData):
         self.base()
 
     def base(self) -> Text:
-        """Return the text task whose tokenizer this is."""
+        """Return the text task whose tokenizer is used."""
         return from_dict(Text, self.text, "text.")
 
     @property
@@ -128,7 +126,7 @@ class Clutrr(FixedData):
         return self.max_tokens
 
     def facts(self) -> Json:
-        """Checksum and sizes of each part, and how many of its stories were left out and why."""
+        """Return each part's checksum and size, and how many stories were left out, by reason."""
         return {"stories": {part: self.encoded(part).facts for part in PARTS}}
 
     def encoded(self, part: str) -> "Encoded":
@@ -138,14 +136,15 @@ class Clutrr(FixedData):
         return self.encoded(part).examples
 
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
-        """Return the chosen examples, filled up to the longest of them."""
+        """Return the chosen examples, padded to the longest of them."""
         found = super().rows_of(part, chosen_B)
         longest = int(found.prompt_lengths_B.max())
         return found.map(lambda x: x[:, :longest] if x.dim() == 2 else x)
 
     def scored_sample(self) -> Tensor:
-        """As for any task, from a few stories; of published ones the longest that fits, so that
-        none is loaded.
+        """Return a sample of scored positions, from a few stories as for any task.
+
+        For published data it is the longest prompt that fits, so that no data are loaded.
         """
         if self.source == "embedded":
             return replace(self, n_train=8).batch(generator_for("cpu", "wanted"), 8).scored_BT
@@ -159,9 +158,7 @@ class Clutrr(FixedData):
 
 
 class Encoded(NamedTuple):
-    """A part in tokens: prompts filled up on the right, the length of the chain behind each, and
-    facts about it.
-    """
+    """A part in tokens: right-padded prompts, each prompt's chain length, and facts on the part."""
 
     examples: Batch
     chains: dict[tuple[int, ...], int]
@@ -170,8 +167,9 @@ class Encoded(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def encoded(parameters: str, part: str) -> Encoded:
-    """Encode a part of a task, whose parameters come as JSON, in tokens. ConfigError where nothing,
-    or not enough, is left.
+    """Encode a part of the task with these parameters (JSON) in tokens.
+
+    ConfigError if no or too few usable examples are left.
     """
     task = Clutrr(**json.loads(parameters))
     tokenizer = tokenizer_of(task.base())
@@ -222,16 +220,14 @@ def checksum(examples: Sequence[Example]) -> str:
 
 
 def tokenizer_of(text: Text) -> Tokenizer:
-    """Return a text task's tokenizer; bytes and GPT-2's need no corpus for it."""
+    """Return a text task's tokenizer; those for bytes and GPT-2 need no corpus."""
     if text.tokenizer in ("bytes", "gpt2"):
         return restore(text.tokenizer, text.vocab_size, "")
     return text.tokens().tokenizer()
 
 
 def candidates(task: Clutrr, part: str) -> Iterator[Example]:
-    """Yield the examples of a part in the order in which they are taken, those that may be left out
-    among them.
-    """
+    """Yield a part's examples in the order of use, including any that are left out later."""
     if task.source != "embedded":
         if task.source == "hub":
             examples = published(part)
@@ -277,14 +273,12 @@ def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> l
 
 
 def prompt(story: str, first: str, second: str) -> str:
-    """Return the authors' prompt: the story without brackets, then what the relation is to
-    complete.
-    """
+    """Return the authors' prompt: the story without brackets, then the sentence to complete."""
     return f"{story.replace('[', '').replace(']', '')} {second} is {first}'s"
 
 
 def from_hub(name: str, config: str, revision: str, split: str) -> Any:
-    """Load a part of a data set from the Hugging Face hub; ConfigError where it cannot be had."""
+    """Load a part of a data set from the Hugging Face hub; ConfigError if it cannot be loaded."""
     what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
     datasets = library("datasets", what)
     try:
@@ -295,9 +289,9 @@ def from_hub(name: str, config: str, revision: str, split: str) -> Any:
 
 
 def published(part: str) -> list[Example]:
-    """Read a part of the published data; ConfigError where the hub has another one.
+    """Read a part of the published data; ConfigError if the hub's data differ from it.
 
-    Its loading script no longer runs, but the hub keeps what it gave as Parquet.
+    The data set's loading script no longer runs, but the hub keeps its output as Parquet.
     """
     rows = from_hub(HUB, HUB_CONFIG, HUB_REVISION, part)
     found = from_frame(rows.to_pandas(), f"{HUB}, {part}")
@@ -312,10 +306,10 @@ def published(part: str) -> list[Example]:
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
-    """Make examples of the published columns. ConfigError names the line that cannot be read."""
+    """Make examples from the published columns; ConfigError names a line that cannot be read."""
     found = []
     rows = table[list(COLUMNS)].itertuples(index=False)
-    for line, row in enumerate(rows, 2):  # after the line of names
+    for line, row in enumerate(rows, 2):  # line 1 has the column names
         require(
             row.target_text in kinship.LABELS,
             f"{where}, line {line}: target_text {row.target_text!r} must be one of "

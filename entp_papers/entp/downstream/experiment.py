@@ -1,10 +1,10 @@
 """Downstream of language modelling (§7.3, Table 4): CLUTRR after fine-tuning, pronouns without any.
 
-Both start from finished runs on text, Table 8's schedule, one of each architecture and seed, which
-is also theirs. Unlike the authors' fine-tuning, this one starts with a fresh optimiser. The two
-protocols differ in the training rows; each record has the numbers of both: the best evaluation on
-the validation set, as the authors report it, and the test set at a checkpoint that the validation
-set chose.
+Both start from finished runs on text with Table 8's schedule, one per architecture and seed, and
+keep the seed. Unlike the authors' fine-tuning, this one starts with a fresh optimiser. The two
+protocols differ in the training rows; each record has the scores of both: the best evaluation on
+the validation set, as the authors report it, and the test set at the checkpoint that is best on
+validation.
 """
 
 from dataclasses import replace
@@ -24,17 +24,17 @@ from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
 
 PROTOCOLS = {"authors": "authors' protocol", "fair": "fair protocol"}
-NEAR = 0.02  # of error: closer to that of the most frequent answer counts as having learned nothing
-NEAR_CHANCE = 0.05  # of error on pronouns, which have two answers and few items
+NEAR = 0.02  # in error: closer to always the most frequent answer counts as nothing learned
+NEAR_CHANCE = 0.05  # the same on pronouns, which have two answers and few items
 FAIR_RULE = "highest_accuracy"
-# The columns of ``errors`` that the authors report, and that should be reported.
+# Columns of ``errors``: the score that the authors report, and the one that should be reported.
 PUBLISHED = "best of evaluations"
 FAIR = "test, chosen on validation"
 
 # By tier: parameters of the CLUTRR task and the schedule; the models are those of the runs on text.
-# smoke and quick: brief stories, of two relations in training. A small model of bytes learns to
-# answer them in 400 to 800 small batches; full ones, twice as long, it did not in a minute. paper:
-# the authors' settings, every evaluation on the whole validation set.
+# smoke and quick: brief stories, with two relations in training. A small model of bytes learns to
+# answer them in 400 to 800 small batches; it did not learn full stories, which are twice as long,
+# in a minute. paper: the authors' settings, every evaluation on the whole validation set.
 BATCHES = dict(betas=(0.9, 0.95), warmup_steps=50, eval_every=50)
 BRIEF = dict(max_lr=3e-3, min_lr=3e-4, **BATCHES, eval_sequences=240, final_eval_sequences=960)
 AT_SCALE = dict(**BATCHES, precision="bf16")
@@ -60,13 +60,14 @@ def language_models(tier: str, seeds: int = 0) -> PlannedRuns:
 
 
 def record_name(config: RunConfig) -> str:
-    """Name of the record of a run on text in other configurations."""
+    """Return the name by which other configurations refer to the record of a run on text."""
     return f"{config.experiment}/{config_id(config, OPENWEBTEXT.version)}"
 
 
 def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
-    """Fine-tuning on CLUTRR from weights of a run on text; answers and positions beyond its own
-    start fresh.
+    """Return the run that fine-tunes the weights of a run on text on CLUTRR.
+
+    Embeddings of new answers and positions start fresh.
     """
     tier = pretraining.tier
     seeds = (pretraining.model_seed, pretraining.data_seed)
@@ -82,13 +83,13 @@ def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
 
 
 def plan_clutrr(tier: str, seeds: int) -> PlannedRuns:
-    """Both protocols after each run on text."""
+    """Plan both protocols after each run on text."""
     models = language_models(tier, seeds)
     return [planned(fine_tuning(run.config, p), protocol=p) for p in PROTOCOLS for run in models]
 
 
 def plan_pronouns(tier: str, seeds: int) -> PlannedRuns:
-    """Return the pronouns by each run on text."""
+    """Plan the pronouns for each run on text."""
     for run in language_models(tier, seeds):
         params = {
             "weights": record_name(run.config),
@@ -100,11 +101,11 @@ def plan_pronouns(tier: str, seeds: int) -> PlannedRuns:
 
 
 def train_missing(parameters: NotebookParameters, store: Store | None = None) -> None:
-    """Train the language models that missing records start from, where their weights are not there.
+    """Train the language models that missing records start from, if their weights are missing.
 
-    Records are kept in git and weights are not: where all records are whole, nothing happens, and
-    where the record of a language model has lost its weights, both are made again, if a missing
-    record starts from it.
+    Records are in git, weights are not. If all records are complete, nothing happens. If a missing
+    record starts from a language model whose record has lost its weights, that model is trained
+    again, with a new record.
     """
     for experiment in (DOWNSTREAM, PRONOUNS):
         where, runs = experiment.runs_for(parameters, store)
@@ -133,8 +134,8 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
 def errors(records: Records) -> pd.DataFrame:
     """Return a row per run: errors on the validation set, and on the test set.
 
-    On validation at its best and at its last evaluation; on the test set at the checkpoint that
-    ``FAIR_RULE`` chose, all of it and chains of the trained lengths alone.
+    Validation errors are those of the best and of the last evaluation. Test errors are those of the
+    checkpoint that ``FAIR_RULE`` chose, on the whole set and on chains of the trained lengths only.
     """
     rows = []
     for r in records:
@@ -157,7 +158,7 @@ def errors(records: Records) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# Table 4's CLUTRR as the authors measure it, and from training rows drawn at random to the test set
+# Table 4's CLUTRR as the authors measure it, and on the test set with training rows drawn at random
 CLUTRR = dict(ceiling=0.0, floor="most frequent answer", near=NEAR, frame=errors)
 DRAWN = Comparisons((Paired("T4-clutrr-fair", FAIR, *TWINS, dict(protocol="fair")),), **CLUTRR)
 PRINTED = (Paired("T4-clutrr", PUBLISHED, *TWINS, dict(protocol="authors")),)
@@ -170,7 +171,7 @@ DOWNSTREAM = Experiment(
     Comparisons(PRINTED, paper=True, others=(DRAWN,), **CLUTRR),
     tiers=TIERS,
 )
-# Table 4's pronouns, where two answers make half of them right
+# Table 4's pronouns; each has two answers, so guessing gets half of them right.
 PRONOUNS = Experiment(
     "pronouns",
     1,

@@ -3,7 +3,7 @@
 A relation goes with a pair of people: "b is a's uncle". Relations compose along a chain, a's
 father's brother being a's uncle. A label is a kind and the gender of b.
 
-A story's question is what its chain of relations composes to. Families have neither half-siblings
+A story asks what its chain of relations composes to. Families have neither half-siblings
 nor second marriages, and nobody marries kin. All sentences are this project's own.
 
 Letters: a and b people.
@@ -22,9 +22,9 @@ import pandas as pd
 from entp_lib.validation import require
 
 FOLDER = Path(__file__).parent
-# A row for every kind: its labels for a man and for a woman, and sentences, each of which says by a
-# noun what {b} is to {a}, and so the gender of {b}, and by a pronoun the gender of {a}. There is no
-# brother-in-law among the 21, and no sentence about a sister-in-law.
+# A row for every kind: its labels for a man and for a woman, and sentences. In each sentence a noun
+# says what {b} is to {a}, and so the gender of {b}, and a pronoun says the gender of {a}. There is
+# no brother-in-law among the 21 labels, and no sentence about a sister-in-law.
 ROWS = list(csv.reader((FOLDER / "kinship.csv").read_text(encoding="utf-8").splitlines()))[1:]
 KINDS = {kind: (man or None, woman) for kind, man, woman, *_ in ROWS}
 TEMPLATES = {kind: tuple(filter(None, sentences)) for kind, _, _, *sentences in ROWS}
@@ -35,9 +35,9 @@ LABELS = (
     "sister-in-law"
 ).split()
 
-# The kind that two kinds compose to, where that is certain for three different people. Left empty
-# is what has several outcomes, as a grandparent's child, parent or not, and what leaves the 21
-# labels, as a parent's grandparent.
+# The kind that two kinds compose to, if it is certain for three different people. A cell is empty
+# if there are several outcomes (a grandparent's child may or may not be a parent), or if the
+# outcome is not among the 21 labels (a parent's grandparent).
 COMPOSED = pd.read_csv(FOLDER / "compositions.csv", index_col=0).stack().dropna().to_dict()
 
 BRIEF = ("{a} met {his} {r} {b}.",)  # for every kind
@@ -61,14 +61,12 @@ ATTEMPTS = 1000
 class Family:
     """People by number, with their parents (a couple, or None), spouse (or None) and gender.
 
-    ``kinds``: what b is to a, of every pair (a, b) of which that has a name. ``pairs``: the same by
-    label.
+    ``kinds``: the kind of relation of b to a, for every pair (a, b) that has one. ``pairs``: these
+    pairs by label.
     """
 
     def __init__(self, generator: np.random.Generator, size: int = FAMILY_SIZE):
-        """Grow a random family from a couple by births, marriages, and parents for those who had
-        none.
-        """
+        """Grow a random family from a couple, by births, marriages and added parents."""
         self.parents: list[tuple[int, int] | None] = [None, None]
         self.spouse: list[int | None] = [1, 0]
         self.female = [False, True]
@@ -102,9 +100,7 @@ class Family:
         return len(self.female) - 1
 
     def kind(self, a: int, b: int) -> str | None:
-        """Return the relation of b to a, read off the tree by the words' definitions, without any
-        composing.
-        """
+        """Return the relation of b to a by its definition on the family tree, not by composing."""
 
         def of(person: int | None) -> tuple[int, ...]:
             return () if person is None else self.parents[person] or ()
@@ -139,7 +135,7 @@ class Family:
 
     @functools.cache  # noqa: B019 - families live as long as the process
     def between(self, a: int, b: int) -> list[int]:
-        """People c for whom the relations of a to c and of c to b compose to that of a to b."""
+        """Return the people c for whom the relations a–c and c–b compose to the relation a–b."""
         kinds = self.kinds
         people = range(len(self.female))
         return [
@@ -147,8 +143,9 @@ class Family:
         ]
 
     def path(self, a: int, b: int, edges: int, generator: np.random.Generator) -> list[int] | None:
-        """Find a chain of different people from a to b whose relations compose to that of a and b;
-        None if it got stuck.
+        """Find a chain of different people whose relations compose to that of a and b.
+
+        The chain runs from a to b over ``edges`` relations; None if the search gets stuck.
         """
         people = [a, b]
         while len(people) <= edges:
@@ -174,7 +171,7 @@ def families() -> list[Family]:
 
 @dataclass(frozen=True)
 class Story:
-    """Sentences with names in brackets, the chain in them, and the relation of its last person to
+    """Sentences with names in brackets, the chain that they tell, and its last person's relation to
     its first.
     """
 
@@ -191,12 +188,11 @@ def stories(
     brief: bool = False,
     avoid: Collection[str] = (),
 ) -> Iterator[Story]:
-    """Stories with different texts, none of them in ``avoid``, without end; the same for the same
-    arguments.
+    """Yield stories without end, all with different texts and none in ``avoid``.
 
-    Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round, in
-    random order. Sentences are shuffled; ``brief`` ones all read alike, in order, with short names.
-    ConfigError where there may be nothing new left.
+    Equal arguments give equal stories. Every pair of an answer from ``labels`` and a number of
+    ``edges`` comes once in each round, in random order. Sentences are shuffled; ``brief`` ones have
+    one wording, keep their order and use short names. ConfigError if no new story is found.
     """
     generator = np.random.default_rng(seed)
     used = set(avoid)
@@ -215,8 +211,9 @@ def stories(
 
 
 def write(label: str, edges: int, generator: np.random.Generator, brief: bool) -> Story | None:
-    """Return a story about a random pair of that relation; None where the family drawn has none, or
-    no such chain.
+    """Write a story about a random pair with this relation.
+
+    None if the drawn family has no such pair, or no such chain between the two.
     """
     family = families()[generator.integers(FAMILIES)]
     pairs = family.pairs.get(label)
@@ -232,9 +229,8 @@ def write(label: str, edges: int, generator: np.random.Generator, brief: bool) -
     relations = [family.label(*pair) for pair in itertools.pairwise(people)]
     sentences = []
     for one, other in itertools.pairwise(zip(people, names, strict=True)):
-        (a, name_a), (b, name_b) = (
-            (other, one) if generator.integers(2) else (one, other)
-        )  # from either side
+        # The sentence is told from either side.
+        (a, name_a), (b, name_b) = (other, one) if generator.integers(2) else (one, other)
         choices = BRIEF if brief else TEMPLATES[family.kinds[a, b]]
         his = "her" if family.female[a] else "his"
         template = choices[generator.integers(len(choices))]

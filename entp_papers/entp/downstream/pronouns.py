@@ -1,13 +1,12 @@
-"""Pronoun resolution without training for it (§7.3, Table 4): TinyWinoGrande, and items of this
-project's own.
+"""Zero-shot pronoun resolution (§7.3, Table 4): TinyWinoGrande, and this project's own items.
 
-    Nora has two umbrellas and Paul has none, so when it rained _ lent one to a friend.     Nora or
-    Paul?
+    Nora has two umbrellas and Paul has none, so when it rained _ lent one to a friend.
+    Nora or Paul?
 
-Each option is put in place of the blank, and the model chooses the one after which it finds the
-rest of the sentence likelier: the rest is the same for both, so neither length nor frequency of an
-option counts. The items of this project come in pairs with one start and two endings, one for
-either option.
+Each option is put in place of the blank, and the model chooses the one after which the rest of the
+sentence is more likely. The rest is the same for both, so neither length nor frequency of an option
+counts. The items of this project come in pairs with the same start and two endings, one for each
+option.
 
 Letters: B rows (two for each item), T tokens, N scored positions, V vocabulary.
 """
@@ -34,12 +33,12 @@ HUB = "tinyBenchmarks/tinyWinogrande"
 HUB_CONFIG = "winogrande_xl"
 HUB_REVISION = "3224807642dea4a1da4fcd89c92450faf9672dcb"  # its 100 items once changed
 ITEMS_AT_ONCE = 16
-# Wrong answers of two seeds in 100, from Table 4: 43.5 ± 0.5 and 38.0 ± 1.0 %, population standard
-# deviations.
+# Wrong answers among 100 items, for two seeds. Table 4 gives 43.5 ± 0.5 and 38.0 ± 1.0 %, with
+# population standard deviations.
 PUBLISHED_WRONG = {"decoder": (43, 44), "entp": (37, 39)}
 PUBLISHED_ITEMS = 100
 
-# Sentences about a and b by what decides them: how one ends if the blank is a, and how if it is b.
+# Sentences about a and b, grouped by what decides them; each has an ending for a and one for b.
 SENTENCES = pd.read_csv(Path(__file__).parent / "pronouns.csv")
 PAIRS = {
     "stated": (
@@ -79,7 +78,7 @@ class Item:
 def embedded() -> list[Item]:
     """Return items whose answer the sentence states, in words or by its grammar.
 
-    As many are for one option as for the other.
+    Each option is right in half of them.
     """
     found = []
     for row in SENTENCES.itertuples():
@@ -92,8 +91,9 @@ def embedded() -> list[Item]:
 
 
 def items(source: str) -> list[Item]:
-    """Return the items of ``embedded``, or of ``hub``: TinyWinoGrande's 100. ConfigError without
-    the library or a network.
+    """Return the items of a source: ``embedded``, or ``hub`` for TinyWinoGrande's 100.
+
+    ConfigError for ``hub`` without the library or a network.
     """
     one_of("source", source, ("embedded", "hub"))
     if source == "embedded":
@@ -106,12 +106,12 @@ def items(source: str) -> list[Item]:
 
 @torch.no_grad()
 def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer) -> pd.DataFrame:
-    """Return a row for each item: log-likelihood (nats) of what follows the blank by option,
-    ``chosen``, ``right``, ``cut``.
+    """Return a row for each item: both options' log-likelihoods, ``chosen``, ``right`` and ``cut``.
 
-    The start and the rest of a sentence are tokenised apart, so that the rest has the same tokens
-    after both options. Tokens of an item too long for the model (``cut``) are predicted from as
-    many before them as the model takes.
+    An option's log-likelihood (nats) is that of the sentence after the blank. The start and the
+    rest of a sentence are tokenised separately, so that the rest has the same tokens after both
+    options. If an item is too long for the model (``cut``), each token is predicted from as many
+    preceding tokens as the model takes.
     """
     model.eval()
     found = []
@@ -135,8 +135,9 @@ def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer) -
 def windows(
     item: Item, option: str, tokenizer: Tokenizer, longest: int
 ) -> list[tuple[list[int], int]]:
-    """Rows of tokens and how many of them are given: one, or one a scored token where the whole is
-    over ``longest``.
+    """Return rows of tokens, each with the number of its first tokens that are given.
+
+    There is one row, or one per scored token if the sentence is over ``longest``.
     """
     before, _, after = item.sentence.partition("_")
     start, rest = (tokenizer.encode([text], False).tolist() for text in (before + option, after))
@@ -150,7 +151,7 @@ def windows(
 
 
 def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]]) -> Tensor:
-    """Log-likelihood of each row's tokens from its number on, given those before, (B,)."""
+    """Return the log-likelihood of each row's tokens after the given ones, (B,)."""
     ids_BT = pad_sequence([torch.tensor(ids) for ids, _ in rows], batch_first=True)
     lengths_B, starts_B = torch.tensor([(len(ids), start) for ids, start in rows]).T
     places_T = torch.arange(ids_BT.shape[1] - 1)
@@ -162,8 +163,9 @@ def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]]) -> Tens
 
 
 def pronouns_study(weights: Path, source: str) -> Study:
-    """Return a trained language model on the items of ``source``: error with its Wilson interval,
-    and all scores.
+    """Test a trained language model on the items of ``source``.
+
+    Metrics have the error and its Wilson interval, curves all scores.
     """
     config, model = trained_model(weights)
     require(

@@ -6,13 +6,13 @@ LayerNorm, no scaling of scores. Its causal model is T_f(x)_t = f(x_1 ... x_t)_t
 turned into programs: given any encoder (or decoder), the refuters return a sequence on which it
 fails to compute the theorem's function, and by how much at least.
 
-Both proofs end alike: two inputs between which the candidate cannot tell, though the function
-differs on them by some distance, so that on one of them the candidate is off by half of it. In
-theorem 4.1 the bound is 9/8 |p1 - p2| where p1 != p2: it vanishes as the positions approach each
-other, so nothing is said about approximation.
+Both proofs end alike: the candidate has equal outputs on two inputs on which the function differs
+by some distance, so on one of them the candidate is off by at least half of it. In theorem 4.1 the
+bound is 9/8 |p1 - p2| if p1 != p2; it vanishes as the positions approach each other, so the theorem
+says nothing about approximation.
 
 A candidate for the refuters is any object with ``encode(x_TD)``, which adds the positions to the
-tokens, and ``positions_TD``, or None and a ``width``; all is in fp64.
+tokens, and with ``positions_TD``; if these are None, it needs a ``width``. Everything is in fp64.
 
 Letters: T tokens, D width, L layers.
 """
@@ -90,9 +90,7 @@ class AttentionStack(nn.Module):
 
 
 def causal_model(model: Any, x_TD: Tensor) -> Tensor:
-    """T_f(x), (T, D): at each t the last output of f on the first t tokens, by the definition (§3,
-    A.1).
-    """
+    """Return T_f(x), (T, D), by definition (§3, A.1): at t, the last output of f on t tokens."""
     return torch.stack([model.encode(x_TD[:t])[-1] for t in range(1, len(x_TD) + 1)])
 
 
@@ -119,8 +117,7 @@ def theorem_4_2_encoder(width: int) -> AttentionStack:
 
 
 def theorem_4_1_rows(tokens: int) -> list[list[Fraction]]:
-    """Coefficients of x_1 ... x_T in each output of the decoder of theorem 4.1 at width 1, in exact
-    arithmetic.
+    """Return the exact coefficients of x_1 ... x_T in each output of theorem 4.1's decoder (D = 1).
 
     Per layer h_t becomes h_t + mean(h_1 ... h_t). The first rows are (4), (7, 9)/4 and (23, 17,
     32)/18; each sums to 4.
@@ -141,7 +138,7 @@ class Refutation:
     """A sequence on which a model's causal model is not the theorem's function.
 
     ``position`` counts from 1 and is the last of ``inputs_TD``. ``difference`` is the largest entry
-    of the difference of the two outputs there; ``guaranteed`` is what the proof promises of it, up
+    of the difference of the two outputs there; ``guaranteed`` is the proof's lower bound on it, up
     to rounding. ``case`` names the argument.
     """
 
@@ -153,11 +150,10 @@ class Refutation:
 
 
 def refute_encoder(encoder: Any) -> Refutation:
-    """Find a sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added
-    positions, or none.
+    """Find a sequence on which T_E is not the decoder of theorem 4.1.
 
-    ValueError for models that the proof does not cover: with fewer than 3 positions, or not
-    attending to all alike.
+    It exists for any encoder without positions or with added ones. ValueError for models that the
+    proof does not cover: with fewer than 3 positions, or not attending to all tokens alike.
     """
     p_TD, width = positions(encoder, 3)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
@@ -173,12 +169,11 @@ def refute_encoder(encoder: Any) -> Refutation:
 
 
 def refute_decoder(decoder: Any) -> Refutation:
-    """Find a sequence on which T_D is not the encoder of theorem 4.2, for any decoder with p1 !=
-    p2.
+    """Find a sequence on which T_D is not the encoder of theorem 4.2, for decoders with p1 != p2.
 
-    Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1
-    != p2. Raises ValueError for models that the proof does not cover, those with p1 = p2 or without
-    positions among them.
+    The only consequence of causality that the proof uses is T_D = D (A.2); the same sequence
+    refutes encoders with p1 != p2. ValueError for models that the proof does not cover, including
+    those with p1 = p2 or without positions.
     """
     p_TD, width = positions(decoder, 2)
     if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
@@ -193,8 +188,10 @@ def refute_decoder(decoder: Any) -> Refutation:
 
 @torch.no_grad()
 def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case: str) -> Refutation:
-    """Return that of two inputs with equal last outputs of ``model`` on which it is further from
-    ``reference``.
+    """Return the refutation by the one of two inputs on which ``model`` is further off.
+
+    Outputs are compared with those of ``reference``. ValueError if the last outputs of ``model`` on
+    the two inputs are not equal, or not finite.
     """
     theirs, ours = ([m.encode(x_TD)[-1] for x_TD in pair] for m in (model, reference))
     if not all(y_D.isfinite().all() for y_D in theirs):
@@ -210,9 +207,7 @@ def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case:
 
 
 def positions(model: Any, at_least: int) -> tuple[Tensor | None, int]:
-    """Return the model's positions and width; ValueError for fewer positions than the
-    proof uses.
-    """
+    """Return the model's positions and width; ValueError for fewer positions than a proof uses."""
     p_TD = model.positions_TD
     if p_TD is None:
         return None, model.width
@@ -223,8 +218,9 @@ def positions(model: Any, at_least: int) -> tuple[Tensor | None, int]:
 
 
 def two_layer_example(stack: AttentionStack, x_TD: Tensor) -> list[Tensor]:
-    """Appendix A.4 by its formulas: outputs (2, D) after each of the first two layers, without
-    skips and MLPs.
+    """Compute two layers by the formulas of appendix A.4: outputs (2, D) after each layer.
+
+    There are no skip connections and no MLPs.
     """
     x1, x2, found = *x_TD, []
     for q, k, v in zip(stack.w_q_LDD, stack.w_k_LDD, stack.w_v_LDD, strict=True):

@@ -1,5 +1,4 @@
-"""The statements of §4 and appendix A tried on many random models: equalities, refutations, and
-masks by dimensions.
+"""Checks of §4 and appendix A on many random models: equalities, refutations, masks by dimensions.
 
 Nothing is trained here. Errors are in fp64 and, unless said otherwise, relative to 1 + the largest
 entry compared.
@@ -23,20 +22,22 @@ from entp_papers.entp.expressivity.attention import AttentionStack, Refutation, 
 from entp_papers.entp.expressivity.imitation import DIRECTIONS, Candidate
 
 TOKENS = 5
-# share of what is guaranteed that a difference may lack: the refuters' inputs are exact up to 1e-16
+# A difference may fall short of the guaranteed one by this share, because the refuters' inputs are
+# exact only up to 1e-16.
 ROUNDING = 1e-7
-TOLERANCE = 0.25  # of the scores of a mask whose dimensions are counted
+TOLERANCE = 0.25  # allowed error in the scores of the masks whose dimensions are counted
 MASKED = 1e6  # C of the exact mask: beyond it a hidden key's weight is 0 in fp64
 
 
 def relative(a: Tensor, b: Tensor) -> float:
-    """Largest difference over 1 + the largest entry."""
+    """Return the largest difference of ``a`` and ``b`` over 1 + the largest entry of ``b``."""
     return float(((a - b).abs().max() / (1 + b.abs().max())).detach())
 
 
 def equality_errors(seed: int) -> dict[str, float]:
-    """Errors of what appendices A.2 to A.5 say is equal, on random models; ``a3_two_layers`` is
-    said to differ.
+    """Return the errors of the equalities of appendices A.2 to A.5 on random models.
+
+    ``a3_two_layers`` is a difference: with two layers, A.3 says that the outputs are not equal.
     """
     width = 1 + seed % 6
     stack = partial(AttentionStack, width, mlp_width=7, seed=seed)
@@ -120,8 +121,9 @@ STACKS = {
 
 
 def kinds_of(causal: bool) -> dict[str, Callable[[int], Any]]:
-    """Random models by kind and seed; of decoders those with p1 ≠ p2, of which theorem
-    4.2 speaks.
+    """Return by kind a function from a seed to a random model.
+
+    Decoders are only those with p1 ≠ p2, which theorem 4.2 assumes.
     """
     stacks = {name: how for name, how in STACKS.items() if not causal or how.get("gap")}
     kinds = {name: partial(random_stack, causal=causal, **how) for name, how in stacks.items()}
@@ -148,9 +150,10 @@ def attempted(refute: Callable[[Any], Refutation], model: Any) -> Refutation | N
 def population(
     refute: Callable[[Any], Refutation], kinds: dict[str, Callable[[int], Any]], models: int
 ) -> list[Json]:
-    """Return by kind of model how many were tried, how many refuted, the smallest difference, and
-    its smallest ratio to what the proof guarantees. A model counts as refuted if the ratio is 1 at
-    least, up to rounding.
+    """Return a row per kind of model: how many were tried and refuted, and the smallest difference.
+
+    ``ratio`` is the smallest ratio of a difference to the guaranteed one. A model counts as refuted
+    if its ratio is at least 1, up to rounding.
     """
     rows = []
     for kind, make in kinds.items():
@@ -166,11 +169,11 @@ def population(
 
 @torch.no_grad()
 def simulating_encoder(decoder: AttentionStack, n: int) -> AttentionStack:
-    """Return the encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries
-    on up to n tokens.
+    """Return the encoder of §4.3, which computes a decoder's outputs on up to n tokens.
 
-    Token t is (x_t, 0) and its position (p_t, a_t), a_t a unit vector, which the skip connections
-    carry through all layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it.
+    Its width is D + n; the outputs are in the first D entries. Token t is (x_t, 0) and its position
+    (p_t, a_t). The skip connections carry the unit vector a_t through all layers; W_Q keeps a_t,
+    and W_K maps it to -C (a_1 + ... + a_{t-1}).
     """
     d, extra_q_nn, extra_k_nn = (
         decoder.width,
@@ -195,8 +198,9 @@ def simulating_encoder(decoder: AttentionStack, n: int) -> AttentionStack:
 
 @torch.no_grad()
 def simulation_error(n: int, seed: int) -> float:
-    """Error of a simulating encoder's causal model on n tokens: a decoder of 3 layers with MLPs and
-    positions.
+    """Return the error of an encoder that simulates a random decoder on n tokens.
+
+    The decoder has 3 layers, MLPs and positions.
     """
     width = 1 + seed % 6
     decoder = AttentionStack(
@@ -209,12 +213,12 @@ def simulation_error(n: int, seed: int) -> float:
 
 
 def mask_errors(n: int) -> dict[str, float]:
-    """Largest output errors of one simulated attention on n tokens, not relative: values lie in
-    [-1, 1].
+    """Return the largest output errors of one simulated attention on n tokens, by mask.
 
-    "exact": n entries, or n - 1; "random": n random unit vectors in n entries, C = 60, which keep
-    hidden keys below the visible ones only if they err by less than 1/2; "geometric": as many
-    entries as float64 needs at error 1e-9, C = 60.
+    Errors are absolute; values lie in [-1, 1]. "exact": n entries; "one_less": n - 1 of them;
+    "random": n random unit vectors in n entries, C = 60, which keep hidden keys below the visible
+    ones only if they err by less than 1/2; "geometric": as many entries as float64 needs at error
+    1e-9, C = 60.
     """
     basis = masking.exact_basis(n)
     entries = math.ceil(n / masking.longest_block(1e-9))
@@ -234,8 +238,7 @@ def expressivity_study(
     mask_lengths: Sequence[int],
     dimension_lengths: Sequence[int],
 ) -> Study:
-    """(metrics, curves) of every check of §4 and appendices A.1 to A.6, ``models`` random models
-    each.
+    """Run every check of §4 and appendices A.1 to A.6 on ``models`` random models each.
 
     Metrics: ``equality_errors``, the exact rows as text, the exponents of dimensions in n and the
     geometric mask's range limit. Curves: "encoders_…" and "decoders_…" by kind (``population``),

@@ -25,8 +25,8 @@ CHECKS = {
     ),
     "quick": dict(models=200, **ALL_LENGTHS, dimension_lengths=[16, 32, 64, 128, 256]),
 }
-# Positions that stay where they are, on pairs: the line crosses the box below a distance of 2.
-# Trained ones, on triples: with pairs alone p1 = p2 would cost nothing.
+# Fixed positions are tried on pairs: below a distance of 2, the line of the proof crosses the box.
+# Trained positions are tried on triples: on pairs only, p1 = p2 would cost nothing.
 STEPS = {"smoke": 10, "quick": 1000}
 DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
 
@@ -53,7 +53,7 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
 
 
 def measure(records: Records) -> Findings:
-    """Return the statements of §4 and appendix A, judged by what was found of them.
+    """Check the statements of §4 and appendix A.
 
     - A.2, A.3, A.4: verified if equal within ``EXACT``; A.3 also needs that two layers differ.
     - 4.1, 4.2: verified if every model tried, trained ones included, is refuted by at least what
@@ -63,17 +63,16 @@ def measure(records: Records) -> Findings:
     - F1-approximation: verified if a whole decoder and single attentions are simulated within
       ``EXACT``.
     - F1-logarithmic: refuted if the dimensions that random vectors need grow at least like
-      n^``POLYNOMIAL``, else unproved. The remark says what does work, where it does: one dimension
-      at every length tried, and a dyadic tree whose dimensions grow slower, between the two
-      longest, than n and than what random vectors need.
+      n^``POLYNOMIAL``, else unproved. The remark names constructions that work, if they do: one
+      dimension at every length tried, and a dyadic tree whose dimensions grow, between the two
+      longest lengths, slower than n and slower than those of random vectors.
     """
     record = by_study(records).get("expressivity")
     trained = {d: select(records, study="imitation", direction=d) for d in ("encoder", "decoder")}
     if record is None or not all(trained.values()):
-        return []  # models that were trained against the theorems are part of it
-    trained["decoder"] = [
-        r for r in trained["decoder"] if r.metrics["distance"] != 0
-    ]  # 4.2 says nothing of p1 = p2
+        return []  # the checks include models trained against the theorems
+    # Theorem 4.2 says nothing about p1 = p2.
+    trained["decoder"] = [r for r in trained["decoder"] if r.metrics["distance"] != 0]
     m = record.metrics
     c = record.curves
     refuted = {
@@ -121,9 +120,7 @@ def measure(records: Records) -> Findings:
 
 
 def last_exponent(record: Record, kind: str) -> float:
-    """Exponent of n in the dimensions that a kind of mask needs, between the two longest
-    lengths.
-    """
+    """Return the exponent of n in the dimensions of a kind of mask, at the two longest lengths."""
     n, d = (record.curves[f"dimensions_{name}"][-2:] for name in ("n", kind))
     return exponent(n, d)
 

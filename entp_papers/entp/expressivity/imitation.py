@@ -1,12 +1,12 @@
-"""Training against theorems 4.1 and 4.2: an encoder on the decoder's function, a decoder on the
-encoder's.
+"""Training against theorems 4.1 and 4.2: an encoder learns the decoder's function, and vice versa.
 
 Both proofs force an error on a line of the input plane, y1 + p1 = y2 + p2, that is x1 - x2 = p2 -
-p1: there a candidate's first output on (x1) equals its second on (x1, x2), while the function's
-differ. One of the two is off by half of that: by 9/8 |p1 - p2| in theorem 4.1, by beta/2 |p1 - p2|
-in theorem 4.2. Training has two ways out: positions so far apart that the line misses the trained
-box, or so near that the bound vanishes. With p1 = p2 theorem 4.1 forces 1/6 |x1 - x2| on the third
-output instead, which does not see tokens 1 and 2 change places; theorem 4.2 says nothing.
+p1. There a candidate's first output on (x1) equals its second on (x1, x2), while the function's two
+outputs differ. One of the candidate's outputs is off by half of that difference: by 9/8 |p1 - p2|
+in theorem 4.1, by beta/2 |p1 - p2| in theorem 4.2. Training has two ways out: positions so far
+apart that the line misses the trained box, or so near that the bound vanishes. With p1 = p2 theorem
+4.1 forces 1/6 |x1 - x2| on the third output instead, which does not see tokens 1 and 2 change
+places; theorem 4.2 says nothing.
 
 Letters: B batch, T tokens, D width inside (inputs have width 1), L layers.
 """
@@ -24,26 +24,26 @@ from entp_lib.validation import one_of, require
 from entp_papers.entp.expressivity import attention
 from entp_papers.entp.expressivity.attention import AttentionStack
 
-# By what is trained: the function that it imitates, and what shows by theorem 4.1 or 4.2 that it
-# must fail.
+# By trained model: the function that it imitates, and the refuter that shows by theorem 4.1 or 4.2
+# that it must fail.
 DIRECTIONS = {
     "encoder": (attention.theorem_4_1_decoder, attention.refute_encoder),
     "decoder": (attention.theorem_4_2_encoder, attention.refute_decoder),
 }
-POINTS = 60  # of a loss curve, at most
+POINTS = 60  # the most points of a loss curve
 REACH = 4.0  # the plane is shown from -REACH to REACH at GRID points a side
 GRID = 41
 BATCH = 128
-TRIES = 4096  # sequences inside the box by which the error is measured
+TRIES = 4096  # sequences inside the box on which the error is measured
 
 
 class Candidate(nn.Module):
-    """An encoder or a decoder on real numbers: x_t + p_t, a linear map to ``width``, a stack with
-    MLPs, and one back.
+    """An encoder or a decoder on real numbers: a stack with MLPs between two linear maps of x + p.
 
-    Wider inside than the theorems' own models (D = 1 all through), and refuted by the same proofs,
-    which use only that x_t and p_t enter by their sum. ``distance``: p_2 - p_1, of positions that
-    stay as they are; None: positions start normal and are trained.
+    The maps lead to ``width`` and back. The model is wider inside than the theorems' own (D = 1
+    throughout), but the same proofs refute it: they use only that x_t and p_t enter as their sum.
+    ``distance``: p_2 - p_1 of fixed positions; None: positions are drawn from a normal distribution
+    and trained.
     """
 
     def __init__(
@@ -66,8 +66,9 @@ class Candidate(nn.Module):
 
 
 def causal_outputs(model, x_BT: Tensor) -> Tensor:
-    """T_f of many sequences of numbers at once, (B, T); one pass for a decoder, which is its own
-    causal model.
+    """Return T_f of a batch of sequences of numbers, (B, T).
+
+    A decoder takes one pass, because it is its own causal model.
     """
     encode = torch.vmap(model.encode)
     if getattr(model, "stack", model).causal:
@@ -86,15 +87,16 @@ def function_of(direction: str) -> AttentionStack:
 
 
 def boxes(batch: int, length: int, generator: Generator) -> Tensor:
-    """Sequences (B, T) drawn uniformly from [-1, 1]^T."""
+    """Draw sequences (B, T) uniformly from [-1, 1]^T."""
     return 2 * torch.rand(batch, length, generator=generator, dtype=torch.float64) - 1
 
 
 def train(
     model: Candidate, function: AttentionStack, length: int, steps: int, seed: int
 ) -> Iterator[float]:
-    """Return the squared error before each of ``steps`` steps of Adam, the rate falling from 0.01
-    to 0 by a cosine.
+    """Train with Adam, and yield the squared error before each of ``steps`` steps.
+
+    The learning rate falls from 0.01 to 0 by a cosine.
     """
     generator = seeded(seed)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
@@ -113,13 +115,14 @@ def train(
 
 @torch.no_grad()
 def errors(model: Candidate, function: AttentionStack, x_BT: Tensor) -> Tensor:
-    """|T_model - T_function| at every position, (B, T)."""
+    """Return |T_model - T_function| at every position, (B, T)."""
     return (causal_outputs(model, x_BT) - causal_outputs(function, x_BT)).abs()
 
 
 def line(distance: float, reach: float, points: int) -> Tensor:
-    """Points (B, 2) with x1 - x2 = ``distance`` inside the square of ``reach``; none where the line
-    misses it.
+    """Return points (B, 2) with x1 - x2 = ``distance`` inside the square [-reach, reach]².
+
+    There are none if the line misses the square.
     """
     low = max(-reach, distance - reach)
     high = min(reach, distance + reach)
@@ -129,7 +132,7 @@ def line(distance: float, reach: float, points: int) -> Tensor:
 
 @torch.no_grad()
 def forced_at(function: AttentionStack, x_BT: Tensor) -> Tensor:
-    """Return the error (B,) that is forced at points (B, 2) of such a line."""
+    """Return the error (B,) that the proof forces at points (B, 2) of such a line."""
     y_BT = causal_outputs(function, x_BT)
     return (y_BT[:, 0] - y_BT[:, 1]).abs() / 2
 
@@ -137,8 +140,7 @@ def forced_at(function: AttentionStack, x_BT: Tensor) -> Tensor:
 def imitation_study(
     direction: str, length: int, steps: int, distance: float | None = None, seed: int = 0
 ) -> Study:
-    """(metrics, curves) of one candidate trained on sequences of ``length`` 2 or 3 from the box
-    [-1, 1].
+    """Train one candidate on sequences of ``length`` 2 or 3 from the box [-1, 1].
 
     Curves: "loss" (mean over the steps up to "step"), "axis" and "error" (the larger error of
     outputs 1 and 2, a row per x2), and along the line inside the plane "line_x1", "line_error" and

@@ -1,23 +1,23 @@
 """Causal attention by full attention with longer queries and keys (§4.3, Finding 1).
 
 Extra entries u_i of queries and w_j of keys add C <u_i, w_j> to the scores: 0 for j <= i, about -C
-for j > i. The paper takes u_i = a_i and w_j = -(a_1 + ... + a_{j-1}) with orthonormal a_i, n
-entries more, and says that by Johnson and Lindenstrauss O(log n) do, with a basis that is nearly
-orthogonal.
+for j > i. The paper takes u_i = a_i and w_j = -(a_1 + ... + a_{j-1}) with orthonormal a_i, which is
+n extra entries, and says that, by Johnson and Lindenstrauss, O(log n) suffice with a nearly
+orthogonal basis.
 
 That does not follow. A key is a sum of up to n - 1 vectors, so the errors of the inner products add
 up to about sqrt(n log n / d): d must grow like n log n, beyond the exact basis, and like 1/error².
 What holds:
 
-- *Exactly*, n - 1 entries are needed, and do: a matrix that is 0 up to the diagonal and nowhere 0
-  just above it has rank n - 1. (n - 2 where the visible scores may be any constant per query, which
-  softmax drops.)
+- *exact*: n - 1 entries are necessary and sufficient, because a matrix that is 0 up to the diagonal
+  and nowhere 0 just above it has rank n - 1. (n - 2 if the visible scores may be any constant per
+  query, which softmax drops.)
 - *dyadic*: j > i if and only if there is a level of the binary tree at which they part, i to the
-  left and j to the right. A key is then a sum of log2 n vectors: d grows like (log n)^3, still over
-  error².
+  left and j to the right. A key is then a sum of log2 n vectors: d grows like (log n)^3, and still
+  like 1/error².
 - *geometric*: hidden scores may fall without bound. u_i = B^-i and w_j = -B^(j - 1) make a mask
-  with error 1/B in one entry. The price is range, numbers up to B^(n/2) once centred; d entries
-  share it, n / d positions each.
+  with error 1/B in one entry. The price is numeric range: numbers up to B^(n/2) once centred. With
+  d entries, each serves n / d positions.
 
 Letters: n tokens, d extra entries, D width; C is ``constant``.
 """
@@ -33,7 +33,7 @@ from torch import Generator, Tensor
 
 from entp_lab.studies import gaussians, seeded
 
-WIDTH = 8  # of the queries and keys that are made longer
+WIDTH = 8  # of queries and keys before entries are appended
 RANGE = 1000  # binary exponents that a geometric mask may use on either side; float64 ends at 1023
 
 
@@ -48,8 +48,7 @@ Basis = Tensor | Pair  # a tensor (n, d) stands for the paper's layout
 
 
 def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
-    """Entries appended to queries and to keys, both (n, d), whose added scores are about -C [i <
-    j].
+    """Return entries (n, d) to append to queries and keys, which add about -C [i < j] to scores.
 
     A tensor's rows are the a_i: query i gets a_i, key i gets -C (a_1 + ... + a_{i-1}).
     """
@@ -59,13 +58,14 @@ def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
 
 
 def hidden(n: int) -> Tensor:
-    """Return true where a key lies after the query, (n, n)."""
+    """Return a mask (n, n) that is true where a key lies after the query."""
     return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
 def score_error(basis: Basis) -> float:
-    """Largest error of the added scores at C = 1: |s| of a visible key, 1 + s of a hidden one
-    (which may be lower).
+    """Return the largest error of the added scores s at C = 1.
+
+    The error is |s| for a visible key and 1 + s for a hidden one, whose score may be lower.
     """
     extra_q_nd, extra_k_nd = augmentation(basis, 1.0)
     s_nn = extra_q_nd @ extra_k_nd.T
@@ -73,11 +73,10 @@ def score_error(basis: Basis) -> float:
 
 
 def mask_error(basis: Basis, constant: float, seed: int = 0) -> float:
-    """Largest error of an output entry of full attention with longer queries and keys against
-    causal attention (A.1).
+    """Return the largest output error of full attention with the mask's entries, against causal.
 
-    One head without scaling, over four draws of q, k (normal, scores of variance 1) and v in
-    [-1, 1].
+    There is one head without scaling (A.1). The error is the largest over four draws of q and k
+    (normal, scores of variance 1) and v in [-1, 1].
     """
     extra_q_nd, extra_k_nd = augmentation(basis, constant)
     n = len(extra_q_nd)
@@ -102,11 +101,11 @@ def exact_basis(n: int) -> Tensor:
 
 
 def random_basis(n: int, d: int, generator: Generator) -> Tensor:
-    """n random unit vectors, (n, d): orthogonal up to about sqrt(log n / d), as in Johnson and
-    Lindenstrauss.
+    """Draw n random unit vectors, (n, d), orthogonal up to about sqrt(log n / d).
 
-    Where d > n they are drawn in coordinates of their span, (n, n): other vectors, but inner
-    products of the same distribution, at a cost that does not grow with d.
+    This is the basis of Johnson and Lindenstrauss. If d > n, the vectors are drawn in coordinates
+    of their span, (n, n): their inner products have the same distribution, at a cost that does not
+    grow with d.
     """
     a_nd = gaussians(generator, n, min(n, d))
     if d > n:
@@ -128,11 +127,11 @@ def threshold_basis(n: int, d: int) -> Pair:
 
 
 def dyadic_basis(n: int, d: int, generator: Generator) -> Pair:
-    """[i < j] as a sum over the levels of a binary tree, each with one random unit vector per node.
+    """Return -[i < j] as a sum over the levels of a binary tree, with a random vector per node.
 
-    At a level, query i carries its node's vector where its next bit is 0, key j minus its node's
-    where it is 1. The dimensions are shared equally between the levels. Raises ValueError for fewer
-    dimensions than levels.
+    At a level, query i carries its node's unit vector if its next bit is 0; key j carries minus its
+    node's if its next bit is 1. The dimensions are shared equally between the levels. ValueError
+    for fewer dimensions than levels.
     """
     levels = max(1, (n - 1).bit_length())
     if d < levels:
@@ -150,7 +149,7 @@ def dyadic_basis(n: int, d: int, generator: Generator) -> Pair:
 
 
 def longest_block(error: float) -> int:
-    """Positions that one entry of a geometric mask can serve in float64 at this score error."""
+    """Return how many positions one entry of a geometric mask serves in float64 at this error."""
     return math.floor(2 * RANGE / -math.log2(error)) - 1
 
 
@@ -191,11 +190,11 @@ DRAWN = ("random", "dyadic")
 
 
 def dimensions_needed(kind: str, n: int, error: float) -> int:
-    """Smallest d at which the ``score_error`` of a mask is at most ``error``; of drawn ones its
-    mean over eight seeds.
+    """Return the smallest d at which a mask's ``score_error`` is at most ``error``.
 
-    Found by doubling, then bisection: to one dimension, or to 5 % where vectors are random.
-    ``error``: below 1/2, from which on a mask need hide nothing.
+    For random masks it is the mean error over eight seeds. The search doubles d, then bisects, to
+    one dimension or, for random masks, to 5 %. ``error`` must be below 1/2; at 1/2 a mask need not
+    hide anything.
     """
     seeds = range(8 if kind in DRAWN else 1)
 
@@ -220,7 +219,7 @@ def dimensions_needed(kind: str, n: int, error: float) -> int:
 def dimension_table(
     lengths: Sequence[int], tolerance: float
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Dimensions needed by length and kind, at C = 1 and for eight seeds where they are drawn.
+    """Return the dimensions needed by length and kind, at C = 1; random masks over eight seeds.
 
     Metrics: by kind the exponent of n (log-log least squares over all lengths). Curves: "n" and one
     list per kind.

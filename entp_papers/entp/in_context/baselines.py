@@ -2,8 +2,8 @@
 Garg et al., 2022).
 
 A rule gets the first i pairs and the next x of every prompt and predicts its y: (B, i, d), (B, i),
-(B, d) to (B,). With no examples every learner predicts 0. What scikit-learn and xgboost do is left
-to them, prompt by prompt.
+(B, d) to (B,). With no examples every learner predicts 0. Estimators of scikit-learn and xgboost
+are fitted prompt by prompt.
 
 Letters: B prompts, N points, i examples, d dimensions, h hidden units.
 """
@@ -29,14 +29,15 @@ LASSO_ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)
 
 
 def least_squares(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """w·x with the shortest w of those that fit best."""
+    """Predict w·x with the shortest w of those that fit best."""
     w_Bd = (torch.linalg.pinv(x_Bid) @ y_Bi[..., None])[..., 0]
     return (w_Bd * query_Bd).sum(1)
 
 
 def ridge(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """w·x with the penalty α|w|²: α is the noise's variance, which is best for linear functions, or
-    1 without noise.
+    """Predict w·x with the penalty α|w|².
+
+    α is the variance of the noise, which is best for linear functions, or 1 without noise.
     """
     gram_Bdd = x_Bid.mT @ x_Bid + (task.noise**2 or 1.0) * torch.eye(
         x_Bid.shape[2], dtype=x_Bid.dtype
@@ -45,7 +46,7 @@ def ridge(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Ten
 
 
 def averaging(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """w·x with w the mean of y x."""
+    """Predict w·x with w the mean of y x."""
     return ((y_Bi[..., None] * x_Bid).mean(1) * query_Bd).sum(1)
 
 
@@ -56,18 +57,18 @@ def neighbours(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -
 
 
 def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """Answer by a network of the task's shape, trained on the examples: 100 steps of Adam at 5e-3,
-    all prompts side by side.
+    """Predict with a network of the task's shape, trained on the examples.
 
-    It has no biases, as the functions have none; that of Garg et al. has them.
+    Training takes 100 steps of Adam at a learning rate of 5e-3. All prompts are trained in
+    parallel. The network has no biases, because the functions have none; the network of Garg et al.
+    has them.
     """
     generator = seeded(0)
 
     def uniform(*shape: int) -> Tensor:
         start = torch.rand(*shape, generator=generator, dtype=x_Bid.dtype) * 2 - 1
-        return (
-            start / math.sqrt(shape[1])
-        ).requires_grad_()  # divided by the root of the number of inputs
+        # divided by the square root of the number of inputs
+        return (start / math.sqrt(shape[1])).requires_grad_()
 
     into_Bdh = uniform(*query_Bd.shape, task.hidden)
     out_Bh1 = uniform(len(query_Bd), task.hidden, 1)
@@ -86,22 +87,20 @@ def fitted(make: Callable[[], Any], x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tenso
     import sklearn
 
     prompts = zip(x_Bid.numpy(), y_Bi.numpy(), query_Bd.numpy(), strict=True)
-    with sklearn.config_context(
-        assume_finite=True, skip_parameter_validation=True
-    ):  # half the time of such small fits
+    # The skipped checks would take half the time of such small fits.
+    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
         found = [float(make().fit(x, y).predict(query[None])[0]) for x, y, query in prompts]
     return torch.tensor(found, dtype=x_Bid.dtype)
 
 
 def lasso(alpha: float, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """w·x with the penalty α|w|₁, no intercept."""
+    """Predict w·x with the penalty α|w|₁ and no intercept."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Lasso
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # a small α may not converge, and is scored as it is
+        # A small α may not converge; it is scored as it is.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         return fitted(
             lambda: Lasso(alpha, fit_intercept=False, max_iter=100_000), x_Bid, y_Bi, query_Bd
         )
@@ -110,8 +109,9 @@ def lasso(alpha: float, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InC
 def greedy_tree(
     limited: bool, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext
 ) -> Tensor:
-    """Return a regression tree that splits greedily, to the task's depth or until every example is
-    fitted.
+    """Predict with a regression tree that is split greedily.
+
+    Splitting ends at the task's depth if ``limited``, else when every example is fitted.
     """
     from sklearn.tree import DecisionTreeRegressor
 
@@ -122,7 +122,7 @@ def greedy_tree(
 
 
 def boosting(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """Gradient-boosted trees with the defaults of xgboost."""
+    """Predict with gradient-boosted trees at the defaults of xgboost."""
     from xgboost import XGBRegressor
 
     return fitted(lambda: XGBRegressor(n_jobs=1), x_Bid, y_Bi, query_Bd)
@@ -171,8 +171,9 @@ def missing() -> dict[str, str]:
 
 
 def predictions(name: str, x_BNd: Tensor, y_BN: Tensor, task: InContext) -> Tensor:
-    """(B, N): each y predicted from the pairs before it, the first as 0. ConfigError for an unknown
-    name.
+    """Predict each y from the pairs before it, (B, N); the first prediction is 0.
+
+    ConfigError for an unknown name.
     """
     one_of("baseline", name, BASELINES)
     x_BNd = x_BNd.double()
@@ -185,13 +186,12 @@ def predictions(name: str, x_BNd: Tensor, y_BN: Tensor, task: InContext) -> Tens
 
 
 def baselines_study(task: Json, prompts: int, costly_prompts: int, seed: int) -> Study:
-    """Squared errors, over the normaliser, by number of examples, of every baseline of a task's
-    function class.
+    """Measure the error of every baseline of a task's function class, by number of examples.
 
-    The prompts are those on which a run with this ``data_seed`` is scored at its end on a CPU if
-    ``prompts`` is its ``final_eval_sequences``; the costly learners get the first
-    ``costly_prompts``. Curves: "<prompts> | <baseline>" and the same with " | error", its standard
-    error over prompts. Metrics: ``prompts`` by baseline, and ``missing``.
+    Errors are squared and divided by the normaliser. The prompts are those on which a run with this
+    ``data_seed`` is finally scored on a CPU, if ``prompts`` is its ``final_eval_sequences``; costly
+    learners get the first ``costly_prompts``. Curves: "<prompts> | <baseline>", and the same with
+    " | error", its standard error over prompts. Metrics: ``prompts`` by baseline, and ``missing``.
     """
     base = build_task("in_context", task)
     require(

@@ -2,7 +2,7 @@
 needs, baselines.
 
 The paper's model size, schedule and curriculum are unknown. ``error`` is the squared error divided
-by E[y²], so that the predictor 0 scores 1, as a mean over all numbers of examples from none on.
+by E[y²], so that always predicting 0 scores 1, averaged over all numbers of examples from 0 on.
 """
 
 import math
@@ -39,11 +39,12 @@ from entp_lab.store import Record, Records
 from entp_lib.config import TrainConfig
 from entp_lib.tasks import InContext
 
-# the function class of the runs at a lower rate, in their labels
+# the function class in the labels of runs at a lower learning rate
 AT_LOWER_RATE = "sparse, lower rate"
-# of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
+# A run is flat if, from the fourth to the last fifth of its steps, its training error falls by at
+# most this, in units of E[y²].
 FLAT = 0.01
-# below 1, which the predictor 0 scores: a model that has not come further has learned nothing
+# A model has learned nothing if its error is less than this below 1, the error of predicting 0.
 LEARNED = 0.1
 
 ALL = (*TWINS, "hybrid")
@@ -58,7 +59,7 @@ def by_class(
     evaluations: int,
     **classes: tuple[Json, Sequence[str], int],
 ) -> dict[str, Tier]:
-    """Return a ``Tier`` for each function class, of its task's parameters, arms and steps."""
+    """Return a ``Tier`` for each function class, given its task's parameters, arms and steps."""
     found = {}
     for function, (task, arms, steps) in classes.items():
         schedule = TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **train)
@@ -70,9 +71,8 @@ SCALES = dict(position_std=0.5, input_std=0.3)
 TINY = dict(n_layers=3, n_heads=2, width=16, **SCALES)
 MODEL = dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0)
 SMOKE = dict(batch_size=8, warmup_steps=2, eval_sequences=16, final_eval_sequences=32)
-RATES = dict(
-    max_lr=3e-3, min_lr=3e-4
-)  # the better for the decoder on the grid, and as good as any for ENTP
+# Learning rates: on the grid the better for the decoder, and as good as any for ENTP.
+RATES = dict(max_lr=3e-3, min_lr=3e-4)
 OTHERS = dict(
     warmup_steps=100,
     betas=(0.9, 0.95),
@@ -146,7 +146,7 @@ TIERS = {
         ),
     ),
 }
-# names of these classes in labels
+# labels of the classes in eight dimensions
 IN_EIGHT = {"linear": "linear, 8 dimensions", "sparse": "sparse, 8 dimensions"}
 # Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and
 # ENTP are compared.
@@ -156,14 +156,14 @@ GRID = {
     "gpu": (5000, (5e-4, 2e-3), (0.02, 0.5), (0.02, 0.3)),
     "paper": (50_000, (1e-4, 5e-4), (0.02, 0.5), (0.02, 0.3)),
 }
-# The prompts that classical learners get, and the costly ones among them.
+# By tier: the numbers of prompts that classical learners get, and that the costly ones get.
 PROMPTS = dict(
     smoke=(32, 2), quick=(1280, 128), overnight=(4096, 128), gpu=(1280, 64), paper=(1280, 256)
 )
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
-    """Plan every function class, arm and seed of a tier, each run with as many evaluations."""
+    """Plan every function class, arm and seed of a tier, with equally many evaluations per run."""
     runs = []
     for function, setting in TIERS[tier].items():
         one_class = {function: Variant()}
@@ -184,9 +184,9 @@ def run_at(
     eval_every: int,
     scales: Mapping[str, float] | None = None,
 ) -> RunConfig:
-    """Return a decoder's run of a class at another rate; all else as in the tier's other runs.
+    """Return a decoder's run on a function class at another learning rate.
 
-    ``scales``: other initial scales.
+    ``scales``: other initial scales. All else is as in the tier's other runs.
     """
     setting = TIERS[tier][function]
     shape = {**setting.model, **(scales or {})}
@@ -226,8 +226,8 @@ def task_of(record: Record) -> InContext:
 def training_error(record: Record, start: float, end: float) -> float:
     """Return the mean training loss / E[y²] from one share of a run's steps to another.
 
-    A point of the curve is the mean since the point before it; one that lies partly within counts
-    with that part.
+    Each point of the curve is the mean since the previous point; a point whose steps lie partly
+    within the range is weighted by that part.
     """
     steps = np.asarray(record.curves["step"])
     first, last = start * steps[-1], end * steps[-1]
@@ -241,7 +241,7 @@ def flatness(records: Records) -> pd.DataFrame:
     """Return a row per run: training error over the ``fourth`` fifth of its steps and over the
     ``last``, and the ``fall``.
 
-    ``flat`` where the mean fall over the seeds of an arm, of one tier and class, is at most
+    A run is ``flat`` if the mean fall over the seeds of its arm, tier and class is at most
     ``FLAT``.
     """
     found = pd.DataFrame({**r.labels, "steps": r.curves["step"][-1]} for r in records)
@@ -255,9 +255,9 @@ def flatness(records: Records) -> pd.DataFrame:
 
 
 def table(records: Records) -> pd.DataFrame:
-    """Return ``summary`` with the error, and as ``late_error`` that from d examples on.
+    """Return ``summary`` with ``error``, and with ``late_error``, the error from d examples on.
 
-    From d examples on least squares knows a linear function. NaN where no prompt has so many.
+    From d examples on, least squares knows a linear function. NaN if prompts have fewer.
     """
     found = summary(records)
     late_errors = []
@@ -273,7 +273,7 @@ def table(records: Records) -> pd.DataFrame:
 
 
 def late_leads(records: Records) -> Findings:
-    """Measure ln of the decoder's error over ENTP's from d examples on, for claims of ``LATE``."""
+    """Measure ln(decoder's error / ENTP's error) from d examples on, for the claims of ``LATE``."""
     for claim in LATE:
         used = select(records, **claim.where, arm=claim.arms)
         values = paired(table(used), claim.metric, *claim.arms) if used else ()
@@ -282,7 +282,10 @@ def late_leads(records: Records) -> Findings:
 
 
 def too_early(records: Records, arms: Sequence[str]) -> str:
-    """Say that arms still improve on the classes of Figure 10, which has ENTP level; or ""."""
+    """Return a message if arms still improve on the classes of Figure 10, else "".
+
+    Figure 10 has ENTP level with the decoder on them.
+    """
     compared = select(records, function=("network", "tree"), arm=tuple(arms))
     if not compared or flatness(compared)["flat"].all():
         return ""
@@ -290,14 +293,14 @@ def too_early(records: Records, arms: Sequence[str]) -> str:
 
 
 def moving(records: Records) -> str:
-    """Remark on arms whose training error still fell, by the rule of ``flatness``, or ""."""
+    """Return a remark on arms whose training error still fell (see ``flatness``), or ""."""
     if not records:
         return ""
     found = flatness(records)
     return after(found.loc[~found["flat"], "steps"])
 
 
-CLAIMS = {  # differences first − second of the error on a function class
+CLAIMS = {  # function class, and two arms: the claim is on the first's error − the second's
     "F7-linear": ("linear", "decoder", "entp"),
     "F7-sparse-higher": ("sparse", "decoder", "entp"),
     "F7-sparse": (AT_LOWER_RATE, "decoder", "entp"),
@@ -307,8 +310,8 @@ CLAIMS = {  # differences first − second of the error on a function class
     "F10-network": ("network", "decoder", "entp"),
     "F10-tree": ("tree", "decoder", "entp"),
 }
-# ln of the ratio of the error from d examples on, which least squares needs, and before which
-# nobody can know.
+# ln of the ratio of errors from d examples on: least squares needs d, and with fewer no method can
+# know the function.
 LATE = (
     Paired("F7-linear-late", "log_late_error", "decoder", "entp", dict(function="linear")),
     Paired(
@@ -323,7 +326,7 @@ PAIRS = [
     Paired(claim, "error", *arms, dict(function=function))
     for claim, (function, *arms) in CLAIMS.items()
 ]
-# Never at the paper's settings, which are unknown.
+# No run counts as at the paper's settings, which are unknown.
 SCALE = dict(floor=1.0, ceiling=0.0, near=LEARNED, frame=table, excluded=too_early)
 measure = Comparisons(PAIRS, **SCALE, others=(late_leads,))
 
@@ -349,11 +352,11 @@ def closed(name: str, title: str, measure=measure, **options: Any) -> Experiment
 
 
 IN_CONTEXT = experiment("in_context", "Functions learned in context", plan, measure)
-# After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a
-# third of its rate, and for twice the steps (docs/journal has the pilots).
+# Follows ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions. Here
+# the learning rate is a third, and the steps are twice as many (docs/journal has the trial runs).
 IN_CONTEXT_SPARSE = closed("in_context_sparse", "Sparse functions in context at a lower rate")
-# Nearer to the paper's sizes: 16 examples. A pilot tries two rates for each model, and each has
-# its better one, 1e-3 for all.
+# Nearer to the paper's sizes, with 16 examples. Trial runs try two learning rates for each model;
+# each model then has its better one, which is 1e-3 for all.
 IN_CONTEXT_RATES = closed(
     "in_context_rates",
     "Functions of eight dimensions in context: which rate suits which arm",
@@ -364,10 +367,10 @@ IN_CONTEXT_WIDER = closed("in_context_wider", "Functions of eight dimensions in 
 IN_CONTEXT_WIDER_SPARSE = closed(
     "in_context_wider_sparse", "Functions of eight dimensions in context, sparse"
 )
-# To their end: the two classes of which ``quick`` shows the beginning, at the lower rate.
+# Trained to the end, at the lower learning rate: the two classes that ``quick`` barely learns.
 IN_CONTEXT_NETWORK = closed("in_context_network", "Functions in context to the end: network")
 IN_CONTEXT_TREE = closed("in_context_tree", "Functions in context to the end: tree")
-# a grid of one seed: more would cost more than all the rest
+# The grid has one seed; more would cost more than everything else.
 IN_CONTEXT_SETTINGS = experiment(
     "in_context_settings",
     "What pure ENTP needs to learn in context",

@@ -1,12 +1,12 @@
 """Language modelling (§7.3, Tables 3, 7 and 8): decoder and ENTP on the same windows of text, at
 the same positions.
 
-Table 8 has the learning rate fall from 6e-4 to 6e-5. The authors' configuration has the two the
-other way round, so that the rate rose over the whole run behind Table 3: both schedules are run. In
-them twins learn from the same positions of the same windows. A third arm, ``longer``, is a decoder
-with Table 8's schedule that learns from every position; it is stored and not shown
-(``entp_lab.budgets``). The trainer itself is checked on characters of Shakespeare, against the
-authors' logged runs.
+In Table 8 the learning rate falls from 6e-4 to 6e-5. The authors' configuration has the two
+swapped, so that the rate rose over the whole run behind Table 3. Both schedules are run; in both,
+the two models learn from the same positions of the same windows. A third arm, ``longer``, is a
+decoder with Table 8's schedule that learns from every position; its runs are stored and not shown
+(``entp_lab.budgets``). The trainer itself is checked against the authors' logged runs on characters
+of Shakespeare.
 """
 
 from dataclasses import replace
@@ -38,13 +38,13 @@ EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 # quick: five times the paper's rates, which a short run of a small model needs, and 8 of 32
 # positions. gpu: 16 of 128, so that five seeds fit into half an hour (estimated, not measured).
 # paper: one run of ENTP sends 4e10 tokens through the stack, some hours on a data-centre GPU
-# (estimated, not measured), and the arm ``longer`` would take 64 times the steps, so it has none;
-# the first use downloads 24 GB and encodes them in an hour or more.
+# (estimated, not measured). The arm ``longer`` would take 64 times the steps and is left out. The
+# first use downloads 24 GB and encodes them in an hour or more.
 ADAM = dict(batch_size=32, betas=(0.9, 0.95))
 FEW = dict(eval_every=25, eval_sequences=128, final_eval_sequences=1024)
 REDUCED = TrainConfig(steps=500, max_lr=3e-3, min_lr=3e-4, warmup_steps=50, **ADAM, **FEW)
 MANY = dict(eval_every=500, eval_sequences=1600, final_eval_sequences=4096)
-# steps: the authors' first export; their schedule was planned for four times that
+# ``steps`` are those of the authors' first export; their schedule was planned for four times these
 STEPS = dict(steps=150_000, decay_steps=600_000, warmup_steps=2000)
 PAPER = TrainConfig(**STEPS, max_lr=6e-4, min_lr=6e-5, precision="bf16", **ADAM, **MANY)
 BRIEF = dict(
@@ -84,7 +84,7 @@ NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
-    """Plan both models by both schedules, and the arm ``longer`` where ENTP has few positions."""
+    """Plan both models with both schedules, and the arm ``longer`` if ENTP has few positions."""
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
     seeds = seeds or setting.seeds
@@ -104,17 +104,17 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
 
 
 def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Return the budget of as many tokens through the layers, a mean over drawn positions."""
+    """Return ENTP's tokens through the layers over a decoder's, on average over drawn positions."""
     task = Text(**entp.task_params)
     return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 
 
 def measure(records: Records) -> Findings:
-    """Measure Table 3 as published, by Table 8's schedule, and of longer prefixes alone.
+    """Measure Table 3 as published, with Table 8's schedule, and on longer prefixes only.
 
-    To inform, both arms must end below the bigram's loss, where there are counts: over all
-    prefixes, or over the long ones of which the claim is. The first was asked of Table 3 after its
-    results at ``quick``.
+    If there are counts, a comparison is informative only if both arms end below the bigram's loss:
+    over all prefixes or, for the claim on long ones, over those. For Table 3 this rule was added
+    after its results at ``quick``.
     """
     models = tables.trained(records)
     counts = tables.counted_losses(records)
@@ -154,14 +154,14 @@ OPENWEBTEXT = Experiment(
 #         https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
 #     python -m entp_lab train shakespeare --tier paper --architecture decoder
 #
-# What the authors' logs (one seed, no text about them) do not say is inferred: characters, 65 of
-# them, from the loss at the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of
-# their code; a warm-up of 100 steps from the loss after 16; the end, ten evaluations after the
-# lowest, from where all eight logs stop. The length of the decay is a guess, and so is the
-# validation text: docs/journal says what speaks against the last tenth. A decoder takes the better
-# part of an hour on one core, ENTP wants a GPU.
+# The authors' logs (one seed, no text about them) do not give these settings, which are inferred:
+# 65 characters, from the loss at the start; block 64, batch 64 and learning rates from 5e-4 to
+# 5e-5, the defaults of their code; a warm-up of 100 steps, from the loss after 16; an end ten
+# evaluations after the lowest loss, from where all eight logs stop. The length of the decay is a
+# guess, and so is the validation text: docs/journal has the evidence against the last tenth. A
+# decoder takes most of an hour on one core; ENTP needs a GPU.
 
-# nanoGPT's split: the last tenth, here from a speech's beginning.
+# nanoGPT's split: the last tenth is held out, here from the beginning of a speech.
 CORPUS = dict(
     corpus="results/corpora/shakespeare.txt",
     checksum="86c4e6aa9db7c042",

@@ -5,8 +5,8 @@ Unigrams, bigrams and trigrams of the training part are scored like a model:
 
     P(c | context) = (n(context c) + δ) / (n(context) + δ V)
 
-with δ chosen on the last tenth of the training part, from counts of the rest, and all of it counted
-for the scores. A prefix that is shorter than a context is scored by the next shorter one.
+with δ chosen on the last tenth of the training part, from counts of the rest; for the scores all of
+it is counted. A prefix that is shorter than a context is scored with the next shorter context.
 
 Letters: S tokens of a part, V vocabulary, B batch, T tokens, N scored positions.
 """
@@ -43,9 +43,8 @@ CLAIMS = {
     "T3-train": ("lowest training loss", SWAPPED),
     "T3-last": (LAST, TABLE_8),
 }
-FROM_POSITION = (
-    8  # shorter prefixes leave the models little to differ in; at length 1 they are one function
-)
+# Shorter prefixes leave the models little to differ in; at length 1 they are the same function.
+FROM_POSITION = 8
 RANGES = {False: "shorter prefixes", True: "longer prefixes"}
 
 
@@ -55,9 +54,7 @@ def trained(records: Records) -> list[Record]:
 
 
 def trained_positions(records: Records) -> str:
-    """Remark on the positions of a window that decoder and ENTP learn from; empty where both learn
-    from all.
-    """
+    """Return a remark on the positions that decoder and ENTP learn from; empty if they are all."""
     tasks = {r.config.model.architecture: Text(**r.config.task_params) for r in records}
     drawn = {name: task.prefixes or task.context for name, task in tasks.items()}
     if len(drawn) < 2 or all(drawn[name] == task.context for name, task in tasks.items()):
@@ -69,11 +66,9 @@ def trained_positions(records: Records) -> str:
 
 
 def counted_losses(records: Records) -> pd.DataFrame:
-    """Loss of unigram, bigram and trigram, one column each, over all prefix lengths, and over
-    shorter and longer ones.
+    """Return a row per seed: unigram, bigram and trigram losses on all, shorter, longer prefixes.
 
-    A row per seed; longer ones are those from ``FROM_POSITION`` tokens on, each length counting
-    alike.
+    Longer prefixes have ``FROM_POSITION`` tokens or more. All lengths have the same weight.
     """
     rows = []
     for r in select(records, arm=COUNTS):
@@ -88,10 +83,10 @@ def counted_losses(records: Records) -> pd.DataFrame:
 
 
 def minima(records: Records) -> pd.DataFrame:
-    """Return a row a run: lowest and last losses in training and validation, in nats a token.
+    """Return a row per run: lowest and last losses in training and validation, in nats per token.
 
-    The lowest of many noisy losses is biased downwards. The last validation loss is that of more
-    windows, the same for every model.
+    The lowest of many noisy losses is biased downwards. The last validation loss is taken over more
+    windows, which are the same for every model.
     """
     rows = []
     for r in records:
@@ -108,9 +103,7 @@ def minima(records: Records) -> pd.DataFrame:
 
 
 def prefix_losses(records: Records) -> pd.DataFrame:
-    """Return the final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on,
-    each counting alike.
-    """
+    """Return each run's final validation loss, averaged over lengths from ``FROM_POSITION`` on."""
     found = by_position(select(records, schedule=TABLE_8), "loss")
     late = found[found["position"] >= FROM_POSITION]
     return late.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
@@ -119,9 +112,9 @@ def prefix_losses(records: Records) -> pd.DataFrame:
 def above_bigrams(
     losses: pd.DataFrame, counts: pd.DataFrame, column: str = "bigram, longer prefixes"
 ) -> str:
-    """Return which twins are above the bigram's loss (``column`` of ``counts``), as a bar.
+    """Return a reason for exclusion: the models above the bigram's loss (``column`` of ``counts``).
 
-    Empty if none is, or without counts.
+    Empty if there are none, or no counts.
     """
     if counts.empty:
         return ""
@@ -143,7 +136,7 @@ def counted(tokens_S: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
 
 
 def log_probabilities(counts: np.ndarray, delta: float) -> np.ndarray:
-    """Natural logarithms of P(last | those before), the shape of ``counts``, fp32."""
+    """Return ln P(last token | those before), in the shape of ``counts``, fp32."""
     total = counts.sum(-1, keepdims=True) + delta * counts.shape[-1]
     return np.log((counts + delta) / total).astype(np.float32)
 
@@ -161,9 +154,7 @@ def best_delta(tokens_S: np.ndarray, order: int, vocabulary: int) -> float:
 
 
 class CountModel(nn.Module):
-    """Counts behind a model's call: (B, T) tokens and scored positions to (N, V) log-probabilities
-    of the next one.
-    """
+    """Predictions from counts, called like a model: (B, T) tokens to (N, V) log-probabilities."""
 
     def __init__(self, tables: list[Tensor]):
         super().__init__()
@@ -175,9 +166,8 @@ class CountModel(nn.Module):
         rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
         longest = len(self.tables) - 1
         found_NV = torch.empty(len(rows_N), len(self.tables[0]))
-        for context in range(
-            min(longest, 1), longest + 1
-        ):  # by how many tokens a prefix has, the longest for the rest
+        # A prefix is scored with the longest context that it has tokens for.
+        for context in range(min(longest, 1), longest + 1):
             here_N = ends_N + 1 >= context if context == longest else ends_N + 1 == context
             table = self.tables[context]
             at = (rows_N[here_N], ends_N[here_N])
@@ -188,8 +178,9 @@ class CountModel(nn.Module):
 
 @lru_cache(maxsize=1)
 def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
-    """δ by name, and log-probabilities by order, of a text's training part; kept for the
-    next seed.
+    """Return δ by name and log-probabilities by order, from a text's training part.
+
+    They are cached for the next seed.
     """
     tokens_S = np.asarray(text.tokens().part("train"))
     deltas = {}
@@ -202,12 +193,11 @@ def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
 
 
 def counts_study(task: Json, sequences: int, seed: int) -> tuple[dict, dict]:
-    """Scores of unigram, bigram and trigram on the windows that a run of ``seed`` is scored on at
-    its end.
+    """Score unigram, bigram and trigram on the windows of a final evaluation with ``seed``.
 
-    ``task``: parameters of ``Text``, ``sequences``: of the final evaluation. Metrics: ``loss`` and
-    ``loss_by_position`` in nats, and δ, by name. ConfigError for more than 256 symbols, whose
-    trigrams would not fit into memory.
+    ``task``: parameters of ``Text``; ``sequences``: windows of the final evaluation. Metrics:
+    ``loss`` and ``loss_by_position`` in nats, and δ, by name. ConfigError for more than 256
+    symbols, whose trigrams would not fit into memory.
     """
     text = Text(**{**task, "prefixes": 0})
     require(

@@ -1,11 +1,10 @@
-"""Any transformers body as ``model(inputs, scored) -> logits``: each scored prefix afresh, or one
-causal pass.
+"""Any transformers body as ``model(inputs, scored) -> logits``, as ENTP or as a causal decoder.
 
-``entp``: full attention within each scored prefix, read at its last position. An encoder attends so
-by itself; a decoder is given an explicit mask of zeros, which lifts its own. ``decoder``: one pass
-of the whole sequence; an encoder is given a causal mask. Prefixes go in groups of one length, or
-one by one (``method`` reference, the definition); ``plan`` cuts a step into micro-batches as for
-the models of this library.
+``entp``: full attention within each scored prefix, which is run by itself and read at its last
+position. An encoder attends like this already; a decoder is given an explicit mask of zeros, which
+lifts its own. ``decoder``: one pass over the whole sequence; an encoder is given a causal mask.
+Prefixes are run in groups of one length, or one by one (``method`` reference, the definition).
+``plan`` splits a step into micro-batches as for the models of this library.
 
 Letters: B batch, T tokens, P prefixes of a group, N scored positions, D width, V symbols of the
 task.
@@ -25,10 +24,10 @@ class Adapted(nn.Module):
 
     ``tokens``: the model's token for each symbol; their embeddings are copied, so that the rest of
     the vocabulary takes no memory or optimiser state. None: fresh embeddings, drawn from ``seed``
-    with the standard deviation of the model's own. ``output_VD``: rows that the read-out starts
-    from, as of a language head; None draws them too. The body's token embeddings are not its
-    parameters any more. ConfigError where the attention of a body cannot be what ``architecture``
-    asks for.
+    with the standard deviation of the model's own. ``output_VD``: the rows that the read-out starts
+    from, such as those of a language head; None draws them, too. The body's own token embeddings
+    are no longer its parameters. ConfigError if the body's attention cannot be made that of
+    ``architecture``.
     """
 
     def __init__(
@@ -84,9 +83,7 @@ class Adapted(nn.Module):
     def forward(
         self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None
     ) -> Tensor:
-        """Logits (N, V) after the scored positions, in row-major order. Prompt lengths are not
-        looked at.
-        """
+        """Return logits (N, V) after the scored positions, row-major; ignore prompt lengths."""
         part = scored if isinstance(scored, MicroBatch) else MicroBatch(scored)
         x_BTD = self.read_in(inputs_BT)
         if self.architecture == "decoder":
@@ -107,24 +104,23 @@ class Adapted(nn.Module):
         return self.read_out(torch.cat(states)[order])
 
     def plan(self, scored_BT: Tensor) -> list[MicroBatch]:
-        """Cut the scored positions in micro-batches of about ``token_budget`` tokens whose losses
-        add up to the whole.
+        """Split the scored positions into micro-batches of about ``token_budget`` tokens.
+
+        Their losses add up to the loss of the whole batch.
         """
         if self.architecture == "decoder":
             return [MicroBatch(scored_BT)]
         return entp.plan(scored_BT, max(self.token_budget, scored_BT.shape[1]))
 
     def at_end(self, x_PTD: Tensor) -> Tensor:
-        """States (P, D) at the last token of prefixes of one length, in which every token sees
-        every other.
-        """
+        """Return states (P, D) at the last token of prefixes of one length, with full attention."""
         batch, tokens, _ = x_PTD.shape
         lifted = x_PTD.new_zeros(batch, 1, tokens, tokens) if self.is_causal else None
         return hidden(self.body, x_PTD, lifted)[:, -1]
 
 
 def causal_mask(x_BTD: Tensor) -> Tensor:
-    """(B, 1, T, T): 0 where a token may look, the smallest number elsewhere."""
+    """Return a mask (B, 1, T, T): 0 where a token may look, the smallest number elsewhere."""
     batch, tokens, _ = x_BTD.shape
     mask_TT = torch.full((tokens, tokens), torch.finfo(x_BTD.dtype).min, dtype=x_BTD.dtype).triu(1)
     return mask_TT.to(x_BTD.device).expand(batch, 1, tokens, tokens)
@@ -134,16 +130,16 @@ def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
     """Return a body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the
     scores.
     """
-    cacheless = (
-        {"use_cache": False} if "use_cache" in vars(body.config) else {}
-    )  # nothing would read it
+    # Nothing would read a cache.
+    cacheless = {"use_cache": False} if "use_cache" in vars(body.config) else {}
     return body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless).last_hidden_state
 
 
 @torch.no_grad()
 def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
-    """Say whether the first token's output moves with the last token, under the body's own mask or
-    under one of zeros.
+    """Return whether the first token's output depends on the last token.
+
+    The mask is the body's own or, if ``lifted``, one of zeros.
     """
     generator = seeded(0)
     x_BTD = torch.randn(1, 4, width, generator=generator).to(next(body.parameters()))

@@ -24,10 +24,10 @@ from entp_papers.entp.pairless import within
 from entp_papers.entp.pretrained.weights import BUNDLED, check_readable
 
 NOTEBOOK = "05_pretrained"
-NEAR = 0.02  # of accuracy: closer to the mode baseline, or to 1, counts as being there
+NEAR = 0.02  # in accuracy: closer to always the most frequent answer, or to 1, counts as equal
 ORDERS = {"count3": 3, "count2": 2}
 
-# Of the encoder, by arm: whose weights, the architecture, and how symbols are read in.
+# Arms of the encoder: the initial weights, the architecture, and how symbols are read in.
 ENCODER_ARMS = {
     "pretrained": ("pretrained", "entp", "tokens"),
     "random": ("random", "entp", "tokens"),
@@ -35,8 +35,8 @@ ENCODER_ARMS = {
     "longer": ("random", "decoder", "tokens"),
     "fresh": ("pretrained", "entp", "fresh"),
 }
-# Of the prompts, by arm: with Table 5's code or without, and C.1's learning rate with its batch of
-# 16, or the tier's.
+# Arms of the prompts: whether Table 5's code is in them, and whether the learning rate and the
+# batch of 16 are C.1's or the tier's.
 PROMPT_ARMS = {"code": (True, False), "plain": (False, False), "paper_rate": (True, True)}
 PAPER_RATE = 1.4e-4
 
@@ -44,7 +44,7 @@ PAPER_RATE = 1.4e-4
 def schedule(
     steps: int, batch: int, rate: float, evaluations: int, scored: int, scored_at_end: int
 ) -> TrainConfig:
-    """Warm up linearly over a tenth of the steps, then fall to a tenth of the rate by a cosine."""
+    """Return a schedule: linear warm-up in a tenth of the steps, cosine to a tenth of the rate."""
     return TrainConfig(
         steps=steps,
         batch_size=batch,
@@ -62,9 +62,9 @@ def schedule(
 class Setting:
     """One tier: a model, its task, schedule, number of random seeds, and arms.
 
-    ``own``: what else the study takes, such as ``layers`` of the body (0 for all) or the ``rank``
-    of LoRA (0 trains all weights; the paper does not say its own). ``zero_shot``: prompts that the
-    untrained model is asked.
+    ``own``: further parameters of the study, such as ``layers`` of the body (0 for all) or the
+    ``rank`` of LoRA (0 trains all weights; the paper does not say which rank it used).
+    ``zero_shot``: the number of prompts for the untrained model.
     """
 
     model: str
@@ -235,7 +235,7 @@ def table(records: Records) -> pd.DataFrame:
 
 
 def near_baseline(records: Records, arms: Sequence[str]) -> str:
-    """Say that no arm is above the shortcut, by ``within``; empty where one is."""
+    """Return a message if no arm is far enough above the shortcut (see ``within``), else ""."""
     means = table(select(records, arm=tuple(arms))).groupby("arm")["token_accuracy"].mean()
     return within(means, "counting", records[0].config.params["task"])
 
@@ -248,7 +248,7 @@ def reached(scores: pd.DataFrame, metric: str) -> Level:
 def measure_prompts(records: Records) -> Findings:
     """Measure how far the tuned model fails on Count3, and its lead on the control, Count2.
 
-    That Count3 fails says something only where the same training teaches the control.
+    A failure on Count3 is informative only if the same training teaches the control.
     """
     tuned = [select(records, study="pretrained_prompts", arm="code", task=task) for task in ORDERS]
     hard, easy = (table(runs).set_index("seed") for runs in tuned)
@@ -282,7 +282,7 @@ def measure_prompts(records: Records) -> Findings:
 
 
 def experiment(name: str, title: str, plan, measure=no_claims, **options: Any) -> Experiment:
-    """Make one of this notebook's, a run at a time, so that weights are read once per process."""
+    """Make an experiment of this notebook; one run at a time, so that weights are read once."""
     return Experiment(name, 1, title, NOTEBOOK, plan, measure, jobs=1, **options)
 
 

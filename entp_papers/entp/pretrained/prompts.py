@@ -5,7 +5,7 @@ A prompt is the code of Algorithm 2, a list of seeds and a question. Our text of
 three lines of the printed code (the length, the counter's start and its step), without which it
 does not run; they are put back here.
 
-The loss is on the answer alone (appendix C.1), on all of its tokens; scores are on the numbers that
+The loss is only on the answer (appendix C.1), on all of its tokens; scores are on the numbers that
 the function generated. The beginning that all prompts of a batch share, Table 5's code, is run once
 for the whole batch: in a causal model its keys and values do not depend on what follows, so that
 values and gradients are the same (``test_prompts``).
@@ -84,10 +84,9 @@ def read_answer(text: str, length: int) -> list[int] | None:
 
 
 def judged(text: str, sequence: Sequence[int], seed_length: int) -> Json:
-    """Judge an answer by the whole sequence: "right" (every number is, those of the seed too),
-    "wrong" or "invalid".
+    """Judge an answer by the whole sequence, with the seed: "right", "wrong" or "invalid".
 
-    ``numbers_right`` counts those after the seed, of ``numbers``; 0 where the answer is invalid.
+    ``numbers_right`` counts right numbers after the seed, of ``numbers``; 0 for an invalid answer.
     """
     right = [int(x) for x in sequence]
     found = read_answer(text, len(right))
@@ -110,8 +109,9 @@ def judged(text: str, sequence: Sequence[int], seed_length: int) -> Json:
 
 
 def tally(answers: Sequence[Json]) -> dict[str, float]:
-    """Shares of ``judged`` answers by verdict, and of single numbers right (none of an invalid
-    answer).
+    """Return the shares of ``judged`` answers by verdict, and the share of single numbers right.
+
+    An invalid answer has no number right.
     """
     require(bool(answers), "no answers to count")
     count = Counter(a["verdict"] for a in answers)
@@ -124,7 +124,7 @@ def tally(answers: Sequence[Json]) -> dict[str, float]:
 
 
 def examples(answers: Sequence[Json], most: int = 5) -> dict[str, list[dict[str, str]]]:
-    """At most ``most`` answers that are right and as many that are not, for people to read."""
+    """Return at most ``most`` right answers and as many that are not, for people to read."""
     kinds = {"right": True, "wrong": False}
     return {
         k: [a["shown"] for a in answers if (a["verdict"] == "right") == v][:most]
@@ -163,7 +163,7 @@ class PromptTask(Task):
 
     @cached_property
     def lengths(self) -> tuple[int, int]:
-        """Tokens of every prompt and of every answer, the end of the text included."""
+        """Return the lengths in tokens of a prompt, and of an answer with the end of the text."""
         prompt, answer = self.texts([[0] * (self.counting.length + 1)])[0]
         return len(self.ids(prompt)), len(self.ids(answer)) + 1
 
@@ -172,7 +172,7 @@ class PromptTask(Task):
         return sum(self.lengths) - 1
 
     def texts(self, sequences) -> list[tuple[str, str]]:
-        """Prompt and answer of each whole sequence."""
+        """Return prompt and answer for each whole sequence."""
         seed = self.counting.seed_length
         return [
             (question(x[:seed], len(x) - seed, self.counting.order, self.with_code), as_list(x))
@@ -180,8 +180,9 @@ class PromptTask(Task):
         ]
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        """Whole texts; scored are the answer's tokens, in evaluation only the numbers that the
-        function generated.
+        """Draw whole texts, of which the answer's tokens are scored.
+
+        In evaluation only the numbers that the function generated are scored.
         """
         sequences = self.counting.sequences(generator, size, evaluating).tolist()
         texts = self.texts(sequences)
@@ -203,7 +204,7 @@ class PromptTask(Task):
         return Batch(inputs_BT, targets_BT, scored_BT)
 
     def samples(self, model: nn.Module, generator: torch.Generator) -> Json:
-        """Answers as the model writes them: shares by verdict, and a few of each kind."""
+        """Let the model write answers; return shares by verdict, and a few answers of each kind."""
         sequences = self.counting.sequences(generator, self.answers, evaluating=True).tolist()
         prompts = [prompt for prompt, _ in self.texts(sequences)]
         texts = write(model.language_model, self.tokenizer, prompts, self.lengths[1])
@@ -215,8 +216,9 @@ class PromptTask(Task):
 
 @torch.no_grad()
 def write(language_model: nn.Module, tokenizer, prompts: list[str], most: int) -> list[str]:
-    """Generate greedily after each prompt, ``most`` tokens or to the end of the text; prompts
-    padded on the left.
+    """Generate greedily after each prompt, up to ``most`` tokens or the end of the text.
+
+    Prompts are padded on the left.
     """
     rows = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
     longest = max(map(len, rows))
@@ -256,7 +258,7 @@ class Prompted(nn.Module):
     def forward(
         self, inputs_BT: Tensor, scored: Tensor | MicroBatch, prompt_lengths_B: Tensor | None = None
     ) -> Tensor:
-        """Logits (N, V) after the scored positions; the vocabulary is looked at there alone."""
+        """Return logits (N, V) after the scored positions; the language head is run only there."""
         scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
         adapted = hasattr(self.language_model, "peft_config")
         whole = self.language_model.get_base_model() if adapted else self.language_model
@@ -277,9 +279,7 @@ class Prompted(nn.Module):
 
 
 def shared_tokens(inputs_BT: Tensor) -> int:
-    """Return the number of tokens that all rows begin with; 0 for a single row, which shares with
-    none.
-    """
+    """Return the number of first tokens that all rows share; 0 if there is only one row."""
     if len(inputs_BT) < 2:
         return 0
     return int((inputs_BT == inputs_BT[:1]).all(0).long().cumprod(0).sum())

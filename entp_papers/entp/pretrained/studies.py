@@ -1,5 +1,6 @@
-"""Pretrained bodies in the library's own loop: a BERT as ENTP (Figure 3), LoRA on a language model
-(4 and 9).
+"""Pretrained bodies in the library's own training loop.
+
+They are a BERT as ENTP (Figure 3), and LoRA on a language model (Figures 4 and 9).
 """
 
 import contextlib
@@ -36,7 +37,7 @@ def encoder_study(
 
     ``start``: its trained weights, or random ones of the same architecture drawn from ``seed``.
     ``read_in``: symbols as the model's own tokens, or by fresh embeddings. ``layers``: how many of
-    its first layers are used, 0 for all. Raises ConfigError for anything that cannot be.
+    its first layers are used, 0 for all. ConfigError for parameters that the model does not allow.
     """
     one_of("start", start, ("pretrained", "random"))
     one_of("read_in", read_in, ("tokens", "fresh"))
@@ -115,8 +116,7 @@ def lifted_study(
     train_config: Json,
     seed: int,
 ) -> Study:
-    """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``):
-    (metrics, curves).
+    """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``).
 
     There is no prompt: symbols are the model's tokens of the digits, read in and out by trained
     copies of their rows.
@@ -169,8 +169,9 @@ def run_config(
     seed: int,
     layers: int = 0,
 ) -> RunConfig:
-    """Return the run as the training loop reads it: ``shape``, a configuration of transformers, in
-    the sizes of ``task``.
+    """Return the configuration of the run that the training loop reads.
+
+    ``shape`` is a configuration of transformers; vocabulary and length are those of ``task``.
     """
     own = layers or shape.num_hidden_layers, shape.num_attention_heads, shape.hidden_size
     model = ModelConfig(architecture, *own, task.vocab_size, task.length)
@@ -193,7 +194,7 @@ def spent(outcome: Outcome) -> Json:
 
 
 def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> Json:
-    """Return a run's metrics with the baseline of the numbers alone, and its cost."""
+    """Return a run's metrics with the baseline on the numbers only, and its cost."""
     baseline = constant_baseline(
         counting, max(config.train.final_eval_sequences, 1024), config.data_seed
     )
@@ -205,7 +206,8 @@ def tunable(language_model: nn.Module, name: str, rank: int, seed: int) -> Itera
     """Yield the model with LoRA of ``rank`` on its linear maps, drawn from ``seed``, all else
     frozen.
 
-    It is as before afterwards, so that the next run of the process starts from the same weights.
+    The model is restored afterwards, so that the next run of the process starts from the same
+    weights.
     """
     if rank == 0:
         before = {key: value.clone() for key, value in language_model.state_dict().items()}

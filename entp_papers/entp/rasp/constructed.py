@@ -139,7 +139,7 @@ def constructed_count3(
     ``max_length``. Logits are -(v - answer)² up to a constant, from the tied embedding.
     ``architecture="decoder"`` gives the same weights a causal mask, under which they fail.
     ``reduce=False`` leaves out the layers that take values mod n, for prefixes whose values are all
-    below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length.
+    below their length n (the assumption of Lemma 6.3): ten layers then suffice at any length.
     ConfigError for a length below 1 or a value below 0.
     """
     require(
@@ -148,9 +148,8 @@ def constructed_count3(
     )
     vocabulary = max(max_value + 1, max_length)
     digits = int(reduce)
-    while (
-        reduce and BASE**digits < vocabulary
-    ):  # of the largest quotient: x div n is at most the largest token
+    # the digits of the largest quotient: x div n is at most the largest token
+    while reduce and BASE**digits < vocabulary:
         digits += 1
     cfg = ModelConfig(architecture, max(1, 2 * digits) + 9, HEADS, WIDTH, vocabulary, max_length)
     model = ConstructedCount3(cfg).double()
@@ -180,12 +179,12 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     last_position = [({"one": GAP}, {"k": 1.0})]
 
     def look_up(z: Terms, sharpness: float) -> list[tuple[Terms, Terms]]:
-        """Position k = z: scores z k - k²/2, next to which a neighbour loses half."""
+        """Return scores z k - k²/2, largest at position k = z; a neighbour's is lower by 1/2."""
         query = {name: sharpness * weight for name, weight in z.items()}
         return [(query, {"k": 1.0}), ({"one": -sharpness / 2}, {"k2": 1.0})]
 
     def read_length(now: Layer) -> None:
-        """last = n - 1, inverse = 1/n."""
+        """Set last = n - 1 and inverse = 1/n."""
         now.head(last_position, {"last": {"k": 1.0}})
         now.head([], {"inverse": {"first": 1.0}})
 
@@ -218,9 +217,8 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     now = layer("look up z² and y² at positions z and y; hide y at position 0")
     now.head(look_up({"z": 1.0}, 2 * GAP), {"z2": {"k2": 1.0}})
     now.head(look_up({"y": 1.0}, 2 * GAP), {"y2": {"k2": 1.0}})
-    now.unit(
-        {"y": 1.0, "first": 2 * longest}, {"y_first": 1.0}, -2 * longest
-    )  # kept aside at position 0 alone
+    # y of position 0 only is kept aside
+    now.unit({"y": 1.0, "first": 2 * longest}, {"y_first": 1.0}, -2 * longest)
     now.unit({"y": 1.0, "first": 2 * longest}, {"y": -1.0}, -2 * longest)
     now.unit({"y2": 1.0, "first": 2 * longest**2}, {"y2": -1.0}, -2 * longest**2)
 
@@ -283,11 +281,10 @@ class LayerTrace:
 
 @torch.no_grad()
 def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
-    """Run every layer of a model on one whole sequence; under a causal mask where the model is a
-    decoder.
+    """Run every layer of a model on one whole sequence; a decoder under a causal mask.
 
-    A decoder's attention on a prefix is the upper left part of that on the sequence; ENTP's on a
-    prefix is another.
+    A decoder's attention on a prefix is the upper left part of its attention on the sequence;
+    ENTP's is different.
     """
     check_inputs(model.cfg, tokens_T[None], None, None)
     x = model.embed(tokens_T[None])
@@ -304,17 +301,16 @@ def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
 
 
 def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
-    """Return the states before the last layer overwrites a and x² by the output, with the answer
-    that it finds.
-    """
+    """Return the states before the last layer overwrites a and x², with the answer it finds."""
     state_TD = layers[-2].state_TD.clone()
     state_TD[:, PLACE["answer"]] = layers[-1].column("answer")
     return replace(layers[-2], state_TD=state_TD)
 
 
 def hard_cases(length: int, max_value: int) -> Tensor:
-    """Sequences (B, length) that strain the construction: constants, few residues, extreme counts,
-    largest values.
+    """Return sequences (B, length) that strain the construction.
+
+    They have constants, few residues, extreme counts and the largest values.
     """
     k = torch.arange(length)
     n = length
@@ -334,7 +330,7 @@ def hard_cases(length: int, max_value: int) -> Tensor:
 class Answers(NamedTuple):
     """How many answers are wrong, how many were asked, and the smallest margin.
 
-    That is the logit of the right answer less the largest other; negative where it is wrong.
+    The margin is the logit of the right answer less the largest other; negative if it is wrong.
     """
 
     wrong: int

@@ -33,21 +33,19 @@ from entp_lib.validation import require
 from entp_papers.entp.rasp.constructed import GAP, hard_cases
 
 STILL = 2.0**16  # the constants of LayerNorm, ±; a state's other entries are smaller by far
-SMALL = (
-    2.0**-4
-)  # factor of what is squared: with a larger one x⁶ is seen, with a smaller one fp32's rounding
+# The factor before squaring: a larger one makes x⁶ matter, a smaller one the rounding of fp32.
+SMALL = 2.0**-4
 SURE = 16.0  # gelu(±SURE / 2) is a ReLU's value in fp64
 # by how much the answer's logit leads; the last token's own one-hot, which stays in the state,
 # takes 1
 STEP = 4.0
 
-Units = tuple[
-    Tensor, Tensor, Tensor
-]  # hidden units: weights in (F, D), biases (F,), weights out (F, D)
+# Hidden units: weights in (F, D), biases (F,), weights out (F, D).
+Units = tuple[Tensor, Tensor, Tensor]
 
 
 def parts(vocab_size: int, max_length: int) -> dict[str, slice]:
-    """Coordinates of a token's state, by what they hold."""
+    """Return the coordinates of a token's state by what they hold."""
     sizes = dict(token=vocab_size, place=max_length, share=vocab_size, sums=2 * vocab_size - 1)
     found = {}
     start = 0
@@ -58,19 +56,20 @@ def parts(vocab_size: int, max_length: int) -> dict[str, slice]:
 
 
 def least_width(vocab_size: int, max_length: int) -> int:
-    """Entries of a token's state: 4V + N + 4."""
+    """Return the number of entries of a token's state: 4V + N + 4."""
     return parts(vocab_size, max_length)["minus"].stop
 
 
 def early_units(vocab_size: int, max_length: int) -> int:
-    """Hidden units before the last two layers: twelve for each frequency, and one for each length
-    and residue.
+    """Return the number of hidden units before the last two layers.
+
+    There are twelve for each frequency, and one for each length and residue.
     """
     return 12 * (vocab_size - 1) + max_length * (max_length + 1) // 2
 
 
 def least_layers(vocab_size: int, max_length: int, width: int) -> int:
-    """Layers that have as many hidden units as it takes, 4 ``width`` each, and the last two."""
+    """Return the layers needed: those for the early units at 4 ``width`` each, and the last two."""
     return 2 + math.ceil(early_units(vocab_size, max_length) / (4 * width))
 
 
@@ -87,8 +86,9 @@ def smallest_decoder(vocab_size: int, max_length: int) -> ModelConfig:
 
 
 def longest_held(size: str) -> int:
-    """Return the longest length, with as many symbols, that a model of one of the paper's sizes has
-    room for.
+    """Return the longest length that a model of one of the paper's sizes has room for.
+
+    There are as many symbols as positions.
     """
     shape = SIZES[size]
     n = 2
@@ -108,7 +108,7 @@ class Rows:
         self.parts = parts(cfg.vocab_size, cfg.max_length)
 
     def __call__(self, **blocks: Tensor) -> Tensor:
-        """Rows (F, D) from a block of columns (F, size), or (size,), for each name."""
+        """Return rows (F, D) from a block of columns (F, size), or (size,), for each name."""
         rows = max(len(block) if block.dim() == 2 else 1 for block in blocks.values())
         table_FD = torch.zeros(rows, self.width, dtype=torch.float64)
         for name, block in blocks.items():
@@ -116,7 +116,7 @@ class Rows:
         return table_FD
 
     def reading(self, **blocks: Tensor) -> Tensor:
-        """Rows that add up to zero, so that they are blind to a mean."""
+        """Return rows that add up to zero, so that a state's mean does not matter to them."""
         table_FD = self(**blocks)
         table_FD[:, self.parts["zero"]] = -table_FD.sum(1, keepdim=True)
         return table_FD
@@ -127,8 +127,8 @@ def count3_decoder(cfg: ModelConfig) -> Transformer:
     """Build a model of the given size, in fp64, whose most likely next token after every prefix is
     Count3 of it.
 
-    Any architecture will do, since attention reads embeddings alone. Layers and width beyond what
-    it takes stay idle. ConfigError where the size is too small, with the least that would do.
+    Any architecture works, because attention reads only embeddings. Layers and width beyond those
+    needed stay idle. ConfigError for a size that is too small names the least that suffices.
     """
     vocab = cfg.vocab_size
     length = cfg.max_length
@@ -179,7 +179,7 @@ def identity(size: int) -> Tensor:
 
 
 def set_units(block: Block, units: Units) -> None:
-    """Make the first hidden units of a block these."""
+    """Write ``units`` into the first hidden units of a block."""
     reads_FD, bias_F, writes_FD = units
     block.fc_in.weight[: len(bias_F)] = reads_FD
     block.fc_in.bias[: len(bias_F)] = bias_F
@@ -187,8 +187,9 @@ def set_units(block: Block, units: Units) -> None:
 
 
 def convolution(rows: Rows, vocab: int) -> Units:
-    """Units that add (h ∗ h)(s) - 1/S to ``sums``: a Fourier transform of length S, without its
-    constant.
+    """Return units that add (h ∗ h)(s) - 1/S to ``sums``.
+
+    They compute a Fourier transform of length S without its constant.
     """
     sums = 2 * vocab - 1
     turns_F1 = 2 * math.pi / sums * torch.arange(1, vocab, dtype=torch.float64)[:, None]
@@ -210,8 +211,9 @@ def convolution(rows: Rows, vocab: int) -> Units:
 
 
 def marks(rows: Rows, vocab: int, longest: int) -> Units:
-    """Units for each n and residue r of the last token, of which the right one adds 2 at every s
-    with n | s + r.
+    """Return a unit for each n and residue r of the last token.
+
+    The unit of the right n and r adds 2 at every s with n | s + r.
     """
     pairs = torch.tensor([(n, r) for n in range(1, longest + 1) for r in range(n)])
     n_F1 = pairs[:, :1]
@@ -224,7 +226,7 @@ def marks(rows: Rows, vocab: int, longest: int) -> Units:
 
 
 def marked_sums(rows: Rows, vocab: int, longest: int) -> Units:
-    """Units that add (h ∗ h)(s), which is 0 or at least 1/N², to ``mean`` where s is marked."""
+    """Return units that add (h ∗ h)(s), 0 or at least 1/N², to ``mean`` where s is marked."""
     gain = SURE * longest**2
     sums = 2 * vocab - 1
     bias_F = torch.full((sums,), gain * (1 / sums - 2), dtype=torch.float64)
@@ -238,9 +240,9 @@ def marked_sums(rows: Rows, vocab: int, longest: int) -> Units:
 def set_division(rows: Rows, block: Block, longest: int) -> None:
     """Make a block find floor and rest of count / n, and write the logits of the rest.
 
-    Scores (mean - 1/2n + 1/2n²) k - k²/2n are largest at k = floor, by 1/2n² or more. Where the
-    count is n², floor is n, which no token has been at: n - 1 is found and the rest is n, for which
-    a second unit gives the answer 0.
+    Scores (mean - 1/2n + 1/2n²) k - k²/2n are largest at k = floor, by 1/2n² or more. If the count
+    is n², floor is n, a position that no token has: n - 1 is found and the rest is n, for which a
+    second unit gives the answer 0.
     """
     n = torch.arange(1, longest + 1, dtype=torch.float64)
     k = n - 1
@@ -268,8 +270,10 @@ def set_division(rows: Rows, block: Block, longest: int) -> None:
 
 
 def hard_sequences(length: int, vocab: int) -> Tensor:
-    """``hard_cases``, extremes in turn, and all 0 or all V - 1 but for one place, (B, length):
-    every prefix is hard.
+    """Return sequences (B, length) of which every prefix is hard.
+
+    They are ``hard_cases``, alternating extremes, and sequences that are all 0 or all V - 1 except
+    at one place.
     """
     top = vocab - 1
     spikes = torch.eye(length, dtype=torch.long)

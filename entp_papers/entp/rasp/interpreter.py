@@ -36,7 +36,7 @@ class Step:
     result: ndarray | None = None
 
 
-collecting: list[list[Step]] = []  # of every open ``traced``, the innermost last
+collecting: list[list[Step]] = []  # steps of every open ``traced``, the innermost last
 
 
 @contextmanager
@@ -44,8 +44,8 @@ def traced() -> Iterator[list[Step]]:
     """Yield a list that gets every selection made inside ``with traced() as steps:``, in the order
     of computation.
 
-    Of nested ones the innermost does. Steps hold copies: what the program does later does not
-    change them.
+    If they are nested, only the innermost list gets it. Steps hold copies, which the program cannot
+    change later.
     """
     collecting.append([])
     try:
@@ -63,24 +63,22 @@ def true(key: int, query: int) -> bool:
 
 
 def full(x: Sequence[int], constant: int) -> ndarray:
-    """``constant`` at every position of ``x``."""
+    """Return ``constant`` at every position of ``x``."""
     return np.full(len(x), constant, dtype=np.int64)
 
 
 def indices(x: Sequence[int]) -> ndarray:
-    """0 .. n - 1."""
+    """Return the positions 0 .. n - 1 of ``x``."""
     return np.arange(len(x), dtype=np.int64)
 
 
 def tok_map(x: Sequence[int], f: Callable[[int], float]) -> ndarray:
-    """``f`` of each element; what is not an integer is truncated toward zero."""
+    """Return ``f`` of each element, truncated toward zero to an integer."""
     return np.array([int(f(a)) for a in np.asarray(x).tolist()], dtype=np.int64)
 
 
 def seq_map(x: Sequence[int], y: Sequence[int], f: Callable[[int, int], float]) -> ndarray:
-    """``f`` of each pair of elements at one position; what is not an integer is truncated toward
-    zero.
-    """
+    """Return ``f`` of the two elements at each position, truncated toward zero to an integer."""
     pairs = zip(np.asarray(x).tolist(), np.asarray(y).tolist(), strict=True)
     return np.array([int(f(a, b)) for a, b in pairs], dtype=np.int64)
 
@@ -92,8 +90,9 @@ def select(
     causal: bool = False,
     name: str | None = "select",
 ) -> ndarray:
-    """Return the selection [i, j] = ``pred(k[j], q[i])``, (n, n); ``causal``: of no later key.
-    ``name`` None: not traced.
+    """Return the selection [i, j] = ``pred(k[j], q[i])``, (n, n).
+
+    With ``causal`` no later key is selected. With ``name`` None the selection is not traced.
     """
     # Python integers, one pair at a time: a predicate may use ``and`` and chained comparisons
     rows = [
@@ -115,7 +114,7 @@ def sel_width(attention: ndarray) -> ndarray:
 def aggr(
     attention: ndarray, v: Sequence[int], default: int = 0, reduction: str = "mean"
 ) -> ndarray:
-    """Mean, max or min of the values each query selects, (n,); ``default`` where it selects none.
+    """Return the mean, max or min of the values each query selects, (n,), or else ``default``.
 
     A mean is truncated toward zero, not rounded down: -7 and 0 give -3.
     """
@@ -142,8 +141,9 @@ def kqv(
     causal: bool = False,
     name: str = "kqv",
 ) -> ndarray:
-    """``aggr(select(k, q, pred, causal), v, default, reduction)``: an attention head, (n,), a step
-    of a trace.
+    """Return ``aggr(select(k, q, pred, causal), v, default, reduction)``, (n,).
+
+    This is an attention head, and one step of a trace.
     """
     attention = select(k, q, pred, causal, name=None)
     result = aggr(attention, v, default, reduction)

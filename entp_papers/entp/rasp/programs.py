@@ -55,11 +55,10 @@ def _positive(modulus: int) -> int:
 
 
 def count3_encoder(x: Sequence[int], reduce: bool = True) -> ndarray:
-    """Algorithm 4: Count3 by an encoder in a fixed number of layers, (n,); every position holds the
-    answer.
+    """Run Algorithm 4, Count3 by an encoder with a fixed number of layers, (n,).
 
-    ``reduce`` first takes x mod n, which an encoder can do as it knows n. Without it the program is
-    as printed, and an x_i of n or more is a ConfigError.
+    Every position holds the answer. ``reduce`` first takes x mod n, which an encoder can do as it
+    knows n. Without it the program is as printed, and an x_i of n or more is a ConfigError.
     """
     x_n = np.array(_tokens(x))
     n = len(x_n)
@@ -72,11 +71,10 @@ def count3_encoder(x: Sequence[int], reduce: bool = True) -> ndarray:
 
 
 def _count3_encoder_as_printed(x: ndarray) -> ndarray:
-    """Algorithm 4 without its precondition: wrong on some x with an x_i of n or more."""
+    """Run Algorithm 4 without its precondition; wrong on some x with an x_i of n or more."""
 
-    def subtract_once(
-        a: int, b: int
-    ) -> int:  # a mod b for 0 <= a < 2b only; two ReLU layers can do this, not mod
+    # This is a mod b for 0 <= a < 2b only, which two ReLU layers can do; they cannot do a full mod.
+    def subtract_once(a: int, b: int) -> int:
         return a if a < b else a - b
 
     position = indices(x)
@@ -95,11 +93,11 @@ def _count3_encoder_as_printed(x: ndarray) -> ndarray:
 
 
 def count3_blocks(x: Sequence[int], block: int) -> tuple[int, int]:
-    """(Count3, steps) with ``block`` counters: a table of residues (Algorithm 3), but only so many
-    at a time.
+    """Return Count3 and the number of steps it takes with ``block`` counters.
 
-    Every block of residues takes two passes over x, so that time is 2 n²/s in s numbers of memory.
-    With s = √n that is neither Ω(n²) time nor Ω(n) space: a counterexample to Conjecture 6.1.
+    This is Algorithm 3's table of residues, but only ``block`` of them at a time. Every block takes
+    two passes over x, so the time is 2 n²/s with s numbers of memory. With s = √n that is neither
+    Ω(n²) time nor Ω(n) space: a counterexample to Conjecture 6.1.
     """
     tokens = _tokens(x)
     n = len(tokens)
@@ -121,8 +119,9 @@ def count3_blocks(x: Sequence[int], block: int) -> tuple[int, int]:
 
 
 def match3_bruteforce(x: Sequence[int], modulus: int = 128) -> list[int]:
-    """Match3′ at every position by trying every pair: the definition, O(n³). ``modulus`` is at
-    least 1.
+    """Return Match3′ at every position by trying every pair: the definition, O(n³).
+
+    ``modulus`` is at least 1.
     """
     tokens = _tokens(x)
     return [
@@ -132,7 +131,7 @@ def match3_bruteforce(x: Sequence[int], modulus: int = 128) -> list[int]:
 
 
 def match3_decoder(x: Sequence[int], modulus: int = 128, causal: bool = True) -> ndarray:
-    """Algorithm 5: Match3′ at every position by a decoder, (n,).
+    """Run Algorithm 5, Match3′ at every position by a decoder, (n,).
 
     ``causal`` False is the program as printed: only the first of its three attention calls is
     causal, and every position gets the answer of the last one. ``modulus`` is at least 1; the
@@ -158,21 +157,19 @@ def match3_decoder(x: Sequence[int], modulus: int = 128, causal: bool = True) ->
 
 
 def count3_chain_of_thought(x: Sequence[int]) -> ndarray:
-    """Algorithm 6: the next token after every position of prompt, EOS = -1 and what is generated so
-    far, (T,).
+    """Run Algorithm 6: return the next token after every position, (T,).
 
-    After x_1..x_n and EOS a decoder writes -x_i mod n for every i; then for every j how many of
-    these equal x_j + x_n mod n; then the sum of these counts mod n, the answer; then EOS. Residues
-    are written plus 1: 0 stands for a key that is masked. Before EOS every next token is EOS.
-    ConfigError where x starts with EOS.
+    The text x is a prompt, EOS = -1 and what is generated so far. After x_1..x_n and EOS a decoder
+    writes -x_i mod n for every i; then for every j how many of these equal x_j + x_n mod n; then
+    the sum of these counts mod n, the answer; then EOS. Residues are written plus 1: 0 stands for a
+    key that is masked. Before EOS every next token is EOS. ConfigError where x starts with EOS.
     """
     x = np.array(_tokens(x, lowest=EOS))
     require(x[0] != EOS, f"x[0] = {EOS}: there must be at least one integer before EOS")
     position = indices(x)
     n = kqv(k=x, q=full(x, EOS), v=position, pred=equals, reduction="min", causal=True, name="n")
-    n = tok_map(
-        n, lambda a: a or -2
-    )  # no EOS yet: a length that makes every mask below false but the last
+    # Without an EOS yet, this is a length that makes every mask below false except the last.
+    n = tok_map(n, lambda a: a or -2)
     # printed without causal; no position before the last element asks for it
     last = kqv(k=position, q=n - 1, v=x, pred=equals, name="last element")
     here = kqv(k=x, q=x, v=position, pred=true, reduction="max", causal=True, name="position")

@@ -44,10 +44,10 @@ def in_precisions(model: Transformer) -> dict[str, Transformer]:
 
 
 def programs_study(sequences: int, longest: int, largest: int) -> Study:
-    """Shares of right answers by program on random sequences of 1 to ``longest`` values up to
-    ``largest``.
+    """Measure programs' shares of right answers on random sequences.
 
-    Metrics: these shares; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
+    Sequences have 1 to ``longest`` values up to ``largest``. Metrics: these shares;
+    ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
     the two-layer a mod b of A.7 is wrong, by M and ε.
     """
     at_least(1, sequences=sequences)
@@ -164,9 +164,9 @@ def below_length_study(lengths: Sequence[int], pairs_each: int) -> Study:
     """Try the constructed Transformer without the layers that take values mod n, on prefixes with
     values below their n.
 
-    Lemma 6.3 as it is stated: its footnote has values below the length. Curves: by longest length,
-    the layers, heads and width, and how many of ``pairs_each`` random prefixes were answered
-    wrongly; the first has that length.
+    This is Lemma 6.3 as stated: its footnote has values below the length. Curves: by longest
+    length, the layers, heads and width, and how many of ``pairs_each`` random prefixes were
+    answered wrongly; the first has that length.
     """
     rows = []
     for longest in lengths:
@@ -184,10 +184,10 @@ def below_length_study(lengths: Sequence[int], pairs_each: int) -> Study:
 def constructed_decoder_study(
     lengths: Sequence[int], shaped: Mapping[str, int], sequences: int
 ) -> Study:
-    """Try the constructed decoder at every prefix: of the least size for ``lengths``, with as many
-    symbols, and of others.
+    """Try the constructed decoder at every prefix, at its least size for ``lengths`` and at others.
 
-    ``shaped``: a length for each of the paper's sizes that is to be filled. Metrics: shape and
+    There are as many symbols as positions. ``shaped``: a length for each of the paper's sizes that
+    are tried. Metrics: shape and
     parameters of Small, Medium and Large, and the longest length they have room for. Curves: one
     row per model and precision: wrong answers on ``sequences`` random and as many sequences of the
     task itself, and on the hard ones, and the smallest margin.
@@ -228,8 +228,9 @@ def constructed_decoder_study(
 
 
 def counters_study(lengths: Sequence[int], largest: int) -> Study:
-    """Count3 in blocks of √n counters, against Conjecture 6.1. ``seeds``: the paper's number of
-    prompts, 64^16.
+    """Compute Count3 in blocks of √n counters, against Conjecture 6.1.
+
+    ``seeds``: the paper's number of prompts, 64^16.
     """
     generator = np.random.default_rng(0)
     rows = []
@@ -255,7 +256,7 @@ def both_scores(ours: Answers, hard: Answers) -> dict[str, int]:
 
 
 def largest_weight(model: Transformer) -> tuple[str, float]:
-    """Name and size of the largest weight."""
+    """Return the name and size of the largest weight."""
     sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
     return max(sizes.items(), key=lambda item: item[1])
 
@@ -263,8 +264,9 @@ def largest_weight(model: Transformer) -> tuple[str, float]:
 def random_pairs(
     length: int, max_value: int, pairs: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Random sequences (B, length) and exactly ``pairs`` scored prefixes among them, at most 32 to
-    a sequence.
+    """Draw random sequences (B, length) and exactly ``pairs`` scored prefixes among them.
+
+    There are just enough sequences for at most 32 prefixes per sequence on average.
     """
     rows = -(-pairs // min(32, length))
     tokens_BT = torch.randint(max_value + 1, (rows, length), generator=generator)
@@ -301,8 +303,9 @@ TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
 
 
 def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> Json:
-    """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states
-    the mask spoils.
+    """Trace both models layer by layer on one sequence.
+
+    The trace has the final numbers by name, and how many tokens' states the mask spoils.
     """
     tokens_T = torch.tensor(shown)
     full = run_by_layer(model, tokens_T)

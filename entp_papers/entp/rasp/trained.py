@@ -1,8 +1,8 @@
 """Decoders trained on Count3: with a chain of thought or at once (Remark 6.4), and of several
 depths (§6.1).
 
-Lemma 6.2 has the necessary depth grow linearly with n, given Conjecture 6.1, which is false as
-stated. Trained accuracy can neither prove nor refute that: it shows what a few layers learn of
+By Lemma 6.2 the necessary depth grows linearly with n, given Conjecture 6.1, which is false as
+stated. Trained accuracy can neither prove nor refute the lemma: it shows what a few layers learn on
 short sequences.
 """
 
@@ -19,7 +19,7 @@ from entp_lib.config import SIZES, TrainConfig
 from entp_papers.entp.count3 import REDUCED
 from entp_papers.entp.pairless import no_pairs_found, within
 
-NEAR = 0.02  # of accuracy: closer to the baseline, or to 1, counts as being there
+NEAR = 0.02  # in accuracy: closer to the baseline, or to 1, counts as equal to it
 # the direct answer's rows are a third as long as the trace's: both process the same number of
 # tokens
 MORE_STEPS = 3
@@ -41,7 +41,7 @@ CHAINS = {
     "gpu": Tier(dict(longest=16, symbols=16), MEDIUM, GPU, 5, by_seed=True),
     "paper": Tier(dict(longest=64, symbols=64), MEDIUM, PAPER, 5, by_seed=True),
 }
-# The length that has several depths, these, and the other lengths, at ``SHALLOW`` layers.
+# By tier: a length, its several depths, and other lengths, which have ``SHALLOW`` layers only.
 BRIEF = replace(QUICK, steps=600, max_lr=2e-3, min_lr=2e-4, eval_every=60)
 DEPTHS = {
     "smoke": (6, (1, 2), (5,), Tier({}, dict(width=16, n_heads=2), SMOKE, 2)),
@@ -57,11 +57,11 @@ DEPTHS = {
 
 
 def chain_table(records: Records) -> pd.DataFrame:
-    """``summary`` with ``answer``: how often greedy decoding ends in the right answer, at the
-    least.
+    """Return ``summary`` with ``answer``, a lower bound on greedy decoding's right answers.
 
-    A trace counts only if every token of it is right: then greedy decoding writes it. One with an
-    error may end well. ``baseline_answer``: how often the most frequent answer is right.
+    A trace counts only if every token of it is right: then greedy decoding writes it. A trace with
+    an error may still end in the right answer. ``baseline_answer``: how often the most frequent
+    answer is right.
     """
     found = summary(records)
     found["answer"] = found["sequence_accuracy"]
@@ -88,8 +88,9 @@ def plan_depths(tier: str, seeds: int) -> PlannedRuns:
 
 
 def depth_tables(records: Records) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """``summary`` with the accuracy above the mode baseline: at the length that has several depths,
-    and by length.
+    """Return ``summary`` with the accuracy above the baseline, in two tables.
+
+    The first is of the length that has several depths, the second of all lengths at ``SHALLOW``.
     """
     found = summary(records)
     found["above_baseline"] = found["token_accuracy"] - found["baseline_token_accuracy"]
@@ -98,11 +99,11 @@ def depth_tables(records: Records) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def measure_depths(records: Records) -> Findings:
-    """Token accuracy of the deepest decoders − two layers', which does not settle Lemma 6.2."""
+    """Measure the deepest − two-layer decoders' token accuracy, which does not settle Lemma 6.2."""
     deep, _ = depth_tables(records)
     if SHALLOW not in set(deep["layers"]):
         return []
-    arms = (int(deep["layers"].max()), SHALLOW)  # a single layer is ENTP's own
+    arms = (int(deep["layers"].max()), SHALLOW)  # with one layer it is ENTP, too
     gain = paired(deep, "token_accuracy", *arms, by="layers")
     used = select(records, length=int(deep["length"].iloc[0]), layers=arms)
     rows = deep[deep["layers"].isin(arms)].groupby("layers")
@@ -125,7 +126,7 @@ PLAN = Plan(
 # trace − direct in right answers: whether the way out of Lemma 6.2 works when it is trained (Remark
 # 6.4)
 CLAIMS = [Paired("6.4-trained", "answer", "trace", "direct")]
-NO_PAIRS = partial(no_pairs_found, metric="sequence_accuracy")  # whose answers are whole sequences
+NO_PAIRS = partial(no_pairs_found, metric="sequence_accuracy")  # answers are whole sequences
 MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=NO_PAIRS)
 TITLE = "Count3 with and without a chain of thought"
 CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE)
