@@ -250,13 +250,14 @@ def steps(
         with files.damaged_unless_fitting(path):
             state = from_dict(LoopState, values)
             costs = Costs(state.processes, **state.spent)
+            curves = {name: state.curves[name] for name in progress.curves}
             if generator is not None:
                 generator.bit_generator.state = state.generator
         model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
         optimizer.load_state_dict(held)
         torch.set_rng_state(tensors["torch_generator"])
         for name, curve in progress.curves.items():
-            curve[:] = state.curves[name]
+            curve[:] = curves[name]
         progress.sums.update(state.sums)
         progress.step = state.step
         return costs

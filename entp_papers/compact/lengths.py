@@ -296,15 +296,21 @@ ALGORITHM_RUNS = Experiment(
     plan_algorithms,
     tiers=ALGORITHM_TIERS,
 )
-TITLE = "Addition beyond the trained length, by format and positions"
-LENGTHS = Experiment(NAME, 1, TITLE, NOTEBOOK, plan, measure, tiers=TIERS)
-TITLE = "Addition of five digits, more seeds of the positional schemes"
+LENGTHS = Experiment(
+    NAME,
+    1,
+    "Addition beyond the trained length, by format and positions",
+    NOTEBOOK,
+    plan,
+    measure,
+    tiers=TIERS,
+)
 # Seeds from 1 up in padded text (0 is that of ``compact_lengths``), and decoders with 5.8 times the
 # steps, one for each prefix that ENTP is scored on.
 LENGTH_SEEDS = Experiment(
     "compact_length_seeds",
     1,
-    TITLE,
+    "Addition of five digits, more seeds of the positional schemes",
     NOTEBOOK,
     Closed("compact_length_seeds"),
     partial(measure_lead, "CT-relative-entp", RELATIVE),
@@ -325,7 +331,10 @@ LENGTH_OPERATIONS = Experiment(
     plan_operations,
 )
 # One layer, as for the paper's 200 digits after 30.
-TITLE = "Addition of ten digits by one layer with coupled positions"
 ONE_LAYER_RUNS = Experiment(
-    "compact_one_layer", 1, TITLE, "12b_compact_details", Closed("compact_one_layer")
+    "compact_one_layer",
+    1,
+    "Addition of ten digits by one layer with coupled positions",
+    "12b_compact_details",
+    Closed("compact_one_layer"),
 )

@@ -27,7 +27,7 @@ def pairs_that_interact(bugs: Record, attention: str) -> int:
 
 @claim("ED-all-tokens", section="§2.1.1")
 def every_token_reaches_every_token(bugs: Record) -> Outcome:
-    """Let a change of any token reach any output in the printed attention of the encoder."""
+    """Change each token and see which outputs change, in the encoder's attention as printed."""
     heads = told_apart(bugs, "B1")
     merge = told_apart(bugs, "B3")
     return Outcome(
@@ -40,7 +40,7 @@ def every_token_reaches_every_token(bugs: Record) -> Outcome:
 
 @claim("ED-past", section="§3.1.1")
 def the_mask_shows_the_past_alone(bugs: Record) -> Outcome:
-    """Hide later tokens and show earlier ones by the printed causal mask."""
+    """Check that the printed causal mask hides later tokens and shows earlier ones."""
     cases = told_apart(bugs, "B2")
     return Outcome(
         not cases.any(),
@@ -62,14 +62,14 @@ def the_printed_cache_serves_generation(bugs: Record) -> Outcome:
 
 @claim("ED-layers", section="§2.1.2, §3.1.2")
 def layers_equal_those_of_libraries(parity: Record) -> Outcome:
-    """Equal PyTorch's and BERT's layers with the same random weights."""
+    """Compare the layers with PyTorch's and BERT's, with the same random weights."""
     difference = parity.metrics["largest_difference"]
     return Outcome(difference < LIKE_A_LIBRARY, f"largest difference {difference:.1e}")
 
 
 @claim("ED-mlm", section="§2.2.1")
 def tokens_are_masked_at_the_stated_rates(masking: Record) -> Outcome:
-    """Select 15 % of the tokens, mask 80 % of these, replace 10 %, and leave 10 %."""
+    """Count tokens: 15 % selected, of these 80 % masked, 10 % replaced and 10 % left."""
     found = masking.metrics
     never = ("special_selected", "unselected_changed", "labels_not_the_original")
     return Outcome(
@@ -81,7 +81,7 @@ def tokens_are_masked_at_the_stated_rates(masking: Record) -> Outcome:
 
 @claim("ED-causal-loss", section="§3.2.1")
 def losses_equal_their_definitions(losses: Record) -> Outcome:
-    """Equal the mean of -log p over the labels that count, written as a loop."""
+    """Compare the loss with a loop: the mean of -log p over the labels that count."""
     difference = losses.metrics["largest"]
     return Outcome(
         difference < EXACT,
@@ -92,7 +92,7 @@ def losses_equal_their_definitions(losses: Record) -> Outcome:
 
 @claim("ED-sampling", section="§3.2.2")
 def ways_to_choose_do_what_they_say(sampling: Record) -> Outcome:
-    """Choose tokens by brute force as greedy, beam, top-k, top-p and temperature are defined."""
+    """Compare greedy, beam, top-k, top-p and temperature with their definitions by brute force."""
     right = sampling.curves["right"]
     return Outcome(all(right), f"{sum(right)} of {len(right)} checks")
 
@@ -122,7 +122,7 @@ def attention_is_a_square_or_a_triangle(bugs: Record) -> Outcome:
 
 @claim("ED-training-cost", section="§4.2.1")
 def a_pass_grows_with_the_square(costs: Record) -> Outcome:
-    """Let the work of one pass over N tokens grow as N² where N is large."""
+    """Check that the work of one pass over N tokens grows as N² where N is large."""
     power = costs.metrics["one_pass"]
     return Outcome(
         1.9 < power <= 2,
@@ -133,7 +133,7 @@ def a_pass_grows_with_the_square(costs: Record) -> Outcome:
 
 @claim("ED-encoder-time", section="§4.2.2, §6.2, §8")
 def encoders_take_constant_time(costs: Record) -> Outcome:
-    """Classify in a time that does not grow with the text."""
+    """Check whether classifying a text takes a time that does not grow with it."""
     power = costs.metrics["one_pass"]
     return Outcome(
         power < 0.1,
@@ -145,7 +145,7 @@ def encoders_take_constant_time(costs: Record) -> Outcome:
 
 @claim("ED-decoder-time", section="§4.2.2, §6.2")
 def cached_generation_takes_linear_time(costs: Record) -> Outcome:
-    """Write n tokens with a cache in a time that grows with n."""
+    """Check whether writing n tokens with a cache takes a time that grows as n."""
     power = costs.metrics["slopes"]["decoder, cache"]["counted"]
     return Outcome(
         power < 1.1,
@@ -157,7 +157,7 @@ def cached_generation_takes_linear_time(costs: Record) -> Outcome:
 
 @claim("ED-heads", section="§2.2.2")
 def three_objectives_compute_what_libraries_do(heads: Record) -> Outcome:
-    """Equal the logits and losses of NSP in BERT, SOP in ALBERT and RTD in ELECTRA."""
+    """Compare logits and losses with NSP in BERT, SOP in ALBERT and RTD in ELECTRA."""
     difference = heads.metrics["largest_difference"]
     return Outcome(difference < LIKE_A_LIBRARY, f"largest difference {difference:.1e}")
 

@@ -30,7 +30,6 @@ from entp_papers.entp.count3 import TIERS
 from entp_papers.entp.pretrained.experiments import plain
 
 CHUNK = 65_536  # training sequences at a time
-SCORED = 4096  # sequences, as many as in a run's final evaluation
 EVEN = "even"  # scoring of the answer at even n
 PARITY = "parity"  # scoring of the answer's parity only, at even n
 PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models

@@ -52,7 +52,7 @@ WHOLE = 0.95  # share of whole sequences: the first evaluation that has it is ti
 PAIRED_RATES = (3e-4, 1e-3)  # learning rates at which the decoders have five pairs
 
 
-def chosen_rates(records: Records) -> dict[str, float]:
+def rates_by_sequences(records: Records) -> dict[str, float]:
     """Return each decoder's learning rate: in its trial runs, the one with most whole sequences.
 
     Of rates within 0.005 of the most, the lowest is chosen. Without trial runs it is the lowest
@@ -73,7 +73,7 @@ def measure_own_rates(records: Records) -> Findings:
     """Measure ENTP − decoder in whole sequences, the decoder at the rate nearest to its trial's."""
     entp = select(records, arm="entp")
     claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
-    for arm, rate in chosen_rates(records).items():
+    for arm, rate in rates_by_sequences(records).items():
         off = {tried: abs(math.log(tried / rate)) for tried in PAIRED_RATES}
         decoders = select(records, arm=arm, rate=min(off, key=off.get))
         decoders = [run for run in decoders if run.labels["seed"] != TRIAL_SEED]

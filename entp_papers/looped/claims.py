@@ -144,7 +144,7 @@ def four_layers_transpose(contract: Record) -> Outcome:
 
 @claim("LT-6.2", section="Section 6.2")
 def softmax_is_nearly_linear(errata: Record) -> Outcome:
-    """Take the softmax of small scores and one large score for a linear function."""
+    """Compare the softmax of small scores and a large one with a linear function."""
     found = errata.metrics["E7"]
     return Outcome(
         found["printed"] < 0.1,

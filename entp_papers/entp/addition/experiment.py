@@ -47,20 +47,42 @@ BEST_ANSWERS = "highest_accuracy"
 SMOKE = TrainConfig(
     steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=32, final_eval_sequences=100
 )
-SCORED = dict(eval_every=90, eval_sequences=500, final_eval_sequences=4000)
 QUICK = TrainConfig(
-    900, 64, max_lr=5e-3, min_lr=5e-4, betas=(0.9, 0.95), warmup_steps=100, **SCORED
+    steps=900,
+    max_lr=5e-3,
+    min_lr=5e-4,
+    betas=(0.9, 0.95),
+    warmup_steps=100,
+    eval_every=90,
+    eval_sequences=500,
+    final_eval_sequences=4000,
 )
 OVERNIGHT = TrainConfig(
     steps=3000, warmup_steps=100, eval_every=50, eval_sequences=500, final_eval_sequences=10_000
 )
-SCORED = dict(eval_every=50, eval_sequences=2000, final_eval_sequences=20_000)
-GPU = TrainConfig(2000, 256, max_lr=1e-3, min_lr=1e-4, warmup_steps=100, precision="bf16", **SCORED)
+GPU = TrainConfig(
+    steps=2000,
+    batch_size=256,
+    max_lr=1e-3,
+    min_lr=1e-4,
+    warmup_steps=100,
+    precision="bf16",
+    eval_every=50,
+    eval_sequences=2000,
+    final_eval_sequences=20_000,
+)
 # The authors stop ten evaluations after the lowest loss on whole texts. Here that checkpoint is
 # kept, but the run goes on: otherwise the other checkpoint rules, and decoders on another budget,
 # would not get their share of the steps.
-SCORED = dict(eval_every=100, eval_sequences=10_000, final_eval_sequences=70_000)
-PAPER = TrainConfig(8000, decay_steps=5000, warmup_steps=100, precision="bf16", **SCORED)
+PAPER = TrainConfig(
+    steps=8000,
+    decay_steps=5000,
+    warmup_steps=100,
+    precision="bf16",
+    eval_every=100,
+    eval_sequences=10_000,
+    final_eval_sequences=70_000,
+)
 TINY = dict(n_layers=2, n_heads=2, width=16)
 SMALL_2 = dict(n_layers=2, n_heads=4, width=64)
 SMALL = SIZES["small"]

@@ -69,8 +69,9 @@ def unlearned(records: Records) -> str:
     """Return a message if the decoder's last weights fail on the trained lengths, else ""."""
     decoders = select(records, arm="decoder")
     error = np.mean([1 - r.metrics["sequence_accuracy"] for r in decoders])
-    what = f"the decoder errs on {GATE:.0%} of the trained lengths or more"
-    return what if reaches(error, GATE) else ""
+    if not reaches(error, GATE):
+        return ""
+    return f"the decoder errs on {GATE:.0%} of the trained lengths or more"
 
 
 def excluded(records: Records) -> str:

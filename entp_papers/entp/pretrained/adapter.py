@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from entp_lab.studies import seeded
 from entp_lib import entp
 from entp_lib.entp import MicroBatch
-from entp_lib.validation import one_of, require
+from entp_lib.validation import ConfigError, one_of, require
 
 
 class Adapted(nn.Module):
@@ -156,11 +156,11 @@ def symbol_tokens(tokenizer, symbols: int) -> list[int]:
     found = []
     for number in range(symbols):
         ids = tokenizer(str(number), add_special_tokens=False)["input_ids"]
-        parts = f"{len(ids)} tokens ({', '.join(map(repr, tokenizer.convert_ids_to_tokens(ids)))})"
-        other = f"use at most {number} symbols, or read_in = 'fresh'"
-        require(
-            len(ids) == 1,
-            f"symbols = {symbols}: the tokenizer splits {number} into {parts}; {other}",
-        )
+        if len(ids) != 1:
+            parts = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(ids)))
+            raise ConfigError(
+                f"symbols = {symbols}: the tokenizer splits {number} into {len(ids)} tokens "
+                f"({parts}); use at most {number} symbols, or read_in = 'fresh'"
+            )
         found.append(ids[0])
     return found

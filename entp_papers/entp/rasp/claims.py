@@ -38,19 +38,19 @@ def decoders_need_linear_depth(counters: Record) -> Outcome:
 
 @claim("6.3-size", section="§6.3")
 def decoders_grow_with_the_sequence(counters: Record) -> Outcome:
-    """Leave open what follows from the lemma."""
+    """Leave this open, as the lemma that it follows from."""
     return Outcome(None)
 
 
 @claim("6.2-close", section="§4, §6.2")
 def decoders_cannot_come_close(counters: Record) -> Outcome:
-    """Leave open what follows from the lemma."""
+    """Leave this open, as the lemma that it follows from."""
     return Outcome(None)
 
 
 @claim("6.2-medium", section="Lemma 6.2, §6.3")
 def a_medium_decoder_has_room(constructed_decoder: Record) -> Outcome:
-    """Let the constructed decoders err nowhere in fp64 and fp32."""
+    """Check that the constructed decoders err nowhere, in fp64 and in fp32."""
     sizes = pd.DataFrame(constructed_decoder.curves)
     wrong = sizes.loc[sizes["precision"] != "bf16", ["wrong", "hard_wrong"]]
     least = sizes[sizes["model"].str.startswith("least")].iloc[-1]
@@ -62,7 +62,7 @@ def a_medium_decoder_has_room(constructed_decoder: Record) -> Outcome:
 
 @claim("6.3", section="Lemma 6.3")
 def an_encoder_of_constant_size_counts(below_length: Record, constructed: Record) -> Outcome:
-    """Let one shape of the constructed encoder be right at every length, for values below it."""
+    """Check that the encoder has one shape at every length and errs nowhere, on values below it."""
     small = pd.DataFrame(below_length.curves)
     constant = small[["layers", "heads", "width"]].nunique().eq(1).all()
     wrong = sum(constructed.metrics[kind]["wrong"] for kind in ("random", "hard", "generated"))
@@ -74,7 +74,7 @@ def an_encoder_of_constant_size_counts(below_length: Record, constructed: Record
 
 @claim("6.4", section="Remark 6.4, Algorithm 6")
 def a_chain_of_thought_counts(programs: Record) -> Outcome:
-    """Let Algorithm 6 be right, also in the 2n + 2 steps that are printed."""
+    """Compare Algorithm 6 with the definition, also in the 2n + 2 steps that are printed."""
     return Outcome(
         always_right(programs, "algorithm 6")
         and always_right(programs, "algorithm 6 in 2n + 2 steps")
@@ -83,7 +83,7 @@ def a_chain_of_thought_counts(programs: Record) -> Outcome:
 
 @claim("A.7", section="Appendix A.7")
 def two_layers_take_a_remainder(programs: Record) -> Outcome:
-    """Let a mod b be right where M is n/ε."""
+    """Check that a mod b is right where M is n/ε."""
     wrong = [
         count for name, count in programs.metrics["mod_wrong"].items() if name.startswith("M = n/ε")
     ]
@@ -136,7 +136,7 @@ def so_many_prompts(counters: Record) -> Outcome:
 
 @claim("6.3-duplicates", section="§6.3")
 def hardly_a_prompt_comes_twice(counters: Record) -> Outcome:
-    """Expect next to no equal pair among 1.28·10^7 prompts that are drawn at random."""
+    """Compute the expected number of equal pairs among 1.28·10^7 random prompts."""
     drawn = 1.28e7
     pairs = drawn**2 / 2 / counters.metrics["seeds"]
     return Outcome(pairs < 1e-6, remark=f"pairs expected to be equal: {pairs:.0e}")
