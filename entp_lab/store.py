@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 from entp_lab import paths
 from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import file_lock, write_atomically
-from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, require
+from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches
 
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
@@ -40,9 +40,7 @@ class RecordError(OneLine, RuntimeError):
 class Entries(dict):
     """Metrics, curves or provenance of the stored record that ``where`` names; a missing entry is a RecordError."""
 
-    def __init__(self, values: dict[str, Any], where: str):
-        super().__init__(values)
-        self.where = where
+    where: str
 
     def __missing__(self, name: str) -> Any:
         near = difflib.get_close_matches(str(name), self, 1)
@@ -71,7 +69,7 @@ class Record:
     def id(self) -> str:
         return config_id(self.config, self.version)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """ "experiment/id", as claims, figures and files of weights name it."""
         return f"{self.experiment}/{self.id}"
@@ -109,9 +107,9 @@ class Record:
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
         for kind in ("metrics", "curves", "provenance"):
-            object.__setattr__(
-                record, kind, Entries(body[kind], f"{record.name} has no {{}} in its {kind}")
-            )
+            entries = Entries(body[kind])
+            entries.where = f"{record.name} has no {{}} in its {kind}"
+            object.__setattr__(record, kind, entries)
         return record
 
 
@@ -164,8 +162,10 @@ def check_content(record: Record) -> None:
     metrics = record.metrics
     curves = record.curves
     where = record.provenance
-    require(record.status == "complete", f"status = {record.status!r}: must be 'complete'")
-    require(bool(metrics or curves), "metrics and curves are both empty")
+    if record.status != "complete":
+        raise ConfigError(f"status = {record.status!r}: must be 'complete'")
+    if not (metrics or curves):
+        raise ConfigError("metrics and curves are both empty")
     check_entries("provenance", where, PROVENANCE, ALWAYS)
     check_processes("provenance.earlier_processes", where.get("earlier_processes", []))
     check_entries("curves", curves, dict.fromkeys(curves, list))
@@ -174,7 +174,8 @@ def check_content(record: Record) -> None:
         check_entries("curves", curves, {}, CURVES)
         check_entries("metrics", metrics, TRAINED, TRAINED)
         lengths = {name: len(curve) for name, curve in curves.items()}
-        require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
+        if len(set(lengths.values())) != 1:
+            raise ConfigError(f"curves differ in their lengths: {lengths}")
         positions = len(metrics["position"])
         for name, value in metrics.items():
             if name.endswith("_by_position") and not (
@@ -187,7 +188,8 @@ def check_content(record: Record) -> None:
 
 def check_processes(name: str, processes: Any) -> None:
     """Raise ConfigError unless ``processes`` is a list with the provenance of processes, a dictionary each."""
-    require(isinstance(processes, list), f"{name} = {processes!r:.40}: must be a list")
+    if not isinstance(processes, list):
+        raise ConfigError(f"{name} = {processes!r:.40}: must be a list")
     for process in processes:
         check_entries(name, process, PROVENANCE)
 
@@ -196,7 +198,8 @@ def check_entries(
     kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()
 ) -> None:
     """Raise ConfigError unless ``values`` has all names in ``needed``, and the type in ``types`` for each name."""
-    require(isinstance(values, dict), f"{kind} = {values!r:.40}: must be dictionaries")
+    if not isinstance(values, dict):
+        raise ConfigError(f"{kind} = {values!r:.40}: must be dictionaries")
     for name in needed:
         if name not in values:
             raise ConfigError(f"{kind}.{name} is missing")
@@ -263,7 +266,7 @@ class Store:
         return Store(self.root / OWN, self.read_only, committed=self)
 
     def path(self, experiment: str, record_id: str) -> Path:
-        return self.root / "records" / experiment / f"{record_id}.json"
+        return self.root.joinpath("records", experiment, f"{record_id}.json")
 
     def checkpoint_path(self, experiment: str, record_id: str) -> Path:
         """Return where a run in progress leaves its state."""

@@ -12,9 +12,16 @@ from typing import Any, Literal
 
 
 @functools.cache
-def type_hints(cls: Any) -> dict[str, Any]:
-    """Return the annotations of a class, cached because Python resolves them at every call."""
-    return typing.get_type_hints(cls)
+def fields_of(cls: Any) -> dict[str, tuple[Any, bool]]:
+    """Return for each field of a dataclass its annotation, and whether it lacks a default.
+
+    Cached, because Python resolves annotations at every call.
+    """
+    hints = typing.get_type_hints(cls)
+    return {
+        field.name: (hints[field.name], field.default is field.default_factory)
+        for field in dataclasses.fields(cls)  # both are MISSING where there is no default
+    }
 
 
 class OneLine:
@@ -52,21 +59,20 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
 
 def from_dict(cls: Any, values: dict[str, Any], where: str = "") -> Any:
     """Build the frozen dataclass ``cls`` from a mapping, recursively; wrong names: ConfigError."""
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    fields = fields_of(cls)
     built = {}
     for name, value in values.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}"
             raise ConfigError(f"unknown parameter {where}{name!r}; {hint}")
-        kind = type_hints(cls)[name]
-        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        kind, _ = fields[name]
+        if isinstance(value, dict) and dataclasses.is_dataclass(kind):
             value = from_dict(kind, value, f"{name}.")
-        elif typing.get_origin(kind) is tuple and isinstance(value, list):
+        elif isinstance(value, list) and typing.get_origin(kind) is tuple:
             value = tuple(value)
         built[name] = value
-    for name, field in fields.items():
-        is_needed = field.default is field.default_factory is dataclasses.MISSING
+    for name, (_, is_needed) in fields.items():
         if is_needed and name not in built:
             raise ConfigError(f"parameter {where}{name!r} is missing")
     return cls(**built)
@@ -77,21 +83,18 @@ def check_types(config: Any) -> None:
 
     An int passes as a float and is stored as one; a bool never passes as a number.
     """
-    cls: Any = type(config)
-    hints = type_hints(cls)
-    for field in dataclasses.fields(config):
-        kind = hints[field.name]
-        value = getattr(config, field.name)
+    for name, (kind, _) in fields_of(type(config)).items():
+        value = getattr(config, name)
         of_union = kind.__args__ if isinstance(kind, types.UnionType) else ()
         if type(value) is kind or kind is Any or type(value) in of_union:
             continue
-        if kind in (float, float | None) and type(value) is int:
-            object.__setattr__(config, field.name, float(value))
+        if type(value) is int and kind in (float, float | None):
+            object.__setattr__(config, name, float(value))
         elif not matches(value, kind):
-            found = f"{field.name} = {value!r} ({type(value).__name__})"
+            found = f"{name} = {value!r} ({type(value).__name__})"
             raise ConfigError(f"{found}: must be {describe(kind)}")
-        elif kind == tuple[float, float]:
-            object.__setattr__(config, field.name, tuple(map(float, value)))
+        elif type(value) is tuple and kind == tuple[float, float]:
+            object.__setattr__(config, name, tuple(map(float, value)))
 
 
 def check_intervals(config: Any, intervals: dict[str, str]) -> None:
@@ -119,7 +122,7 @@ def matches(value: Any, kind: Any) -> bool:
     """Tell whether ``value`` has the type ``kind``, for annotations that configurations use."""
     if kind is Any or type(value) is kind:
         return True
-    if kind in (int, float):
+    if kind is int or kind is float:
         return isinstance(value, (int, kind)) and not isinstance(value, bool)
     origin = typing.get_origin(kind)
     args = typing.get_args(kind)
