@@ -253,7 +253,7 @@ def measure_lead(claim: str, schemes: tuple[str, ...], records: Records) -> Find
 # Decoders with ENTP's multiply-adds, 3.71 times a decoder's for each step, and the learning rates
 # that they try on a trial seed.
 OPERATIONS_STEPS = 22_245
-OPERATIONS_RATES = (3e-4, 1e-3, 3e-3)
+OPERATIONS_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 
 
 def plan_operations(tier: str, seeds: int) -> PlannedRuns:
