@@ -57,6 +57,12 @@ def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
     return (int(steps.iloc[-1]), False) if arrived.empty else (int(arrived.iloc[0]), True)
 
 
+def mean_until(record: Record, metric: str, last: int, window: int) -> float:
+    """Return the mean of a curve's points in the ``window`` steps up to ``last``, both ends in."""
+    curve = pd.Series(record.curves[metric], index=record.curves["step"])
+    return float(curve.loc[last - window : last].mean())
+
+
 def compared(records: Sequence[Record], metric: str = "loss", **decoder: Any) -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
 
@@ -65,7 +71,9 @@ def compared(records: Sequence[Record], metric: str = "loss", **decoder: Any) ->
 
     ``steps`` and ``multiply-adds`` are what the decoder spends to reach ENTP's final loss, divided
     by what ENTP spends; ``reached`` says whether the decoder gets there. ``equal steps`` and
-    ``equal multiply-adds`` are ENTP's lead in ``metric``; ``ENTP's end`` is its final score.
+    ``equal multiply-adds`` are ENTP's lead in ``metric``; ``ENTP's end`` is its final score. These
+    are means over as many steps of both models, which hold the last three evaluations of the model
+    that has fewer.
     """
     rows = {}
     decoders = select(records, **(DECODERS | decoder))
@@ -79,13 +87,17 @@ def compared(records: Sequence[Record], metric: str = "loss", **decoder: Any) ->
         end = entp.curves["step"][-1]
         steps, reached = steps_to_equal_loss(decoder, entp)
         price = step_operations(decoder.config) / step_operations(entp.config)
-        score = score_at(entp, metric, end)
+        spacings = [run.curves["step"][1] - run.curves["step"][0] for run in (decoder, entp)]
+        window = (LAST_EVALUATIONS - 1) * max(spacings)
+        score = mean_until(entp, metric, end, window)
+        equal_steps = mean_until(decoder, metric, end, window)
+        equal_compute = mean_until(decoder, metric, decoder.curves["step"][-1], window)
         rows[seed] = {
             "steps": steps / end,
             "multiply-adds": steps / end * price,
             "reached": reached,
-            "equal steps": sign * (score_at(decoder, metric, end) - score),
-            "equal multiply-adds": sign * (score_at(decoder, metric, math.inf) - score),
+            "equal steps": sign * (equal_steps - score),
+            "equal multiply-adds": sign * (equal_compute - score),
             "ENTP's end": score,
         }
     return pd.DataFrame.from_dict(rows, orient="index")

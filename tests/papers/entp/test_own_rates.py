@@ -46,6 +46,13 @@ def test_a_decoder_that_does_not_come_so_far_counts_with_its_last_step(course, e
     assert not row["reached"]
 
 
+def test_leads_are_means_over_as_many_steps_of_both_models(course, late):
+    """Though ENTP is evaluated twice as often, and its loss still falls."""
+    often = course("entp", [0.8, 0.7, 0.6, 0.5, 0.4])
+    often.curves["step"][:] = [60, 65, 70, 75, 80]
+    assert compared([often, late]).loc[0, "equal steps"] == pytest.approx(0.3 - 0.6)
+
+
 def test_speed_is_a_logarithm_and_levels_are_the_decoders_and_entps(course, entp, late):
     trial = course("entp", [0.1] * 4, TRIAL_SEED)
     measure = Measure("F7-own", level=dict(floor=1.0, ceiling=0.0, distance=0.1))
