@@ -13,7 +13,6 @@ multiply-adds) are planned and stored, but not shown.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -250,28 +249,6 @@ def measure_lead(claim: str, schemes: tuple[str, ...], records: Records) -> Find
     return [measured(claim, values, chosen, levels=levels)]
 
 
-# Decoders with ENTP's multiply-adds, 3.71 times a decoder's for each step; the learning rates that
-# they try on a trial seed, and the chosen ones.
-OPERATIONS_STEPS = 22_245
-OPERATIONS_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
-CHOSEN_RATES = {"t5": 3e-4, "alibi": 1e-4}
-
-
-def plan_operations(tier: str, seeds: int) -> PlannedRuns:
-    """Plan decoders with ENTP's compute on five-digit sums with T5 and ALiBi, then ENTP's runs."""
-    if tier != "overnight":
-        return
-    tried = itertools.product(LEARNING, OPERATIONS_RATES, (TRIAL_SEED,))
-    pairs = ((*cell, seed) for cell in CHOSEN_RATES.items() for seed in range(1, 6))
-    for positions, rate, seed in (*tried, *pairs):
-        own = dict(steps=OPERATIONS_STEPS, rate=rate)
-        name = "compact_length_operations"
-        only = range(seed, seed + 1)
-        for run in planned(name, tier, "padded", positions, only, ("decoder",), **own):
-            yield replace(run, labels=run.labels | {"rate": rate})
-    yield from select(LENGTH_RATES.plan(tier), arm="entp", rate=1e-3, seed=tuple(range(1, 6)))
-
-
 # --- The other tasks of Table 1 -------------------------------------------------------------------
 
 ALGORITHM_TIERS = {
@@ -332,7 +309,8 @@ LENGTH_OPERATIONS = Experiment(
     1,
     "Addition of five digits with T5 and ALiBi, decoders with ENTP's compute",
     NOTEBOOK,
-    plan_operations,
+    Closed("compact_length_operations"),
+    partial(measure_lead, "CT-relative-own-operations", LEARNING),
 )
 # One layer, as for the paper's 200 digits after 30.
 ONE_LAYER_RUNS = Experiment(
