@@ -83,7 +83,8 @@ def check_types(config: Any) -> None:
 
     An int passes as a float and is stored as one; a bool never passes as a number.
     """
-    for name, (kind, _) in fields_of(type(config)).items():
+    cls: Any = type(config)
+    for name, (kind, _) in fields_of(cls).items():
         value = getattr(config, name)
         of_union = kind.__args__ if isinstance(kind, types.UnionType) else ()
         if type(value) is kind or kind is Any or type(value) in of_union:
