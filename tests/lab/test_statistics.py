@@ -41,7 +41,6 @@ def test_equal_values_are_certain_and_one_or_none_tell_nothing():
     assert p_value(2.0, 2.0, 2.0, 2) == 0.0
     assert p_value(0.0, 0.0, 0.0, 5) == 1.0
     assert p_value(0.3, math.nan, math.nan, 1) == nan
-    assert p_value(math.nan, math.nan, math.nan, 5) == nan
 
 
 def test_holm_steps_down_and_stops_at_the_first_that_fails():

@@ -132,7 +132,7 @@ WAYS = {
 @pytest.mark.parametrize("how", WAYS)
 def test_a_damaged_record_is_named_and_left_alone_by_looking(store, record, path, caplog, how):
     WAYS[how](path)
-    before = os.lstat(path)
+    before = os.lstat(path)[:7]  # without times: reading sets one
     assert store.load("test", record.id) is None
     assert store.all("test") == []
     assert store.find(record.config, 1) is None
@@ -141,7 +141,7 @@ def test_a_damaged_record_is_named_and_left_alone_by_looking(store, record, path
     assert path.name in said
     with pytest.raises(RecordError, match=path.name):
         Store(store.root, read_only=True).load("test", record.id)
-    assert os.lstat(path) == before
+    assert os.lstat(path)[:7] == before
     assert not (store.root / "set_aside").exists()
 
 
