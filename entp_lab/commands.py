@@ -169,9 +169,8 @@ def train(
     }
     for experiment, _ in planned:
         experiment.check_prerequisites(todo[experiment.name])
-    if not (
-        cluster or os.environ.get(CLUSTER_VARIABLE)
-    ):  # on a cluster the time cannot be estimated
+    # on a cluster the time cannot be estimated
+    if not (cluster or os.environ.get(CLUSTER_VARIABLE)):
         missing = [config for configs in todo.values() for config in configs]
         announce_runs(
             f"{len(missing)} runs at tier {tier}",

@@ -1,4 +1,4 @@
-"""Figures: one table of colours and names, plots drawn with it by seaborn, and files that say what they show.
+"""Figures: one table of colours and names, plots drawn with it, and files that say what they show.
 
 Files hold no dates; their provenance is the commits of the records, not the current one.
 """

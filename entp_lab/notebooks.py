@@ -274,10 +274,14 @@ def context() -> multiprocessing.context.BaseContext:
     return found
 
 
+def parallel(count: int) -> int:
+    """Return how many of ``count`` notebooks run at a time."""
+    return max(1, min(AT_A_TIME, available_cores(), count))
+
+
 def start_server(count: int) -> None:
     """Begin the imports for ``count`` notebooks, on Linux, while the command plans; each gets its share of cores."""
-    at_a_time = max(1, min(AT_A_TIME, available_cores(), count))
-    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores() // at_a_time))
+    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores() // parallel(count)))
     if context().get_start_method() == "forkserver":
         multiprocessing.forkserver.ensure_running()
 
@@ -306,7 +310,6 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
         at_once = [job for job in at_once if number(job.notebook) != OVERVIEW]
     else:  # the overview waits for no other, and goes first because it takes long
         at_once.sort(key=lambda job: number(job.notebook) != OVERVIEW)
-    at_a_time = max(1, min(AT_A_TIME, available_cores(), len(at_once)))
     results: dict[Path, Result] = {}
 
     def note(job: Job, result: Result) -> None:
@@ -318,7 +321,7 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
         if result.error:
             print(f"  failed: {result.error}", file=sys.stderr, flush=True)
 
-    with cf.ThreadPoolExecutor(at_a_time) as pool:
+    with cf.ThreadPoolExecutor(parallel(len(at_once))) as pool:
         try:
             futures = {pool.submit(execute_apart, job): job for job in at_once}
             for future in cf.as_completed(futures):
