@@ -50,7 +50,7 @@ COUNTED = {
     "points the same way": ("points the paper's way", "point the paper's way"),
     "not seen at our size": ("is not seen at our size", "are not seen at our size"),
     "undecided": ("is undecided", "are undecided"),
-    "could not tell": ("our runs could not decide", "our runs could not decide"),
+    "could not tell": ("could not be told", "could not be told"),
     "not run yet": ("has not been run", "have not been run"),
 }
 PAPERS = {
@@ -66,10 +66,19 @@ HERE = Path(__file__).parent
 WRITTEN = "<!-- The whole page is written by python -m entp_lab readme; no line of it is typed. -->"
 
 
+def how_sure(table: pd.DataFrame) -> str:
+    """Say what comparisons rest on, and how many of their intervals exclude zero."""
+    _, measured = ledger.standing(table)
+    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+    return (
+        "Comparisons rest on five random seeds or more, both models from the same weights on the same batches. Of "
+        f"{len(measured)} intervals of 95 % {excluding} exclude zero."
+    )
+
+
 def leads(table: pd.DataFrame) -> str:
     """Say which leads of ``comparisons`` stand after Holm's correction over all intervals that test a difference."""
-    stands, measured = ledger.standing(table)
-    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+    stands, _ = ledger.standing(table)
     kept = ledger.comparisons(table)
     kept = kept[kept["claim"].isin(stands)]
     names = kept["task"].where(kept["answer"] != EQUAL, kept["task"] + " (by less than we count)")
@@ -86,9 +95,7 @@ def leads(table: pd.DataFrame) -> str:
         if sides:
             sentences.append(f"{words} {', and '.join(sides)}")
     return (
-        "Comparisons rest on five random seeds or more, both models from the same weights on the same batches. Of "
-        f"{len(measured)} intervals of 95 % {excluding} exclude zero. Corrected for their number (Holm), these leads "
-        f"stand: {'; '.join(sentences) or 'none'}."
+        f"Corrected for their number (Holm), these leads stand: {'; '.join(sentences) or 'none'}."
     )
 
 
@@ -243,17 +250,19 @@ def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
 
 
 def front(table: pd.DataFrame) -> str:
-    """Return README's part as Markdown: the table of claims, the tally, and the leads that stand after correction."""
-    return f"{claims_in_front(table)}\n\n**The tally.** {tally_sentence(table)}\n\n**How sure.** {leads(table)}"
+    """Return README's part as Markdown: the table of claims, the tally, and what the comparisons rest on."""
+    return (
+        f"{claims_in_front(table)}\n\n**The tally.** {tally_sentence(table)}\n\n**How sure.** {how_sure(table)} "
+        "Filled dots in the picture mark leads that stand after a correction for this number (Holm)."
+    )
 
 
 def answer_in_short() -> str:
-    """Return the overview's answer, which its first cell gives and README repeats."""
+    """Return the overview's answer and its picture, which its first cell gives and README repeats."""
     overview = next(path for path in notebook_paths() if path.name.startswith(OVERVIEW))
-    found = re.search(r"\*\*The answer:\*\* (.*)", read_notebook(overview)["cells"][0]["source"])
-    if found is None:
-        raise ConfigError(f"{paths.relative(overview)}: its first cell lacks **The answer:**")
-    return f"**In short:** {found[1]}"
+    _, answer, text = read_notebook(overview)["cells"][0]["source"].partition("**The answer:**")
+    require(bool(answer), f"{paths.relative(overview)}: its first cell lacks **The answer:**")
+    return f"**In short:**{text}".replace("](../", "](")
 
 
 def claims_markdown(table: pd.DataFrame) -> Markdown:
@@ -296,7 +305,7 @@ def findings_page(table: pd.DataFrame) -> str:
 
 {markdown_table(asked)}
 
-{leads(table)}
+{how_sure(table)} {leads(table)}
 
 ## The tally, paper by paper
 

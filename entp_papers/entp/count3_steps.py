@@ -95,14 +95,14 @@ def gate_row(runs: Records, start: float, end: float) -> dict[str, str]:
     row = {"decoder": shown["decoder"], "ENTP": shown["entp"]}
     compared = steps[steps["decoder"].notna()]
     if compared.empty:
-        return row | {"mean ratio": "–", "parts": "open"}
+        return row | {"mean ratio": "–", "pulls ahead": "open"}
     last = select(runs, arm="entp")[0].curves["step"][-1]
     ratio = geometric_mean(compared["decoder"] / compared["entp"].fillna(last))
     limit = compared.isna().any(axis=None)
     answer = "no" if ratio <= PARTS else "open" if limit else "yes"
     if len(compared) < len(WAY):
         answer += f", to {compared.index[-1]:.0%} alone"
-    return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "parts": answer}
+    return row | {"mean ratio": f"{'at most ' if limit else ''}{ratio:.2f}", "pulls ahead": answer}
 
 
 # Count3 beyond the pairless bound, in the gate's setting nearest to the paper's whose ENTP ends

@@ -112,9 +112,9 @@ def ratios(records: Records) -> pd.DataFrame:
     for r in records:
         found = spent(r)["ratio"].dropna()
         rows[r.labels["task"], r.labels["model"]] = {
-            "scores both reach": len(found),
-            "decoder's steps in ENTP's": to_text(found["fewer steps"]),
-            "ENTP's multiply-adds in the decoder's": to_text(found["more multiply-adds"]),
+            "losses both reach": len(found),
+            "decoder's steps / ENTP's": to_text(found["fewer steps"]),
+            "ENTP's compute / decoder's": to_text(found["more multiply-adds"]),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -104,10 +104,10 @@ def compared(records: Sequence[Record], metric: str = "loss", **decoder: Any) ->
 
 
 SHOWN = {
-    "steps": "its steps to ENTP's last loss, in ENTP's",
-    "multiply-adds": "its multiply-adds to it, in ENTP's",
-    "equal steps": "its loss less ENTP's after as many steps",
-    "equal multiply-adds": "its loss less ENTP's at equal compute",
+    "steps": "decoder's steps to ENTP's final loss (ENTP: 1)",
+    "multiply-adds": "decoder's compute to that loss (ENTP: 1)",
+    "equal steps": "decoder's loss − ENTP's, equal steps",
+    "equal multiply-adds": "decoder's loss − ENTP's, equal compute",
 }
 
 

@@ -66,7 +66,7 @@ def test_a_setting_parts_by_the_mean_ratio_or_what_it_can_be_at_most(
 ):
     row = count3_steps.gate_row([course("decoder", *decoder), course("entp", *entp)], 3.0, 2.0)
     assert row["mean ratio"] == ratio
-    assert row["parts"] == parts
+    assert row["pulls ahead"] == parts
 
 
 def test_the_ratio_of_the_authors_log_grows():
