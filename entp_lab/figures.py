@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -160,9 +160,9 @@ def extent(values: pd.Series) -> tuple[float, float]:
     return values.min(), values.max()
 
 
-def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
-    """Return the 95 % t interval of a mean as an error bar of seaborn, cut to the range of the quantity."""
-    return lambda values: np.clip(mean_interval(values)[1:], low, high)
+def interval(values: pd.Series) -> tuple[float, float]:
+    """Return an error bar, also for seaborn: the 95 % t interval of the mean."""
+    return mean_interval(values)[1:]
 
 
 def lines(
@@ -181,7 +181,7 @@ def lines(
 
     ``table``: a row for each random seed and x. For a frame of ``curves``, ``y`` can be any metric and ``x`` is "step",
     "seconds" or "multiply_adds"; ConfigError if a run's multiply-adds are unknown. ``looks``: a ``Look`` for each
-    value. ``errorbar``: ``extent``, ``interval(...)`` or None. ``marks``: about how many markers a line has, shifted
+    value. ``errorbar``: ``extent``, ``interval`` or None. ``marks``: about how many markers a line has, shifted
     from line to line; 0 for none. On the axes ``SPENT``, the x of a step is its mean over seeds. ``labels`` go to the
     axes: xlabel, ylabel ...
     """
@@ -241,7 +241,7 @@ def differences(
                 x,
                 "difference",
                 looks=look,
-                errorbar=interval(),
+                errorbar=interval,
                 **labels,
             )
 
@@ -271,7 +271,7 @@ def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
         "color": "black",
         "err_kws": {"linewidth": 1.2},
     }
-    sns.pointplot(rows, x="gap", y="row", errorbar=interval(), ax=ax, **mean)
+    sns.pointplot(rows, x="gap", y="row", errorbar=interval, ax=ax, **mean)
     ax.set(xlabel=xlabel, ylabel="")
 
 
