@@ -30,6 +30,21 @@ COLUMNS = "id kind source statement paper_value our_value low high unit tier see
 EQUAL = "equal within the margin"
 OPEN = "open"
 UNINFORMATIVE = "uninformative"
+# Verdicts as README says them, in the order of the tally; answers to questions are plain already.
+PLAIN = {
+    "reproduced": "holds",
+    "verified": "holds",
+    "verified with correction": "holds, corrected",
+    "same direction": "points the same way",
+    "not reproduced": "not seen at our size",
+    "refuted": "false",
+    "unproved": "unproved",
+    "inconclusive": "undecided",
+    OPEN: "undecided",
+    UNINFORMATIVE: "could not tell",
+    "not attempted": "not run yet",
+    EQUAL: "no difference",
+}
 # rules of rows that are not judged by the sides of their interval
 NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")
 CHANCE = 0.05  # share of 95 % intervals that exclude a true zero

@@ -170,7 +170,10 @@ def list_() -> int:
 @app.command()
 def train(
     experiment: Annotated[
-        str, typer.Argument(help="its name, as run_all.sh --list has it; none: of all")
+        str,
+        typer.Argument(
+            help="its name, as run_all.sh --list has it; none: those of a night, in its order"
+        ),
     ] = "",
     tier: Annotated[TierName, typer.Option(help="the scale of the runs")] = "quick",
     architecture: Annotated[
@@ -197,7 +200,7 @@ def train(
     """Compute missing records without a notebook (GPU machines): an experiment's, or a whole tier's.
 
     What is stopped is continued by the same command. The tiers smoke, quick and overnight compute on the CPU
-    everywhere, gpu on a CUDA GPU, paper on one if there is one. Overnight takes two cores about 40 hours in all.
+    everywhere, gpu on a CUDA GPU, paper on one if there is one. docs/costs.md says what each took.
     """
     from entp_lab import commands
     from entp_lab.parameters import seconds
@@ -252,7 +255,7 @@ def records(
 
 
 @app.command()
-def close(experiment: str) -> int:
+def close(experiment: Annotated[str, typer.Argument(help="its name")]) -> int:
     """List an experiment's runs beside their records: it has them all, and needs no planner any more."""
     from entp_lab import experiment as experiments
 
@@ -262,12 +265,12 @@ def close(experiment: str) -> int:
 
 @app.command()
 def verify(
-    experiment: str,
+    experiment: Annotated[str, typer.Argument(help="its name")],
     sample: Annotated[
         int, typer.Option(min=1, metavar="N", help="how many records, drawn by --seed")
     ] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="draws the sample")] = 0,
-    tier: TierName = "quick",
+    tier: Annotated[TierName, typer.Option(help="the scale of the records")] = "quick",
 ) -> int:
     """Compute some records of an experiment again, apart, and compare every number but times."""
     from entp_lab.commands import verify_records

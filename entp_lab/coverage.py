@@ -22,19 +22,13 @@ PAPERS = {
 }
 COLUMNS = ("item", "says", "notebook", "section", "size", "state")
 STATES = ("shown", "tried small", "not run", "missing", "out of reach")
-IN_WORDS = {
-    "inconclusive": "undecided",
-    "open": "undecided",
-    "uninformative": "could not tell",
-    "not attempted": "not run",
-}
 HEAD = """# Coverage
 
 Every item of the five papers: what the paper says, where this collection looks at it, at what size (the paper's in
 brackets), and how it stands. Written by `python -m entp_lab readme` from the ledger and
 `results/reference/<paper>/coverage.csv`. Questions of our own are in [findings](findings.md). *Shown*: a reader sees
-it, no rule decides it. *Tried small*: too small to tell. *Not run*: written and never run. *Out of reach*: a CPU
-cannot.
+it, no rule decides it. *Tried small*: too small to tell. *Not run*: written and never run. *Missing*: nobody has
+looked. *Out of reach*: a CPU cannot. [Findings](findings.md#Verdicts) says what the other states mean.
 """
 
 
@@ -62,7 +56,7 @@ def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
             "notebook": judged["notebook"],
             "section": judged["id"].map(known["section"]).fillna(""),
             "size": judged["differs"],
-            "state": judged["verdict"].replace(IN_WORDS),
+            "state": judged["verdict"].replace(claims.PLAIN),
         }
     )
     found = pd.concat([with_verdict, other_items(paper)], ignore_index=True)

@@ -18,7 +18,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def new_task(name: str) -> int:
-    """Write a task, its line in ``TASKS``, and its test."""
+    """Write a task, its import and its line in ``TASKS``, and its test."""
     root = paths.repository()
     check_name(name, root)
     cls = name.title().replace("_", "")
@@ -37,7 +37,7 @@ def new_task(name: str) -> int:
     text = text.replace("".join(imports), "".join(sorted([*imports, mine])))
     line = f'    "{name}": {cls},\n'
     write_atomically(registry, text.replace("\n}\n", f"\n{line}}}\n", 1).encode())
-    print(f"added {line.strip()} to entp_lib/tasks/__init__.py")
+    print(f"added its import, and {line.strip()}, to entp_lib/tasks/__init__.py")
     print(f"next: ./run_tests.sh {test}, then change what it computes;")
     print("entp_lab.compare trains both models on it (docs/starting.md)")
     return 0

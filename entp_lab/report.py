@@ -14,7 +14,7 @@ import pandas as pd
 
 from entp_lab import claims, coverage, ledger, paths
 from entp_lab.budgets import training_operations
-from entp_lab.claims import EQUAL, OPEN, UNINFORMATIVE
+from entp_lab.claims import EQUAL, PLAIN
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
 from entp_lab.experiment import own
 from entp_lab.frames import spent
@@ -29,28 +29,13 @@ from entp_lib.validation import ConfigError, require
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
 CORE_RATE = 2.1e11  # multiplications and additions per second, as a core with AMX reached in bf16
 GPU_RATE = 1e14  # the same for a GPU, assumed: a tenth of an H200's bf16 peak
-# Verdicts as README says them, in the order of the tally; answers to questions are plain already.
-PLAIN = {
-    "reproduced": "holds",
-    "verified": "holds",
-    "verified with correction": "holds, corrected",
-    "same direction": "points the same way",
-    "not reproduced": "not seen at our size",
-    "refuted": "false",
-    "unproved": "unproved",
-    "inconclusive": "undecided",
-    OPEN: "undecided",
-    UNINFORMATIVE: "could not tell",
-    "not attempted": "not run yet",
-    EQUAL: "no difference",
-}
 # The tally's words for a verdict on one statement, and on several.
 COUNTED = {
     "holds": ("holds", "hold"),
     "points the same way": ("points the paper's way", "point the paper's way"),
     "not seen at our size": ("is not seen at our size", "are not seen at our size"),
     "undecided": ("is undecided", "are undecided"),
-    "could not tell": ("could not be told", "could not be told"),
+    "could not tell": ("is one where we could not tell", "are ones where we could not tell"),
     "not run yet": ("has not been run", "have not been run"),
 }
 PAPERS = {
@@ -436,7 +421,7 @@ def deviations_page(table: pd.DataFrame) -> str:
     return f"""# Deviations
 
 What this collection does otherwise than the papers, where it left its own designs, and which records were deleted. The
-first table is written by `python -m entp_lab readme` from the ledger, the other two are typed in
+first table is written by `python -m entp_lab readme` from the ledger, the others are typed in
 `entp_lab/deviations.md`.
 
 ## From the papers

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from entp_lab import figures, paths, site
-from entp_lab.notebooks import Job, defaults, notebook_paths, run_all
+from entp_lab.notebooks import Job, defaults, is_own, notebook_paths, run_all
 from entp_lab.parameters import NotebookParameters
 from entp_papers.entp import playground
 
-NOTEBOOKS = notebook_paths()
+NOTEBOOKS = [path for path in notebook_paths() if not is_own(path)]
 LIVE = "nbval-ignore-output"
 
 
