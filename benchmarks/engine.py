@@ -55,7 +55,7 @@ COLUMNS += "share_of_limit operation_bound peak_memory_ratio".split()
 
 
 def model_of(size: str, length: int, device: str, architecture: str = "entp"):
-    cfg = ModelConfig.from_size(size, architecture=architecture, vocab_size=VOCAB, max_length=length)
+    cfg = ModelConfig(architecture, **SIZES[size], vocab_size=VOCAB, max_length=length)
     return build_model(cfg, device=device)
 
 
@@ -210,7 +210,7 @@ def at_paper_setting(name: str, precision: str, batch: int | None, repeat: int) 
     """A training step at a setting of the paper against plain modules and against its products alone."""
     architecture, size, vocab, length, rows, first = PAPER[name]
     rows = batch or rows
-    model = build_model(ModelConfig.from_size(size, architecture=architecture, vocab_size=vocab, max_length=length))
+    model = build_model(ModelConfig(architecture, **SIZES[size], vocab_size=vocab, max_length=length))
     inputs_BT, targets_BT = (x % vocab for x in data(rows, length, "cpu"))
     scored_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
     scored_BT[:, : first - 1] = False

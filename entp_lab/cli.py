@@ -17,8 +17,9 @@ from typer.exceptions import TyperException
 
 from entp_lab import paths
 from entp_lab.configs import TierName
+from entp_lab.texts import printable
 from entp_lib.config import ARCHITECTURES
-from entp_lib.validation import ConfigError, one_of, printable, require
+from entp_lib.validation import ConfigError, one_of, require
 
 LONGEST_MESSAGE = 2000  # signs
 MISTAKE = 2  # exit statuses

@@ -23,8 +23,9 @@ from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import SweepError, device_for, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store
+from entp_lab.texts import printable
 from entp_lab.weights import weights_of
-from entp_lib.validation import ConfigError, printable, require
+from entp_lib.validation import ConfigError, require
 
 SUMMARY = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
 

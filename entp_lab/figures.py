@@ -33,8 +33,9 @@ from entp_lab import budgets, paths
 from entp_lab.frames import check_costs, paired_within
 from entp_lab.statistics import DISPLAY_DIGITS, mean_interval, to_figures
 from entp_lab.store import Record, RecordError, Store
+from entp_lab.texts import read_text
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.files import file_lock, read_text, write_atomically
+from entp_lib.files import file_lock, write_atomically
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {

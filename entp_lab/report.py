@@ -23,7 +23,8 @@ from entp_lab.registry import EXPERIMENTS
 from entp_lab.statistics import exceeds
 from entp_lab.store import Store
 from entp_lab.tables import markdown_table, read_table
-from entp_lib.files import read_text, write_atomically
+from entp_lab.texts import read_text
+from entp_lib.files import write_atomically
 from entp_lib.validation import ConfigError, require
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size

@@ -23,8 +23,8 @@ from torch import Tensor
 from entp_lab import paths
 from entp_lab.notebooks import notebook_paths, read_notebook
 from entp_lab.store import Store
+from entp_lab.texts import read_text
 from entp_lab.weights import load_run
-from entp_lib.files import read_text
 from entp_lib.validation import ConfigError, require
 
 NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml")

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from entp_lib.files import decode_text
+from entp_lab.texts import decode_text
 from entp_lib.tasks import Table
 from entp_lib.validation import ConfigError, require
 

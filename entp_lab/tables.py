@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from entp_lib.files import read_text
+from entp_lab.texts import read_text
 from entp_lib.validation import ConfigError, require
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from entp_lab.provenance import (
 )
 from entp_lab.runs import run, worker_processes
 from entp_lab.store import Record, RecordError, Store
+from entp_lab.texts import printable
 from entp_lab.weights import weights_of
-from entp_lib.validation import printable, require
+from entp_lib.validation import require
 
 BOUND = 0.02  # largest difference of a score between 0 and 1; relative for larger numbers
 ALONE = 0.1  # largest difference of final scores, if a run has no siblings with other random seeds

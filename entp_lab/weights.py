@@ -11,9 +11,10 @@ from torch import nn
 from entp_lab import paths
 from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lab.store import OWN, Store
+from entp_lab.texts import read_text
 from entp_lib.checkpoint import SUFFIX, DamagedFileError, check_tensors, read_tensors, save_tensors
 from entp_lib.data.tokenizers import Tokenizer, restore
-from entp_lib.files import read_text, write_atomically
+from entp_lib.files import write_atomically
 from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Task
 from entp_lib.tasks.text import Text

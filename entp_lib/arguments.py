@@ -28,14 +28,20 @@ def check_inputs(
     ``table``: number of positions that the model's scheme has vectors for, None for any number.
     """
     if cfg.input_dim is None:
-        check_tensor("inputs", inputs, INTEGERS, (None, None), "token ids, torch.int64,")
+        check_tensor(
+            "inputs", inputs, INTEGERS, (None, None), "token ids, torch.int64,"
+        )
     else:
-        check_tensor("inputs", inputs, REALS, (None, None, cfg.input_dim), "real numbers")
+        check_tensor(
+            "inputs", inputs, REALS, (None, None, cfg.input_dim), "real numbers"
+        )
     batch, length = inputs.shape[:2]
     if batch * length == 0:
         raise ValueError(f"inputs of shape {tuple(inputs.shape)}: the batch is empty")
     if scored_BT is not None:
-        check_tensor("scored", scored_BT, (torch.bool,), (batch, length), "a boolean mask")
+        check_tensor(
+            "scored", scored_BT, (torch.bool,), (batch, length), "a boolean mask"
+        )
     if length > cfg.max_length:
         raise ValueError(
             f"inputs of {length} tokens: beyond the model's max_length of {cfg.max_length}"
@@ -78,7 +84,9 @@ def check_prompts(
         )
     if not can_look(inputs):
         return
-    low, high = prompt_lengths_B.aminmax() if prompt_lengths_B.dtype in INTEGERS else (0, 0)
+    low, high = (
+        prompt_lengths_B.aminmax() if prompt_lengths_B.dtype in INTEGERS else (0, 0)
+    )
     if not 1 <= low <= high <= length:
         raise ValueError(
             f"prompt_lengths must be whole numbers from 1 to the {length} tokens of a row"
@@ -92,7 +100,9 @@ def check_prompts(
         )
 
 
-def check_tensor(name: str, value: object, kinds: tuple, shape: tuple, wanted: str) -> None:
+def check_tensor(
+    name: str, value: object, kinds: tuple, shape: tuple, wanted: str
+) -> None:
     """Raise ValueError unless ``value`` is a tensor of a given dtype and shape (None: any size)."""
     sizes = ", ".join(
         "BT"[i] if size is None else str(size) for i, size in enumerate(shape)

@@ -82,7 +82,9 @@ def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:
     return x * cosines + torch.cat([-second, first], -1) * sines
 
 
-def attention_weights(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+def attention_weights(
+    scores: Tensor, mask: Tensor | None, dtype: torch.dtype
+) -> Tensor:
     """Return the softmax of masked scores over the last dimension, as ``dtype``.
 
     It is computed in fp32 if ``dtype`` is half precision.
@@ -91,5 +93,7 @@ def attention_weights(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         scores = scores + mask.to(scores.dtype)
-    weights = F.softmax(scores, -1, dtype=torch.float32 if dtype.itemsize == 2 else None)
+    weights = F.softmax(
+        scores, -1, dtype=torch.float32 if dtype.itemsize == 2 else None
+    )
     return weights.to(dtype)

@@ -24,6 +24,7 @@ from entp_lib.files import write_atomically
 from entp_lib.training import TrainingState, learned
 from entp_lib.validation import (
     ConfigError,
+    Json,
     check_intervals,
     check_types,
     from_dict,
@@ -40,8 +41,8 @@ class Values:
     """Training state in a checkpoint's header; older checkpoints lack the last three fields."""
 
     step: int
-    curves: dict[str, Any]
-    kept: dict[str, Any]
+    curves: Json
+    kept: Json
     seconds: float = 0.0
     best_loss: float = math.inf
     evals_since_best: int = 0
@@ -72,18 +73,17 @@ def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]
 ) -> None:
     """Write tensors and the texts of ``header``, with a checksum over both, atomically."""
-    alone = {}
-    for name, tensor in tensors.items():  # safetensors refuses a view of a larger storage
-        tensor = tensor.detach().cpu().contiguous()
-        is_view = tensor.untyped_storage().nbytes() != tensor.nbytes
-        alone[name] = tensor.clone() if is_view else tensor
-    header = {**header, "checksum": checksum(alone, header)}
-    write_atomically(path, safetensors.torch.save(alone, metadata=header))
+    # clones, since safetensors refuses tensors that share a storage
+    own = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+    header = {**header, "checksum": checksum(own, header)}
+    write_atomically(path, safetensors.torch.save(own, metadata=header))
 
 
 def read_tensors(path: Path, header_names: set[str]) -> tuple[Weights, dict[str, str]]:
     """Return tensors and header; DamagedFileError for a changed bit or other header names."""
-    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would never end
+    if os.path.exists(path) and not os.path.isfile(
+        path
+    ):  # reading a pipe would never end
         raise DamagedFileError(path, "is no regular file")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -93,7 +93,9 @@ def read_tensors(path: Path, header_names: set[str]) -> tuple[Weights, dict[str,
         raise DamagedFileError(path, f"cannot be read ({error})") from error
     claimed = header.pop("checksum", None)
     if set(header) != header_names or claimed != checksum(tensors, header):
-        raise DamagedFileError(path, "is damaged: its checksum does not match its content")
+        raise DamagedFileError(
+            path, "is damaged: its checksum does not match its content"
+        )
     return tensors, header
 
 
@@ -123,7 +125,9 @@ def checksum(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
     digest = hashlib.sha256(json.dumps(dict(header), sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(
+            json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode()
+        )
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
@@ -142,9 +146,9 @@ def save_checkpoint(
             tensors[f"optimizer.{key}.{name}"] = value
     for rule, weights in state.kept_weights.items():
         tensors |= {f"kept.{rule}.{name}": p for name, p in weights.items()}
-    values = {field.name: getattr(state, field.name) for field in fields(Values)} | dict(
-        extra
-    )
+    values = {
+        field.name: getattr(state, field.name) for field in fields(Values)
+    } | dict(extra)
     save_tensors(path, tensors, {"config": config, "state": json.dumps(values)})
 
 
@@ -159,7 +163,7 @@ def damaged_unless_fitting(path: Path) -> Iterator[None]:
         ) from error
 
 
-def read_checkpoint(path: Path, config: str) -> tuple[Weights, dict[str, Any]]:
+def read_checkpoint(path: Path, config: str) -> tuple[Weights, Json]:
     """Return a checkpoint's tensors and values; DamagedFileError if it has another ``config``."""
     tensors, header = read_tensors(path, {"config", "state"})
     if header["config"] != config:
@@ -191,14 +195,15 @@ def load_checkpoint(
             if state.step:
                 # the fused AdamW needs its step counter on the parameter's device
                 moments = {
-                    key: tensors[f"optimizer.{key}.{name}"].to(p.device) for key in MOMENTS
+                    key: tensors[f"optimizer.{key}.{name}"].to(p.device)
+                    for key in MOMENTS
                 }
                 state.optimizer.state[p].update(moments)
         state.loss_sum.copy_(tensors["loss_sum"])
     for rule in state.kept:
-        weights = {name: tensors[f"kept.{rule}.{name}"] for name in parameters}
         state.kept_weights[rule] = {
-            name: x.to(state.loss_sum.device) for name, x in weights.items()
+            name: tensors[f"kept.{rule}.{name}"].to(p.device)
+            for name, p in parameters.items()
         }
     return found
 
@@ -210,5 +215,7 @@ def expected_tensors(parameters: Mapping[str, Tensor], values: Values) -> Weight
         expected[f"model.{name}"] = p
         expected |= {f"kept.{rule}.{name}": p for rule in values.kept}
         for key in MOMENTS if values.step else ():
-            expected[f"optimizer.{key}.{name}"] = torch.tensor(0.0) if key == "step" else p
+            expected[f"optimizer.{key}.{name}"] = (
+                torch.tensor(0.0) if key == "step" else p
+            )
     return expected

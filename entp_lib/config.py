@@ -1,14 +1,13 @@
 """Frozen configurations of models and training, checked before any compute."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
 from entp_lib.validation import (
     ConfigError,
     check_intervals,
     check_types,
-    from_dict,
     one_of,
     require,
 )
@@ -25,13 +24,17 @@ SIZES = {
 }
 
 MODEL_INTERVALS = {
-    **dict.fromkeys(("n_layers", "n_heads", "width", "max_length"), "[1, inf)"),
-    **dict.fromkeys(("input_dim", "output_dim"), "[1, inf)"),
+    **dict.fromkeys(
+        ("n_layers", "n_heads", "width", "max_length", "input_dim", "output_dim"),
+        "[1, inf)",
+    ),
     **dict.fromkeys(("position_std", "input_std"), "[0, inf)"),
 }
 TRAIN_INTERVALS = {
-    **dict.fromkeys(("steps", "batch_size"), "[1, inf)"),
-    **dict.fromkeys(("eval_every", "eval_sequences", "final_eval_sequences"), "[1, inf)"),
+    **dict.fromkeys(
+        ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences"),
+        "[1, inf)",
+    ),
     **dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)"),
     **dict.fromkeys(("weight_decay", "min_lr", "patience", "warmup_steps"), "[0, inf)"),
     "betas": "[0, 1)",
@@ -98,7 +101,8 @@ class ModelConfig:
                     f"full_layers = {asked}: {self.architecture!r} of {self.n_layers} layers has "
                     f"{usual}; for another number use 'hybrid'"
                 )
-            object.__setattr__(self, "full_layers", None)  # the usual number is not stored
+            # the usual number is not stored
+            object.__setattr__(self, "full_layers", None)
         elif not 2 <= asked < self.n_layers:
             raise ConfigError(
                 f"full_layers = {asked}: a hybrid of {self.n_layers} layers has 2 to "
@@ -117,12 +121,6 @@ class ModelConfig:
     def open_prompt(self) -> bool:
         """Whether the prompt's tokens all see each other, so that its length is needed."""
         return ARCHITECTURES[self.architecture].open_prompt
-
-    @classmethod
-    def from_size(cls, size: str, **others: Any) -> "ModelConfig":
-        """Return the model of a named size (``SIZES``), the other fields as given."""
-        one_of("size", size, SIZES)
-        return from_dict(cls, {**SIZES[size], **others})
 
 
 @dataclass(frozen=True)
@@ -152,16 +150,12 @@ class TrainConfig:
     eval_sequences: int = 1024
     final_eval_sequences: int = 4096
     patience: int = 0
-    gradient_shards: int = 1
+    gradient_shards: Literal[1] = 1
     stop_loss: float | None = None
 
     def __post_init__(self):
         check_types(self)
         check_intervals(self, TRAIN_INTERVALS)
-        require(
-            self.gradient_shards == 1,
-            f"gradient_shards = {self.gradient_shards}: only 1 is supported",
-        )
         require(
             self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps),
             f"decay_steps = {self.decay_steps}: must not lie before the end of warm-up "

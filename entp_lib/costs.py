@@ -18,9 +18,11 @@ from entp_lib import kernels
 from entp_lib.config import ModelConfig
 
 
-def linear_maps(cfg: ModelConfig) -> int:
-    """Count a layer's linear maps for one token: 3 D² + D² in attention, 8 D² in the MLP."""
-    return 12 * cfg.width**2
+def layer(cfg: ModelConfig, tokens: int, scores: int) -> int:
+    """Count a layer: 12 D² a token in linear maps (4 D² in attention, 8 D² in the MLP), and 2 D a
+    score, for itself and its part of a weighted sum.
+    """
+    return 12 * tokens * cfg.width**2 + 2 * scores * cfg.width
 
 
 def head(cfg: ModelConfig) -> int:
@@ -30,17 +32,17 @@ def head(cfg: ModelConfig) -> int:
 
 def encoder_token(cfg: ModelConfig, n: int) -> int:
     """Count one next token by ENTP's definition, the stack over n tokens: L (12 n D² + 2 n² D)."""
-    return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + head(cfg)
+    return cfg.n_layers * layer(cfg, n, n * n) + head(cfg)
 
 
 def decoder_token(cfg: ModelConfig, n: int) -> int:
     """Count one next token with n - 1 positions in the cache: L (12 D² + 2 n D)."""
-    return cfg.n_layers * (linear_maps(cfg) + 2 * n * cfg.width) + head(cfg)
+    return cfg.n_layers * layer(cfg, 1, n) + head(cfg)
 
 
 def decoder_pass(cfg: ModelConfig, n: int) -> int:
     """Count all n next tokens in one pass, masked scores included: L (12 n D² + 2 n² D)."""
-    return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + n * head(cfg)
+    return cfg.n_layers * layer(cfg, n, n * n) + n * head(cfg)
 
 
 def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
@@ -53,26 +55,19 @@ def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     Outputs are computed at scored positions only.
     """
     width = cfg.width
-    full = cfg.recomputed_layers
+    prefixes = len(lengths)
     # a single full layer equals a causal one
-    causal = cfg.n_layers - full if full > 1 else cfg.n_layers
-    layer = tokens * linear_maps(cfg) + 2 * tokens**2 * width
-    total = causal * layer + len(lengths) * head(cfg)
-    if causal == cfg.n_layers:
+    full = cfg.recomputed_layers if cfg.recomputed_layers > 1 else 0
+    total = (cfg.n_layers - full) * layer(cfg, tokens, tokens**2) + prefixes * head(cfg)
+    if not full:
         return total
     pairs = sum(lengths)
-    squares = sum(n * n for n in lengths)
-    first = 3 * tokens * width**2 + 9 * pairs * width**2 + 2 * squares * width
-    middle = (full - 2) * (pairs * linear_maps(cfg) + 2 * squares * width)
-    last = len(lengths) * linear_maps(cfg) + 2 * pairs * cfg.n_heads * width
+    every_prefix = (full - 1) * layer(cfg, pairs, sum(n * n for n in lengths))
+    shared = 3 * (pairs - tokens) * width**2
+    last = layer(cfg, prefixes, pairs * cfg.n_heads)
     if cfg.positions == "rotary":
-        last += (pairs - len(lengths)) * width**2 - pairs * (cfg.n_heads - 1) * width
-    return total + first + middle + last
-
-
-def crossover(cfg: ModelConfig) -> int:
-    """Return the n above which attention costs more than linear maps, in a pass or with a cache."""
-    return 6 * cfg.width
+        last += (pairs - prefixes) * width**2 - pairs * (cfg.n_heads - 1) * width
+    return total + every_prefix - shared + last
 
 
 def counted(call: Callable[[], Any]) -> int:

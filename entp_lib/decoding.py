@@ -3,8 +3,8 @@
 A decoder keeps keys and values in a preallocated cache: the prompt is processed once, and each
 further token costs one position. A prefix decoder does the same, since its prompt is fixed. ENTP
 reads the whole prefix again for every token: from the second layer on, appending a token changes
-all keys and values. Only the first layer's projections could be kept, which would save 3 of 12 L
-units of matrix work; that is not worth a cache. ENTP with a single layer equals a decoder and uses
+all keys and values. Only the first layer's projections could be kept, 3 D² of the 12 L D²
+multiply-adds of a token; that is not worth a cache. ENTP with a single layer equals a decoder and uses
 the cache.
 
 Letters: B batch, T tokens, V vocabulary, H heads, K head width, D width.
@@ -52,7 +52,9 @@ def generate(
                 probabilities_BV = sampling_probabilities(
                     logits_BV, temperature, top_k, top_p
                 )
-                decoder.append(probabilities_BV.multinomial(1, generator=generator)[:, 0])
+                decoder.append(
+                    probabilities_BV.multinomial(1, generator=generator)[:, 0]
+                )
     return decoder.tokens_BT
 
 
@@ -60,7 +62,7 @@ class IncrementalDecoder:
     """Next-token logits of growing sequences: from a cache where that is exact, else recomputed."""
 
     def __init__(
-        self, model: Transformer, prompt_BT: Tensor, max_length: int, use_cache: bool = True
+        self, model: Transformer, prompt_BT: Tensor, max_length: int, use_cache: bool
     ):
         self.model = model
         self.tokens_BT = prompt_BT
@@ -76,9 +78,7 @@ class IncrementalDecoder:
             return cached_logits(self.model, new_BT, self.cache, causal)
         scored_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
         scored_BT[:, -1] = True
-        prompts_B = torch.full(
-            (len(scored_BT),), self.prompt_length, device=scored_BT.device
-        )
+        prompts_B = torch.full_like(self.tokens_BT[:, 0], self.prompt_length)
         return self.model(self.tokens_BT, scored_BT, prompts_B)
 
     def append(self, tokens_B: Tensor, rows: Tensor | None = None) -> None:
@@ -108,7 +108,9 @@ class Cache:
         self.positions_BT = self.kv.new_zeros(batch, self.max_length, dtype=torch.long)
         self.length = 0
 
-    def extend(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+    def extend(
+        self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Store new positions of ``layer`` and return all keys and values up to them."""
         stop = self.length + k_BHTK.shape[2]
         keys, values = self.kv[layer]
@@ -137,7 +139,9 @@ def cached_logits(
     if start == stop:
         raise ValueError(f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
     if stop > cache.max_length:
-        raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
+        raise ValueError(
+            f"{stop} tokens: beyond the cache's {cache.max_length} positions"
+        )
     if len(tokens_BT) != len(cache.positions_BT):
         raise ValueError(
             f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}"

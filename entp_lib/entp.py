@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from entp_lib import kernels
-from entp_lib.attention_bias import NO_BIAS, AttentionBias
-from entp_lib.kernels import Groups, grouping
+from entp_lib.attention_bias import AttentionBias
+from entp_lib.kernels import grouping
+from entp_lib.kernels.attention import Groups
 from entp_lib.kernels.grouping import Projected
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def reference(
     blocks: Sequence["Block"],
     x_BTD: Tensor,
     scored_BT: Tensor,
-    bias: AttentionBias = NO_BIAS,
+    bias: AttentionBias,
 ) -> Tensor:
     """Return the hidden states (N, D) after the stack, one prefix at a time: the definition."""
     rows = []
@@ -65,7 +66,7 @@ def fast(
     blocks: Sequence["Block"],
     x_BTD: Tensor,
     micro_batches: Sequence[MicroBatch],
-    bias: AttentionBias = NO_BIAS,
+    bias: AttentionBias,
     projected: Projected | None = None,
 ) -> Tensor:
     """Return the hidden states (N, D) at all scored positions, in row-major order.
@@ -87,7 +88,7 @@ def fast(
 
 
 def project_once(
-    blocks: Sequence["Block"], x_BTD: Tensor, bias: AttentionBias = NO_BIAS
+    blocks: Sequence["Block"], x_BTD: Tensor, bias: AttentionBias
 ) -> Projected | None:
     """Compute the first layer's projections for all micro-batches; None where each has its own.
 
@@ -100,7 +101,7 @@ def project_once(
         and x_BTD.shape[-1] <= RECORDED_WIDTH
     ):
         return None
-    if not (bias.is_empty and grouping.is_fused(blocks[0], x_BTD)):
+    if not (bias.is_empty and kernels.usable(blocks[0], x_BTD)):
         return None
     return kernels.project(blocks[0], x_BTD)
 

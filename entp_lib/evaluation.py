@@ -3,21 +3,22 @@
 Letters: B batch, T tokens, N scored positions, S scored places of T, V vocabulary.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from entp_lib.decoding import eval_mode
 from entp_lib.tasks.base import Batch, Task, generator_for
-from entp_lib.validation import one_of, require
+from entp_lib.validation import Json, one_of, require
 
 EVAL_BATCH = 256
-EVAL_LOGITS = (
-    2**27
-)  # most logits of a batch, so that a large vocabulary does not fill the memory
-MAX_QUANTILE = 1_000_000  # most margins used; torch.quantile refuses more than 16 million
+# most logits of a batch, so that a large vocabulary does not fill the memory
+EVAL_LOGITS = 2**27
+MAX_QUANTILE = (
+    1_000_000  # most margins used; torch.quantile refuses more than 16 million
+)
 
 
 @torch.no_grad()
@@ -30,7 +31,7 @@ def evaluate(
     precision: str = "fp32",
     detailed: bool = False,
     grouped: bool = False,
-) -> dict[str, Any]:
+) -> Json:
     """Score a model on fresh sequences, given the right tokens before each prediction.
 
     Returns ``loss`` in nats per scored position, ``token_accuracy``, and ``sequence_accuracy``, the
@@ -45,7 +46,9 @@ def evaluate(
     totals = Totals(task, device)
     groups: dict[str, dict[str, int]] = {}
     with eval_mode(model):
-        for batch in evaluation_batches(task, sequences, device, "evaluate", *seed_parts):
+        for batch in evaluation_batches(
+            task, sequences, device, "evaluate", *seed_parts
+        ):
             with autocast(device, precision):
                 logits_NV = model(
                     batch.inputs_BT,
@@ -54,8 +57,8 @@ def evaluate(
                     **batch.model_arguments(),
                 )
             right_B = totals.add(batch, logits_NV.float(), detailed)
-            names = task.groups(batch) if grouped else None
-            for name, right in zip(names or (), right_B.tolist(), strict=False):
+            names = task.groups(batch) if grouped else []
+            for name, right in zip(names, right_B.tolist(), strict=False):
                 count = groups.setdefault(name, {"sequences": 0, "right": 0})
                 count["sequences"] += 1
                 count["right"] += right
@@ -65,7 +68,7 @@ def evaluate(
 
 def constant_baseline(
     task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu"
-) -> dict[str, Any]:
+) -> Json:
     """Score the best guess that ignores the input: at each position the most frequent target.
 
     The loss is the cross-entropy under the estimated frequencies of targets. A real target is
@@ -82,19 +85,17 @@ def constant_baseline(
         for batch in evaluation_batches(
             task, sequences, device, "baseline-fit", *seed_parts
         ):
-            places_N = batch.scored_BT.nonzero()[:, 1] % rows
-            index_N = places_N * task.vocab_size + batch.targets_N
-            ones_N = torch.ones_like(index_N, dtype=counts_TV.dtype)
-            counts_TV.view(-1).index_add_(0, index_N, ones_N)
+            index = batch.scored_BT.nonzero()[:, 1] % rows, batch.targets_N
+            counts_TV.index_put_(index, counts_TV.new_ones(1), accumulate=True)
         counts_TV += 0.5  # so that no symbol has probability 0
         guesses_TV = (counts_TV / counts_TV.sum(1, keepdim=True)).log()
     totals = Totals(task, device)
     for batch in evaluation_batches(task, sequences, device, "baseline", *seed_parts):
         if task.continuous:
             guesses_TV = guesses_TV.to(batch.targets_BT)
-        totals.add(batch, guesses_TV[batch.scored_BT.nonzero()[:, 1] % rows], detailed=True)
-    scores = totals.detailed_scores()
-    return {name: value for name, value in scores.items() if not name.startswith("margin")}
+        places_N = batch.scored_BT.nonzero()[:, 1] % rows
+        totals.add(batch, guesses_TV[places_N], detailed=False)
+    return totals.detailed_scores()
 
 
 class Totals:
@@ -105,9 +106,9 @@ class Totals:
         self.sequences = 0
         self.sequences_right = 0
         self.margins: list[Tensor] = []
-        names = ["count", "loss", *(["square"] if task.continuous else ["right", "margin"])]
-        zeros_T = torch.zeros(task.length, dtype=torch.float64, device=device)
-        self.sums = {name: zeros_T.clone() for name in names}
+        self.sums: dict[str, Tensor] = defaultdict(
+            lambda: torch.zeros(task.length, dtype=torch.float64, device=device)
+        )
 
     def add(self, batch: Batch, outputs_NV: Tensor, detailed: bool) -> Tensor:
         """Add a batch and return which sequences are right, (B,); all False for real targets."""
@@ -133,7 +134,7 @@ class Totals:
             self.sums[name].index_add_(0, places_N, values_N)
         return right_B
 
-    def scores(self) -> dict[str, Any]:
+    def scores(self) -> Json:
         """Return the scores over all positions."""
         count = self.sums["count"].sum()
         scores = {"loss": float(self.sums["loss"].sum() / count)}
@@ -142,7 +143,7 @@ class Totals:
             scores["sequence_accuracy"] = self.sequences_right / self.sequences
         return scores
 
-    def detailed_scores(self) -> dict[str, Any]:
+    def detailed_scores(self) -> Json:
         """Return the scores, overall and by position."""
         scored_T = self.sums["count"] > 0
         count_S = self.sums["count"][scored_T]
@@ -154,15 +155,26 @@ class Totals:
         }
         if self.task.continuous:
             variance_S = (means["square"] - means["loss"].square()).clamp_min(0)
-            return scores | {"error_by_position": (variance_S / count_S).sqrt().tolist()}
+            return scores | {
+                "error_by_position": (variance_S / count_S).sqrt().tolist()
+            }
+        scores["token_accuracy_by_position"] = means["right"].tolist()
+        if not self.margins:
+            return scores
         margins = torch.cat(self.margins)
-        levels = torch.tensor([0.05, 0.5, 0.95], dtype=margins.dtype, device=margins.device)
+        levels = torch.tensor(
+            [0.05, 0.5, 0.95], dtype=margins.dtype, device=margins.device
+        )
         some = margins[:: -(-len(margins) // MAX_QUANTILE)]
         q05, q50, q95 = torch.quantile(some, levels).tolist()
         return scores | {
-            "token_accuracy_by_position": means["right"].tolist(),
             "margin_by_position": means["margin"].tolist(),
-            "margin": {"mean": float(margins.mean()), "q05": q05, "q50": q50, "q95": q95},
+            "margin": {
+                "mean": float(margins.mean()),
+                "q05": q05,
+                "q50": q50,
+                "q95": q95,
+            },
         }
 
 

@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from entp_lib.validation import ConfigError
-
 PATIENCE_SECONDS = 5.0  # waiting longer for a lock is logged
 STALE_SECONDS = 86_400.0  # a temporary file untouched for longer is not in use
 log = logging.getLogger(__name__)
@@ -21,8 +19,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -74,22 +71,3 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
         held = lock.acquire()
     with held:
         yield
-
-
-def read_text(path: Path) -> str:
-    """Return a UTF-8 text without byte order mark; ConfigError names a file that is not one."""
-    try:
-        return decode_text(Path(path).read_bytes(), path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def decode_text(data: bytes, path: Path | str) -> str:
-    """Decode a UTF-8 file's bytes, without a BOM and with line feeds as line ends."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} is not UTF-8 (byte {error.start}); convert it"
-        ) from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -51,12 +51,11 @@ class Attention(nn.Module):
         self, x_BTD: Tensor, rotation: Rotation | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, each (B, H, T, K); the first two are rotated."""
-        q, k, v = (self.split_heads(x) for x in self.qkv(x_BTD).chunk(3, dim=-1))
+        q, k, v = (
+            x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for x in self.qkv(x_BTD).chunk(3, dim=-1)
+        )
         return rotate(q, rotation), rotate(k, rotation), v
-
-    def split_heads(self, x_BTD: Tensor) -> Tensor:
-        """Return (B, T, D) as (B, H, T, K)."""
-        return x_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
@@ -64,7 +63,9 @@ class Attention(nn.Module):
         """Return the output (B, T, D) for T queries; ``mask`` as in ``AttentionBias``."""
         if mask is not None and mask.dtype not in (torch.bool, q.dtype):
             mask = mask.to(q.dtype)
-        y_BHTK = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+        y_BHTK = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=causal
+        )
         return self.out(y_BHTK.transpose(1, 2).flatten(2))
 
 
@@ -93,10 +94,12 @@ class Block(nn.Module):
         ``mask``, broadcast to (B, H, T, T), is boolean (True where attention is allowed) or is
         added to the scores. With ``causal`` it must be None.
         """
-        if causal and rotation is None and self.fusible and kernels.usable(x_BTD):
+        if causal and rotation is None and kernels.usable(self, x_BTD):
             batch, length, _ = x_BTD.shape
             projected = kernels.project(self, x_BTD.flatten(0, 1))
-            x_MD = kernels.attend(self, projected, [(None, batch, length)], causal=True)
+            x_MD = kernels.attend(
+                self, projected, [(slice(batch), batch, length)], causal=True
+            )
             return kernels.feed_forward(self, x_MD).view_as(x_BTD)
         q, k, v = self.attention.project(self.ln_1(x_BTD), rotation)
         return self.residual(x_BTD, self.attention(q, k, v, mask, causal))
@@ -186,7 +189,7 @@ class Transformer(nn.Module):
             return self.head(self.ln_f(x_ND))
         x_BTD, bias = self.embed_inputs(inputs, positions_BT, mask_BTT)
         if prompt_lengths_B is not None and self.cfg.open_prompt:
-            x_BTD = self.prefix_decoder_pass(x_BTD, prompt_lengths_B, bias)
+            x_BTD = causal_pass(self.layers, x_BTD, bias, prompt_lengths_B)
             if scored_BT is None:
                 scored_BT = after_prompts(inputs, prompt_lengths_B)
             x_ND = x_BTD[scored_BT]
@@ -204,7 +207,9 @@ class Transformer(nn.Module):
         x_BTD = self.embed(inputs, positions_BT)
         if positions_BT is None:
             positions_BT = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        return x_BTD, attention_bias(self.positions, positions_BT, mask_BTT, x_BTD.dtype)
+        return x_BTD, attention_bias(
+            self.positions, positions_BT, mask_BTT, x_BTD.dtype
+        )
 
     def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:
         """Return the input of the first block, (B, T, D)."""
@@ -212,15 +217,6 @@ class Transformer(nn.Module):
         ids = slice(inputs.shape[1]) if positions_BT is None else positions_BT
         added = self.positions.embeddings(ids)
         return x_BTD if added is None else x_BTD + added
-
-    def prefix_decoder_pass(
-        self, x_BTD: Tensor, prompt_lengths_B: Tensor, bias: AttentionBias
-    ) -> Tensor:
-        """Return the hidden states (B, T, D) under a mask that is bidirectional in the prompt."""
-        mask = combine_masks(bias.mask_BHTT, prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
-        for block in self.layers:
-            x_BTD = block(x_BTD, mask, rotation=bias.rotation)
-        return x_BTD
 
     def full_pass(
         self,
@@ -232,10 +228,14 @@ class Transformer(nn.Module):
         """Return the hidden states (N, D): causal layers run once, full layers on every prefix."""
         x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)
         if scored_BT is None:
-            scored_BT = torch.ones(x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device)
+            scored_BT = torch.ones(
+                x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device
+            )
         if self.is_by_definition:
             return entp.reference(self.full_blocks, x_BTD, scored_BT, bias)
-        micro_batches = [micro_batch] if micro_batch is not None else self.plan(scored_BT)
+        micro_batches = (
+            [micro_batch] if micro_batch is not None else self.plan(scored_BT)
+        )
         return entp.fast(self.full_blocks, x_BTD, micro_batches, bias)
 
     def head(self, x_ND: Tensor) -> Tensor:
@@ -254,7 +254,9 @@ class Transformer(nn.Module):
             return [MicroBatch(scored_BT)]
         one_of("entp_method", self.entp_method, METHODS)
         width = self.cfg.width
-        budget = entp.micro_batch_tokens(scored_BT.device.type, width, scored_BT.shape[1])
+        budget = entp.micro_batch_tokens(
+            scored_BT.device.type, width, scored_BT.shape[1]
+        )
         return entp.plan(scored_BT, budget, even=width > entp.RECORDED_WIDTH)
 
     def project_once(
@@ -295,25 +297,24 @@ class Transformer(nn.Module):
 
 
 def causal_pass(
-    blocks: Sequence[Block], x_BTD: Tensor, bias: AttentionBias = NO_BIAS
+    blocks: Sequence[Block],
+    x_BTD: Tensor,
+    bias: AttentionBias = NO_BIAS,
+    prompt_lengths_B: Tensor | None = None,
 ) -> Tensor:
-    """Return the hidden states (B, T, D) after causal blocks."""
+    """Return the hidden states (B, T, D) after causal blocks; tokens of a prompt see each other."""
     mask = bias.mask_BHTT
-    if mask is not None:  # without a mask, attention applies its own causal one
-        length = x_BTD.shape[1]
-        causal_TT = torch.ones(length, length, dtype=torch.bool, device=x_BTD.device).tril()
-        mask = combine_masks(mask, causal_TT)
+    if mask is not None or prompt_lengths_B is not None:  # else attention has its own
+        place_T = torch.arange(x_BTD.shape[1], device=x_BTD.device)
+        allowed = place_T <= place_T[:, None]
+        if prompt_lengths_B is not None:
+            in_prompt_BT = place_T < prompt_lengths_B[:, None]
+            both_BTT = in_prompt_BT[:, None] & in_prompt_BT[:, :, None]
+            allowed = (allowed | both_BTT)[:, None]
+        mask = combine_masks(mask, allowed)
     for block in blocks:
         x_BTD = block(x_BTD, mask, causal=mask is None, rotation=bias.rotation)
     return x_BTD
-
-
-def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
-    """Return a boolean mask (B, 1, T, T): causal, but prompt tokens all see each other."""
-    positions_T = torch.arange(length, device=prompt_lengths_B.device)
-    causal_TT = positions_T[None] <= positions_T[:, None]
-    in_prompt_BT = positions_T < prompt_lengths_B[:, None]
-    return (causal_TT | (in_prompt_BT[:, None] & in_prompt_BT[:, :, None]))[:, None]
 
 
 def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transformer:
@@ -332,16 +333,11 @@ def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transfo
 def check_device(device: str) -> None:
     """Raise ConfigError for a string that names no device, or for an unavailable device."""
     try:
-        kind = torch.device(device).type.upper()
-    except RuntimeError as error:
-        raise ConfigError(
-            f"device = {device!r}: must be 'cpu', 'cuda', 'cuda:1' … or 'meta'"
-        ) from error
-    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:
         raise ConfigError(
-            f"device = {device!r}: PyTorch finds no {kind} device here; use device = 'cpu'"
+            f"device = {device!r}: PyTorch finds no such device here; it must be 'cpu', 'cuda', "
+            "'cuda:1' … or 'meta'"
         ) from error
 
 
@@ -349,5 +345,7 @@ def parameter_count(model: nn.Module, embeddings: bool = False) -> int:
     """Count the parameters, without token and position embeddings unless asked for."""
     skipped = () if embeddings else ("embedding.", "positions.")
     return sum(
-        p.numel() for name, p in model.named_parameters() if not name.startswith(skipped)
+        p.numel()
+        for name, p in model.named_parameters()
+        if not name.startswith(skipped)
     )

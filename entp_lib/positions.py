@@ -53,7 +53,11 @@ class Learned(Positions):
         self.table = cfg.max_length
 
     def embeddings(self, ids: Tensor | slice) -> Tensor:
-        return self.weight[ids] if isinstance(ids, slice) else F.embedding(ids, self.weight)
+        return (
+            self.weight[ids]
+            if isinstance(ids, slice)
+            else F.embedding(ids, self.weight)
+        )
 
 
 class Alibi(Positions):

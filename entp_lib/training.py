@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import autocast, evaluate
 from entp_lib.tasks.base import Batch, Task, generator_for, loss_curve
-from entp_lib.validation import OneLine, require
+from entp_lib.validation import Json, OneLine, require
 
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper
 
@@ -59,13 +59,11 @@ class TrainingState:
     @property
     def has_ended(self) -> bool:
         """Whether the run made its last step, ran out of patience or reached its ``stop_loss``."""
-        if 0 < self.config.patience <= self.evals_since_best:
-            return True
-        losses = self.curves.get("loss", [])
-        stop_loss = self.config.stop_loss
-        if stop_loss is not None and losses and losses[-1] <= stop_loss:
-            return True
-        return self.step >= self.config.steps
+        config = self.config
+        loss = self.curves.get("loss", [math.inf])[-1]
+        is_impatient = 0 < config.patience <= self.evals_since_best
+        is_low = config.stop_loss is not None and loss <= config.stop_loss
+        return is_impatient or is_low or self.step >= config.steps
 
     def take_mean_loss(self) -> float:
         """Return the mean training loss since the last evaluation, and reset the sum."""
@@ -151,7 +149,9 @@ def update(
     for hook in hooks:
         share = hook.on_batch(share)
     precision = state.config.precision
-    loss = accumulate_gradients(state.model, task, share, len(batch.targets_N), precision)
+    loss = accumulate_gradients(
+        state.model, task, share, len(batch.targets_N), precision
+    )
     for hook in hooks:
         loss = hook.before_update(state.model, loss)
     state.optimizer.step()
@@ -168,14 +168,13 @@ def accumulate_gradients(
     arguments = batch.model_arguments()
     loss = torch.zeros((), device=device)
     micro_batches = model.plan(batch.scored_BT)
-    shared = None
+    shared: Sequence[Tensor] = ()
     if len(micro_batches) > 1 and hasattr(model, "project_once"):
         with autocast(device, precision):
-            shared = model.project_once(batch.inputs_BT, **arguments)
-    projected = None
-    if shared is not None:
-        # micro-batches add their gradients to these copies; one backward pass below continues
-        projected = tuple(x.detach().requires_grad_() for x in shared)
+            shared = model.project_once(batch.inputs_BT, **arguments) or ()
+    # micro-batches add their gradients to these copies; one backward pass below continues
+    projected = tuple(x.detach().requires_grad_() for x in shared)
+    if projected:
         arguments["projected"] = projected
     for micro_batch in micro_batches:
         with autocast(device, precision):
@@ -186,7 +185,7 @@ def accumulate_gradients(
         part_loss = task.losses(logits_NV, targets_N).sum() / count
         part_loss.backward()
         loss += part_loss.detach()
-    if shared is not None and projected is not None:
+    if projected:
         torch.autograd.backward(shared, [x.grad for x in projected])
     return loss
 
@@ -248,12 +247,12 @@ def add_point(
     train_loss: float,
     seed: int,
     device: str,
-    columns: Mapping[str, float] | None = None,
+    columns: Mapping[str, float],
 ) -> None:
     """Evaluate, append a point to the curves, and keep the weights that are the best so far."""
     config = state.config
 
-    def score(scoring: Task, *name: str) -> dict[str, Any]:
+    def score(scoring: Task, *name: str) -> Json:
         return evaluate(
             state.model,
             scoring,
@@ -271,7 +270,7 @@ def add_point(
     check_finite("held-out", scores["loss"], state.step, config.max_lr)
     for name, other in task.extra_scorings().items():
         scores[loss_curve(name)] = score(other, name)["loss"]
-    spent = {"step": state.step, **(columns or {}), "seconds": round(state.seconds, 3)}
+    spent = {"step": state.step, **columns, "seconds": round(state.seconds, 3)}
     point = spent | {"train_loss": train_loss} | scores
     for name, value in point.items():
         state.curves.setdefault(name, []).append(value)
@@ -295,7 +294,9 @@ def keep_best_weights(state: TrainingState, task: Task) -> None:
         is_better = value > best if rule.startswith("highest") else value < best
         if is_better or math.isnan(best):
             state.kept[rule] = {"step": state.step, "score": value}
-            copies = {name: p.detach().clone() for name, p in learned(state.model).items()}
+            copies = {
+                name: p.detach().clone() for name, p in learned(state.model).items()
+            }
             state.kept_weights[rule] = copies
 
 
@@ -320,10 +321,16 @@ def check_fit(task: Task, model: ModelConfig) -> None:
         require(fits, f"{name} = {value!r}: the task {type(task).__name__} {problem}")
 
     kind = (
-        "tokens, which need None" if task.input_dim is None else f"{task.input_dim} numbers"
+        "tokens, which need None"
+        if task.input_dim is None
+        else f"{task.input_dim} numbers"
     )
     check("input_dim", task.input_dim == model.input_dim, f"has inputs of {kind}")
-    check("output_dim", not task.continuous or model.output_dim == 1, "predicts one number")
+    check(
+        "output_dim",
+        not task.continuous or model.output_dim == 1,
+        "predicts one number",
+    )
     if model.input_dim is None:
         fits = task.vocab_size == model.vocab_size
         check("vocab_size", fits, f"has {task.vocab_size} symbols")

@@ -4,11 +4,12 @@ import dataclasses
 import difflib
 import functools
 import math
-import re
 import types
 import typing
 from collections.abc import Iterable
 from typing import Any, Literal
+
+Json = dict[str, Any]  # values of JSON types by name
 
 
 @functools.cache
@@ -18,9 +19,10 @@ def fields_of(cls: Any) -> dict[str, tuple[Any, bool]]:
     Cached, because Python resolves annotations at every call.
     """
     hints = typing.get_type_hints(cls)
+    # without a default, default and default_factory are both MISSING
     return {
         field.name: (hints[field.name], field.default is field.default_factory)
-        for field in dataclasses.fields(cls)  # both are MISSING where there is no default
+        for field in dataclasses.fields(cls)
     }
 
 
@@ -41,12 +43,6 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def printable(text: str) -> str:
-    """Return a text that is safe to print on a terminal: control characters are escaped."""
-    controls = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # line feeds and tabs stay
-    return re.sub(controls, lambda match: repr(match[0])[1:-1], text)
-
-
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
     """Raise ConfigError unless ``value`` is one of ``allowed``, suggesting the nearest name."""
     allowed = list(allowed)
@@ -57,14 +53,16 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
         raise ConfigError(f"{name} = {value!r}: must be one of {names}{hint}")
 
 
-def from_dict(cls: Any, values: dict[str, Any], where: str = "") -> Any:
+def from_dict(cls: Any, values: Json, where: str = "") -> Any:
     """Build the frozen dataclass ``cls`` from a mapping, recursively; wrong names: ConfigError."""
     fields = fields_of(cls)
     built = {}
     for name, value in values.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}"
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}"
+            )
             raise ConfigError(f"unknown parameter {where}{name!r}; {hint}")
         kind, _ = fields[name]
         if isinstance(value, dict) and dataclasses.is_dataclass(kind):
@@ -114,7 +112,9 @@ def check_intervals(config: Any, intervals: dict[str, str]) -> None:
             if not (is_above and is_below):
                 wanted = f"in {interval}"
                 if high == math.inf:
-                    wanted = f"at least {low:g}" if interval[0] == "[" else f"above {low:g}"
+                    wanted = (
+                        f"at least {low:g}" if interval[0] == "[" else f"above {low:g}"
+                    )
                     wanted += " and finite" if type(x) is float else ""
                 raise ConfigError(f"{name} = {value}: must be {wanted}")
 
@@ -150,6 +150,11 @@ def describe(kind: Any) -> str:
         return "one of " + ", ".join(map(repr, args))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return " or ".join(map(describe, args))
-    words = {int: "a whole number", float: "a number", str: "a text", bool: "True or False"}
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "True or False",
+    }
     words |= {list: "a list", type(None): "None"}
     return words.get(kind, str(kind).replace("typing.", ""))

@@ -41,15 +41,15 @@ FAULTS = [
     (
         "read one place early",
         "kernels/grouping",
-        "* length + (start - 1)",
-        "* length + (start - 1) - (length > 1)",
+        "span.start + length - 1, span.stop",
+        "span.start + length - 1 - (length > 1), span.stop",
         f"{BIASES} -k every_way",
     ),
     (
         "a causal mask upside down",
         "model",
-        "device=x_BTD.device).tril()",
-        "device=x_BTD.device).triu()",
+        "place_T <= place_T[:, None]",
+        "place_T >= place_T[:, None]",
         f"{BIASES} -k every_way",
     ),
     ("a decoder without a mask", "model", "causal=mask is None", "causal=False", f"{BIASES} -k every_way"),
@@ -60,7 +60,7 @@ FAULTS = [
         "block.attention(q, k, v, mask, mask is None)",
         f"{BIASES} -k every_way",
     ),
-    ("an open prompt that is closed", "model", "causal_TT | (", "causal_TT & (", f"{BIASES} -k every_way"),
+    ("an open prompt that is closed", "model", "allowed | both_BTT", "allowed & both_BTT", f"{BIASES} -k every_way"),
     ("no 1/sqrt(K) in the last layer", "kernels/grouping", "** -0.5", "** 0", f"{BIASES} -k every_way"),
     (
         "the value's bias dropped",
@@ -170,7 +170,7 @@ FAULTS = [
         f"{EVALUATION} -k by_hand",
     ),
     ("baselines smoothed tenfold", "evaluation", "counts_TV += 0.5", "counts_TV += 5", f"{EVALUATION} -k half_of_one"),
-    ("the residue's sign", "tasks/counting", "missing_BT = -(x_BT", "missing_BT = (x_BT", f"{TASKS} -k count"),
+    ("the residue's sign", "tasks/counting", "-(x_BT + x_BT[:, -1:])", "(x_BT + x_BT[:, -1:])", f"{TASKS} -k count"),
     (
         "pairs swapped for squares",
         "tasks/counting",
@@ -216,8 +216,8 @@ FAULTS = [
     (
         "11 D² for 12",
         "costs",
-        "12 * cfg.width**2",
-        "11 * cfg.width**2",
+        "12 * tokens * cfg.width**2",
+        "11 * tokens * cfg.width**2",
         "tests/lib/models/test_full_layers.py -k computed",
     ),
 ]

@@ -142,7 +142,7 @@ def made_tokens(at: Path) -> Path:
 def tokens_of(at: Path) -> Any:
     open_tokens.cache_clear()
     with environment_of(ENTP_RESULTS=str(at / "results")):
-        return bytes(open_tokens(Recipe(str(at / "text.txt"), "", "bytes", 0, "tail", 0.2)).train)
+        return bytes(open_tokens(Recipe(str(at / "text.txt"), "", "bytes", 0, "tail", 0.2)).parts["train"])
 
 
 def written(at: Path, file: str, text: str) -> Path:

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import Source, file_checksum, source_of
 from entp_lib.data.tokenizers import Tokenizer, learned_state, restore, vocabulary_size
 from entp_lib.files import file_lock, remove_stale
-from entp_lib.validation import require
+from entp_lib.validation import Json, require
 
 FORMAT = 3  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")
@@ -57,19 +56,16 @@ class Recipe:
 class Tokens:
     """The tokens of both parts, mapped from disk into memory, and facts about them."""
 
-    train: np.ndarray
-    validation: np.ndarray
-    meta: dict[str, Any]
+    parts: dict[str, np.ndarray]
+    meta: Json
     recipe: Recipe
-
-    def part(self, name: str) -> np.ndarray:
-        """Return the tokens of a part."""
-        return getattr(self, name)
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer that made them."""
-        size = vocabulary_size(self.recipe.tokenizer, self.recipe.vocabulary)
-        return restore(self.recipe.tokenizer, size, self.meta["tokenizer_state"])
+        recipe = self.recipe
+        return restore(
+            recipe.tokenizer, recipe.vocabulary, self.meta["tokenizer_state"]
+        )
 
 
 @functools.lru_cache(maxsize=8)
@@ -81,26 +77,36 @@ def open_tokens(recipe: Recipe) -> Tokens:
     """
     source = source_of(recipe.corpus, recipe.checksum)
     size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
-    key = [FORMAT, source.checksum, recipe.tokenizer, size, recipe.split, recipe.held_out]
+    key = [
+        FORMAT,
+        source.checksum,
+        recipe.tokenizer,
+        size,
+        recipe.split,
+        recipe.held_out,
+    ]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     folder = FOLDERS.cache() / f"{recipe.tokenizer}-{digest}"
-    with file_lock(folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"):
+    with file_lock(
+        folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"
+    ):
         remove_stale(folder.parent, f".*-{'?' * 16}.*")  # left by killed processes
         meta = read_meta(folder)
         if meta is None:
-            make(folder, source, recipe, size)
+            make(folder, source, recipe)
             meta = read_meta(folder)
     require(
-        meta is not None, f"tokens in {folder} do not read back as written; check the disk"
+        meta is not None,
+        f"tokens in {folder} do not read back as written; check the disk",
     )
     assert meta is not None
-    train, validation = (
-        np.memmap(folder / f"{name}.bin", meta["dtype"], "r") for name in PARTS
-    )
-    return Tokens(train, validation, meta, recipe)
+    parts: dict[str, np.ndarray] = {
+        name: np.memmap(folder / f"{name}.bin", meta["dtype"], "r") for name in PARTS
+    }
+    return Tokens(parts, meta, recipe)
 
 
-def read_meta(folder: Path) -> dict[str, Any] | None:
+def read_meta(folder: Path) -> Json | None:
     """Return the content of ``meta.json`` if the token files match it, else None."""
     if not os.path.lexists(folder):
         return None
@@ -127,21 +133,24 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def checksum_of(meta: dict[str, Any]) -> str:
+def checksum_of(meta: Json) -> str:
     """Return the SHA-256 of the facts about tokens, including what the tokenizer learned."""
     return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
-def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
+def make(folder: Path, source: Source, recipe: Recipe) -> None:
     """Encode a corpus into ``folder``, part after part; the folder appears when it is complete."""
     is_held_out = splitter(source, recipe)
-    tokenizer = restore(recipe.tokenizer, size, learned_state(recipe.tokenizer, source))
-    dtype = np.min_scalar_type(size - 1)
+    state = learned_state(recipe.tokenizer, source)
+    tokenizer = restore(recipe.tokenizer, recipe.vocabulary, state)
+    dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
     parts = {}
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         for side, name in enumerate(PARTS):
-            texts = (text for i, text in source.numbered() if is_held_out(i, text) == side)
+            texts = (
+                text for i, text in source.numbered() if is_held_out(i, text) == side
+            )
             parts[name] = write(
                 temporary / f"{name}.bin", texts, tokenizer, dtype, source.whole
             )
@@ -164,24 +173,27 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
         meta["checksum"] = checksum_of(meta)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)  # a damaged one
-        os.chmod(temporary, folder.parent.stat().st_mode)  # mkdtemp makes private folders
+        # mkdtemp makes private folders
+        os.chmod(temporary, folder.parent.stat().st_mode)
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def warn_of_share(recipe: Recipe, parts: dict[str, dict[str, Any]]) -> None:
+def warn_of_share(recipe: Recipe, parts: dict[str, Json]) -> None:
     """Warn if long documents make the held-out tail far from the share asked for."""
     train, held_out = (parts[name]["tokens"] for name in PARTS)
     share = held_out / (train + held_out)
     if recipe.split == "tail" and not 0.5 < share / recipe.held_out < 2:
-        message = "%s: %d tokens are held out, %.0f %% of all, since documents stay whole"
+        message = (
+            "%s: %d tokens are held out, %.0f %% of all, since documents stay whole"
+        )
         log.warning(message, recipe.corpus, held_out, 100 * share)
 
 
 def write(
     path: Path, texts: Iterator[str], tokenizer: Tokenizer, dtype: np.dtype, ended: bool
-) -> dict[str, Any]:
+) -> Json:
     """Encode documents into a file; return the part's counts and checksum."""
     counts = {"documents": 0, "bytes": 0, "tokens": 0, "largest": 0}
     digest = hashlib.sha256()

@@ -6,6 +6,7 @@ followed by an end token; if False they are pieces of one running text.
 """
 
 import codecs
+import contextlib
 import hashlib
 import importlib
 import json
@@ -91,7 +92,8 @@ def check_is_text(path: Path, chunk: bytes, at: int) -> None:
         raise ConfigError(f"corpus: {path} is UTF-16; convert it to UTF-8")
     zero = chunk.find(0)
     require(
-        zero < 0, f"corpus: {path} is a binary file, at byte {at + zero}; text is needed"
+        zero < 0,
+        f"corpus: {path} is a binary file, at byte {at + zero}; text is needed",
     )
 
 
@@ -100,14 +102,12 @@ def warn_of_formats(path: Path, text: str) -> None:
     if END_WORDS in text:
         log.warning("%s: %s is read as text; form feeds end documents", path, END_WORDS)
     line = text.lstrip().partition("\n")[0]
-    try:
-        is_json = line.startswith("{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        is_json = False
-    if is_json:
-        log.warning(
-            "%s: its lines of JSON are read as text, names and quotes included", path
-        )
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(line)
+            log.warning(
+                "%s: lines of JSON are read as text, names and quotes included", path
+            )
 
 
 def ended_documents(file: TextIO) -> Iterator[str]:
@@ -160,7 +160,8 @@ def source_of(corpus: str, checksum: str = "") -> Source:
         known = "".join(f"{name!r}, " for name in FOLDERS.corpora)
         wrong = f"corpus = {str(path)!r}"
         require(
-            path.exists(), f"{wrong}: no such file; it must be {known}or a path to a file"
+            path.exists(),
+            f"{wrong}: no such file; it must be {known}or a path to a file",
         )
         require(os.access(path, os.R_OK), f"{wrong}: this user may not read it")
         source = (FOLDERS.reader or TextFile)(path)

@@ -97,11 +97,14 @@ class GPT2(Tokenizer):
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
         tail = [self.end] if ended else []
         lists = self.encoding.encode_ordinary_batch(list(texts))
-        ids = [np.array([*tokens, *tail], dtype=np.int32) for tokens in lists]
-        return np.concatenate(ids or [np.empty(0, np.int32)])
+        ids = [token for tokens in lists for token in (*tokens, *tail)]
+        return np.array(ids, dtype=np.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
         return self.encoding.decode([int(t) for t in tokens if t < GPT2_USED])
+
+
+FIXED: dict[str, type[Tokenizer]] = {"bytes": Bytes, "gpt2": GPT2}
 
 
 def vocabulary_size(name: str, vocabulary: int) -> int:
@@ -112,7 +115,7 @@ def vocabulary_size(name: str, vocabulary: int) -> int:
             f"vocabulary = {vocabulary}: tokenizer 'characters' needs a size, of at least 1",
         )
         return vocabulary
-    fixed = {"bytes": Bytes.vocab_size, "gpt2": GPT2.vocab_size}[name]
+    fixed = FIXED[name].vocab_size
     require(
         vocabulary in (0, fixed),
         f"vocabulary = {vocabulary}: tokenizer {name!r} has {fixed} tokens; leave it at 0",
@@ -132,11 +135,4 @@ def learned_state(name: str, source: Source) -> str:
 
 def restore(name: str, vocabulary: int, state: str) -> Tokenizer:
     """Return the named tokenizer with its learned ``state``."""
-    match name:
-        case "bytes":
-            return Bytes()
-        case "gpt2":
-            return GPT2()
-        case "characters":
-            return Characters(vocabulary, state)
-    raise ConfigError(f"tokenizer = {name!r}: must be one of bytes, characters, gpt2")
+    return Characters(vocabulary, state) if name == "characters" else FIXED[name]()

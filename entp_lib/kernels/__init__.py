@@ -15,27 +15,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from entp_lib.kernels.attention import Attend, Group, Groups, Project, batch_rows, offsets
+from entp_lib.kernels.attention import Attend, Groups, Project
 from entp_lib.kernels.bf16 import VERSION, HalfAttend, HalfFeedForward, HalfProject
 from entp_lib.kernels.gelu import with_slope
 from entp_lib.kernels.mlp import FeedForward
 
 if TYPE_CHECKING:
     from entp_lib.model import Block
-
-__all__ = [
-    "UNNAMED",
-    "Group",
-    "Groups",
-    "attend",
-    "batch_rows",
-    "feed_forward",
-    "kernel_names",
-    "offsets",
-    "project",
-    "usable",
-    "without_fused_kernels",
-]
 
 UNNAMED = "bf16-1"  # kernels of bf16 runs whose provenance names none
 _are_enabled = ContextVar("fused kernels", default=True)
@@ -51,13 +37,15 @@ def without_fused_kernels() -> Iterator[None]:
         _are_enabled.reset(token)
 
 
-def usable(x: Tensor) -> bool:
-    """Tell whether the kernels apply: fp32, fp64 or bf16 autocast on a CPU, and no transform."""
+def usable(block: "Block", x: Tensor) -> bool:
+    """Tell whether the kernels apply: on a CPU, in fp32, fp64 or bf16 autocast, uncompiled."""
     return (
-        not torch.compiler.is_compiling()
+        block.fusible
+        and not torch.compiler.is_compiling()
         and _are_enabled.get()
         and x.device.type == "cpu"
-        and x.dtype in ((torch.float32,) if in_bf16() else (torch.float32, torch.float64))
+        and x.dtype
+        in ((torch.float32,) if in_bf16() else (torch.float32, torch.float64))
         and torch._C._functorch.peek_interpreter_stack() is None
     )
 
@@ -95,7 +83,10 @@ def project(block: "Block", x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def attend(
-    block: "Block", projected: tuple[Tensor, Tensor], groups: Groups, causal: bool = False
+    block: "Block",
+    projected: tuple[Tensor, Tensor],
+    groups: Groups,
+    causal: bool = False,
 ) -> Tensor:
     """Return x + attention of ``block`` for each sequence, in the order of the groups, (M, D).
 

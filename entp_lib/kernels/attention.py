@@ -15,55 +15,53 @@ from torch.autograd.function import once_differentiable
 
 from entp_lib.kernels.mlp import normalise, normalise_backward
 
-Group = tuple[Tensor | None, int, int]  # (row numbers or None for the first R, R, T)
+# the rows of the batch that prefixes come from, how many they are (R), and the prefixes' length T
+Group = tuple[slice | Tensor, int, int]
 Groups = Sequence[Group]
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def offsets(groups: Groups) -> list[int]:
-    """Return the first flat token of every group, and one past the last."""
-    starts = [0]
-    for _, rows, length in groups:
-        starts.append(starts[-1] + rows * length)
-    return starts
+def spans(groups: Groups) -> list[tuple[Group, slice]]:
+    """Return each group with the slice of flat tokens that it has."""
+    found = []
+    start = 0
+    for group in groups:
+        stop = start + group[1] * group[2]
+        found.append((group, slice(start, stop)))
+        start = stop
+    return found
 
 
-def heads(flat: Tensor, rows: int, length: int, n_heads: int) -> Tensor:
-    """View a slice (R·T, D) of flat tokens as (R, H, T, K)."""
-    return flat.view(rows, length, n_heads, -1).transpose(1, 2)
-
-
-def batch_rows(group: Group) -> slice | Tensor:
-    """Return the rows of the batch that a group's prefixes come from."""
-    chosen, rows, _ = group
-    return slice(rows) if chosen is None else chosen
-
-
-def tokens_of(x: Tensor, group: Group, start: int) -> Tensor:
+def tokens_of(x: Tensor, group: Group, span: slice) -> Tensor:
     """Return a group's tokens (R, T, …), from shared inputs (B, T, …) or flat tokens (M, …)."""
-    _, rows, length = group
+    rows, count, length = group
     if x.dim() == 3:
-        return x[batch_rows(group), :length]
-    return x[start : start + rows * length].unflatten(0, (rows, length))
+        return x[rows, :length]
+    return x[span].unflatten(0, (count, length))
+
+
+def heads(flat: Tensor, group: Group, span: slice, n_heads: int) -> Tensor:
+    """View a group's flat tokens (M, D) as (R, H, T, K)."""
+    return tokens_of(flat, group, span).unflatten(-1, (n_heads, -1)).transpose(1, 2)
 
 
 def add_gradients(
-    d_qkv: Tensor, grads: Sequence[Tensor], group: Group, start: int, n_heads: int
+    d_qkv: Tensor, grads: Sequence[Tensor], group: Group, span: slice, n_heads: int
 ) -> None:
     """Add a group's gradients of queries, keys and values, each (R, H, T, K), to ``d_qkv``.
 
     Flat tokens (M, 3D) belong to one group each and are overwritten; shared inputs (B, T, 3D) sum
     over their prefixes.
     """
-    _, rows, length = group
     if d_qkv.dim() == 3:  # a group's rows are distinct, so += loses nothing
+        rows, _, length = group
         target = d_qkv.unflatten(-1, (3, n_heads, -1))
         for which, grad in enumerate(grads):
-            target[batch_rows(group), :length, which] += grad.transpose(1, 2)
+            target[rows, :length, which] += grad.transpose(1, 2)
         return
-    part = d_qkv[start : start + rows * length].view(rows, length, 3, n_heads, -1)
-    for target, grad in zip(part.permute(2, 0, 3, 1, 4), grads, strict=True):
+    tokens = tokens_of(d_qkv, group, span).unflatten(-1, (3, n_heads, -1))
+    for target, grad in zip(tokens.permute(2, 0, 3, 1, 4), grads, strict=True):
         target.copy_(grad)
 
 
@@ -72,8 +70,9 @@ def input_gradients(grad_MD: Tensor, shape: torch.Size, groups: Groups) -> Tenso
     if len(shape) == 2:
         return grad_MD
     d_x = grad_MD.new_zeros(*shape[:-1], grad_MD.shape[-1])
-    for start, group in zip(offsets(groups), groups, strict=False):
-        d_x[batch_rows(group), : group[2]] += tokens_of(grad_MD, group, start)
+    for group, span in spans(groups):
+        rows, _, length = group
+        d_x[rows, :length] += tokens_of(grad_MD, group, span)
     return d_x
 
 
@@ -112,19 +111,14 @@ class Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, qkv, w_out, b_out, groups, n_heads, causal):
-        width = x.shape[-1]
-        starts = offsets(groups)
-        y = x.new_empty(starts[-1], width)
-        out = x.new_empty(starts[-1], width)
+        y = x.new_empty(sum(rows * length for _, rows, length in groups), x.shape[-1])
+        out = torch.empty_like(y)
         sums = []
-        for start, group in zip(starts, groups, strict=False):
-            _, rows, length = group
-            part = slice(start, start + rows * length)
-            z = tokens_of(qkv, group, start).unflatten(-1, (3, n_heads, -1))
+        for group, span in spans(groups):
+            z = tokens_of(qkv, group, span).unflatten(-1, (3, n_heads, -1))
             attended, log_sums = flash(*z.permute(2, 0, 3, 1, 4), 0.0, causal)
-            heads(y[part], rows, length, n_heads).copy_(attended)
-            tokens = tokens_of(x, group, start)
-            torch.add(tokens, b_out, out=out[part].view(rows, length, width))
+            heads(y, group, span, n_heads).copy_(attended)
+            torch.add(tokens_of(x, group, span), b_out, out=tokens_of(out, group, span))
             sums.append(log_sums)
         ctx.save_for_backward(qkv, y, w_out, *sums)
         ctx.layout = groups, n_heads, causal
@@ -138,13 +132,11 @@ class Attend(torch.autograd.Function):
         grad_MD = grad_MD.contiguous()
         d_y = grad_MD @ w_out
         d_qkv = torch.zeros_like(qkv) if qkv.dim() == 3 else torch.empty_like(qkv)
-        for start, group, log_sums in zip(offsets(groups), groups, sums, strict=False):
-            _, rows, length = group
-            part = slice(start, start + rows * length)
-            z = tokens_of(qkv, group, start).unflatten(-1, (3, n_heads, -1))
-            d_attended, attended = (heads(u[part], rows, length, n_heads) for u in (d_y, y))
+        for (group, span), log_sums in zip(spans(groups), sums, strict=True):
+            z = tokens_of(qkv, group, span).unflatten(-1, (3, n_heads, -1))
+            d_attended, attended = (heads(u, group, span, n_heads) for u in (d_y, y))
             q, k, v = z.permute(2, 0, 3, 1, 4)
             grads = flash_backward(d_attended, q, k, v, attended, log_sums, 0.0, causal)
-            add_gradients(d_qkv, grads, group, start, n_heads)
+            add_gradients(d_qkv, grads, group, span, n_heads)
         d_x = input_gradients(grad_MD, qkv.shape, groups)
         return d_x, d_qkv, grad_MD.t() @ y, grad_MD.sum(0), None, None, None

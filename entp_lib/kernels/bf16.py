@@ -26,7 +26,7 @@ from entp_lib.kernels.attention import (
     flash_backward,
     heads,
     input_gradients,
-    offsets,
+    spans,
     tokens_of,
 )
 from entp_lib.kernels.gelu import with_slope
@@ -84,7 +84,16 @@ class HalfFeedForward(torch.autograd.Function):
         w2_16 = w_2.bfloat16()
         active_16, slope_16 = with_slope()[1](affine(normed_16, w1_16, b_1))
         ctx.save_for_backward(
-            x_MD, normed_16, mean, inverse, active_16, slope_16, scale, shift, w1_16, w2_16
+            x_MD,
+            normed_16,
+            mean,
+            inverse,
+            active_16,
+            slope_16,
+            scale,
+            shift,
+            w1_16,
+            w2_16,
         )
         return x_MD + affine(active_16, w2_16, b_2)
 
@@ -123,7 +132,9 @@ class HalfProject(torch.autograd.Function):
         factor_E[:width] = (width // n_heads) ** -0.5
         normed_16 = normed.bfloat16()
         w_16 = (w * factor_E[:, None]).bfloat16()
-        ctx.save_for_backward(x_MD, normed_16, mean, inverse, factor_E, scale, shift, w_16)
+        ctx.save_for_backward(
+            x_MD, normed_16, mean, inverse, factor_E, scale, shift, w_16
+        )
         qkv_16 = affine(normed_16, w_16, b * factor_E).view(*x.shape[:-1], -1)
         return x.view_as(x), qkv_16.float() if x.dim() == 3 else qkv_16
 
@@ -181,17 +192,14 @@ class HalfAttend(torch.autograd.Function):
     @staticmethod
     @without_autocast
     def forward(ctx, x, qkv, w_out, b_out, groups, n_heads, causal):
-        starts = offsets(groups)
-        y_16 = torch.empty(starts[-1], x.shape[-1], dtype=torch.bfloat16)
+        tokens = sum(rows * length for _, rows, length in groups)
+        y_16 = torch.empty(tokens, x.shape[-1], dtype=torch.bfloat16)
         kept = []
-        for start, group in zip(starts, groups, strict=False):
-            z_16 = split_heads(tokens_of(qkv, group, start), 3, n_heads)
+        for group, span in spans(groups):
+            z_16 = split_heads(tokens_of(qkv, group, span), 3, n_heads)
             q_16, k_16, v_16 = z_16
             attended, of_gradient = attention(q_16, k_16, v_16, causal)
-            _, rows, length = group
-            heads(y_16[start : start + rows * length], rows, length, n_heads).copy_(
-                attended
-            )
+            heads(y_16, group, span, n_heads).copy_(attended)
             kept += [z_16, of_gradient]
         w_16 = w_out.bfloat16()
         ctx.save_for_backward(y_16, w_16, *kept)
@@ -199,8 +207,9 @@ class HalfAttend(torch.autograd.Function):
         update_16 = affine(y_16, w_16, b_out)
         if x.dim() == 2:
             return x + update_16
-        pairs = zip(starts, groups, strict=False)
-        inputs = [tokens_of(x, group, start).flatten(0, 1) for start, group in pairs]
+        inputs = [
+            tokens_of(x, group, span).flatten(0, 1) for group, span in spans(groups)
+        ]
         return torch.cat(inputs).add_(update_16)
 
     @staticmethod
@@ -212,17 +221,18 @@ class HalfAttend(torch.autograd.Function):
         grad_16 = grad_MD.bfloat16()
         d_y_16 = product(grad_16, w_16)
         are_prefixes = len(shape) == 3  # gradients are sums over prefixes
-        d_qkv = torch.zeros(shape, dtype=torch.float32 if are_prefixes else torch.bfloat16)
-        steps = zip(offsets(groups), groups, kept[::2], kept[1::2], strict=False)
-        for start, group, z_16, of_gradient in steps:
-            _, rows, length = group
-            d_attended = split_heads(tokens_of(d_y_16, group, start), 1, n_heads)[0]
-            attended = heads(y_16[start : start + rows * length], rows, length, n_heads)
+        d_qkv = torch.zeros(
+            shape, dtype=torch.float32 if are_prefixes else torch.bfloat16
+        )
+        steps = zip(spans(groups), kept[::2], kept[1::2], strict=True)
+        for (group, span), z_16, of_gradient in steps:
+            d_attended = split_heads(tokens_of(d_y_16, group, span), 1, n_heads)[0]
+            attended = heads(y_16, group, span, n_heads)
             q_16, k_16, v_16 = z_16
             grads = attention_backward(
                 d_attended, q_16, k_16, v_16, attended, of_gradient, causal
             )
-            add_gradients(d_qkv, grads, group, start, n_heads)
+            add_gradients(d_qkv, grads, group, span, n_heads)
         d_x = input_gradients(grad_MD, shape, groups)
         d_w = product(grad_16.t(), y_16).float()
         return d_x, d_qkv, d_w, grad_MD.sum(0), None, None, None

@@ -14,7 +14,6 @@ from torch import Tensor
 GELU_1 = math.sqrt(2 / math.pi)
 GELU_3 = 0.044715 * GELU_1
 PIECE = 196_608  # entries of a buffer: four buffers fit into the L2 caches of two cores
-COMPILED, EAGER = "compiled", "eager"
 log = logging.getLogger(__name__)
 
 
@@ -32,7 +31,9 @@ def fused(up_MF: Tensor) -> tuple[Tensor, Tensor]:
     h = up_MF.float()
     s = torch.sigmoid(2 * h * (GELU_1 + GELU_3 * h * h))
     g = h * s
-    return g.bfloat16(), (s + g * (1 - s) * 2 * (GELU_1 + 3 * GELU_3 * h * h)).bfloat16()
+    return g.bfloat16(), (
+        s + g * (1 - s) * 2 * (GELU_1 + 3 * GELU_3 * h * h)
+    ).bfloat16()
 
 
 def in_pieces(up_MF: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,6 +58,8 @@ def with_slope() -> tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]:
     # no compiler, a failing one, or a cache folder that cannot be written
     except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        log.warning("GELU in bf16 is slower: compiled, it fails or differs here (%s)", why)
-        return EAGER, in_pieces
-    return COMPILED, compiled
+        log.warning(
+            "GELU in bf16 is slower: compiled, it fails or differs here (%s)", why
+        )
+        return "eager", in_pieces
+    return "compiled", compiled

@@ -6,15 +6,15 @@ width, H heads, K head width.
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lib import kernels
-from entp_lib.attention_bias import NO_BIAS, AttentionBias, attention_weights, rotate
-from entp_lib.kernels import Group, Groups, batch_rows, offsets
+from entp_lib.attention_bias import AttentionBias, attention_weights, rotate
+from entp_lib.kernels.attention import Group, Groups, spans
 
 if TYPE_CHECKING:
     from entp_lib.model import Block
@@ -23,17 +23,12 @@ if TYPE_CHECKING:
 Projected = tuple[Tensor, Tensor]
 
 
-def is_fused(block: "Block", x: Tensor) -> bool:
-    """Tell whether the fused kernels compute the same as ``block``."""
-    return block.fusible and kernels.usable(x)
-
-
 def stack(
     blocks: Sequence["Block"],
     x_BTD: Tensor,
     groups: Groups,
-    bias: AttentionBias = NO_BIAS,
-    projected: Projected | None = None,
+    bias: AttentionBias,
+    projected: Projected | None,
 ) -> Tensor:
     """Return the hidden states (P, D) after the stack for the prefixes of ``groups``, in order.
 
@@ -41,7 +36,7 @@ def stack(
     MLPs alone. ``projected``: the first layer's projections of ``x_BTD``, where they are shared.
     """
     first, *middle, last = blocks
-    fused = is_fused(first, x_BTD)
+    fused = kernels.usable(first, x_BTD)
 
     def finish(block: "Block", x: Tensor, attended: Tensor) -> Tensor:
         if fused:
@@ -49,11 +44,13 @@ def stack(
         return block.residual(x, attended)
 
     if fused and bias.is_empty:
-        x_MD = kernels.attend(first, projected or kernels.project(first, x_BTD), groups)
-        x_MD = kernels.feed_forward(first, x_MD)
-        for block in middle:
-            x_MD = kernels.attend(block, kernels.project(block, x_MD), groups)
+        x_MD = x_BTD
+        for block in (first, *middle):
+            x_MD = kernels.attend(
+                block, projected or kernels.project(block, x_MD), groups
+            )
             x_MD = kernels.feed_forward(block, x_MD)
+            projected = None  # the first layer's alone are shared
     else:
         x_MD = finish(first, *first_attention(first, x_BTD, groups, bias))
         for block in middle:
@@ -71,9 +68,7 @@ def first_attention(
     qkv_BHTK = block.attention.project(block.ln_1(x_BTD), bias.rotation)
     inputs = []
     outputs = []
-    for group in groups:
-        rows = batch_rows(group)
-        length = group[2]
+    for rows, _, length in groups:
         inputs.append(x_BTD[rows, :length].flatten(0, 1))
         q, k, v = (z[rows, :, :length] for z in qkv_BHTK)
         mask, _ = bias.of_prefixes(rows, length)
@@ -81,20 +76,22 @@ def first_attention(
     return torch.cat(inputs), torch.cat(outputs)
 
 
-def attention(block: "Block", x_MD: Tensor, groups: Groups, bias: AttentionBias) -> Tensor:
+def attention(
+    block: "Block", x_MD: Tensor, groups: Groups, bias: AttentionBias
+) -> Tensor:
     """Return the attention output (M, D) over groups of equally long sequences."""
     outputs = []
     z_MD = block.ln_1(x_MD)
     sizes = [rows * length for _, rows, length in groups]
-    for z, group in zip(z_MD.split(sizes), groups, strict=True):
-        mask, rotation = bias.of_prefixes(batch_rows(group), group[2])
-        q, k, v = block.attention.project(z.view(*group[1:], -1), rotation)
+    for z, (rows, count, length) in zip(z_MD.split(sizes), groups, strict=True):
+        mask, rotation = bias.of_prefixes(rows, length)
+        q, k, v = block.attention.project(z.view(count, length, -1), rotation)
         outputs.append(block.attention(q, k, v, mask, False).flatten(0, 1))
     return torch.cat(outputs)
 
 
 def read_ends(
-    block: "Block", x_MD: Tensor, groups: Groups, bias: AttentionBias = NO_BIAS
+    block: "Block", x_MD: Tensor, groups: Groups, bias: AttentionBias
 ) -> tuple[Tensor, Tensor]:
     """Return the last layer's inputs and attention output at the prefixes' ends, both (P, D).
 
@@ -108,55 +105,41 @@ def read_ends(
     sizes = [rows * length for _, rows, length in groups]
     ends_P = torch.cat(
         [
-            torch.arange(1, rows + 1, device=x_MD.device) * length + (start - 1)
-            for start, (_, rows, length) in zip(offsets(groups), groups, strict=False)
+            torch.arange(span.start + length - 1, span.stop, length, device=x_MD.device)
+            for (_, _, length), span in spans(groups)
         ]
     )
     z_MD = block.ln_1(x_MD)
     w_q, w_k, w_v = attention.qkv.weight.chunk(3)
     b_q, b_k, b_v = attention.qkv.bias.chunk(3)
     q_PHK = F.linear(z_MD[ends_P], w_q, b_q).unflatten(-1, (n_heads, -1))
+    scale = (x_MD.shape[-1] // n_heads) ** -0.5
     if bias.rotation is None:
         w_k_HKD = w_k.unflatten(0, (n_heads, -1))
-        queries = (q_PHK.transpose(0, 1) @ w_k_HKD).transpose(0, 1)
-        keys = [None] * len(groups)
+        queries = (q_PHK.transpose(0, 1) @ w_k_HKD).transpose(0, 1) * scale
+        keys: Sequence[Any] = [None] * len(groups)
     else:
-        cosines, sines = flat_rotation(groups, bias)
-        queries = rotate(q_PHK, (cosines[ends_P], sines[ends_P]))
-        keys_MHK = F.linear(z_MD, w_k, b_k).unflatten(-1, (n_heads, -1))
-        keys = rotate(keys_MHK, (cosines, sines)).split(sizes)
-    queries = queries * (x_MD.shape[-1] // n_heads) ** -0.5
+        queries = q_PHK
+        keys = F.linear(z_MD, w_k, b_k).unflatten(-1, (n_heads, -1)).split(sizes)
     means = []
     # the gradient of split is one tensor; slices would make a full-size one for each group
     parts = zip(queries.split(counts), z_MD.split(sizes), keys, groups, strict=True)
-    for queries_R, z, key, group in parts:
-        _, rows, length = group
-        z = z.view(rows, length, -1)
-        if key is None:
+    for queries_R, z, key, (rows, count, length) in parts:
+        z = z.view(count, length, -1)
+        mask, rotation = bias.of_prefixes(rows, length)
+        if rotation is None:
             scores = queries_R @ z.transpose(1, 2)
         else:
-            key = key.unflatten(0, (rows, length))
-            scores = torch.einsum("rhk,rthk->rht", queries_R, key)
-        mask, _ = bias.of_prefixes(batch_rows(group), length)
+            cosines, sines = (x.transpose(1, 2) for x in rotation)
+            queries_R = rotate(queries_R, (cosines[:, -1], sines[:, -1]))
+            key = rotate(key.unflatten(0, (count, length)), (cosines, sines))
+            scores = torch.einsum("rhk,rthk->rht", queries_R * scale, key)
         mask = None if mask is None else mask[:, :, -1]
         means.append(attention_weights(scores, mask, z.dtype) @ z)
     mean_HPD = torch.cat(means).transpose(0, 1)
     w_v_HDK = w_v.unflatten(0, (n_heads, -1)).transpose(1, 2)
     value_PHK = (mean_HPD @ w_v_HDK).transpose(0, 1) + b_v.unflatten(0, (n_heads, -1))
     return x_MD[ends_P], attention.out(value_PHK.flatten(1))
-
-
-def flat_rotation(groups: Groups, bias: AttentionBias) -> tuple[Tensor, Tensor]:
-    """Return the cosines and sines of every flat token, each (M, 1, K)."""
-    cosines: list[Tensor] = []
-    sines: list[Tensor] = []
-    for group in groups:
-        _, rows, length = group
-        _, rotation = bias.of_prefixes(batch_rows(group), length)
-        assert rotation is not None
-        for found, x in zip((cosines, sines), rotation, strict=True):
-            found.append(x.expand(rows, -1, -1, -1).transpose(1, 2).flatten(0, 1))
-    return torch.cat(cosines), torch.cat(sines)
 
 
 def micro_batches(
@@ -170,7 +153,9 @@ def micro_batches(
     parts: list[list[Group]] = [[]]
     held = 0
     lengths, counts = torch.unique_consecutive(lengths_N, return_counts=True)
-    for length, rows in zip(lengths.tolist(), rows_N.split(counts.tolist()), strict=True):
+    for length, rows in zip(
+        lengths.tolist(), rows_N.split(counts.tolist()), strict=True
+    ):
         while len(rows):
             room = (token_budget - held) // length
             # start a new micro-batch unless this one has room for the group or a full load
@@ -180,7 +165,8 @@ def micro_batches(
                 room = token_budget // length
             taken = rows[:room]
             rows = rows[room:]
-            parts[-1].append((None if len(taken) == batch else taken, len(taken), length))
+            chosen = slice(batch) if len(taken) == batch else taken
+            parts[-1].append((chosen, len(taken), length))
             held += len(taken) * length
     return [part for part in parts if part]
 
@@ -201,5 +187,6 @@ def even_micro_batches(
     for part, length, rows in zip(
         *runs.tolist(), rows_N.split(counts.tolist()), strict=True
     ):
-        parts[part].append((None if len(rows) == batch else rows, len(rows), length))
+        chosen = slice(batch) if len(rows) == batch else rows
+        parts[part].append((chosen, len(rows), length))
     return [part for part in parts if part]

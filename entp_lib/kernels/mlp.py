@@ -27,7 +27,14 @@ def normalise(
 def normalise_backward(grad_MD, x_MD, mean, inverse, weight_D, bias_D):
     """Return the gradients of LayerNorm's input, weight and bias."""
     return torch.ops.aten.native_layer_norm_backward(
-        grad_MD, x_MD, weight_D.shape, mean, inverse, weight_D, bias_D, [True, True, True]
+        grad_MD,
+        x_MD,
+        weight_D.shape,
+        mean,
+        inverse,
+        weight_D,
+        bias_D,
+        [True, True, True],
     )
 
 
@@ -93,4 +100,13 @@ class FeedForward(torch.autograd.Function):
         d_x, d_scale, d_shift = normalise_backward(
             d_normed.mul_(0.5), x_MD, mean, inverse, scale, shift
         )
-        return d_x.add_(grad_MD), d_scale, d_shift, d_w1, d_b1, d_w2, grad_MD.sum(0), None
+        return (
+            d_x.add_(grad_MD),
+            d_scale,
+            d_shift,
+            d_w1,
+            d_b1,
+            d_w2,
+            grad_MD.sum(0),
+            None,
+        )

@@ -3,10 +3,17 @@
 ``python -m entp_lab new task NAME`` writes all three and a test.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from entp_lib.tasks.addition import Addition
-from entp_lib.tasks.base import Batch, FixedData, Task, generator_for, loss_curve, seed_from
+from entp_lib.tasks.base import (
+    Batch,
+    FixedData,
+    Task,
+    generator_for,
+    loss_curve,
+    seed_from,
+)
 from entp_lib.tasks.chain import Chain
 from entp_lib.tasks.counting import Counting
 from entp_lib.tasks.in_context import InContext
@@ -14,7 +21,7 @@ from entp_lib.tasks.long_addition import LongAddition
 from entp_lib.tasks.table import Table
 from entp_lib.tasks.text import Text
 from entp_lib.tasks.triplets import Triplets
-from entp_lib.validation import OneLine, from_dict, one_of
+from entp_lib.validation import Json, OneLine, from_dict, one_of
 
 TASKS: dict[str, type[Task]] = {
     "addition": Addition,
@@ -27,7 +34,7 @@ TASKS: dict[str, type[Task]] = {
 }
 
 
-def build_task(name: str, params: dict[str, Any]) -> Task:
+def build_task(name: str, params: Json) -> Task:
     """Return the named task with its parameters, checked; ConfigError names what does not fit."""
     one_of("task", name, TASKS)
     return from_dict(TASKS[name], params, f"{name}.")

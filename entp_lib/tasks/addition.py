@@ -14,7 +14,6 @@ Letters: B batch, T tokens, S characters of a text, P pairs of a part.
 """
 
 import functools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -23,7 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, FixedData, Task, loss_curve, some_positions
+from entp_lib.tasks.base import (
+    Batch,
+    FixedData,
+    Task,
+    integers,
+    loss_curve,
+    some_positions,
+)
 from entp_lib.validation import check_intervals, check_types
 
 CHARACTERS = "0123456789+=$\n"
@@ -33,43 +39,28 @@ HELD_OUT = {
     99: (1_000, 4_000),
     999: (10_000, 70_000),
 }
+MOST_DIGITS = 18  # a longer sum would not fit into 64 bits
 WINDOW = 64  # characters, as the authors have
 WHOLE_TEXT = "text"  # name of the extra scoring of every character
 Pairs = dict[str, np.ndarray]  # the pairs (P, 2) of each part
 
 
 def carries(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Count the carries in a + b: each takes 9 from the digit sum."""
-    return (digit_sum(a) + digit_sum(b) - digit_sum(a + b)) // 9
-
-
-def digit_sum(x: np.ndarray) -> np.ndarray:
-    """Add up the decimal digits of each number."""
-    return sum(x // 10**k % 10 for k in range(len(str(x.max(initial=0)))))
+    """Count the carries in a + b: into place k where the last k digits add up to 10^k or more."""
+    most = len(str(max(a.max(initial=0), b.max(initial=0))))
+    return sum((a % 10**k + b % 10**k >= 10**k).astype(int) for k in range(1, most + 1))
 
 
 def digits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Count the digits of the longer operand; 0 has one."""
-    longer = np.maximum(a, b)
-    most = len(str(longer.max(initial=0)))
-    return sum((longer >= 10**k).astype(int) for k in range(1, most)) + np.ones_like(longer)
+    powers = 10 ** np.arange(1, MOST_DIGITS)
+    return 1 + np.searchsorted(powers, np.maximum(a, b), side="right")
 
 
 def text(a: int, b: int, reversed_answer: bool) -> str:
     """Write one example, from $ to $."""
     answer = str(a + b)
     return f"${a}+{b}={answer[::-1] if reversed_answer else answer}$"
-
-
-def parse(example: str, reversed_answer: bool) -> tuple[int, int, int]:
-    """Return (a, b, answer) of an example. Raises ValueError where it is not one."""
-    match = re.fullmatch(r"\$([0-9]+)\+([0-9]+)=([0-9]+)\$\n?", example)
-    if match is None:
-        raise ValueError(
-            f"{example!r}: must look like $a+b=c$, with whole numbers a, b and c"
-        )
-    a, b, answer = match.groups()
-    return int(a), int(b), int(answer[::-1] if reversed_answer else answer)
 
 
 def in_proportion(
@@ -121,7 +112,7 @@ class Sums(FixedData):
     trains as the authors do, on random windows of ``window`` characters: the text has a line per
     example in random order, is cut anywhere and scored at every character, so that most of the loss
     is about operands that cannot be predicted. Both views are evaluated and tested like ``answer``.
-    Only windows train the positions that longer examples reach. ``part``: ``train`` (evaluated on
+    With answers alone, positions beyond the longest training example stay untrained. ``part``: ``train`` (evaluated on
     validation), ``test``, ``seen`` (evaluated on the training examples), or ``text`` (windows of
     the validation text). ``drawn``: how many characters of each training window are scored, drawn
     at random; 0 for all. ENTP's cost falls in proportion.
@@ -151,8 +142,8 @@ class Sums(FixedData):
         """Raise ConfigError for a window below the longest tested example, or another bad value."""
         longest = characters(self.most_digits("test")) - 1
         drawn = self.window if self.view == "windows" else 0
-        check_intervals(self, {"drawn": f"[0, {drawn}]", "split_seed": "[0, inf)"})
-        check_intervals(self, {"window": f"[{longest}, {WINDOW}]"})
+        intervals = {"drawn": f"[0, {drawn}]", "split_seed": "[0, inf)"}
+        check_intervals(self, intervals | {"window": f"[{longest}, {WINDOW}]"})
 
     @property
     def length(self) -> int:
@@ -204,11 +195,9 @@ class Sums(FixedData):
     def windows(self, generator: torch.Generator, size: int, part: str) -> Batch:
         """Return random windows of a part's text, scored at every character."""
         line_S = running_text(self, part)
-        device = generator.device
-        most = len(line_S) - self.window
-        starts_B = torch.randint(most, (size,), generator=generator, device=device).cpu()
+        starts_B = integers(generator, len(line_S) - self.window, size).cpu()
         window_BT = line_S[starts_B[:, None] + torch.arange(self.window + 1)]
-        return Batch.of_text(window_BT.to(device).long())
+        return Batch.of_text(window_BT.to(generator.device).long())
 
     def groups(self, batch: Batch) -> list[str]:
         """Return the group of each example: ``name_of`` its operands."""
@@ -251,8 +240,7 @@ class Addition(Sums):
 
 def characters(most_digits: int) -> int:
     """Count the characters of the longest example with operands of that many digits."""
-    largest = 10**most_digits - 1
-    return len(text(largest, largest, False))
+    return 3 * most_digits + 5  # the sum may have one more; $, +, = and $
 
 
 def decode(ids: list[int]) -> str:
@@ -265,16 +253,15 @@ def encoded(task: Sums, part: str) -> Batch:
     """Return the examples of a part as 8-bit ids (P, T), padded with line ends."""
     lines = [text(a, b, task.reversed_answer) for a, b in task.split()[part].tolist()]
     longest = characters(task.most_digits(part))
-    id_of = np.array(
-        [max(0, CHARACTERS.find(chr(code))) for code in range(128)], dtype=np.int8
-    )
-    codes = "".join(line.ljust(longest, "\n") for line in lines).encode()
-    text_PS = id_of[np.frombuffer(codes, dtype=np.uint8)].reshape(len(lines), longest)
+    padded = "".join(line.ljust(longest, "\n") for line in lines)
+    id_of = bytes.maketrans(CHARACTERS.encode(), bytes(range(len(CHARACTERS))))
+    ids = bytearray(padded, "ascii").translate(id_of)
+    text_PS = torch.frombuffer(ids, dtype=torch.int8).view(len(lines), longest)
     prompts_P = torch.tensor([line.index("=") + 1 for line in lines])
     lengths_P = torch.tensor([len(line) for line in lines])
     place_T = torch.arange(longest - 1)
     scored_PT = (place_T >= prompts_P[:, None] - 1) & (place_T < lengths_P[:, None] - 1)
-    return Batch.of_text(torch.from_numpy(text_PS), scored_PT, prompts_P)
+    return Batch.of_text(text_PS, scored_PT, prompts_P)
 
 
 @functools.lru_cache(maxsize=4)

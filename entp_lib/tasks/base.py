@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lib.validation import Json
+
 PARTS = ("train", "validation", "test")
 NARROW = (torch.int8, torch.int32)  # types in which ids are stored
 
@@ -85,7 +87,9 @@ class Task:
     stationary = False  # whether targets have the same distribution at every position
     patience_score = "train_loss"  # the curve that patience watches for new minima
     same_prompts = True  # whether training has the prompts that a prefix decoder needs
-    added_tokens = 0  # appended to the vocabulary, for runs that start from stored weights
+    added_tokens = (
+        0  # appended to the vocabulary, for runs that start from stored weights
+    )
     caveat = ""  # a caveat of every conclusion from its scores, in a few words
 
     def batch(
@@ -114,11 +118,11 @@ class Task:
         """Return the task of the 1-based training ``step``: an easier one early in a curriculum."""
         return self
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Load or make the data, and return facts about them such as their checksum."""
         return {}
 
-    def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
+    def samples(self, model: nn.Module, generator: torch.Generator) -> Json:
         """Return text written by the trained model, for people to read in the record."""
         return {}
 
@@ -139,7 +143,9 @@ class Task:
         curves = ["loss", *map(loss_curve, self.extra_scorings())]
         rules = {f"lowest_{curve}": curve for curve in curves}
         return (
-            rules if self.continuous else rules | {"highest_accuracy": "sequence_accuracy"}
+            rules
+            if self.continuous
+            else rules | {"highest_accuracy": "sequence_accuracy"}
         )
 
     def constants_T(self) -> Tensor:
@@ -150,9 +156,9 @@ class Task:
         """Return ``scored_BT`` of a few training sequences: enough to count a run's operations."""
         return self.batch(generator_for("cpu", "wanted"), 8).scored_BT
 
-    def groups(self, batch: Batch) -> list[str] | None:
-        """Return a name for each sequence, by which accuracy is reported; None for no groups."""
-        return None
+    def groups(self, batch: Batch) -> list[str]:
+        """Return a name for each sequence, by which accuracy is reported; empty for no groups."""
+        return []
 
 
 class FixedData(Task):
@@ -166,7 +172,7 @@ class FixedData(Task):
     part: Any
 
     def examples(self, part: str) -> Batch:
-        """Return all examples of a part of ``PARTS`` on the CPU, in narrow types, cached."""
+        """Return all examples of a part of ``PARTS`` on the CPU, cached; ids may have 8 or 32 bits."""
         raise NotImplementedError
 
     def count(self, part: str) -> int:
@@ -176,8 +182,9 @@ class FixedData(Task):
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
         """Return the examples ``chosen_B`` of a part, on the device of ``chosen_B``."""
         rows = self.examples(part).rows(chosen_B.cpu())
-        wide = rows.map(lambda x: x.long() if x.dtype in NARROW else x)
-        return wide.map(lambda x: x.to(chosen_B.device))
+        return rows.map(
+            lambda x: (x.long() if x.dtype in NARROW else x).to(chosen_B.device)
+        )
 
     def part_of(self, evaluating: bool) -> str:
         """Return the part of ``PARTS`` that examples come from."""
@@ -189,11 +196,7 @@ class FixedData(Task):
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
         part = self.part_of(evaluating)
-        count = self.count(part)
-        chosen_B = torch.randint(
-            count, (size,), generator=generator, device=generator.device
-        )
-        return self.rows_of(part, chosen_B)
+        return self.rows_of(part, integers(generator, self.count(part), size))
 
     def evaluation(
         self, generator: torch.Generator, sequences: int, most: int
@@ -208,6 +211,11 @@ class FixedData(Task):
 
     def test(self) -> Task | None:
         return replace(self, part="test") if self.part == "train" else None  # type: ignore
+
+
+def integers(generator: torch.Generator, below: int, *shape: int) -> Tensor:
+    """Draw whole numbers from 0 to ``below`` - 1 on the generator's device."""
+    return torch.randint(below, shape, generator=generator, device=generator.device)
 
 
 def loss_curve(scoring: str) -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out
+from entp_lib.tasks.base import Batch, Task, draw_on_side, integers, is_held_out
 from entp_lib.validation import check_intervals, check_types, require
 
 MAX_LISTED = 4096  # prompts of one length; with more, neither side can be empty
@@ -25,7 +25,9 @@ def traces(x_Bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return (residues (B, n), counts (B, n), answers (B,)): what Algorithm 6 writes."""
     n = x_Bn.shape[1]
     residues_Bn = -x_Bn % n
-    table_Bn = torch.zeros_like(x_Bn).scatter_add_(1, residues_Bn, torch.ones_like(x_Bn))
+    table_Bn = torch.zeros_like(x_Bn).scatter_add_(
+        1, residues_Bn, torch.ones_like(x_Bn)
+    )
     counts_Bn = table_Bn.gather(1, (x_Bn + x_Bn[:, -1:]) % n)
     return residues_Bn + 1, counts_Bn, counts_Bn.sum(1) % n
 
@@ -46,8 +48,10 @@ class Chain(Task):
 
     def __post_init__(self):
         check_types(self)
-        check_intervals(self, dict.fromkeys(("longest", "symbols"), "[2, inf)"))
-        check_intervals(self, {"held_out": "[0.001, 0.9]"})
+        check_intervals(
+            self,
+            {"longest": "[2, inf)", "symbols": "[2, inf)", "held_out": "[0.001, 0.9]"},
+        )
         # drawing from a side without prompts would never end
         for n in range(2, self.longest + 1):
             if self.symbols**n > MAX_LISTED:
@@ -74,7 +78,9 @@ class Chain(Task):
 
     def reported_apart(self) -> dict[str, Task]:
         """Return, for a trace, the scoring of the answer alone after the right chain."""
-        return {"answer": replace(self, scored="last")} if self.scored == "trace" else {}
+        return (
+            {"answer": replace(self, scored="last")} if self.scored == "trace" else {}
+        )
 
     def is_held_out(self, x_Bn: Tensor) -> Tensor:
         """Tell which prompts are kept for evaluation, (B,)."""
@@ -84,18 +90,14 @@ class Chain(Task):
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
         device = generator.device
-        n_B = torch.randint(
-            2, self.longest + 1, (size,), generator=generator, device=device
-        )
+        n_B = 2 + integers(generator, self.longest - 1, size)
         text_BT = torch.full((size, self.length + 1), self.eos, device=device)
         scored_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
         for n in range(2, self.longest + 1):
             rows = (n_B == n).nonzero()[:, 0]
 
-            def draw(rows: int, n: int = n) -> Tensor:
-                return torch.randint(
-                    self.symbols, (rows, n), generator=generator, device=device
-                )
+            def draw(size: int, n: int = n) -> Tensor:
+                return integers(generator, self.symbols, size, n)
 
             x_Rn = draw_on_side(draw, len(rows), self.is_held_out, evaluating)
             residues_Rn, counts_Rn, answer_R = traces(x_Rn)

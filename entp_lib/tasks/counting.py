@@ -19,17 +19,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, some_positions
+from entp_lib.tasks.base import (
+    Batch,
+    Task,
+    draw_on_side,
+    integers,
+    is_held_out,
+    some_positions,
+)
 from entp_lib.validation import check_intervals, check_types, one_of, require
 
 # In a small task nearly all held-out seeds reorder training seeds; the paper does not ask that.
 IN_OTHER_ORDERS = "scored on sets of training in other orders"
-
-
-def count3_quadratic(x: Sequence[int]) -> int:
-    """Compute Count3 by Algorithm 2: every pair is tried. O(n²) time, O(1) space."""
-    n = len(x)
-    return sum((x[i] + x[j] + x[-1]) % n == 0 for i in range(n) for j in range(n)) % n
 
 
 def count3(x: Sequence[int]) -> int:
@@ -59,7 +60,8 @@ def next_symbols(x_BT: Tensor, order: int) -> Tensor:
     one_of("order", order, (2, 3))
     n = x_BT.shape[1]
     x_BT = x_BT.long()
-    missing_BT = -(x_BT + x_BT[:, -1:]) % n  # the residue that completes each element to 0
+    # the residue that completes each element to 0
+    missing_BT = -(x_BT + x_BT[:, -1:]) % n
     if order == 2:
         return (missing_BT == 0).sum(1) % n
     table_BT = torch.zeros_like(x_BT).scatter_add_(1, x_BT % n, torch.ones_like(x_BT))
@@ -93,12 +95,10 @@ class Counting(Task):
 
     def __post_init__(self):
         check_types(self)
-        intervals = {
-            "seed_length": "[1, inf)",
-            "symbols": "[2, inf)",
-            "held_out": "[0, 0.9]",
-        }
-        check_intervals(self, intervals)
+        check_intervals(
+            self,
+            {"seed_length": "[1, inf)", "symbols": "[2, inf)", "held_out": "[0, 0.9]"},
+        )
         require(
             self.length >= self.seed_length,
             f"length = {self.length}: must be at least seed_length = {self.seed_length}",
@@ -106,12 +106,14 @@ class Counting(Task):
         if self.first_scored == 0:
             first = min(self.seed_length + 1, self.length)
             object.__setattr__(self, "first_scored", first)
-        check_intervals(self, {"first_scored": f"[{self.seed_length}, {self.length}]"})
-        check_intervals(self, {"drawn": f"[0, {self.length - self.first_scored + 1}]"})
+        intervals = {
+            "first_scored": f"[{self.seed_length}, {self.length}]",
+            "drawn": f"[0, {self.length - self.first_scored + 1}]",
+        }
+        check_intervals(self, intervals)
         if self.held_out > 0:  # else drawing from the empty side would never end
             generator = torch.Generator().manual_seed(0)
-            shape = (20_000, self.seed_length)
-            some_BS = torch.randint(self.symbols, shape, generator=generator)
+            some_BS = integers(generator, self.symbols, 20_000, self.seed_length)
             require(
                 len(self.is_held_out(some_BS).unique()) == 2,
                 f"held_out = {self.held_out}: leaves one side without a seed; use a larger share",
@@ -145,10 +147,7 @@ class Counting(Task):
         """Return (size, length + 1) integers: seeds from one side of the split, continued."""
 
         def draw(rows: int) -> Tensor:
-            shape = (rows, self.seed_length)
-            return torch.randint(
-                self.symbols, shape, generator=generator, device=generator.device
-            )
+            return integers(generator, self.symbols, rows, self.seed_length)
 
         if self.held_out > 0:
             x_BT = draw_on_side(draw, size, self.is_held_out, evaluating)
@@ -164,6 +163,10 @@ class Counting(Task):
         x_BT = self.sequences(generator, size, evaluating)
         length_T = torch.arange(1, self.length + 1, device=x_BT.device)
         scored_BT = (length_T >= self.first_scored).expand(size, -1)
-        if self.drawn and not evaluating:  # drawn last, so that paired runs share sequences
+        if (
+            self.drawn and not evaluating
+        ):  # drawn last, so that paired runs share sequences
             scored_BT = some_positions(generator, scored_BT, self.drawn, lowest=True)
-        return Batch.of_text(x_BT, scored_BT, torch.full_like(x_BT[:, 0], self.seed_length))
+        return Batch.of_text(
+            x_BT, scored_BT, torch.full_like(x_BT[:, 0], self.seed_length)
+        )

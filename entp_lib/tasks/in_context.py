@@ -20,29 +20,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, integers
 from entp_lib.validation import check_intervals, check_types, one_of
 
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
-PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}
-FIRST_DIMS = 5
-# points at the start of a curriculum, and how many each stage adds
-FIRST_POINTS = {"linear": (11, 2), "sparse": (11, 2), "network": (26, 5), "tree": (26, 5)}
+FIRST_DIMS = 5  # of a curriculum
+# the paper's points, those at the start of a curriculum, and how many each stage adds
+FEW = (40, 11, 2)
+MANY = (100, 26, 5)
+POINTS = {"linear": FEW, "sparse": FEW, "network": MANY, "tree": MANY}
 
 
 def linear(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """Return w·x with w ~ N(0, I), (B, N)."""
+    """Return w·x with w ~ N(0, I), (B, N); if sparse, all but some coordinates of w are 0."""
     w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
+    if task.function == "sparse":
+        shape = (len(x_BNd), task.used_dims)
+        random_Bd = torch.rand(shape, generator=generator, device=generator.device)
+        kept = random_Bd.argsort(1)[:, : task.sparsity]
+        w_Bd = w_Bd * torch.zeros_like(w_Bd).scatter_(1, kept, 1.0)
     return torch.einsum("bnd,bd->bn", x_BNd, w_Bd)
-
-
-def sparse(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
-    """Return w·x with all but ``sparsity`` random coordinates of w set to 0, (B, N)."""
-    w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
-    shape = (len(x_BNd), task.used_dims)
-    order_Bd = torch.rand(shape, generator=generator, device=generator.device).argsort(1)
-    kept_Bd = torch.zeros_like(w_Bd).scatter_(1, order_Bd[:, : task.sparsity], 1.0)
-    return torch.einsum("bnd,bd->bn", x_BNd, w_Bd * kept_Bd)
 
 
 def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
@@ -50,7 +47,9 @@ def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Ten
     into_Bdh = normal(generator, len(x_BNd), x_BNd.shape[2], task.hidden)
     out_Bh = normal(generator, len(x_BNd), task.hidden)
     hidden_BNh = (x_BNd @ into_Bdh).relu()
-    return torch.einsum("bnh,bh->bn", hidden_BNh, out_Bh) * math.sqrt(task.output_factor)
+    return torch.einsum("bnh,bh->bn", hidden_BNh, out_Bh) * math.sqrt(
+        task.output_factor
+    )
 
 
 def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
@@ -61,9 +60,7 @@ def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor
     """
     size, _, d = x_BNd.shape
     inner = 2**task.depth - 1
-    splits_Bi = torch.randint(
-        d, (size, inner), generator=generator, device=generator.device
-    )
+    splits_Bi = integers(generator, d, size, inner)
     leaves_Bl = normal(generator, size, inner + 1)
     node_BN = torch.zeros(x_BNd.shape[:2], dtype=torch.long, device=generator.device)
     for _ in range(task.depth):
@@ -73,7 +70,7 @@ def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor
     return leaves_Bl.gather(1, node_BN - inner)
 
 
-FUNCTIONS = {"linear": linear, "sparse": sparse, "network": network, "tree": tree}
+FUNCTIONS = {"linear": linear, "sparse": linear, "network": network, "tree": tree}
 
 
 @dataclass(frozen=True)
@@ -110,11 +107,15 @@ class InContext(Task):
         check_types(self)
         one_of("function", self.function, FUNCTIONS)
         if self.points == 0:
-            object.__setattr__(self, "points", PAPER_POINTS[self.function])
-        check_intervals(self, dict.fromkeys(("dims", "hidden", "points"), "[1, inf)"))
-        check_intervals(self, dict.fromkeys(("noise", "curriculum_every"), "[0, inf)"))
-        check_intervals(self, {"depth": f"[1, {MAX_DEPTH}]", "factor": "(0, inf)"})
-        check_intervals(self, {"used_first": f"[0, {self.dims}]"})
+            object.__setattr__(self, "points", POINTS[self.function][0])
+        intervals = {
+            **dict.fromkeys(("dims", "hidden", "points"), "[1, inf)"),
+            **dict.fromkeys(("noise", "curriculum_every"), "[0, inf)"),
+            "depth": f"[1, {MAX_DEPTH}]",
+            "factor": "(0, inf)",
+            "used_first": f"[0, {self.dims}]",
+        }
+        check_intervals(self, intervals)
         if self.function == "sparse":
             at_start = FIRST_DIMS if self.curriculum_every else self.used_dims
             check_intervals(self, {"sparsity": f"[1, {min(self.used_dims, at_start)}]"})
@@ -160,7 +161,7 @@ class InContext(Task):
         if self.curriculum_every == 0:
             return self
         stage = (step - 1) // self.curriculum_every
-        first, more = FIRST_POINTS[self.function]
+        _, first, more = POINTS[self.function]
         points = min(self.points, first + more * stage)
         dims = min(self.used_dims, FIRST_DIMS + stage)
         return replace(self, points=points, used_first=dims)
@@ -190,9 +191,8 @@ class InContext(Task):
             square = normal(generator, size, -(-n // d), d, d)
             rows, upper = torch.linalg.qr(square)
             signs = upper.diagonal(dim1=-2, dim2=-1).sign()
-            rows = (
-                rows * signs[..., None, :]
-            )  # without signs the directions are not uniform
+            # without signs the directions are not uniform
+            rows = rows * signs[..., None, :]
             x_BNd = rows.reshape(size, -1, d)[:, :n] * math.sqrt(d)
         else:
             x_BNd = normal(generator, size, n, d)
@@ -215,7 +215,9 @@ class InContext(Task):
         targets_BT[:, ::2] = y_BN
         scored_T = torch.arange(self.length, device=device) % 2 == 0
         prompts_B = torch.ones(size, dtype=torch.long, device=device)
-        return Batch(inputs_BTd[:, :-1], targets_BT, scored_T.expand(size, -1), prompts_B)
+        return Batch(
+            inputs_BTd[:, :-1], targets_BT, scored_T.expand(size, -1), prompts_B
+        )
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entp_lib.tasks.addition import Pairs, Sums, digits
-from entp_lib.validation import check_intervals, check_types, require
+from entp_lib.tasks.addition import MOST_DIGITS, Pairs, Sums, digits
+from entp_lib.validation import check_intervals, check_types
 
-MAX_TESTED = 18  # digits: a longer sum would not fit into 64 bits
 MIN_EXAMPLES = 20  # of a part, whose text must be longer than a window
 
 
@@ -51,7 +50,9 @@ def split(
     def long(count: int) -> np.ndarray:
         longer = generator.integers(trained + 1, tested + 1, count)
         other = generator.integers(1, tested + 1, count)
-        return generator.permuted(numbers(np.stack([longer, other], 1), generator), axis=1)
+        return generator.permuted(
+            numbers(np.stack([longer, other], 1), generator), axis=1
+        )
 
     # one-digit pairs run out early: shuffling makes them as rare in training and validation
     drawn = generator.permutation(unique_pairs(short, n_train + n_validation))
@@ -73,22 +74,18 @@ class LongAddition(Sums):
         check_types(self)
         check_intervals(self, {"trained_digits": "[1, inf)"})
         check_intervals(
-            self, {"tested_digits": f"[{self.trained_digits + 1}, {MAX_TESTED}]"}
+            self, {"tested_digits": f"[{self.trained_digits + 1}, {MOST_DIGITS}]"}
         )
-        counts = ("n_train", "n_validation", "n_test")
-        check_intervals(self, dict.fromkeys(counts, f"[{MIN_EXAMPLES}, inf)"))
         short = 10 ** (2 * self.trained_digits)
         long = 10 ** (2 * self.tested_digits) - short
-        self.check_count("n_train + n_validation", self.n_train + self.n_validation, short)
-        self.check_count("n_test", self.n_test, long)
+        # at most half of all different pairs, since drawing the last would never end
+        counts = {
+            "n_validation": f"[{MIN_EXAMPLES}, {short // 2 - MIN_EXAMPLES}]",
+            "n_train": f"[{MIN_EXAMPLES}, {short // 2 - self.n_validation}]",
+            "n_test": f"[{MIN_EXAMPLES}, {long // 2}]",
+        }
+        check_intervals(self, counts)
         self.check_window()
-
-    def check_count(self, name: str, count: int, pairs: int) -> None:
-        """Raise ConfigError for more than half of all pairs: drawing the last would never end."""
-        require(
-            count <= pairs // 2,
-            f"{name} = {count}: must be at most {pairs // 2}, half of all different pairs",
-        )
 
     def split(self) -> Pairs:
         return split(

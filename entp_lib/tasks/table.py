@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.tasks.base import PARTS, Batch, FixedData
-from entp_lib.validation import ConfigError, one_of, require
+from entp_lib.validation import ConfigError, Json, one_of, require
 
 MAX_SYMBOLS = 2**20  # a model has an embedding for every number up to the largest
 MAX_WORDS_IN_RECORD = 100
@@ -62,28 +62,36 @@ class Table(FixedData):
         names the row at fault.
         """
         require(len(sequences) > 0, "there are no sequences")
-        require(0 < held_out < 0.5, f"held_out = {held_out}: must be above 0 and below 0.5")
+        require(
+            0 < held_out < 0.5, f"held_out = {held_out}: must be above 0 and below 0.5"
+        )
         require(min(map(len, sequences)) > 0, "a sequence is empty")
         if np.ndim(sequences[0][0]) == 1:
             examples = real_examples(sequences, scored, targets)
             symbols = 0
             words: tuple[str, ...] = ()
         else:
-            ids, words = numbered([*sequences, *(targets if targets is not None else [])])
+            ids, words = numbered(
+                [*sequences, *(targets if targets is not None else [])]
+            )
             examples = symbol_examples(ids, len(sequences), scored, targets)
             symbols = len(words) or 1 + max(map(max, ids))
             require(
                 symbols > 1, "a single symbol leaves nothing to predict; two are needed"
             )
         check_each(examples.scored_BT.any(1), "has no scored position")
-        part_P = drawn_parts(examples, held_out, seed) if part is None else np.asarray(part)
+        part_P = (
+            drawn_parts(examples, held_out, seed) if part is None else np.asarray(part)
+        )
         require(
             len(part_P) == len(sequences),
             f"part has {len(part_P)} names, not one a sequence",
         )
         for name in np.unique(part_P):
             one_of("part", name, PARTS)
-        batches = {name: examples.rows(torch.from_numpy(part_P == name)) for name in PARTS}
+        batches = {
+            name: examples.rows(torch.from_numpy(part_P == name)) for name in PARTS
+        }
         return cls(batches, symbols, words, targets is None)
 
     @property
@@ -112,9 +120,9 @@ class Table(FixedData):
         sums_T = (train.targets_BT * train.scored_BT).sum(0)
         return sums_T / train.scored_BT.sum(0).clamp_min(1)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Return, under ``data``, how many examples each part has, and the words if few."""
-        about: dict[str, Any] = {part: self.count(part) for part in PARTS}
+        about: Json = {part: self.count(part) for part in PARTS}
         if 0 < len(self.words) <= MAX_WORDS_IN_RECORD:
             about["words"] = list(self.words)
         return {"data": about}
@@ -134,16 +142,20 @@ def symbol_examples(
         scored_PT = padded(scored).bool()
     if targets is not None:
         check_lengths("targets", ids[count:], lengths_P)
-        prompts_P = scored_PT.int().argmax(1) + 1  # a prompt ends with the first prediction
+        # a prompt ends with the first prediction
+        prompts_P = scored_PT.int().argmax(1) + 1
         return Batch(tokens_PT, padded(ids[count:]), scored_PT, prompts_P)
-    check_each(~scored_PT[:, 0], "its first token is scored, before which nothing stands")
+    check_each(
+        ~scored_PT[:, 0], "its first token is scored, before which nothing stands"
+    )
     return Batch.of_text(tokens_PT, scored_PT[:, 1:], scored_PT.int().argmax(1))
 
 
 def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) -> Batch:
     """Return examples of real numbers (P, T, d), whose targets are real, (P, T)."""
     require(
-        targets is not None, "sequences of real numbers need real targets, one a position"
+        targets is not None,
+        "sequences of real numbers need real targets, one a position",
     )
     inputs_PTd = torch.from_numpy(np.asarray(sequences, dtype=np.float32))
     targets_PT = torch.from_numpy(np.asarray(targets, dtype=np.float32))
@@ -153,9 +165,12 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
     for name, x_PT in (("targets", targets_PT), ("scored", scored_PT)):
         shape = tuple(inputs_PTd.shape[:2])
         require(
-            x_PT.shape == shape, f"{name} has shape {tuple(x_PT.shape)}, must be {shape}"
+            x_PT.shape == shape,
+            f"{name} has shape {tuple(x_PT.shape)}, must be {shape}",
         )
-    check_each(inputs_PTd.isfinite().flatten(1).all(1), "has an input that is not finite")
+    check_each(
+        inputs_PTd.isfinite().flatten(1).all(1), "has an input that is not finite"
+    )
     finite_P = (targets_PT.isfinite() | ~scored_PT).all(1)
     check_each(finite_P, "has a scored target that is not finite")
     prompts_P = scored_PT.int().argmax(1) + 1
@@ -184,7 +199,8 @@ def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
 def numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, ...]]:
     """Return tokens as ids, and the words of the ids; whole numbers are their own ids."""
     lists = [
-        row.tolist() if isinstance(row, (np.ndarray, Tensor)) else list(row) for row in rows
+        row.tolist() if isinstance(row, (np.ndarray, Tensor)) else list(row)
+        for row in rows
     ]
     symbols = {token for row in lists for token in row}
     if all(isinstance(symbol, str) for symbol in symbols):
@@ -208,7 +224,8 @@ def padded(rows: Rows) -> Tensor:
 def check_lengths(name: str, rows: Rows, lengths_P: Tensor) -> None:
     """Raise ConfigError unless there is an entry for every token of every sequence."""
     require(
-        len(rows) == len(lengths_P), f"{name} has {len(rows)} rows, not {len(lengths_P)}"
+        len(rows) == len(lengths_P),
+        f"{name} has {len(rows)} rows, not {len(lengths_P)}",
     )
     given_P = torch.tensor([len(row) for row in rows])
     check_each(given_P == lengths_P, f"{name} needs an entry for each of its tokens")

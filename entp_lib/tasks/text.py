@@ -17,8 +17,8 @@ from entp_lib.data.cache import Recipe, Tokens, open_tokens
 from entp_lib.data.sources import check_checksum
 from entp_lib.data.tokenizers import vocabulary_size
 from entp_lib.decoding import generate
-from entp_lib.tasks.base import Batch, Task, generator_for, some_positions
-from entp_lib.validation import check_intervals, check_types, require
+from entp_lib.tasks.base import Batch, Task, generator_for, integers, some_positions
+from entp_lib.validation import Json, check_intervals, check_types, require
 
 SAMPLES = 3
 SAMPLE_TOKENS = 100
@@ -54,13 +54,13 @@ class Text(Task):
     def __post_init__(self):
         check_types(self)
         require(
-            self.corpus != "", "corpus = '': must be 'embedded', 'openwebtext' or a path"
+            self.corpus != "",
+            "corpus = '': must be 'embedded', 'openwebtext' or a path",
         )
         check_checksum(self.checksum)
         vocabulary_size(self.tokenizer, self.vocabulary)
-        check_intervals(self, {"held_out": "(0, 1)", "context": "[1, inf)"})
-        counts = ("prefixes", "eval_prefixes")
-        check_intervals(self, dict.fromkeys(counts, f"[0, {self.context}]"))
+        counts = dict.fromkeys(("prefixes", "eval_prefixes"), f"[0, {self.context}]")
+        check_intervals(self, {"held_out": "(0, 1)", "context": "[1, inf)", **counts})
 
     @property
     def vocab_size(self) -> int:
@@ -81,21 +81,20 @@ class Text(Task):
             self.held_out,
         )
         tokens = open_tokens(recipe)
-        for name in ("train", "validation"):
-            count = len(tokens.part(name))
+        for name, tokens_S in tokens.parts.items():
             require(
-                count > self.context,
-                f"context = {self.context}: the {name} part of corpus {self.corpus!r} has {count} "
-                "tokens; it needs one more than the context",
+                len(tokens_S) > self.context,
+                f"context = {self.context}: the {name} part of corpus {self.corpus!r} has "
+                f"{len(tokens_S)} tokens; it needs one more than the context",
             )
         return tokens
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Return checksums and sizes of the corpus and of its tokens, under ``corpus``."""
         meta = self.tokens().meta
         return {"corpus": {"checksum": meta["corpus_checksum"], **meta["parts"]}}
 
-    def samples(self, model: Any, generator: torch.Generator) -> dict[str, Any]:
+    def samples(self, model: Any, generator: torch.Generator) -> Json:
         """Return, under ``samples``, windows of validation text and the model's continuations.
 
         Each token is sampled at ``SAMPLE_TEMPERATURE``, given the last ``context`` tokens.
@@ -109,21 +108,24 @@ class Text(Task):
             )
             tokens_BT = torch.cat([tokens_BT, drawn_BT[:, -1:]], 1)
         decode = self.tokens().tokenizer().decode
-        pairs = zip(prompts_BT.tolist(), tokens_BT[:, self.context :].tolist(), strict=True)
+        pairs = zip(
+            prompts_BT.tolist(), tokens_BT[:, self.context :].tolist(), strict=True
+        )
         samples = [
-            {"prompt": decode(one), "continuation": decode(other)} for one, other in pairs
+            {"prompt": decode(one), "continuation": decode(other)}
+            for one, other in pairs
         ]
         return {"samples": samples}
 
     def batch(
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
-        tokens_S = self.tokens().part("validation" if evaluating else "train")
-        device = generator.device
-        most = len(tokens_S) - self.context
-        starts_B = torch.randint(most, (size,), generator=generator, device=device)
+        tokens_S = self.tokens().parts["validation" if evaluating else "train"]
+        starts_B = integers(generator, len(tokens_S) - self.context, size)
         places_BT = starts_B.cpu().numpy()[:, None] + np.arange(self.context + 1)
-        text_BT = torch.from_numpy(tokens_S[places_BT].astype(np.int64)).to(device)
+        text_BT = torch.from_numpy(tokens_S[places_BT].astype(np.int64)).to(
+            generator.device
+        )
         return Batch.of_text(text_BT, self.scored(generator, size, evaluating))
 
     def scored_sample(self) -> Tensor:

@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, integers
 from entp_lib.validation import check_intervals, check_types, require
 
 
@@ -75,7 +75,9 @@ class Triplets(Task):
         for t in range(1, x_BT.shape[1] + 1):
             m = self.modulus or t
             prefix_BT = x_BT[:, :t]
-            anchor_B1 = prefix_BT[:, :1] if self.anchor == "first" else prefix_BT[:, -1:]
+            anchor_B1 = (
+                prefix_BT[:, :1] if self.anchor == "first" else prefix_BT[:, -1:]
+            )
             table = torch.zeros(len(x_BT), m, dtype=x_BT.dtype, device=x_BT.device)
             table.scatter_add_(1, prefix_BT % m, torch.ones_like(prefix_BT))
             pairs_B = table.gather(1, -(prefix_BT + anchor_B1) % m).sum(1)
@@ -86,10 +88,7 @@ class Triplets(Task):
     def batch(
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
-        shape = (size, self.length)
-        x_BT = torch.randint(
-            self.symbols, shape, generator=generator, device=generator.device
-        )
+        x_BT = integers(generator, self.symbols, size, self.length)
         labels_BT = self.labels(x_BT) + self.symbols
         scored_BT = torch.ones_like(x_BT, dtype=torch.bool)
         return Batch(x_BT, labels_BT, scored_BT, torch.ones_like(x_BT[:, 0]))

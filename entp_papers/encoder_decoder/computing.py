@@ -335,7 +335,7 @@ def costs_study(
     metrics = {
         "slopes": slopes,
         "one_pass": exponent(far, [costs.decoder_pass(cfg, n) for n in far]),
-        "crossover": costs.crossover(cfg),
+        "crossover": 6 * cfg.width,  # tokens beyond which attention costs more than linear maps
         "n_layers": n_layers,
         "width": width,
         "far": list(far),

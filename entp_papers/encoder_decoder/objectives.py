@@ -213,7 +213,7 @@ def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Te
 
 def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
     """Return the losses (nats) of unigrams and bigrams counted on 4 million training tokens."""
-    tokens = np.asarray(task.tokens().part("train")[:4_000_000]).astype(np.int64)
+    tokens = np.asarray(task.tokens().parts["train"][:4_000_000]).astype(np.int64)
     size = task.vocab_size
     pairs = (
         np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size).reshape(size, size)

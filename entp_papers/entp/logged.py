@@ -16,7 +16,7 @@ from entp_lab.measurements import Findings, checked
 from entp_lab.store import Record, Records
 from entp_lab.studies import Study
 from entp_lib import costs
-from entp_lib.config import ModelConfig
+from entp_lib.config import SIZES, ModelConfig
 from entp_lib.model import build_model
 from entp_lib.validation import require
 
@@ -35,9 +35,7 @@ def models(task: str, model: str) -> dict[str, ModelConfig]:
     """Return the configuration of each arm of a logged pair, "entp" and "decoder"."""
     tokens, _, vocabulary, _ = SETTINGS[task]
     return {
-        arm: ModelConfig.from_size(
-            model, architecture=arm, vocab_size=vocabulary, max_length=tokens
-        )
+        arm: ModelConfig(arm, **SIZES[model], vocab_size=vocabulary, max_length=tokens)
         for arm in TWINS
     }
 

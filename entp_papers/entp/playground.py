@@ -25,10 +25,11 @@ from entp_lab.frames import select
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Record, Store
 from entp_lab.studies import seeded
+from entp_lab.texts import read_text
 from entp_lab.weights import find_weights, load_model, load_tokenizer, trained_model
 from entp_lib import costs
 from entp_lib.config import ModelConfig
-from entp_lib.files import read_text, write_atomically
+from entp_lib.files import write_atomically
 from entp_lib.model import Transformer
 from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.triplets import Triplets

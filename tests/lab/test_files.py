@@ -8,8 +8,9 @@ import time
 import pytest
 
 from entp_lab.tables import read_table
+from entp_lab.texts import read_text
 from entp_lib import files
-from entp_lib.files import read_text, remove_stale
+from entp_lib.files import remove_stale
 from entp_lib.validation import ConfigError
 
 TABLE = "id,value\na,1\nb,2\n"

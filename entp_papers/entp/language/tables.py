@@ -182,7 +182,7 @@ def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
 
     They are cached for the next seed.
     """
-    tokens_S = np.asarray(text.tokens().part("train"))
+    tokens_S = np.asarray(text.tokens().parts["train"])
     deltas = {}
     tables = []
     for name, order in ORDERS.items():

@@ -95,11 +95,7 @@ class Adapted(nn.Module):
                 torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends])
             )
         parts = [part] if part.groups is not None else self.plan(part.scored_BT)
-        states = [
-            self.at_end(x_BTD[slice(rows) if chosen is None else chosen, :length])
-            for p in parts
-            for chosen, rows, length in p.groups
-        ]
+        states = [self.at_end(x_BTD[rows, :length]) for p in parts for rows, _, length in p.groups]
         order = torch.cat([p.order_P for p in parts]).argsort()
         return self.read_out(torch.cat(states)[order])
 

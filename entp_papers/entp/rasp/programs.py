@@ -1,11 +1,12 @@
-"""Algorithms 4 to 6: Count3 and Match3′ as plain loops and as RASP programs (appendices E and F).
+"""Algorithms 2, 4, 5 and 6: Count3 and Match3′ as loops and as RASP programs (appendices E, F).
 
     Count3(x_1..x_n)  = #{(i, j) in [n]^2 : x_i + x_j + x_n = 0 (mod n)}  (mod n)
     Match3′(x_1..x_t) = 1 if some pair (i, j) in [t]^2 has x_1 + x_i + x_j = 0 (mod 128), else 0
 
-Algorithms 2 and 3, loops for Count3, are in ``entp_lib.tasks.counting``. Two programs as printed do
-less than the text says of them. Algorithm 4 needs every x_i < n, which the sequences of §6.3 do not
-keep; Algorithm 5 looks ahead in two of its three attention calls. Both repairs are parameters here.
+Algorithm 3, the faster loop for Count3, is ``entp_lib.tasks.counting.count3``. Two programs as
+printed do less than the text says of them. Algorithm 4 needs every x_i < n, which the sequences of
+§6.3 do not keep; Algorithm 5 looks ahead in two of its three attention calls. Both repairs are
+parameters here.
 
 Every function raises ConfigError where its sequence is empty or holds anything but integers from 0
 to 2^31 - 1, which leaves room for sums and products in int64. The text that Algorithm 6 continues
@@ -34,6 +35,12 @@ from entp_papers.entp.rasp.interpreter import (
 
 EOS = -1
 LARGEST = 2**31 - 1
+
+
+def count3_quadratic(x: Sequence[int]) -> int:
+    """Compute Count3 by Algorithm 2: every pair is tried. O(n²) time, O(1) space."""
+    n = len(x)
+    return sum((x[i] + x[j] + x[-1]) % n == 0 for i in range(n) for j in range(n)) % n
 
 
 def _tokens(x: Sequence[int], lowest: int = 0) -> list[int]:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from entp_lab.configs import Json
 from entp_lab.studies import Study, at_least, columns
-from entp_lib.config import ModelConfig
+from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
 from entp_lib.model import Transformer, build_model, parameter_count
 from entp_lib.tasks import Counting, generator_for
-from entp_lib.tasks.counting import count3, count3_pairs, count3_quadratic, next_symbols
+from entp_lib.tasks.counting import count3, count3_pairs, next_symbols
 from entp_papers.entp.rasp import programs
 from entp_papers.entp.rasp.constructed import (
     Answers,
@@ -65,7 +65,7 @@ def programs_study(sequences: int, longest: int, largest: int) -> Study:
         small = [value % n for value in x]
         answer = len(count3_pairs(x)) % n
         small_count = len(count3_pairs(small))
-        note("algorithm 2", count3_quadratic(x) == answer)
+        note("algorithm 2", programs.count3_quadratic(x) == answer)
         note("algorithm 3", count3(x) == answer)
         note("algorithm 4, x mod n first", *(programs.count3_encoder(x) == answer))
         note(
@@ -194,7 +194,7 @@ def constructed_decoder_study(
     """
 
     def of_size(size: str, n: int) -> ModelConfig:
-        return ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
+        return ModelConfig("decoder", **SIZES[size], vocab_size=n, max_length=n)
 
     def sized(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
         return shape(cfg) | {"parameters": parameter_count(build_model(cfg, device="meta"))}

@@ -50,7 +50,7 @@ def recipe(corpus, tokenizer="bytes", vocabulary=0, split="hash", held_out=0.2, 
 
 def parts_of(tokens):
     """The text of training and of validation."""
-    return [tokens.tokenizer().decode(tokens.part(name)) for name in cache.PARTS]
+    return [tokens.tokenizer().decode(tokens.parts[name]) for name in cache.PARTS]
 
 
 def reopened(scored):
@@ -273,12 +273,12 @@ def test_tokens_read_back_and_name_their_text(file, tokenizer, vocabulary, dtype
     tokens = open_tokens(recipe(file(SPEECHES), tokenizer, vocabulary, split="tail"))
     texts = parts_of(tokens)
     assert "".join(texts) == SPEECHES
-    assert isinstance(tokens.train, np.memmap)
-    assert tokens.train.dtype == dtype
+    assert isinstance(tokens.parts["train"], np.memmap)
+    assert tokens.parts["train"].dtype == dtype
     assert tokens.meta["corpus_checksum"] == hashlib.sha256(SPEECHES.encode()).hexdigest()
     for name, text in zip(cache.PARTS, texts, strict=True):
         stated = tokens.meta["parts"][name]
-        part = tokens.part(name)
+        part = tokens.parts[name]
         assert stated["bytes"] == len(text.encode())
         assert stated["tokens"] == len(part)
         assert stated["largest"] == part.max()
@@ -318,11 +318,11 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_tokens_are_made_again_with_a_line_in_the_log(file, damage, caplog):
     scored = recipe(file(SPEECHES), "characters", 200)
-    before = bytes(reopened(scored).train)
+    before = bytes(reopened(scored).parts["train"])
     (meta,) = paths.corpora().glob("*/meta.json")
     damage(meta.parent)
     with caplog.at_level(logging.WARNING, "entp_lib.data.cache"):
-        assert bytes(reopened(scored).train) == before
+        assert bytes(reopened(scored).parts["train"]) == before
     assert "damaged and made again" in caplog.text
     caplog.clear()
     reopened(scored)

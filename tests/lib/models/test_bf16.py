@@ -70,7 +70,7 @@ def test_values_and_gradients_are_those_of_the_definition(
     monkeypatch.setattr(bf16, "EXPLICIT", longest)
     right = logits_and_gradients(architecture, "reference", half=False)
     if not fused:
-        monkeypatch.setattr(kernels, "usable", lambda x: False)
+        monkeypatch.setattr(kernels, "usable", lambda *_: False)
     assert max(distances(logits_and_gradients(architecture, "fast", half=True), right)) < 3e-2
 
 
@@ -106,7 +106,7 @@ def test_products_round_their_result_once():
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
     """Compile nothing, which takes seconds, but where a test says so."""
-    monkeypatch.setattr(bf16, "with_slope", lambda: (gelu.EAGER, gelu.in_pieces))
+    monkeypatch.setattr(bf16, "with_slope", lambda: ("eager", gelu.in_pieces))
 
 
 def test_gelu_and_slope_are_those_of_the_definition():

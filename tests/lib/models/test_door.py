@@ -123,7 +123,10 @@ def test_groups_are_computed_on_the_device_of_their_tensors(inputs_BT, positions
     parts = [
         entp.MicroBatch(
             part.scored_BT.to("meta"),
-            [(None if rows is None else rows.to("meta"), *size) for rows, *size in part.groups],
+            [
+                (rows if isinstance(rows, slice) else rows.to("meta"), *size)
+                for rows, *size in part.groups
+            ],
             part.order_P.to("meta"),
         )
         for part in entp.plan(torch.ones(3, 6, dtype=torch.bool), 17)

@@ -89,9 +89,7 @@ def test_gradients_do_not_multiply_with_the_groups(small_model):
 def test_sizes_of_table_6(size, count):
     """12 L D² + 13 L D for the blocks, 2 D for the final norm."""
     with torch.device("meta"):  # shapes without memory
-        model = Transformer(
-            ModelConfig.from_size(size, architecture="entp", vocab_size=64, max_length=64)
-        )
+        model = Transformer(ModelConfig("entp", **SIZES[size], vocab_size=64, max_length=64))
     assert parameter_count(model) == count
     assert parameter_count(model, embeddings=True) == count + 128 * SIZES[size]["width"]
 

@@ -153,7 +153,7 @@ def test_every_way_of_computing_equals_the_definition(
     arguments = (prompts_B, positions_BT if own_ids else None, mask_BTT if own_mask else None)
     with pytest.MonkeyPatch.context() as patch:
         if "plain" in method:
-            patch.setattr(kernels, "usable", lambda x: False)
+            patch.setattr(kernels, "usable", lambda *_: False)
         elif method == "pieces":  # of five rows of the hidden layer
             patch.setattr(kernels.mlp, "PIECE", 5 * 64)
             patch.setattr(kernels.mlp, "BLOCK", 2 * 5 * 64 + 1)

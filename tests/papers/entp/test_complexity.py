@@ -7,6 +7,7 @@ from mistakes import named
 from entp_lib import costs as complexity
 from entp_lib import kernels
 from entp_lib.config import ModelConfig
+from entp_lib.model import build_model
 from entp_papers.entp.complexity import experiment as study
 from entp_papers.entp.complexity import measurements as costs
 from entp_papers.entp.complexity.measurements import printed_attention, streaming_attention
@@ -14,17 +15,18 @@ from entp_papers.entp.complexity.training_steps import steps_study
 
 
 def test_while_counting_no_kernel_hides_a_product():
+    block = build_model(ModelConfig("entp", 1, 1, 2, 2, 2)).layers[0]
     x = torch.zeros(2)
     found = []
 
     def fails():
-        found.append(kernels.usable(x))
+        found.append(kernels.usable(block, x))
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         complexity.counted(fails)
     assert found == [False]
-    assert kernels.usable(x)  # also after an error
+    assert kernels.usable(block, x)  # also after an error
 
 
 def test_algorithm_1_as_printed_is_attention_until_it_overflows():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_lib.config import ModelConfig
+from entp_lib.config import SIZES, ModelConfig
 from entp_lib.model import Block, Transformer, build_model
 from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
@@ -126,7 +126,7 @@ def test_attention_reads_embeddings_alone_so_that_full_attention_answers_the_sam
 def test_what_the_papers_sizes_hold(size):
     n = longest_held(size)
     assert (n < 64) == (size == "small")
-    cfg = ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
+    cfg = ModelConfig("decoder", **SIZES[size], vocab_size=n, max_length=n)
     count3_decoder(cfg)
     with pytest.raises(ConfigError, match="must be at least"):
         count3_decoder(replace(cfg, vocab_size=n + 1, max_length=n + 1))
