@@ -5,12 +5,11 @@ Files hold no dates; their provenance is the commits of the records, not the cur
 
 import hashlib
 import io
-import itertools
 import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -30,7 +29,7 @@ from matplotlib_inline.config import InlineBackend
 from PIL import Image
 
 from entp_lab import budgets, paths
-from entp_lab.frames import check_costs, paired_within
+from entp_lab.frames import check_costs
 from entp_lab.statistics import DISPLAY_DIGITS, mean_interval, to_figures
 from entp_lab.store import Record, RecordError, Store
 from entp_lab.texts import read_text
@@ -211,42 +210,6 @@ def lines(
     ax.set(**{"xlabel": x.replace("_", "-"), "ylabel": y.replace("_", " "), **labels})
 
 
-def differences(
-    ax,
-    table: pd.DataFrame,
-    x: str,
-    y: str,
-    *,
-    sign: int = 1,
-    **labels,
-) -> None:
-    """Draw ENTP minus each other arm, paired by seed, at each ``x``: mean, 95 % interval, and a line at zero.
-
-    For curves that overlap. ``sign`` -1: the others minus ENTP, as for errors, so that ENTP leads above zero. Raises
-    ConfigError if a run's multiply-adds are unknown.
-    """
-    if x == "multiply_adds":
-        check_costs(table)
-    ax.axhline(0, color="grey", lw=0.8)
-    arms = [arm for arm in dict.fromkeys(table["arm"]) if arm != "entp"]
-    # OTHERS[1] is close to the decoder's colour
-    for arm, colour in zip(arms, itertools.cycle((OTHERS[0], *OTHERS[2:]))):
-        wide = sign * paired_within(table, y, "entp", arm, x)
-        if wide.size:
-            ends = (ARMS["entp"].label, ARMS[arm].label)[::sign]
-            look = {arm: replace(ARMS[arm], colour=colour, width=1.3, label=" − ".join(ends))}
-            gaps = wide.melt(var_name=x, value_name="difference").assign(arm=arm)
-            lines(
-                ax,
-                gaps.astype({x: float}),
-                x,
-                "difference",
-                looks=look,
-                errorbar=interval,
-                **labels,
-            )
-
-
 def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
     """Draw points with given intervals from ``low`` to ``high`` of y, or of x where ``across``."""
     middle = np.asarray(x if across else y, dtype=float)
@@ -256,24 +219,6 @@ def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
     ax.errorbar(
         x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line}
     )
-
-
-def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
-    """Draw paired differences in rows: a dot per seed, the mean and its 95 % interval."""
-    rows = pd.DataFrame(
-        [(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"]
-    )
-    ax.axvline(0, color="grey", lw=0.8)
-    sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color="0.55", ax=ax)
-    mean = {
-        "linestyle": "none",
-        "marker": "|",
-        "markersize": 12,
-        "color": "black",
-        "err_kws": {"linewidth": 1.2},
-    }
-    sns.pointplot(rows, x="gap", y="row", errorbar=interval, ax=ax, **mean)
-    ax.set(xlabel=xlabel, ylabel="")
 
 
 def heat(

@@ -4,7 +4,7 @@ Every row carries the labels of its run (arm, architecture, seed, tier, and what
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
@@ -12,7 +12,7 @@ import pandas as pd
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
 from entp_lab.configs import ON_CPU, RunConfig
-from entp_lab.statistics import exceeds, mean_interval
+from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, seeds_of
 from entp_lib.validation import ConfigError
 
@@ -143,23 +143,6 @@ def paired_within(
     if not {first, second} <= set(wide):
         return pd.DataFrame()
     return (wide[first] - wide[second]).unstack(within).dropna(axis=1, how="all")
-
-
-def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
-    """Return a row for each set of paired differences: mean, 95 % interval, pairs without NaN, how many above zero."""
-    rows = {}
-    for name, differences in gaps.items():
-        values = [v for v in differences if v == v]
-        mean, low, high = mean_interval(values)
-        ahead = f"{sum(exceeds(v, 0) for v in values)} of {len(values)}"
-        rows[name] = {
-            "mean": mean,
-            "low": low,
-            "high": high,
-            "pairs": len(values),
-            "above zero": ahead,
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def interval_text(

@@ -26,7 +26,6 @@ from entp_lab.configs import RunConfig, canonical_json, to_dict
 from entp_lab.ranks import Ranks
 from entp_lab.registry import build_task
 from entp_lab.stopping import Cut
-from entp_lab.store import check_processes
 from entp_lab.weights import start_from
 from entp_lib import checkpoint as files
 from entp_lib import kernels
@@ -72,7 +71,6 @@ class Costs:
     def __post_init__(self):
         check_types(self)
         check_intervals(self, dict.fromkeys((*CLOCKS, "token_forwards"), "[0, inf)"))
-        check_processes("processes", self.processes)
 
 
 @dataclass(frozen=True)

@@ -131,14 +131,6 @@ def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def mcnemar(first_only: int, second_only: int) -> float:
-    """Return the two-sided p of McNemar's exact test for a pair, from how often only one of them was wrong."""
-    from scipy import stats
-
-    discordant = first_only + second_only
-    return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
-
-
 def first_at(
     curves: dict[str, list], metric: str, threshold: float, axis: str = "step"
 ) -> float | None:

@@ -14,7 +14,7 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 from entp_lab import paths
 from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import file_lock, write_atomically
-from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches
+from entp_lib.validation import ConfigError, OneLine, check_types
 
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
@@ -127,85 +127,20 @@ def count_seeds(records: Iterable[Record]) -> str:
     return f"{count} random seed{'s' if count != 1 else ''}"
 
 
-# Types of the entries of provenance, most of them optional, and of the final metrics of a training run.
-PROVENANCE = {
-    **dict.fromkeys(
-        (
-            "commit",
-            "started",
-            "device",
-            "sources",
-            "cpu_capability",
-            "arithmetic",
-            "kernels",
-            "cuda",
-        ),
-        str,
-    ),
-    **dict.fromkeys(
-        ("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step", "ranks"),
-        int,
-    ),
-    **dict.fromkeys(("wall_seconds", "cpu_seconds", "train_seconds"), float),
-    **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
-    **{"versions": dict[str, Any], "dirty": bool | None, "multiplies_bf16": bool},
-}
-TRAINED: dict[str, Any] = {"loss": float | None, "sequences": int, "baseline": dict[str, Any]}
-TRAINED |= {"position": list, "loss_by_position": list}
-ALWAYS = ("commit", "started", "device", "threads", "versions", "wall_seconds")
-CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
 LARGEST = 1e30  # the largest absolute value of a number
 
 
 def check_content(record: Record) -> None:
-    """Raise ConfigError unless metrics, curves and provenance are of the types and sizes that a whole run writes."""
-    metrics = record.metrics
-    curves = record.curves
-    where = record.provenance
+    """Raise ConfigError for a record of a run that is not whole, and for numbers that no run gives."""
     if record.status != "complete":
         raise ConfigError(f"status = {record.status!r}: must be 'complete'")
-    if not (metrics or curves):
+    if not (record.metrics or record.curves):
         raise ConfigError("metrics and curves are both empty")
-    check_entries("provenance", where, PROVENANCE, ALWAYS)
-    check_processes("provenance.earlier_processes", where.get("earlier_processes", []))
-    check_entries("curves", curves, dict.fromkeys(curves, list))
     if isinstance(record.config, RunConfig):
-        check_entries("provenance", where, {}, ("steps",))
-        check_entries("curves", curves, {}, CURVES)
-        check_entries("metrics", metrics, TRAINED, TRAINED)
-        lengths = {name: len(curve) for name, curve in curves.items()}
+        lengths = {name: len(curve) for name, curve in record.curves.items()}
         if len(set(lengths.values())) != 1:
             raise ConfigError(f"curves differ in their lengths: {lengths}")
-        positions = len(metrics["position"])
-        for name, value in metrics.items():
-            if name.endswith("_by_position") and not (
-                isinstance(value, list) and len(value) == positions
-            ):
-                message = f"metrics.{name} = {value!r:.40}: must have a value for each of {positions} positions"
-                raise ConfigError(message)
-    check_numbers(metrics=metrics, curves=curves, provenance=where)
-
-
-def check_processes(name: str, processes: Any) -> None:
-    """Raise ConfigError unless ``processes`` is a list with the provenance of processes, a dictionary each."""
-    if not isinstance(processes, list):
-        raise ConfigError(f"{name} = {processes!r:.40}: must be a list")
-    for process in processes:
-        check_entries(name, process, PROVENANCE)
-
-
-def check_entries(
-    kind: str, values: Any, types: Mapping[str, Any], needed: Iterable[str] = ()
-) -> None:
-    """Raise ConfigError unless ``values`` has all names in ``needed``, and the type in ``types`` for each name."""
-    if not isinstance(values, dict):
-        raise ConfigError(f"{kind} = {values!r:.40}: must be dictionaries")
-    for name in needed:
-        if name not in values:
-            raise ConfigError(f"{kind}.{name} is missing")
-    for name, value in values.items():
-        if name in types and type(value) is not types[name] and not matches(value, types[name]):
-            raise ConfigError(f"{kind}.{name} = {value!r:.40}: must be {describe(types[name])}")
+    check_numbers(metrics=record.metrics, curves=record.curves, provenance=record.provenance)
 
 
 def check_numbers(**parts: Any) -> None:

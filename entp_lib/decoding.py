@@ -4,8 +4,8 @@ A decoder keeps keys and values in a preallocated cache: the prompt is processed
 further token costs one position. A prefix decoder does the same, since its prompt is fixed. ENTP
 reads the whole prefix again for every token: from the second layer on, appending a token changes
 all keys and values. Only the first layer's projections could be kept, 3 D² of the 12 L D²
-multiply-adds of a token; that is not worth a cache. ENTP with a single layer equals a decoder and uses
-the cache.
+multiply-adds of a token; that is not worth a cache. ENTP with a single layer equals a decoder and
+uses the cache.
 
 Letters: B batch, T tokens, V vocabulary, H heads, K head width, D width.
 """

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lab.configs import RunConfig, config_id
+from entp_lab.configs import config_id
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run
 from entp_lab.stopping import Cut
-from entp_lab.store import CURVES, Record
+from entp_lab.store import Record
 from entp_lib.checkpoint import read_tensors, save_tensors
 
 PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={}, wall_seconds=1.0)
@@ -20,21 +20,8 @@ PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={
 
 def sound(record: Record) -> Record:
     """``record`` with whatever it lacks of a complete one."""
-    if not isinstance(record.config, RunConfig):
-        return replace(
-            record, metrics=record.metrics or {"n": 1}, provenance=PROVENANCE | record.provenance
-        )
-    points = len(next(iter(record.curves.values()), []))
-    metrics = (
-        dict(loss=1.0, sequences=1, baseline={}, position=[], loss_by_position=[]) | record.metrics
-    )
-    curves = {name: [0.0] * points for name in CURVES} | record.curves
-    return replace(
-        record,
-        metrics=metrics,
-        curves=curves,
-        provenance=PROVENANCE | {"steps": 1} | record.provenance,
-    )
+    provenance = PROVENANCE | {"steps": 1} | record.provenance
+    return replace(record, metrics=record.metrics or {"n": 1}, provenance=provenance)
 
 
 def record_of(run, curves=None, **metrics):

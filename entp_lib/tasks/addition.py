@@ -112,10 +112,10 @@ class Sums(FixedData):
     trains as the authors do, on random windows of ``window`` characters: the text has a line per
     example in random order, is cut anywhere and scored at every character, so that most of the loss
     is about operands that cannot be predicted. Both views are evaluated and tested like ``answer``.
-    With answers alone, positions beyond the longest training example stay untrained. ``part``: ``train`` (evaluated on
-    validation), ``test``, ``seen`` (evaluated on the training examples), or ``text`` (windows of
-    the validation text). ``drawn``: how many characters of each training window are scored, drawn
-    at random; 0 for all. ENTP's cost falls in proportion.
+    With answers alone, positions beyond the longest training example stay untrained. ``part``:
+    ``train`` (evaluated on validation), ``test``, ``seen`` (evaluated on the training examples), or
+    ``text`` (windows of the validation text). ``drawn``: how many characters of each training
+    window are scored, drawn at random; 0 for all. ENTP's cost falls in proportion.
     """
 
     reversed_answer: bool = True

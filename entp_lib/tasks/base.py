@@ -172,7 +172,7 @@ class FixedData(Task):
     part: Any
 
     def examples(self, part: str) -> Batch:
-        """Return all examples of a part of ``PARTS`` on the CPU, cached; ids may have 8 or 32 bits."""
+        """Return all examples of a part of ``PARTS`` on the CPU, cached; ids may be narrow."""
         raise NotImplementedError
 
     def count(self, part: str) -> int:

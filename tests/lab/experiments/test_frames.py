@@ -11,7 +11,7 @@ from mistakes import one_line
 
 from entp_lab.experiment import planned_study
 from entp_lab.figures import lines, panels
-from entp_lab.frames import curves, gap_table, mean_table, paired, summary
+from entp_lab.frames import curves, mean_table, paired, summary
 from entp_lab.measurements import FLAT, Measurement, still_improving
 from entp_lab.store import Record
 from entp_lib.validation import ConfigError
@@ -73,22 +73,6 @@ def test_an_unknown_cost_is_one_line_that_names_the_run():
     lines(ax, course, "step", "loss")
     with one_line(ConfigError, match="study fine_tuning, arm decoder, tier quick, seed 3"):
         lines(ax, course, "multiply_adds", "loss")
-
-
-def test_a_run_without_its_twin_is_no_pair():
-    found = gap_table(
-        {10: [0.1, math.nan, 0.3], 11: pd.Series([-0.1]), 12: [], 13: [1e-12, -1e-12, 2e-9, 0.1]}
-    )
-    assert list(found["pairs"]) == [2, 1, 0, 4]
-    assert list(found["above zero"]) == [
-        "2 of 2",
-        "0 of 1",
-        "0 of 0",
-        "2 of 4",
-    ]  # last digits are nothing
-    assert found["mean"].tolist()[:3] == pytest.approx([0.2, -0.1, math.nan], nan_ok=True)
-    assert found.loc[10, "low"] < 0 < found.loc[10, "high"]
-    assert math.isnan(found.loc[11, "low"])
 
 
 def test_an_accuracys_interval_stays_between_zero_and_one_and_two_seeds_show_both_values():

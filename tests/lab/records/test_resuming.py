@@ -207,7 +207,6 @@ FORGED = {
     "no JSON": lambda header, state: header.update(state="{"),
     "a text as step": in_state(step="7"),
     "no processes": in_state(processes={"from_step": 0}),
-    "a process of other types": in_state(processes=[{"threads": "one"}]),
     "a list as curves": in_state(curves=[]),
 }
 OWN = {

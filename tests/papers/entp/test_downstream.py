@@ -12,7 +12,6 @@ from entp_lab.configs import RunConfig
 from entp_lab.experiment import TWINS, Experiment, planned
 from entp_lab.frames import published
 from entp_lab.parameters import NotebookParameters
-from entp_lab.statistics import mcnemar
 from entp_lab.store import Store
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.data.tokenizers import Bytes
@@ -141,9 +140,3 @@ def test_embedded_items_are_balanced_and_decided_by_their_last_words():
         assert item.option1.lower() in named.lower()
         assert item.option2.lower() in named.lower()
     assert set(starts.values()) == {2}  # every start with both endings
-
-
-def test_mcnemar_is_the_exact_test_of_a_fair_coin():
-    """Of ten tosses one is as far from five or further with 2 · (1 + 10) of 2¹⁰ sequences."""
-    assert mcnemar(1, 9) == mcnemar(9, 1) == pytest.approx(2 * (1 + 10) / 2**10)
-    assert mcnemar(0, 0) == mcnemar(5, 5) == 1
