@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from entp_lab.store import CLUSTER_VARIABLE
-from entp_lib.data.sources import library
+from entp_lib.data.sources import import_optional
 from entp_lib.validation import ConfigError
 
 CONNECT_SECONDS = 10.0
@@ -30,7 +30,7 @@ def connected(address: str) -> Iterator["Workers"]:
 
     If a worker dies, the scheduler gives its run to another one, which continues from the checkpoint.
     """
-    distributed = library("distributed", "--cluster", "cluster")
+    distributed = import_optional("distributed", "--cluster", "cluster")
     logging.getLogger("distributed").setLevel(logging.ERROR)
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)

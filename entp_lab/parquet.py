@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entp_lib.data.sources import Source, TextFile, file_checksum, library
+from entp_lib.data.sources import Source, TextFile, file_checksum, import_optional
 from entp_lib.validation import ConfigError, require
 
 # OpenWebText as 80 Parquet files of 8,013,769 documents, 24 GB. The revision is fixed, so that later
@@ -61,7 +61,7 @@ class ParquetFiles(Source):
 
     def opened(self) -> Iterator[tuple[Path, Any]]:
         """Yield each file with its path, open. ConfigError for one without a column of texts."""
-        parquet = library("pyarrow.parquet", "Parquet files")
+        parquet = import_optional("pyarrow.parquet", "Parquet files")
         for path in self.files or download():
             try:
                 file = parquet.ParquetFile(path)
@@ -77,7 +77,7 @@ class ParquetFiles(Source):
 
 def download() -> tuple[Path, ...]:
     """Return the files of OpenWebText, from the hub's own cache or the network."""
-    hub = library("huggingface_hub", "openwebtext")
+    hub = import_optional("huggingface_hub", "openwebtext")
     try:
         folder = hub.snapshot_download(
             HUB_REPOSITORY,

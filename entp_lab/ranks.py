@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from entp_lab.stopping import Cut
 from entp_lib.tasks import Batch
-from entp_lib.training import Hook, TrainingState, learned
+from entp_lib.training import Hook, TrainingState, trainable_parameters
 from entp_lib.validation import require
 
 PATIENCE = datetime.timedelta(hours=24)  # the other ranks wait while rank 0 computes a study
@@ -42,7 +42,7 @@ class Ranks(Hook):
 
     def before_update(self, model: nn.Module, loss: Tensor) -> Tensor:
         """Sum gradients and losses over the ranks; each rank has divided its own by the count of the whole batch."""
-        trained = learned(model).values()
+        trained = trainable_parameters(model).values()
         pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trained]
         flat = torch.cat([*pieces, loss[None].to(pieces[0].dtype)])
         dist.all_reduce(flat)

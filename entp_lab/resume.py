@@ -33,7 +33,7 @@ from entp_lib.checkpoint import MOMENTS, DamagedFileError
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
-from entp_lib.training import Hook, TrainingState, learned, train
+from entp_lib.training import Hook, TrainingState, train, trainable_parameters
 from entp_lib.validation import (
     ConfigError,
     check_intervals,
@@ -406,7 +406,7 @@ def test_metrics(
     score = functools.partial(
         evaluate, model, device=device, precision=config.train.precision, grouped=True
     )
-    last = {name: p.detach().clone() for name, p in learned(model).items()}
+    last = {name: p.detach().clone() for name, p in trainable_parameters(model).items()}
     steps = {"last": state.step} | {rule: int(kept["step"]) for rule, kept in state.kept.items()}
     found: dict[int, dict] = {}  # rules that chose the same step share its scores
     for rule, weights in {"last": last, **state.kept_weights}.items():

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.files import write_atomically
-from entp_lib.training import TrainingState, learned
+from entp_lib.training import TrainingState, trainable_parameters
 from entp_lib.validation import (
     ConfigError,
     Json,
@@ -140,7 +140,7 @@ def save_checkpoint(
     ``config``: text that identifies the run. ``extra``: the caller's own JSON values. Atomic.
     """
     tensors = {"loss_sum": state.loss_sum}
-    for name, p in learned(state.model).items():
+    for name, p in trainable_parameters(state.model).items():
         tensors[f"model.{name}"] = p
         for key, value in state.optimizer.state[p].items():
             tensors[f"optimizer.{key}.{name}"] = value
@@ -185,7 +185,7 @@ def load_checkpoint(
     with damaged_unless_fitting(path):
         values = from_dict(Values, header)
         found = from_dict(extra, extras)
-    parameters = learned(state.model)
+    parameters = trainable_parameters(state.model)
     check_tensors(path, tensors, expected_tensors(parameters, values))
     for name, value in vars(values).items():
         setattr(state, name, value)

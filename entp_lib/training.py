@@ -214,7 +214,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """Return AdamW for all unfrozen parameters, with weight decay on matrices but not vectors."""
-    parameters = list(learned(model).values())
+    parameters = list(trainable_parameters(model).values())
     matrices = [p for p in parameters if p.dim() >= 2]  # embeddings included
     vectors = [p for p in parameters if p.dim() < 2]
     groups = [
@@ -295,12 +295,13 @@ def keep_best_weights(state: TrainingState, task: Task) -> None:
         if is_better or math.isnan(best):
             state.kept[rule] = {"step": state.step, "score": value}
             copies = {
-                name: p.detach().clone() for name, p in learned(state.model).items()
+                name: p.detach().clone()
+                for name, p in trainable_parameters(state.model).items()
             }
             state.kept_weights[rule] = copies
 
 
-def learned(model: nn.Module) -> dict[str, nn.Parameter]:
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that training changes, by name: those that are not frozen."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 

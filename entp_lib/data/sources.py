@@ -135,7 +135,7 @@ def pieces(file: TextIO) -> Iterator[str]:
         yield "".join(lines)
 
 
-def library(name: str, what: str, extra: str = "language") -> Any:
+def import_optional(name: str, what: str, extra: str = "language") -> Any:
     """Import an optional library; ConfigError says what needs it and how to get it."""
     try:
         return importlib.import_module(name)

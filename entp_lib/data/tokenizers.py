@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from entp_lib.data.sources import DOCUMENT_END, Source, library
+from entp_lib.data.sources import DOCUMENT_END, Source, import_optional
 from entp_lib.validation import ConfigError, require
 
 GPT2_USED = 50_257
@@ -86,7 +86,7 @@ class GPT2(Tokenizer):
     end = GPT2_USED - 1
 
     def __init__(self):
-        tiktoken = library("tiktoken", "tokenizer = 'gpt2'")
+        tiktoken = import_optional("tiktoken", "tokenizer = 'gpt2'")
         try:
             self.encoding = tiktoken.get_encoding("gpt2")
         except (OSError, ValueError) as error:  # requests' errors are OSErrors

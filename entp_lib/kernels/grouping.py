@@ -54,7 +54,7 @@ def stack(
     else:
         x_MD = finish(first, *first_attention(first, x_BTD, groups, bias))
         for block in middle:
-            x_MD = finish(block, x_MD, attention(block, x_MD, groups, bias))
+            x_MD = finish(block, x_MD, grouped_attention(block, x_MD, groups, bias))
     # the last layer's many small products are no faster in bf16
     with torch.autocast("cpu", enabled=False) if fused else contextlib.nullcontext():
         ends_PD, attended_PD = read_ends(last, x_MD, groups, bias)
@@ -76,7 +76,7 @@ def first_attention(
     return torch.cat(inputs), torch.cat(outputs)
 
 
-def attention(
+def grouped_attention(
     block: "Block", x_MD: Tensor, groups: Groups, bias: AttentionBias
 ) -> Tensor:
     """Return the attention output (M, D) over groups of equally long sequences."""

@@ -71,9 +71,7 @@ class Table(FixedData):
             symbols = 0
             words: tuple[str, ...] = ()
         else:
-            ids, words = numbered(
-                [*sequences, *(targets if targets is not None else [])]
-            )
+            ids, words = as_ids([*sequences, *(targets if targets is not None else [])])
             examples = symbol_examples(ids, len(sequences), scored, targets)
             symbols = len(words) or 1 + max(map(max, ids))
             require(
@@ -196,7 +194,7 @@ def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
     return part_G[group_P]
 
 
-def numbered(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, ...]]:
+def as_ids(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, ...]]:
     """Return tokens as ids, and the words of the ids; whole numbers are their own ids."""
     lists = [
         row.tolist() if isinstance(row, (np.ndarray, Tensor)) else list(row)

@@ -32,7 +32,7 @@ from torch import Tensor
 from entp_lab.configs import Json, canonical_json
 from entp_lab.tables import read_table
 from entp_lib.data.folders import FOLDERS
-from entp_lib.data.sources import library
+from entp_lib.data.sources import import_optional
 from entp_lib.data.tokenizers import Tokenizer, restore
 from entp_lib.tasks.base import PARTS, Batch, FixedData, generator_for
 from entp_lib.tasks.text import Text
@@ -280,7 +280,7 @@ def prompt(story: str, first: str, second: str) -> str:
 def from_hub(name: str, config: str, revision: str, split: str) -> Any:
     """Load a part of a data set from the Hugging Face hub; ConfigError if it cannot be loaded."""
     what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
-    datasets = library("datasets", what)
+    datasets = import_optional("datasets", what)
     try:
         return datasets.load_dataset(name, config, revision=revision, split=split)
     except (OSError, ValueError, RuntimeError) as error:
