@@ -32,9 +32,10 @@ def new_task(name: str) -> int:
         print(f"wrote {file}")
     registry = root / "entp_lib/tasks/__init__.py"
     text = registry.read_text(encoding="utf-8")
-    imports = re.findall(r"^from entp_lib.tasks.+\n", text, re.MULTILINE)
     mine = f"from entp_lib.tasks.{name} import {cls}\n"
-    text = text.replace("".join(imports), "".join(sorted([*imports, mine])))
+    imports = re.findall(r"^from entp_lib.+\n", text, re.MULTILINE)
+    following = next(line for line in imports if line > mine)
+    text = text.replace(following, mine + following)
     line = f'    "{name}": {cls},\n'
     write_atomically(registry, text.replace("\n}\n", f"\n{line}}}\n", 1).encode())
     print(f"added its import, and {line.strip()}, to entp_lib/tasks/__init__.py")

@@ -21,7 +21,10 @@ PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={
 def sound(record: Record) -> Record:
     """``record`` with whatever it lacks of a complete one."""
     provenance = PROVENANCE | {"steps": 1} | record.provenance
-    return replace(record, metrics=record.metrics or {"n": 1}, provenance=provenance)
+    metrics = record.metrics or {"n": 1}
+    return replace(
+        record, metrics=metrics, curves=record.curves or {"step": []}, provenance=provenance
+    )
 
 
 def record_of(run, curves=None, **metrics):

@@ -84,7 +84,6 @@ WRONG_STATES = {
     "step = -5": {"step": -5},
     "evals_since_best": {"evals_since_best": "none"},
     "wall_seconds = inf": {"wall_seconds": math.inf},
-    "processes = ": {"processes": ["one"]},
     "seconds = -1.0": {"seconds": -1.0},
     "'curves' is missing": {"curves": None},
     "colour": {"colour": "red"},
