@@ -145,41 +145,27 @@ def paired_within(
     return (wide[first] - wide[second]).unstack(within).dropna(axis=1, how="all")
 
 
-def interval_text(
-    values: Sequence[float] | pd.Series,
-    sign: str = "",
-    low: float = -math.inf,
-    high: float = math.inf,
-) -> str:
-    """Return mean and 95 % interval as text, cut to the range of the quantity; fewer than three values are listed.
-
-    ``sign``: "+" for differences.
-    """
-    found = [float(value) for value in values]
-    if len(found) < 3:
-        return ", ".join(format(value, f"{sign}.3f") for value in found)
-    mean, start, end = mean_interval(found)
-    mean_text, start_text, end_text = (
-        format(x, f"{sign}.3f") for x in (mean, max(low, start), min(high, end))
-    )
-    return mean_text if math.isnan(start) else f"{mean_text} ({start_text} to {end_text})"
-
-
 def mean_table(
     table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = ("architecture",)
 ) -> pd.DataFrame:
     """Return mean and 95 % interval over seeds of each metric, as short text; accuracies stay between 0 and 1."""
-    shares = [metric for metric in metrics if "accuracy" in metric or "right" in metric]
-    rows = {}
-    for key, part in table.groupby(list(by), sort=False):
-        rows[key] = {
-            m: interval_text(part[m], "", *((0.0, 1.0) if m in shares else ())) for m in metrics
-        }
-    out = pd.DataFrame.from_dict(rows, orient="index")
-    out.index = pd.Index(
-        [" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index]
-    )
-    return out
+    groups = table.groupby(list(by), sort=False)
+    rows = {
+        " ".join(map(str, key)): {name: interval_text(part[name]) for name in metrics}
+        for key, part in groups
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def interval_text(values: pd.Series) -> str:
+    """Return mean and 95 % interval of a column as text, a share's cut to 0 and 1; list fewer than three values."""
+    if len(values) < 3:
+        return ", ".join(f"{value:.3f}" for value in values)
+    mean, low, high = mean_interval(values)
+    if "accuracy" in str(values.name) or "right" in str(values.name):
+        low = max(low, 0.0)
+        high = min(high, 1.0)
+    return f"{mean:.3f}" + ("" if math.isnan(low) else f" ({low:.3f} to {high:.3f})")
 
 
 def published(paper: str, table: str) -> pd.DataFrame:
