@@ -9,13 +9,14 @@ neither run reaches it is dropped.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards, step_operations
-from entp_lab.experiment import TWINS, Arm, Closed, Experiment, Plan, Tier, Variant
+from entp_lab.configs import Json
+from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
 from entp_lab.frames import by_position, paired, paired_within, select, summary
 from entp_lab.measurements import Comparisons, Findings, Level, Paired, levels, measured
 from entp_lab.parameters import NotebookParameters
@@ -23,6 +24,7 @@ from entp_lab.statistics import first_at
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
 from entp_lib.validation import require
+from entp_papers.entp.closed import closed
 from entp_papers.entp.pairless import no_pairs_found
 
 REACHED = 0.95  # token accuracy on held-out prompts: the first evaluation that has it is timed
@@ -124,14 +126,19 @@ def arrivals(
     Columns are log_step and log_operations (multiply-adds). ``reached`` is False if no evaluation
     has the score; such a run counts with its last evaluation.
     """
+    return arrivals_at(records, [first_at(r.curves, metric, threshold) for r in records])
+
+
+def arrivals_at(records: Records, steps: Sequence[float | None]) -> pd.DataFrame:
+    """Return ``arrivals`` at given steps, each None if the run does not arrive."""
     rows = []
-    for r in records:
-        steps = r.curves["step"]
-        at = first_at(r.curves, metric, threshold)
-        i = len(steps) - 1 if at is None else steps.index(at)
-        spent = {"step": steps[i], "operations": step_operations(r.config) * steps[i]}
-        logarithms = {f"log_{name}": math.log(value) for name, value in spent.items()}
-        rows.append({**r.labels, "reached": at is not None, **logarithms})
+    for r, step in zip(records, steps, strict=True):
+        spent = step or r.curves["step"][-1]
+        costs = {
+            "log_step": math.log(spent),
+            "log_operations": math.log(step_operations(r.config) * spent),
+        }
+        rows.append({**r.labels, "reached": step is not None, **costs})
     return pd.DataFrame(rows)
 
 
@@ -199,15 +206,10 @@ def growth(records: Records) -> Findings:
     ]
 
 
-def lead_claims(claims: Mapping[str, str]) -> Comparisons:
+def lead_claims(claims: Json) -> Comparisons:
     """Return comparisons of ENTP − other arms in final token accuracy; ``claims``: claim to arm."""
     rows = [Paired(claim, "token_accuracy", "entp", arm) for claim, arm in claims.items()]
     return Comparisons(rows, excluded=no_pairs_found)
-
-
-def counting(name: str, title: str, judged: Comparisons, notebook: str = "03_count3") -> Experiment:
-    """Make a further, closed experiment on Count3."""
-    return Experiment(name, 1, title, notebook, Closed(name), judged, paper_runs_of="count3")
 
 
 CLAIMS = (
@@ -231,9 +233,10 @@ COUNT3 = Experiment(
 )
 # Prompts hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order they
 # do repeat; the two experiments below this one hold out each prompt in all its orders.
-COUNT3_UNSEEN = counting(
+COUNT3_UNSEEN = closed(
     "count3_unseen",
     "Count3 with prompts of 6",
+    "03b_count3_details",
     Comparisons(
         (
             Paired("F2-unseen", "token_accuracy", "entp", "decoder"),
@@ -243,15 +246,19 @@ COUNT3_UNSEEN = counting(
         excluded=no_pairs_found,
         others=(growth,),
     ),
-    "03b_count3_details",
+    paper_runs_of="count3",
 )
-COUNT3_SETS = counting(
+COUNT3_SETS = closed(
     "count3_sets",
     "Count3 with prompts held out in all their orders",
+    "03_count3",
     lead_claims({"F2-sets": "decoder"}),
+    paper_runs_of="count3",
 )
-COUNT3_UNSEEN_SETS = counting(
+COUNT3_UNSEEN_SETS = closed(
     "count3_unseen_sets",
     "Count3 with many prompts, held out in all their orders",
+    "03_count3",
     lead_claims({"F2-unseen-sets": "decoder"}),
+    paper_runs_of="count3",
 )

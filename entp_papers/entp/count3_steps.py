@@ -7,18 +7,17 @@ hypotheses and rules were written before the first runs (docs/journal/deciding_r
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import geometric_mean
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import step_operations
+from entp_lab.configs import Json
 from entp_lab.experiment import (
     TWINS,
-    Closed,
     Experiment,
     PlannedRuns,
     planned,
@@ -29,6 +28,7 @@ from entp_lab.frames import published, select
 from entp_lab.measurements import Findings, measured
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3
+from entp_papers.entp.closed import closed
 from entp_papers.entp.pairless import lookup
 
 WAY = (0.5, 0.75, 1.0)  # shares of the way between the two losses at which step ratios are read
@@ -76,13 +76,13 @@ def step_ratios(
     return steps["decoder"] / steps["entp"]
 
 
-def way_of(task: Mapping[str, Any]) -> tuple[float, float]:
+def way_of(task: Json) -> tuple[float, float]:
     """Return two losses (nats) on a Count3 task: of knowing x_n only, and of the pairless bound."""
     bounds = lookup("counting", task)[0]
     return bounds["last"]["loss"], bounds["pairless"]["loss"]
 
 
-def gate_row(runs: Records, start: float, end: float) -> dict[str, str]:
+def gate_row(runs: Records, start: float, end: float) -> Json:
     """Return both models' steps at the shares ``WAY`` from ``start`` to ``end``, and if they part.
 
     Losses are in nats. The models part if the geometric mean of the step ratios is above ``PARTS``.
@@ -128,18 +128,6 @@ def plan_whole(tier: str, seeds: int) -> PlannedRuns:
         longer = with_train(base, steps=60_000, eval_every=200, stop_loss=None)
         for name in ("decoder", "prefix_decoder", "entp"):
             yield planned(with_model(longer, architecture=name))
-
-
-def arrivals_at_loss(records: Records, loss: float) -> pd.DataFrame:
-    """Return ``count3.arrivals`` for a held-out loss instead of a score, by ``steps_to_loss``."""
-    rows = []
-    for r in records:
-        steps = steps_to_loss(r, loss)
-        one = step_operations(r.config)
-        log_step = math.log(steps or r.curves["step"][-1])
-        spent = dict(log_step=log_step, log_operations=log_step + math.log(one))
-        rows.append({**r.labels, "reached": steps is not None, **spent})
-    return pd.DataFrame(rows)
 
 
 def authors_log() -> list[Record]:
@@ -204,7 +192,9 @@ def measure_end(records: Records) -> Findings:
     """
     start, bound = way_of(records[0].config.task_params)
     for claim, (share, cost) in ENDS.items():
-        values = count3.lead(arrivals_at_loss(records, start + share * (bound - start)), cost=cost)
+        loss = start + share * (bound - start)
+        steps = [steps_to_loss(run, loss) for run in records]
+        values = count3.lead(count3.arrivals_at(records, steps), cost=cost)
         if len(values):
             yield measured(claim, values, records)
     leads = leads_at_equal_budgets(records, "token_accuracy")
@@ -212,21 +202,17 @@ def measure_end(records: Records) -> Findings:
     yield measured("F2-end-tokens-operations", leads["equal multiply-adds"], records)
 
 
-COUNT3_GATE = Experiment(
+COUNT3_GATE = closed(
     "count3_gate",
-    1,
     "Count3: where ENTP might part from the decoder",
     "03_count3",
-    Closed("count3_gate"),
     paper_runs_of="count3",
     seeded=False,
 )
-COUNT3_END = Experiment(
+COUNT3_END = closed(
     "count3_end",
-    1,
     "Count3 beyond the pairless bound: who needs fewer steps",
     "03_count3",
-    Closed("count3_end"),
     measure_end,
     paper_runs_of="count3",
 )

@@ -20,18 +20,20 @@ import torch
 from torch import Tensor, nn
 
 from entp_lab.configs import Json, RunConfig
-from entp_lab.experiment import TWINS, Closed, Experiment, PlannedRuns, planned_study
+from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned_study
 from entp_lab.resume import train_run
 from entp_lab.studies import Study, seeded
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Batch, Counting, Task, generator_for, loss_curve
+from entp_papers.entp.closed import closed
 from entp_papers.entp.count3 import TIERS
 from entp_papers.entp.pretrained.experiments import plain
 
 CHUNK = 65_536  # training sequences at a time
 EVEN = "even"  # scoring of the answer at even n
 PARITY = "parity"  # scoring of the answer's parity only, at even n
+SCORES = {EVEN: "token_accuracy", PARITY: "parity_agreement"}  # by scoring, the names of its scores
 PROBED = {"smoke": 1, "quick": 3}  # by tier: random seeds of the probed models
 
 
@@ -110,7 +112,7 @@ def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> Js
     """
     found = {}
     scored = scorings(task)
-    for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
+    for name, score in SCORES.items():
         scores = evaluate(model, scored[name], sequences, seed, "probe", detailed=True)
         found |= {"position": scores["position"], score: 1 - scores["loss"]}
         found[f"{score}_by_position"] = [1 - loss for loss in scores["loss_by_position"]]
@@ -147,7 +149,7 @@ def probe_study(task: Json, model: Json, train_config: Json, seed: int) -> Study
         "loss": curves["loss"],
         "all_token_accuracy": curves["token_accuracy"],
     }
-    for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
+    for name, score in SCORES.items():
         course[score] = [1 - wrong for wrong in curves[loss_curve(name)]]
     return scores | {"all_token_accuracy": outcome.metrics["token_accuracy"]}, course
 
@@ -165,12 +167,10 @@ def plan_probes(tier: str, seeds: int) -> PlannedRuns:
 
 
 # There is a study per schedule of ``count3_long_all``, with as many training sequences as its runs.
-COUNT3_REPEATS = Experiment(
+COUNT3_REPEATS = closed(
     "count3_repeats",
-    1,
     "Count3 at length 24: how much of what is scored has come up in training",
     "03_count3",
-    Closed("count3_repeats"),
     seeded=False,
 )
 COUNT3_PROBE = Experiment(

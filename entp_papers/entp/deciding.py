@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_OPERATIONS, SAME_PREFIXES
-from entp_lab.experiment import TRIAL_SEED, Closed, Experiment
+from entp_lab.experiment import TRIAL_SEED
 from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Findings, Paired, levels, measured
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, chosen, scores
+from entp_papers.entp.closed import closed
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, LOWEST, minima
 
@@ -55,17 +56,13 @@ PAIRED_RATES = (3e-4, 1e-3)  # learning rates at which the decoders have five pa
 def rates_by_sequences(records: Records) -> dict[str, float]:
     """Return each decoder's learning rate: in its trial runs, the one with most whole sequences.
 
-    Of rates within 0.005 of the most, the lowest is chosen. Without trial runs it is the lowest
-    rate of the pairs that were run.
+    Of rates within 0.005 of the most, the lowest is chosen. An arm without trial runs has no entry.
     """
     found = {}
     for arm in DECODERS:
-        runs = select(records, arm=arm)
-        if pilot := select(runs, seed=TRIAL_SEED):
+        if pilot := select(records, arm=arm, seed=TRIAL_SEED):
             scores = summary(pilot).set_index("rate")["sequence_accuracy"]
             found[arm] = float(min(scores[scores >= scores.max() - 0.005].index))
-        elif runs:
-            found[arm] = min(run.labels["rate"] for run in runs)
     return found
 
 
@@ -150,57 +147,45 @@ def measure_windows(records: Records) -> Findings:
             yield measured(claim, values, select(records, arm=arms), levels=sides)
 
 
-TEXT_POSITIONS = Experiment(
+TEXT_POSITIONS = closed(
     "openwebtext_positions",
-    1,
     "Language modelling on all positions",
     "09_openwebtext",
-    Closed("openwebtext_positions"),
     MEASURE_TEXT,
     paper_runs_of="openwebtext",
 )
-TEXT_RISING_RATE = Experiment(
+TEXT_RISING_RATE = closed(
     "text_rising_rate",
-    1,
     "Language modelling on all positions, the learning rate rising as in the authors' file",
     "09_openwebtext",
-    Closed("text_rising_rate"),
     MEASURE_RISING,
     paper_runs_of="openwebtext",
 )
-MATCH3_RATES = Experiment(
+MATCH3_RATES = closed(
     "match3_rates",
-    1,
     "Match3′ to its end: which rate suits which arm",
     "06_match3",
-    Closed("match3_rates"),
     paper_runs_of="match3",
     seeded=False,
 )
-MATCH3_OWN_RATES = Experiment(
+MATCH3_OWN_RATES = closed(
     "match3_own_rates",
-    1,
     "Match3′ half-way, the decoder at its own rate",
     "06_match3",
-    Closed("match3_own_rates"),
     measure_own_rates,
     paper_runs_of="match3",
 )
-MATCH3_END = Experiment(
+MATCH3_END = closed(
     "match3_end",
-    1,
     "Match3′ to its end, each arm at its own rate",
     "06_match3",
-    Closed("match3_end"),
     MEASURE_MATCH3,
     paper_runs_of="match3",
 )
-ADDITION_WINDOWS = Experiment(
+ADDITION_WINDOWS = closed(
     "addition_windows",
-    1,
     "Addition on the authors' windows, by checkpoint rule",
     "07_addition",
-    Closed("addition_windows"),
     measure_windows,
     paper_runs_of="addition",
 )

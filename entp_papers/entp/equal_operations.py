@@ -4,16 +4,17 @@ At equal steps a decoder uses fewer. The decoders here are compared with the ENT
 that compares at equal steps, by the same rules.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 from entp_lab.budgets import EQUAL_OPERATIONS
-from entp_lab.experiment import Closed, Experiment
+from entp_lab.configs import Json
+from entp_lab.experiment import Experiment
 from entp_lab.frames import select
 from entp_lab.measurements import Findings
 from entp_lab.store import Records
+from entp_papers.entp.closed import closed
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_STEPS
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_WIDER
@@ -22,23 +23,20 @@ from entp_papers.entp.language.tables import COUNTS, TABLE_8
 from entp_papers.entp.match3 import MATCH3
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """An experiment's comparison at another budget: its ENTP against the decoders here.
 
     ``asked`` maps each claim at equal steps to the claim at equal multiply-adds. ``where``: labels
-    of all arms. ``decoder``: labels of the experiment's own decoder; the decoders here get them, so
-    that the experiment's ``measure`` finds them. ``others``: labels of further runs that
-    ``measure`` needs.
+    of all arms. ``entp``, ``decoder``: labels of the experiment's own two, by default their
+    ``arm``; the decoders here get the decoder's, so that the experiment's ``measure`` finds them.
     """
 
     name: str
     source: Experiment
-    asked: Mapping[str, str] = field(default_factory=dict)
-    where: Mapping[str, Any] = field(default_factory=dict)
-    entp: Mapping[str, Any] = field(default_factory=lambda: {"arm": "entp"})
-    decoder: Mapping[str, Any] = field(default_factory=lambda: {"arm": "decoder"})
-    others: Mapping[str, Any] | None = None
+    asked: Json
+    where: Json
+    entp: Json | None = None
+    decoder: Json | None = None
 
     def measured(self, records: Records) -> Findings:
         """Measure by the experiment's rules, with the decoders here in place of its own."""
@@ -46,10 +44,10 @@ class Comparison:
         decoders = select(mine, arm=EQUAL_OPERATIONS)
         if not (self.asked and decoders):
             return []
-        own = {**self.where, **self.decoder}
+        own = self.where | (self.decoder or {"arm": "decoder"})
         used = [replace(r, labels={**r.labels, **own}) for r in decoders]
-        used += select(mine, **self.where, **self.entp)
-        used += select(mine, **self.others) if self.others else []
+        used += select(mine, **self.where, **(self.entp or {"arm": "entp"}))
+        used += select(mine, arm=COUNTS)  # of text, which its ``measure`` needs
         found = {m.claim: m for m in self.source.measure(used)}
         return [
             replace(found[claim], claim=asked)
@@ -62,12 +60,13 @@ class Comparison:
 COMPARISONS = {
     "count3_operations": (
         # no claim, because accuracy is at the ceiling at every budget
-        Comparison("prompts that repeat", COUNT3, where=dict(task="count3")),
-        Comparison("prompts of 6", COUNT3_UNSEEN, {"F2-unseen": "F2-unseen-operations"}),
+        Comparison("prompts that repeat", COUNT3, {}, dict(task="count3")),
+        Comparison("prompts of 6", COUNT3_UNSEEN, {"F2-unseen": "F2-unseen-operations"}, {}),
         Comparison(
             "four layers",
             FULL_LAYER_RUNS,
             {"L-4-0": "L-4-0-operations"},
+            {},
             entp=dict(full=4),
             decoder=dict(arm="0 full", full=0, budget=SAME_STEPS),
         ),
@@ -91,6 +90,7 @@ COMPARISONS = {
                 "F7-linear-eight": "F7-linear-eight-operations",
                 "F7-linear-eight-late": "F7-linear-eight-late-operations",
             },
+            {},
         ),
     ),
     "openwebtext_operations": (
@@ -99,7 +99,6 @@ COMPARISONS = {
             OPENWEBTEXT,
             {"T3-last": "T3-operations"},
             dict(schedule=TABLE_8),
-            others=dict(arm=COUNTS),
         ),
     ),
 }
@@ -112,12 +111,10 @@ def measure(name: str, records: Records) -> Findings:
 
 def experiment(name: str, title: str, notebook: str) -> Experiment:
     """Make an experiment of ``COMPARISONS``."""
-    return Experiment(
+    return closed(
         name,
-        1,
         f"{title} by decoders with ENTP's multiply-adds",
         notebook,
-        Closed(name),
         partial(measure, name),
         paper_runs_of=COMPARISONS[name][0].source.name,
     )

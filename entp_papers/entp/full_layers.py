@@ -5,8 +5,8 @@ equal steps. Runs at a second budget, with as many tokens through the layers as 
 not shown.
 """
 
-from entp_lab.experiment import Closed, Experiment
 from entp_lab.measurements import Comparisons, Paired
+from entp_papers.entp.closed import closed
 from entp_papers.entp.pairless import no_pairs_found
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single full layer, of which only the end is read, is causal
@@ -18,12 +18,10 @@ MEASURE = Comparisons(
     ],
     excluded=no_pairs_found,
 )
-FULL_LAYER_RUNS = Experiment(
+FULL_LAYER_RUNS = closed(
     "full_layers",
-    1,
     "How many full layers Count3 takes",
     "03b_count3_details",
-    Closed("full_layers"),
     MEASURE,
     paper_runs_of="count3",
 )

@@ -28,7 +28,7 @@ SETTINGS = {
     "shakespeare": (64, 1, 65, 64),
     "openwebtext": (128, 1, 50_304, 32),
 }
-BACKWARD = 2  # a backward pass takes as many multiply-adds as two forward passes
+PASSES = 3  # a backward pass takes as many multiply-adds as two forward passes
 
 
 def models(task: str, model: str) -> dict[str, ModelConfig]:
@@ -40,17 +40,12 @@ def models(task: str, model: str) -> dict[str, ModelConfig]:
     }
 
 
-def forward_operations(task: str, model: ModelConfig) -> int:
-    """Return the multiply-adds of a forward pass over one sequence of a logged task."""
-    tokens, first, _, _ = SETTINGS[task]
-    return costs.training_pass(model, range(first, tokens + 1), tokens)
-
-
 def step_operations(task: str, model: str) -> dict[str, int]:
     """Return the multiply-adds of a training step of each arm of a logged pair."""
-    sequences = (1 + BACKWARD) * SETTINGS[task][-1]
+    tokens, first, _, sequences = SETTINGS[task]
     return {
-        arm: sequences * forward_operations(task, cfg) for arm, cfg in models(task, model).items()
+        arm: sequences * PASSES * costs.training_pass(cfg, range(first, tokens + 1), tokens)
+        for arm, cfg in models(task, model).items()
     }
 
 
@@ -66,17 +61,16 @@ def logged_study(task: str, model: str) -> Study:
     require(
         len(log) > 0, f"task = {task!r}, model = {model!r}: not among the authors' logged pairs"
     )
-    tokens, first, _, _ = SETTINGS[task]
+    tokens, first, _, sequences = SETTINGS[task]
     metrics = {}
     inputs_1T = torch.zeros(1, tokens, dtype=torch.long)
     scored_1T = torch.arange(1, tokens + 1)[None] >= first
-    step = step_operations(task, model)
-    for arm, cfg in models(task, model).items():
-        network = build_model(cfg, 0)
+    for arm, step in step_operations(task, model).items():
+        network = build_model(models(task, model)[arm], 0)
         with torch.no_grad():
             counted = costs.counted(lambda run=network: run(inputs_1T, scored_1T))
-        forward = forward_operations(task, cfg)
-        metrics[arm] = {"step": step[arm], "forward": forward, "counted": counted}
+        forward = step // (sequences * PASSES)
+        metrics[arm] = {"step": step, "forward": forward, "counted": counted}
     steps = log.pivot(index="level", columns="architecture", values="step").reindex(
         log["level"].unique()
     )

@@ -116,9 +116,16 @@ def differences(records: Records) -> Findings:
 
 
 SIDES = {**{arm: Arm(arm) for arm in TWINS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
-PLAN = Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant")
-CLAIMS = (Paired("T2-shared", "sequence_accuracy", "entp", "decoder", dict(variant="match3")),)
-MEASURE = Comparisons(CLAIMS, near=NEAR, excluded=excluded, others=(printed_at_scale, differences))
 MATCH3 = Experiment(
-    "match3", 1, "Match3′ and its three differences from Count3", "06_match3", PLAN, MEASURE
+    "match3",
+    1,
+    "Match3′ and its three differences from Count3",
+    "06_match3",
+    Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant"),
+    Comparisons(
+        [Paired("T2-shared", "sequence_accuracy", "entp", "decoder", dict(variant="match3"))],
+        near=NEAR,
+        excluded=excluded,
+        others=(printed_at_scale, differences),
+    ),
 )

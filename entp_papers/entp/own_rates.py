@@ -9,18 +9,20 @@ another rate; decoders with that rate give a separate comparison at equal steps.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_OPERATIONS, step_operations
-from entp_lab.experiment import TRIAL_SEED, Closed, Experiment
+from entp_lab.configs import Json
+from entp_lab.experiment import TRIAL_SEED
 from entp_lab.frames import select
-from entp_lab.measurements import Level, Measurement, measured
-from entp_lab.store import Record
+from entp_lab.measurements import Findings, Level, measured
+from entp_lab.store import Record, Records
 from entp_papers.entp import count3
+from entp_papers.entp.closed import closed
 from entp_papers.entp.count3_steps import LAST_EVALUATIONS, score_at
 from entp_papers.entp.in_context.experiment import LEARNED, task_of
 
@@ -28,7 +30,7 @@ AS_GOOD = 0.01  # relative to the lowest loss: of the rates this close to it, th
 DECODERS = {"arm": EQUAL_OPERATIONS}  # labels of the decoders that ENTP is compared with by default
 
 
-def chosen_rates(records: Sequence[Record]) -> dict[str, float]:
+def chosen_rates(records: Records) -> dict[str, float]:
     """Return for each model the learning rate that its trial runs choose.
 
     It is the lowest rate whose loss, the mean of the last three evaluations, is within 1 % of the
@@ -63,7 +65,7 @@ def mean_until(record: Record, metric: str, last: int, window: int) -> float:
     return float(curve.loc[last - window : last].mean())
 
 
-def compared(records: Sequence[Record], metric: str = "loss", **decoder: Any) -> pd.DataFrame:
+def compared(records: Records, metric: str = "loss", **decoder: Any) -> pd.DataFrame:
     """Return a row for each random seed with a pair, trial runs left out.
 
     ``decoder``: labels of the decoders, with ``rate`` if their pairs have several rates; by default
@@ -137,10 +139,10 @@ class Measure:
     claim: str
     metric: str = "loss"
     normalised: bool = False
-    level: Mapping[str, float] = field(default_factory=dict)
-    early: Mapping[str, Any] = field(default_factory=dict)
+    level: Json = field(default_factory=dict)
+    early: Json = field(default_factory=dict)
 
-    def __call__(self, records: Sequence[Record]) -> list[Measurement]:
+    def __call__(self, records: Records) -> Findings:
         rates = chosen_rates(records)
         late = DECODERS | ({"rate": rates[EQUAL_OPERATIONS]} if EQUAL_OPERATIONS in rates else {})
         table = compared(records, self.metric, **late)
@@ -148,11 +150,10 @@ class Measure:
             return []
         pairs = with_entp(records, table, late)
         unit = task_of(pairs[0]).normaliser if self.normalised else 1.0
-        values = {
-            "speed": table["steps"].map(math.log),
-            "cost": table["multiply-adds"].map(math.log),
-        }
-        found = [measured(f"{self.claim}-{name}", each, pairs) for name, each in values.items()]
+        found = [
+            measured(f"{self.claim}-{name}", table[column].map(math.log), pairs)
+            for name, column in (("speed", "steps"), ("cost", "multiply-adds"))
+        ]
         leads = [("steps", "equal steps", late), ("operations", "equal multiply-adds", late)]
         if self.early:
             leads.append(("equal", "equal steps", DECODERS | self.early))
@@ -165,9 +166,7 @@ class Measure:
                 found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=levels))
         return found
 
-    def levels(
-        self, pairs: Sequence[Record], entp: pd.Series, lead: pd.Series
-    ) -> tuple[Level, ...]:
+    def levels(self, pairs: Records, entp: pd.Series, lead: pd.Series) -> tuple[Level, ...]:
         """Return both models' mean scores, the decoder's first; none if ``level`` is empty."""
         if not self.level:
             return ()
@@ -177,30 +176,24 @@ class Measure:
         return Level(decoder.mean(), **level), Level(entp.mean(), **level)
 
 
-def with_entp(
-    records: Sequence[Record], table: pd.DataFrame, decoder: Mapping[str, Any]
-) -> list[Record]:
+def with_entp(records: Records, table: pd.DataFrame, decoder: Json) -> list[Record]:
     """Return the runs that a table of ``compared`` rests on."""
     arms = (dict(arm="entp"), decoder)
     seeds = tuple(table.index)
     return [run for arm in arms for run in select(records, seed=seeds, **arm)]
 
 
-TEXT_OWN_RATES = Experiment(
+TEXT_OWN_RATES = closed(
     "text_own_rates",
-    1,
     "Language modelling on all positions, each model at its own constant learning rate",
     "09_openwebtext",
-    Closed("text_own_rates"),
     Measure("T3-own", early=dict(arm="decoder")),
     paper_runs_of="openwebtext_positions",
 )
-LINEAR_OWN_RATES = Experiment(
+LINEAR_OWN_RATES = closed(
     "linear_own_rates",
-    1,
     "Linear functions in three dimensions, each model at its own constant learning rate",
     "08_in_context_learning",
-    Closed("linear_own_rates"),
     Measure(
         "F7-own",
         normalised=True,
@@ -209,12 +202,10 @@ LINEAR_OWN_RATES = Experiment(
     ),
     paper_runs_of="in_context",
 )
-SETS_OWN_RATES = Experiment(
+SETS_OWN_RATES = closed(
     "sets_own_rates",
-    1,
     "Count3 on numbers never seen together, each model at its own constant learning rate",
     "03_count3",
-    Closed("sets_own_rates"),
     Measure("F2-sets-own", "token_accuracy", level=dict(ceiling=1.0, distance=count3.NEAR)),
     paper_runs_of="count3_unseen_sets",
 )

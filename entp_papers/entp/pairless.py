@@ -14,9 +14,8 @@ Letters: B sequences, n length of a prefix, C cells of what a predictor knows, A
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json, StudyConfig
-from entp_lab.experiment import Experiment, PlannedRuns, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, planned
 from entp_lab.frames import select, summary
 from entp_lab.store import Records, Store
 from entp_lab.studies import Study
@@ -120,7 +119,7 @@ def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
     return {"mode": 0 * anchor_B, "last": anchor_B, "pairless": bound_B, "single": both_B}
 
 
-def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> dict[str, float]:
+def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> Json:
     """Score on ``tested_CA`` the predictor fitted to the counts ``fitted_CA``.
 
     It gives the most frequent answer of each cell. For the loss, a cell's counts are mixed with one
@@ -195,10 +194,10 @@ def task_of(task: str, params: Json) -> Task:
 
 
 def study_of(
-    task: str, params: Mapping[str, Any], tier: str = "quick", simulated: int = SIMULATED
+    task: str, params: Json, tier: str = "quick", simulated: int = SIMULATED
 ) -> StudyConfig:
     """Return the study of a task's bound: exact if sequences can be enumerated, else simulated."""
-    built = task_of(task, dict(params))
+    built = task_of(task, params)
     # the parameter that says how many symbols are random
     drawn = {"counting": "seed_length", "chain": "longest"}.get(task, "length")
     few = built.symbols ** getattr(built, drawn) <= ENUMERATED
@@ -209,7 +208,7 @@ def study_of(
     )
 
 
-def lookup(task: str, params: Mapping[str, Any]) -> Study:
+def lookup(task: str, params: Json) -> Study:
     """Return ``bounds_study`` of a task, from its record or else computed from fewer sequences."""
     study = study_of(task, params)
     record = Store(read_only=True).find(study, COUNT3_BOUNDS.version)
@@ -224,10 +223,10 @@ def on_the_spot(task: str, decides: tuple) -> Study:
     return bounds_study(**study_of(task, dict(decides), simulated=ON_THE_SPOT).params)
 
 
-def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
+def whole_sequences(params: Json, sequences: int = 2**16) -> float:
     """Simulate the share of Match3′ sequences with all labels right by the pairless predictor."""
     right = True
-    for _, x_Bn, answers_B in prefixes(task := task_of("triplets", dict(params)), sequences):
+    for _, x_Bn, answers_B in prefixes(task := task_of("triplets", params), sequences):
         cell_B = known(task, x_Bn)["pairless"].numpy()
         answers_B = answers_B.numpy()
         counts_CA = pd.crosstab(cell_B, answers_B)
@@ -235,9 +234,7 @@ def whole_sequences(params: Mapping[str, Any], sequences: int = 2**16) -> float:
     return float(np.mean(right))
 
 
-def within(
-    scores: Iterable[float], task: str, params: Mapping[str, Any], beyond: float = BEYOND
-) -> str:
+def within(scores: Iterable[float], task: str, params: Json, beyond: float = BEYOND) -> str:
     """Return why arms with these token accuracies say nothing about pairs, or "".
 
     The reason is that none is ``beyond`` above the pairless bound.
@@ -301,8 +298,7 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan a study of the bound for every task that has runs, is planned or is the paper's."""
     tasks = {"smoke": SMOKE, "quick": QUICK}.get(tier, ())
     simulated = SIMULATED if tier == "quick" else 1000
-    studies = (study_of(*task, tier=tier, simulated=simulated) for task in tasks)
-    return [planned_study(NAME, tier, config.study, config.params) for config in studies]
+    return [planned(study_of(*task, tier, simulated)) for task in tasks]
 
 
 COUNT3_BOUNDS = Experiment(

@@ -11,7 +11,7 @@ set's decoder, which has more steps and still half of ENTP's multiply-adds.
 """
 
 from entp_lab.budgets import MORE_STEPS, SAME_PREFIXES
-from entp_lab.experiment import Closed, Experiment, no_claims
+from entp_papers.entp.closed import closed
 from entp_papers.entp.count3 import lead_claims
 
 # Pairs follow if the token accuracy of either arm, a mean over the last ``LAST`` evaluations, is
@@ -21,28 +21,28 @@ LAST = 5
 DECODERS = ("decoder", SAME_PREFIXES)  # the decoders that ENTP is compared with at length 24
 
 
-def experiment(name: str, title: str, notebook: str, measure=no_claims) -> Experiment:
-    """Make one of these experiments."""
-    of = "addition_lengths" if notebook == "07_addition" else "count3"
-    return Experiment(name, 1, title, notebook, Closed(name), measure, paper_runs_of=of)
-
-
-COUNT3_LONG = experiment(
+COUNT3_LONG = closed(
     "count3_long",
     "Count3 at length 24, few prefixes of many sequences: the gate",
     "03b_count3_details",
+    paper_runs_of="count3",
 )
-COUNT3_LONG_PAIRS = experiment(
+COUNT3_LONG_PAIRS = closed(
     "count3_long_pairs",
     "Count3 at length 24, few prefixes of many sequences: pairs",
     "03b_count3_details",
+    paper_runs_of="count3",
 )
-COUNT3_LONG_ALL = experiment(
+COUNT3_LONG_ALL = closed(
     "count3_long_all",
     "Count3 at length 24, all prefixes",
     "03_count3",
     lead_claims({"F2-long-all": "decoder", "F2-long-all-more": MORE_STEPS}),
+    paper_runs_of="count3",
 )
-ADDITION_FOUR_DIGITS = experiment(
-    "addition_four_digits", "Addition trained to four digits: the gate", "07_addition"
+ADDITION_FOUR_DIGITS = closed(
+    "addition_four_digits",
+    "Addition trained to four digits: the gate",
+    "07_addition",
+    paper_runs_of="addition_lengths",
 )

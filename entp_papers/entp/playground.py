@@ -368,7 +368,7 @@ def runs() -> list[Record]:
 
 
 @torch.no_grad()
-def answers(task: Counting, model: Transformer) -> dict[str, str]:
+def answers(task: Counting, model: Transformer) -> Json:
     """Continue every prompt by Count3, and return the model's answers after each scored prefix.
 
     They are strings by prefix length, with a digit per prompt; prompts are in the order of their

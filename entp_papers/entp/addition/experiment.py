@@ -31,8 +31,8 @@ from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
 from entp_lib.validation import one_of
 
-ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, longer"}
 LONGER = (EQUAL_FORWARDS,)
+ARMS = TWINS + LONGER
 # Tokens through the layers in an ENTP step over those in a decoder's, where only answers are
 # scored; by largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
@@ -96,7 +96,7 @@ SOME_SIZES = (2500, 10_000, 20_000)
 # The variants of a ``Tier`` are its training-set sizes.
 TIERS = {
     "smoke": (
-        Tier(REVERSED | TO_99, TINY, SMOKE, 2, (*ARMS,), (200, 400)),
+        Tier(REVERSED | TO_99, TINY, SMOKE, 2, ARMS, (200, 400)),
         Tier(PLAIN | TO_99, TINY, SMOKE, 2, TWINS, (200,)),
     ),
     "quick": (
@@ -120,7 +120,7 @@ TIERS = {
         Tier(REVERSED, MEDIUM, GPU, 5, TWINS, SOME_SIZES),
     ),
     "paper": (
-        Tier(REVERSED | WINDOWS, SMALL, PAPER, 5, (*ARMS,), PAPER_SIZES),
+        Tier(REVERSED | WINDOWS, SMALL, PAPER, 5, ARMS, PAPER_SIZES),
         Tier(PLAIN | WINDOWS, SMALL, PAPER, 5, TWINS, PAPER_SIZES),
         Tier(REVERSED | WINDOWS, MEDIUM, PAPER, 5, TWINS, PAPER_SIZES),
         Tier(PLAIN | WINDOWS, MEDIUM, PAPER, 5, TWINS, PAPER_SIZES),
@@ -176,7 +176,7 @@ def runs_of(
                     )
 
 
-def name_of_shape(shape: Mapping[str, int]) -> str:
+def name_of_shape(shape: Json) -> str:
     """Return the name of a model in ``SIZES``, or its layers/heads/width."""
     own = "/".join(str(shape[name]) for name in ("n_layers", "n_heads", "width"))
     return next((name for name, known in SIZES.items() if known == shape), own)

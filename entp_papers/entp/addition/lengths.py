@@ -32,7 +32,6 @@ HOPELESS = 0.95
 TWO_DIGITS = dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)
 SHORT = dict(view="windows", window=16)
 SCORED = dict(eval_sequences=250, final_eval_sequences=5000)
-EVERY = (*sums.ARMS,)
 DEEP = SIZES["small_deep"]
 LONG = dict(steps=50_000, decay_steps=50_000, warmup_steps=TrainConfig.warmup_steps, eval_every=500)
 QUICK = replace(sums.QUICK, **SCORED)
@@ -44,11 +43,13 @@ SIX_DIGITS = dict(n_train=100_000, trained_digits=6, tested_digits=9, view="wind
 FEW = dict(n_train=200, n_validation=50, n_test=200)
 PAPER = replace(sums.PAPER, eval_sequences=5000, final_eval_sequences=25_000, **LONG)
 TIERS = {
-    "smoke": Tier(TWO_DIGITS | FEW | SHORT, TINY, replace(sums.SMOKE, eval_sequences=16), 2, EVERY),
+    "smoke": Tier(
+        TWO_DIGITS | FEW | SHORT, TINY, replace(sums.SMOKE, eval_sequences=16), 2, sums.ARMS
+    ),
     "quick": Tier(TWO_DIGITS, SMALL_2, replace(QUICK, steps=600, eval_every=60), 5, TWINS),
-    "overnight": Tier(TWO_DIGITS | SHORT, SMALL_2, NIGHT, 5, EVERY),
-    "gpu": Tier(SIX_DIGITS, DEEP, replace(sums.GPU, **GPU), 5, EVERY),
-    "paper": Tier(dict(view="windows"), DEEP, PAPER, 5, EVERY),
+    "overnight": Tier(TWO_DIGITS | SHORT, SMALL_2, NIGHT, 5, sums.ARMS),
+    "gpu": Tier(SIX_DIGITS, DEEP, replace(sums.GPU, **GPU), 5, sums.ARMS),
+    "paper": Tier(dict(view="windows"), DEEP, PAPER, 5, sums.ARMS),
 }
 
 

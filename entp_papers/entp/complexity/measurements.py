@@ -29,6 +29,7 @@ from entp_lib.costs import counted
 from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import build_model, causal_pass
 
+Call = Callable[[], Any]  # what is measured
 VOCABULARY = 64
 SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated
 STREAMED = 1024  # Algorithm 1 is a Python loop over keys: checked up to this length
@@ -66,7 +67,7 @@ def tensors_in(tree) -> list[Tensor]:
     return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
 
 
-def peak_bytes(call: Callable[[], Any]) -> int:
+def peak_bytes(call: Call) -> int:
     """Return the peak bytes of live tensors that ``call`` made."""
     with LiveTensors() as tensors:
         call()
@@ -85,7 +86,7 @@ class Subjects:
         generator = seeded(0)
         self.tokens_T = torch.randint(VOCABULARY, (cfg.max_length,), generator=generator).to(device)
 
-    def encoder_token(self, n: int) -> Callable[[], Tensor]:
+    def encoder_token(self, n: int) -> Call:
         """Return a call for the next token after n, by definition: the unmasked stack over all."""
         model = self.encoder
         tokens_BT = self.tokens_T[None, :n]
@@ -98,7 +99,7 @@ class Subjects:
 
         return call
 
-    def decoder_token(self, n: int) -> Callable[[], Tensor]:
+    def decoder_token(self, n: int) -> Call:
         """Return a call for the next token after n, with n - 1 in the cache.
 
         The values in the cache do not matter here.
@@ -112,13 +113,13 @@ class Subjects:
 
         return call
 
-    def decoder_pass(self, n: int) -> Callable[[], Tensor]:
+    def decoder_pass(self, n: int) -> Call:
         """Return a call for all n next tokens of a decoder, in one masked pass."""
         model = self.decoder
         tokens_BT = self.tokens_T[None, :n]
         return lambda: model.head(model.ln_f(causal_pass(model.layers, model.embed(tokens_BT))))
 
-    def entp(self, n: int, method: str) -> Callable[[], Tensor]:
+    def entp(self, n: int, method: str) -> Call:
         """Return a call for all n next tokens of ENTP, by "reference" (the loop) or "fast"."""
         model = self.encoder
         tokens_BT = self.tokens_T[None, :n]
@@ -173,13 +174,14 @@ def measure(
     curves["decoder_persistent"] = [
         Cache(subjects.decoder, 1, n).kv.untyped_storage().nbytes() for n in lengths
     ]
-    curves["encoder_operations"] = [counted(shapes.encoder_token(n)) for n in lengths]
-    curves["decoder_operations"] = [counted(shapes.decoder_token(n)) for n in lengths]
-    curves["decoder_pass_operations"] = [counted(shapes.decoder_pass(n)) for n in sequence_lengths]
+    for name, make, at in (
+        ("encoder", shapes.encoder_token, lengths),
+        ("decoder", shapes.decoder_token, lengths),
+        ("decoder_pass", shapes.decoder_pass, sequence_lengths),
+    ):
+        curves[f"{name}_operations"] = [counted(make(n)) for n in at]
     short = [n for n in lengths if n <= STREAMED]
-    errors, sizes = (
-        zip(*(streamed(n, width) for n in short), strict=True) if short else ((0.0,), ())
-    )
+    errors, sizes = zip(*(streamed(n, width) for n in short), strict=True)
     curves |= {"streamed_length": short, "streamed_transient": list(sizes)}
     n = max(sequence_lengths)
     loop = subjects.entp(n, "reference")()

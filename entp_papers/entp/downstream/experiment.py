@@ -23,7 +23,7 @@ from entp_papers.entp.downstream.clutrr import Clutrr
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
 
-PROTOCOLS = {"authors": "authors' protocol", "fair": "fair protocol"}
+PROTOCOLS = ("authors", "fair")
 NEAR = 0.02  # in error: closer to always the most frequent answer counts as nothing learned
 NEAR_CHANCE = 0.05  # the same on pronouns, which have two answers and few items
 FAIR_RULE = "highest_accuracy"

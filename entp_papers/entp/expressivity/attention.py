@@ -137,13 +137,12 @@ def theorem_4_1_rows(tokens: int) -> list[list[Fraction]]:
 class Refutation:
     """A sequence on which a model's causal model is not the theorem's function.
 
-    ``position`` counts from 1 and is the last of ``inputs_TD``. ``difference`` is the largest entry
-    of the difference of the two outputs there; ``guaranteed`` is the proof's lower bound on it, up
-    to rounding. ``case`` names the argument.
+    ``difference`` is the largest entry of the difference of the two outputs at the last position of
+    ``inputs_TD``; ``guaranteed`` is the proof's lower bound on it, up to rounding. ``case`` names
+    the argument.
     """
 
     inputs_TD: Tensor
-    position: int
     difference: float
     case: str
     guaranteed: float
@@ -200,7 +199,7 @@ def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case:
     if largest(*theirs) > rounding:
         raise ValueError(f"the proof does not cover this model, of which this is not true: {case}")
     found = [
-        Refutation(x_TD, len(x_TD), largest(a_D, b_D), case, largest(*ours) / 2)
+        Refutation(x_TD, largest(a_D, b_D), case, largest(*ours) / 2)
         for x_TD, a_D, b_D in zip(pair, theirs, ours, strict=True)
     ]
     return max(found, key=lambda refutation: refutation.difference)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, at_least, gaussians, seeded
+from entp_lab.studies import Study, at_least, columns, gaussians, seeded
 from entp_papers.entp.expressivity import attention, masking
 from entp_papers.entp.expressivity.attention import AttentionStack, Refutation, causal_model
 from entp_papers.entp.expressivity.imitation import DIRECTIONS, Candidate
@@ -34,7 +34,7 @@ def relative(a: Tensor, b: Tensor) -> float:
     return float(((a - b).abs().max() / (1 + b.abs().max())).detach())
 
 
-def equality_errors(seed: int) -> dict[str, float]:
+def equality_errors(seed: int) -> Json:
     """Return the errors of the equalities of appendices A.2 to A.5 on random models.
 
     ``a3_two_layers`` is a difference: with two layers, A.3 says that the outputs are not equal.
@@ -171,19 +171,16 @@ def population(
 def simulating_encoder(decoder: AttentionStack, n: int) -> AttentionStack:
     """Return the encoder of §4.3, which computes a decoder's outputs on up to n tokens.
 
+    The decoder has positions and MLPs.
+
     Its width is D + n; the outputs are in the first D entries. Token t is (x_t, 0) and its position
     (p_t, a_t). The skip connections carry the unit vector a_t through all layers; W_Q keeps a_t,
     and W_K maps it to -C (a_1 + ... + a_{t-1}).
     """
-    d, extra_q_nn, extra_k_nn = (
-        decoder.width,
-        *masking.augmentation(masking.exact_basis(n), MASKED),
-    )
-    p_TD = torch.zeros(n, d + n, dtype=torch.float64)
-    p_TD[:, d:] = extra_q_nn
-    if decoder.positions_TD is not None:
-        p_TD[:, :d] = decoder.positions_TD[:n]
-    mlp_width = 0 if decoder.mlp_in_LFD is None else decoder.mlp_in_LFD.shape[1]
+    d = decoder.width
+    extra_q_nn, extra_k_nn = masking.augmentation(masking.exact_basis(n), MASKED)
+    p_TD = torch.cat([decoder.positions_TD[:n], extra_q_nn], 1)
+    mlp_width = decoder.mlp_in_LFD.shape[1]
     encoder = AttentionStack(
         d + n, decoder.n_layers, causal=False, positions_TD=p_TD, mlp_width=mlp_width
     )
@@ -212,7 +209,7 @@ def simulation_error(n: int, seed: int) -> float:
     return relative(y_TD, decoder.encode(x_TD))
 
 
-def mask_errors(n: int) -> dict[str, float]:
+def mask_errors(n: int) -> Json:
     """Return the largest output errors of one simulated attention on n tokens, by mask.
 
     Errors are absolute; values lie in [-1, 1]. "exact": n entries; "one_less": n - 1 of them;
@@ -270,7 +267,7 @@ def expressivity_study(
         ("decoders", population(attention.refute_decoder, DECODERS, models)),
         ("mask", [mask_errors(n) for n in mask_lengths]),
     ):
-        curves |= {f"{prefix}_{name}": [row[name] for row in rows] for name in rows[0]}
+        curves |= {f"{prefix}_{name}": values for name, values in columns(rows).items()}
     curves["simulated_n"] = list(simulated_lengths)
     curves["simulated_error"] = [
         max(simulation_error(n, s) for s in range(3)) for n in simulated_lengths

@@ -125,5 +125,12 @@ def last_exponent(record: Record, kind: str) -> float:
     return exponent(n, d)
 
 
-TITLE = "Expressive power of encoders and decoders"
-EXPRESSIVITY = Experiment("expressivity", 1, TITLE, "01_expressivity", plan, measure, tiers=CHECKS)
+EXPRESSIVITY = Experiment(
+    "expressivity",
+    1,
+    "Expressive power of encoders and decoders",
+    "01_expressivity",
+    plan,
+    measure,
+    tiers=CHECKS,
+)

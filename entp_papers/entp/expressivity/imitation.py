@@ -33,6 +33,7 @@ DIRECTIONS = {
 POINTS = 60  # the most points of a loss curve
 REACH = 4.0  # the plane is shown from -REACH to REACH at GRID points a side
 GRID = 41
+WIDTH = 8  # of a candidate inside, which has two layers
 BATCH = 128
 TRIES = 4096  # sequences inside the box on which the error is measured
 
@@ -40,24 +41,22 @@ TRIES = 4096  # sequences inside the box on which the error is measured
 class Candidate(nn.Module):
     """An encoder or a decoder on real numbers: a stack with MLPs between two linear maps of x + p.
 
-    The maps lead to ``width`` and back. The model is wider inside than the theorems' own (D = 1
+    The maps lead to ``WIDTH`` and back. The model is wider inside than the theorems' own (D = 1
     throughout), but the same proofs refute it: they use only that x_t and p_t enter as their sum.
     ``distance``: p_2 - p_1 of fixed positions; None: positions are drawn from a normal distribution
     and trained.
     """
 
-    def __init__(
-        self, causal: bool, distance: float | None, seed: int, width: int = 8, n_layers: int = 2
-    ):
+    def __init__(self, causal: bool, distance: float | None, seed: int):
         super().__init__()
         normal = partial(gaussians, seeded(seed))
         p_TD = normal(3, 1)
         held_TD = torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
         p_TD = p_TD if distance is None else distance * held_TD
         self.positions_TD = nn.Parameter(p_TD, requires_grad=distance is None)
-        drawn = normal(1, width), normal(width), normal(width, 1) / width
+        drawn = normal(1, WIDTH), normal(WIDTH), normal(WIDTH, 1) / WIDTH
         self.w_in_1D, self.b_in_D, self.w_out_D1 = map(nn.Parameter, drawn)
-        self.stack = AttentionStack(width, n_layers, causal=causal, mlp_width=4 * width, seed=seed)
+        self.stack = AttentionStack(WIDTH, 2, causal=causal, mlp_width=4 * WIDTH, seed=seed)
 
     def encode(self, x_TD: Tensor) -> Tensor:
         """Return outputs (T, 1) of one sequence (T, 1)."""

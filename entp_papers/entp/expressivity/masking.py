@@ -31,7 +31,7 @@ import torch
 from scipy.special import gammaincinv
 from torch import Generator, Tensor
 
-from entp_lab.studies import gaussians, seeded
+from entp_lab.studies import Study, gaussians, seeded
 
 WIDTH = 8  # of queries and keys before entries are appended
 RANGE = 1000  # binary exponents that a geometric mask may use on either side; float64 ends at 1023
@@ -216,9 +216,7 @@ def dimensions_needed(kind: str, n: int, error: float) -> int:
     return high
 
 
-def dimension_table(
-    lengths: Sequence[int], tolerance: float
-) -> tuple[dict[str, float], dict[str, list[int]]]:
+def dimension_table(lengths: Sequence[int], tolerance: float) -> Study:
     """Return the dimensions needed by length and kind, at C = 1; random masks over eight seeds.
 
     Metrics: by kind the exponent of n (log-log least squares over all lengths). Curves: "n" and one

@@ -161,7 +161,7 @@ BASELINES = {
 }
 
 
-def missing() -> dict[str, str]:
+def missing() -> Json:
     """Return the baselines that cannot run here, and why."""
     return {
         name: f"{b.library} is not installed"

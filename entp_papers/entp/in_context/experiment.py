@@ -6,7 +6,7 @@ by E[y²], so that always predicting 0 scores 1, averaged over all numbers of ex
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lab.configs import Json, RunConfig, StudyConfig
+from entp_lab.configs import Json, StudyConfig
 from entp_lab.experiment import (
     TWINS,
     Arm,
@@ -175,32 +175,24 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     return by_seed(runs) if tier == "overnight" else runs
 
 
-def run_at(
-    experiment: str,
-    tier: str,
-    function: str,
-    rate: float,
-    steps: int,
-    eval_every: int,
-    scales: Mapping[str, float] | None = None,
-) -> RunConfig:
-    """Return a decoder's run on a function class at another learning rate.
-
-    ``scales``: other initial scales. All else is as in the tier's other runs.
-    """
-    setting = TIERS[tier][function]
-    shape = {**setting.model, **(scales or {})}
-    base = run_of(experiment, tier, "in_context", setting.task, shape, setting.train)
-    return with_train(base, max_lr=rate, min_lr=rate / 10, steps=steps, eval_every=eval_every)
-
-
 def plan_settings(tier: str, seeds: int) -> PlannedRuns:
-    """Plan ENTP and decoder on linear functions over a grid of rates and initial scales."""
+    """Plan ENTP and decoder on linear functions over a grid of rates and initial scales.
+
+    All else is as in the tier's other runs.
+    """
+    setting = TIERS[tier]["linear"]
     steps, *values = GRID[tier]
     for rate, position_std, input_std in product(*values):
         scales = dict(position_std=position_std, input_std=input_std)
-        every = max(1, steps // 3)
-        base = run_at("in_context_settings", tier, "linear", rate, steps, every, scales=scales)
+        train = replace(
+            setting.train,
+            max_lr=rate,
+            min_lr=rate / 10,
+            steps=steps,
+            eval_every=max(1, steps // 3),
+        )
+        shape = setting.model | scales
+        base = run_of("in_context_settings", tier, "in_context", setting.task, shape, train)
         yield from twins(base, TWINS, seeds or 1, function="linear", max_lr=rate, **scales)
 
 
@@ -274,11 +266,11 @@ def table(records: Records) -> pd.DataFrame:
 
 def late_leads(records: Records) -> Findings:
     """Measure ln(decoder's error / ENTP's error) from d examples on, for the claims of ``LATE``."""
-    for claim in LATE:
-        used = select(records, **claim.where, arm=claim.arms)
-        values = paired(table(used), claim.metric, *claim.arms) if used else ()
+    for claim, function in LATE.items():
+        used = select(records, function=function, arm=TWINS)
+        values = paired(table(used), "log_late_error", *TWINS) if used else ()
         if len(values):
-            yield measured(claim.claim, values, used)
+            yield measured(claim, values, used)
 
 
 def too_early(records: Records, arms: Sequence[str]) -> str:
@@ -300,31 +292,23 @@ def moving(records: Records) -> str:
     return after(found.loc[~found["flat"], "steps"])
 
 
-CLAIMS = {  # function class, and two arms: the claim is on the first's error − the second's
-    "F7-linear": ("linear", "decoder", "entp"),
-    "F7-sparse-higher": ("sparse", "decoder", "entp"),
-    "F7-sparse": (AT_LOWER_RATE, "decoder", "entp"),
-    "F7-hybrid": ("linear", "decoder", "hybrid"),
-    "F7-linear-eight": (IN_EIGHT["linear"], "decoder", "entp"),
-    "F7-sparse-eight": (IN_EIGHT["sparse"], "decoder", "entp"),
-    "F10-network": ("network", "decoder", "entp"),
-    "F10-tree": ("tree", "decoder", "entp"),
+# Function class, and the arm whose error is subtracted from the decoder's.
+CLAIMS = {
+    "F7-linear": ("linear", "entp"),
+    "F7-sparse-higher": ("sparse", "entp"),
+    "F7-sparse": (AT_LOWER_RATE, "entp"),
+    "F7-hybrid": ("linear", "hybrid"),
+    "F7-linear-eight": (IN_EIGHT["linear"], "entp"),
+    "F7-sparse-eight": (IN_EIGHT["sparse"], "entp"),
+    "F10-network": ("network", "entp"),
+    "F10-tree": ("tree", "entp"),
 }
-# ln of the ratio of errors from d examples on: least squares needs d, and with fewer no method can
-# know the function.
-LATE = (
-    Paired("F7-linear-late", "log_late_error", "decoder", "entp", dict(function="linear")),
-    Paired(
-        "F7-linear-eight-late",
-        "log_late_error",
-        "decoder",
-        "entp",
-        dict(function=IN_EIGHT["linear"]),
-    ),
-)
+# Function classes of the claims on ln of the ratio of errors from d examples on: least squares
+# needs d, and with fewer no method can know the function.
+LATE = {"F7-linear-late": "linear", "F7-linear-eight-late": IN_EIGHT["linear"]}
 PAIRS = [
-    Paired(claim, "error", *arms, dict(function=function))
-    for claim, (function, *arms) in CLAIMS.items()
+    Paired(claim, "error", "decoder", arm, dict(function=function))
+    for claim, (function, arm) in CLAIMS.items()
 ]
 # No run counts as at the paper's settings, which are unknown.
 SCALE = dict(floor=1.0, ceiling=0.0, near=LEARNED, frame=table, excluded=too_early)

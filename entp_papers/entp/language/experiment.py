@@ -11,8 +11,8 @@ of Shakespeare.
 
 from dataclasses import replace
 
-from entp_lab.budgets import EQUAL_FORWARDS, on_budget
-from entp_lab.configs import RunConfig
+from entp_lab.budgets import EQUAL_FORWARDS
+from entp_lab.configs import lengthened
 from entp_lab.experiment import (
     TWINS,
     Experiment,
@@ -28,7 +28,6 @@ from entp_lab.frames import paired, select
 from entp_lab.measurements import Findings, levels, measured
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
-from entp_lib.tasks import Text
 from entp_papers.entp.language import tables
 
 NOTEBOOK = "09_openwebtext"
@@ -92,21 +91,18 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     if tier != "overnight":
         swapped = with_train(base, max_lr=base.train.min_lr, min_lr=base.train.max_lr)
         runs += twins(swapped, TWINS, seeds, schedule=tables.SWAPPED)
-    if setting.task.get("prefixes"):
-        every = replace(base, task_params={**base.task_params, "prefixes": 0})
-        longer = on_budget(mean_forwards, base, every)
+    if drawn := setting.task.get("prefixes"):
+        context = setting.task["context"]
+        # ENTP's tokens through the layers over a decoder's, on average over drawn positions
+        ratio = drawn * (context + 1) / 2 / context
+        every = {**base.task_params, "prefixes": 0}
+        longer = replace(base, task_params=every, train=lengthened(base.train, ratio))
         runs += twins(longer, ("decoder",), seeds, schedule=tables.TABLE_8, arm=EQUAL_FORWARDS)
     for seed in range(seeds) if tier in COUNTED else ():
         params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
         labels = dict(arm=tables.COUNTS, schedule="")
         runs.append(planned_study("openwebtext", tier, "text_counts", params, seed, **labels))
     return by_seed(runs) if tier == "overnight" else runs
-
-
-def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Return ENTP's tokens through the layers over a decoder's, on average over drawn positions."""
-    task = Text(**entp.task_params)
-    return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 
 
 def measure(records: Records) -> Findings:

@@ -24,6 +24,7 @@ from entp_lab.experiment import TWINS
 from entp_lab.frames import by_position, select
 from entp_lab.statistics import reaches
 from entp_lab.store import Record, Records
+from entp_lab.studies import Study
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import Text
 from entp_lib.validation import require
@@ -192,7 +193,7 @@ def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
     return deltas, tables
 
 
-def counts_study(task: Json, sequences: int, seed: int) -> tuple[dict, dict]:
+def counts_study(task: Json, sequences: int, seed: int) -> Study:
     """Score unigram, bigram and trigram on the windows of a final evaluation with ``seed``.
 
     ``task``: parameters of ``Text``; ``sequences``: windows of the final evaluation. Metrics:

