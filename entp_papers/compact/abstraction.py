@@ -1,15 +1,11 @@
 """Abstraction from templates (§3.3, §4.3): the runs of every tier, their tables and claims."""
 
-from typing import Any
-
 import pandas as pd
 
 from entp_lab.experiment import (
     Closed,
     Experiment,
-    PlannedRun,
     PlannedRuns,
-    by_seed,
     planned_study,
 )
 from entp_lab.frames import paired, select
@@ -61,33 +57,15 @@ TIERS = {
 }
 
 
-def planned(
-    name: str,
-    tier: str,
-    n_layers: int,
-    n_heads: int,
-    seed: int = 0,
-    architecture: str = "decoder",
-    **more: Any,
-) -> PlannedRun:
-    """Plan a study of one shape on the tier's task; ``more``: its other parameters."""
-    shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
-    params = dict(task=TIERS[tier]["task"], seed=seed, **shape) | more
-    return planned_study(name, tier, name, params, seed, **shape)
-
-
 def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan every arm of the tier and its seeds, seeds outermost."""
     setting = TIERS[tier]
-    found = []
-    for architecture, n_layers, n_heads, scored in setting["shapes"]:
-        task = setting["task"] | dict(scored=scored)
-        for seed in range(seeds or setting["seeds"]):
-            run = planned(
-                NAME, tier, n_layers, n_heads, seed, architecture, **setting["shared"], task=task
-            )
-            found.append(PlannedRun(run.config, run.labels | dict(scored=scored)))
-    return by_seed(found)
+    for seed in range(seeds or setting["seeds"]):
+        for architecture, n_layers, n_heads, scored in setting["shapes"]:
+            shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
+            task = setting["task"] | dict(scored=scored)
+            params = dict(task=task, seed=seed, **shape, **setting["shared"])
+            yield planned_study(NAME, tier, NAME, params, seed, **shape, scored=scored)
 
 
 def table(records: Records) -> pd.DataFrame:
@@ -125,8 +103,7 @@ def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
 
 def templates_counted(records: Records) -> Check:
     """Check that 903 templates of length 8 over three variables fit the definition."""
-    count = len(all_templates(8, 3))
-    return checked("CT-templates", count == 903, records)
+    return checked("CT-templates", len(all_templates(8, 3)) == 903, records)
 
 
 def loss_is_the_floor(records: Records) -> Check:
@@ -182,17 +159,13 @@ def measure(records: Records) -> Findings:
     Decoders are trained on all positions; ENTP and decoder are compared on sampled ones.
     """
     decoders = select(records, architecture="decoder", scored="all")
-    found = [
-        claim(decoders)
-        for claim in (templates_counted, loss_is_the_floor, matching, abstraction_head)
-    ]
-    found.append(deeper("CT-depth-2", decoders, 1, 2))
+    for claim in (templates_counted, loss_is_the_floor, matching, abstraction_head):
+        yield claim(decoders)
+    yield deeper("CT-depth-2", decoders, 1, 2)
     if select(decoders, n_layers=3):
-        found.append(deeper("CT-depth-3", decoders, 2, 3))
-    sampled = select(records, scored="sampled")
-    if sampled:
-        found.append(entp_or_decoder(sampled))
-    return found
+        yield deeper("CT-depth-3", decoders, 2, 3)
+    if sampled := select(records, scored="sampled"):
+        yield entp_or_decoder(sampled)
 
 
 ABSTRACTION = Experiment(
@@ -224,7 +197,10 @@ DRAWN = {"smoke": ((2, 2),), "quick": ((2, 4), (3, 2))}
 def plan_attention(tier: str, seeds: int) -> PlannedRuns:
     """Plan one run of each shape; ``seeds`` is ignored."""
     shared = {name: value for name, value in TIERS[tier]["shared"].items() if name != "sequences"}
-    return [planned("compact_attention", tier, *shape, **shared) for shape in DRAWN[tier]]
+    for n_layers, n_heads in DRAWN[tier]:
+        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
+        params = dict(task=TIERS[tier]["task"], seed=0, **shape, **shared)
+        yield planned_study("compact_attention", tier, "compact_attention", params, **shape)
 
 
 ATTENTION = Experiment(

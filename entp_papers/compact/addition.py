@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lab import resume as resuming
-from entp_lab.configs import Json
 from entp_lab.studies import Study, at_least, descend, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.model import parameter_count
@@ -147,20 +146,22 @@ def addition_study(
             digits_B2 = np.full((min(50, tested - begin), 2), digits)
             yield draw(positions, format, digits_B2, longest, tested_generator, False)
 
-    curves = train_on_texts(model, training_batch, steps, rate, generator)
-    return scores_of_texts(model, {digits: tests(digits) for digits in tested_digits}), curves
+    test_sets = {digits: tests(digits) for digits in tested_digits}
+    return learn_texts(model, training_batch, steps, rate, generator, test_sets)
 
 
-def train_on_texts(
+def learn_texts(
     model: PositionedTransformer,
     batch: Callable[[], Texts],
     steps: int,
     rate: float,
     generator: np.random.Generator,
-) -> dict[str, list]:
-    """Train on batches that ``generator`` draws; return the loss by step.
+    tests: Mapping[int, Iterable[Texts]],
+) -> Study:
+    """Train on batches that ``generator`` draws, then test on texts by length.
 
-    Each loss is a mean over a twentieth of the steps.
+    Metrics: by length the shares of texts and of scored tokens that are right. Curves: the loss by
+    step, each a mean over a twentieth of the steps.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // 20)
@@ -179,25 +180,21 @@ def train_on_texts(
             curves["step"].append(step)
             curves["loss"].append(since["loss"] / every)
             since["loss"] = 0.0
-    return curves
-
-
-@torch.no_grad()
-def scores_of_texts(model: PositionedTransformer, tests: Mapping[int, Iterable[Texts]]) -> Json:
-    """Return by length the shares of texts and of scored tokens that are right."""
     metrics = {"accuracy": {}, "token_accuracy": {}}
     for length, batches in tests.items():
         whole_B = []
         single_N = []
         for tokens, scored, ids in batches:
-            right_N = model(tokens[:, :-1], scored, ids).argmax(-1) == tokens[:, 1:][scored]
+            with torch.no_grad():
+                guesses_N = model(tokens[:, :-1], scored, ids).argmax(-1)
+            right_N = guesses_N == tokens[:, 1:][scored]
             right_BT = torch.ones_like(scored)
             right_BT[scored] = right_N
             whole_B.append(right_BT.all(1))
             single_N.append(right_N)
         metrics["accuracy"][str(length)] = float(torch.cat(whole_B).double().mean())
         metrics["token_accuracy"][str(length)] = float(torch.cat(single_N).double().mean())
-    return metrics | {"parameters": parameter_count(model, embeddings=True)}
+    return metrics | {"parameters": parameter_count(model, embeddings=True)}, curves
 
 
 def draw(

@@ -15,7 +15,7 @@ from entp_lab.studies import Study, at_least
 from entp_lib.config import ModelConfig
 from entp_lib.tasks.base import seed_from
 from entp_lib.validation import one_of
-from entp_papers.compact.addition import SYMBOLS, Texts, encode, scores_of_texts, train_on_texts
+from entp_papers.compact.addition import SYMBOLS, Texts, encode, learn_texts
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer
 
 VARIABLES = list("abcdefghijklm")
@@ -100,5 +100,5 @@ def algorithm_study(
     def tests(size: int) -> Iterator[Texts]:
         yield batch([size] * texts, np.random.default_rng(seed_from(f"tested {task}", seed, size)))
 
-    curves = train_on_texts(model, training_batch, steps, 3e-3, generator)
-    return scores_of_texts(model, {size: tests(size) for size in tested}), curves
+    test_sets = {size: tests(size) for size in tested}
+    return learn_texts(model, training_batch, steps, 3e-3, generator, test_sets)

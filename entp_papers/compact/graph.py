@@ -194,7 +194,6 @@ def expected_ceiling(concepts: float, size):
     This is the expected share of different concepts if all are equally likely: the ceiling of a
     model that sees only the concept, if a concept's targets all differ.
     """
-    size = np.asarray(size, float)
     return concepts * -np.expm1(-size / concepts) / size
 
 

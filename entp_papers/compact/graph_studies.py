@@ -74,13 +74,13 @@ class TripletModel(nn.Module):
 
     def forward(self, pairs_B2: Tensor) -> Tensor:
         """Return logits (B, V) for pairs of concept and relation ids, each counted from 0."""
-        tokens_BT = pairs_B2 + torch.tensor([0, self.n_concepts], device=pairs_B2.device)
+        tokens_BT = pairs_B2 + torch.tensor([0, self.n_concepts])
         x_BTD = self.embedding(tokens_BT) + self.positions.weight
         if self.wiring == "concept":
             x_BTD = x_BTD[:, :1]
         mask = None
         if self.wiring == "described":
-            mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1)
+            mask = torch.ones(2, 2, dtype=torch.bool).triu(1)
         for layer in self.layers:
             # a decoder layer also attends to a memory: the public scripts pass its own input
             x_BTD = layer(x_BTD, x_BTD, tgt_mask=mask, memory_mask=mask)

@@ -338,10 +338,8 @@ def measure_activations(records: Records) -> Findings:
     if not published:
         return []
     rows = ends(published)
-    deep = rows[
-        rows["activation"].isin(("relu", "rrelu"))
-        & rows["n_layers"].isin((min(DEPTHS), max(DEPTHS)))
-    ]
+    ends_of_depth = (min(DEPTHS), max(DEPTHS))
+    deep = ends(select(published, activation=("relu", "rrelu"), n_layers=ends_of_depth))
     others = ("gelu", "relu", "rrelu")
     by_activation = recalled(rows, rows["activation"] == "softmax")
     final, low, high = mean_interval(deepest_less_one(published, "final"))

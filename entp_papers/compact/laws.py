@@ -52,18 +52,17 @@ def of_table_2(layers: int) -> Parameters:
 
 def slope(p: Parameters, n_heads, length):
     """Return f(H, N), sequences per unit of width (equation 11 with its lost fraction restored)."""
-    exponent = p.b * np.asarray(n_heads, float) + p.c
-    return p.a / (np.asarray(length, float) ** exponent + p.d) + p.e
+    return p.a / (length ** (p.b * n_heads + p.c) + p.d) + p.e
 
 
 def saturation(p: Parameters, n_heads):
     """Return α H + β."""
-    return p.alpha * np.asarray(n_heads, float) + p.beta
+    return p.alpha * n_heads + p.beta
 
 
 def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):
     """Return the sequences that the model predicts can be memorised; numbers or arrays."""
-    return FORMS[form](slope(p, n_heads, length) * np.asarray(width, float), saturation(p, n_heads))
+    return FORMS[form](slope(p, n_heads, length) * width, saturation(p, n_heads))
 
 
 def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:

@@ -132,24 +132,16 @@ LEARNING = ("t5", "alibi")  # with which ENTP learned five-digit sums on most ra
 
 
 def planned(
-    name: str,
-    tier: str,
-    form: str,
-    positions: str,
-    seeds: range,
-    arms=ARCHITECTURES,
-    **own: Any,
+    tier: str, form: str, positions: str, seeds: int, architectures=ARCHITECTURES, **own: Any
 ) -> PlannedRuns:
-    """Plan runs of a format and scheme by arm (``longer``: a decoder) and seed.
+    """Plan runs of a format and scheme by architecture and seed.
 
     ``own``: parameters in place of the tier's.
     """
-    for arm, seed in itertools.product(arms, seeds):
-        cell = dict(
-            format=form, positions=positions, architecture="decoder" if arm == "longer" else arm
-        )
+    for architecture, seed in itertools.product(architectures, range(seeds)):
+        cell = dict(format=form, positions=positions, architecture=architecture)
         params = {**cell, "seed": seed, **TIERS[tier]["shared"], **own}
-        yield planned_study(name, tier, "compact_addition", params, seed, **cell, arm=arm)
+        yield planned_study(NAME, tier, "compact_addition", params, seed, **cell, arm=architecture)
 
 
 def plan(tier: str, seeds: int) -> PlannedRuns:
@@ -158,15 +150,14 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     more = setting.get("more", {})
     runs = []
     for name in SCHEMES:
-        count = seeds or more.get(name, setting["seeds"])
-        runs += planned(NAME, tier, "padded", name, range(count))
+        runs += planned(tier, "padded", name, seeds or more.get(name, setting["seeds"]))
     for form, name in itertools.product(FORMATS, setting["others"]):
         if form != "padded":
-            runs += planned(NAME, tier, form, name, range(seeds or setting["other_seeds"]))
+            runs += planned(tier, form, name, seeds or setting["other_seeds"])
     alone = setting.get("decoders", dict(cells=()))
     for form, name in alone["cells"]:
-        numbers = range(seeds or alone["seeds"])
-        runs += planned(NAME, tier, form, name, numbers, ("decoder",), steps=alone["steps"])
+        count = seeds or alone["seeds"]
+        runs += planned(tier, form, name, count, ("decoder",), steps=alone["steps"])
     return by_seed(runs)
 
 
@@ -239,14 +230,14 @@ def measure_lead(claim: str, schemes: tuple[str, ...], records: Records) -> Find
     pairs = [record for record in records if record.labels["seed"] < TRIAL_SEED]
     chosen = select(pairs, positions=schemes, arm=TWINS)
     if {r.labels["arm"] for r in chosen} != set(TWINS):
-        return []
+        return
     rows = table(chosen)
     means = rows[rows["factor"] == 1].groupby("arm")["accuracy"].mean()
     levels = tuple(Level(float(means[name]), 0.0, 1.0, LEARNED) for name in ("entp", "decoder"))
     wide = trained_length(chosen).T.dropna()  # seeds that have all runs
     decoder, entp = (wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in TWINS)
     values = (entp - decoder).tolist() if wide.shape[1] == 2 * len(schemes) else []
-    return [measured(claim, values, chosen, levels=levels)]
+    yield measured(claim, values, chosen, levels=levels)
 
 
 # --- The other tasks of Table 1 -------------------------------------------------------------------

@@ -174,7 +174,7 @@ def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -
 
     scores_SHTT = project("query") @ project("key").transpose(2, 3) * cfg.head_width**-0.5
     if cfg.architecture == "decoder":
-        later_TT = torch.ones(scores_SHTT.shape[2:], dtype=torch.bool, device=z_STD.device).triu(1)
+        later_TT = torch.ones(scores_SHTT.shape[2:], dtype=torch.bool).triu(1)
         scores_SHTT = scores_SHTT.masked_fill(later_TT, -math.inf)
     weights_SHTT = F.softmax(scores_SHTT, -1)
     if cfg.attention_weights == "query_key":

@@ -98,9 +98,7 @@ class Sinusoidal(Scheme):
     """
 
     def embed(self, x_BTD, ids_BT):
-        rates = torch.exp(
-            torch.arange(0, self.width, 2, device=x_BTD.device) * (-math.log(10_000) / self.width)
-        )
+        rates = torch.exp(torch.arange(0, self.width, 2) * (-math.log(10_000) / self.width))
         angles = ids_BT[..., None] * rates
         waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., : self.width]
         return x_BTD + 0.02 * math.sqrt(2) * waves.to(x_BTD)
@@ -212,10 +210,8 @@ class Rope(Scheme):
 
     def turn(self, x_BHTK):
         length, size = x_BHTK.shape[2:]
-        rates = torch.exp(
-            torch.arange(0, size, 2, device=x_BHTK.device) * (-math.log(10_000) / size)
-        )
-        angles_TK = (torch.arange(length, device=x_BHTK.device)[:, None] * rates).to(x_BHTK)
+        rates = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000) / size))
+        angles_TK = (torch.arange(length)[:, None] * rates).to(x_BHTK)
         cos = angles_TK.cos()
         sin = angles_TK.sin()
         even = x_BHTK[..., ::2]
@@ -263,21 +259,18 @@ class PositionedTransformer(Transformer):
 
     def forward(self, tokens_BT: Tensor, scored_BT: Tensor, ids_BT: Tensor | None = None) -> Tensor:
         length = tokens_BT.shape[1]
-        device = tokens_BT.device
         if ids_BT is None:
-            ids_BT = torch.arange(length, device=device).expand_as(tokens_BT)
+            ids_BT = torch.arange(length).expand_as(tokens_BT)
         x = self.scheme.embed(self.embedding(tokens_BT), ids_BT)  # (B, T, D); for ENTP (N, T, D)
         rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
-        place_T = torch.arange(length, device=device)
+        place_T = torch.arange(length)
         distance_TT = place_T[:, None] - place_T
         if self.causal:
             hidden = distance_TT < 0
         else:  # (N, 1, 1, T)
             x = x[rows_N]
             hidden = (place_T > ends_N[:, None])[:, None, None]
-        mask = torch.zeros(hidden.shape, dtype=x.dtype, device=device).masked_fill(
-            hidden, -math.inf
-        )
+        mask = torch.zeros(hidden.shape, dtype=x.dtype).masked_fill(hidden, -math.inf)
         bias = self.scheme.bias(distance_TT.to(x.dtype), ids_BT)
         if bias is not None:
             by_row = bias.dim() == 4 and not self.causal
@@ -289,7 +282,7 @@ class PositionedTransformer(Transformer):
             x_ND = x[scored_BT]
         else:  # the last layer, with only the query of each prefix's end
             last = self.blocks[-1]
-            here_N = torch.arange(len(rows_N), device=device)
+            here_N = torch.arange(len(rows_N))
             q, k, v = self.project(last, x)
             mask = mask if bias is None else mask[here_N, :, ends_N][:, :, None]
             attended = last.attention(q[here_N, :, ends_N][:, :, None], k, v, mask, False)[:, 0]

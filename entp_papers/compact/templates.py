@@ -98,22 +98,21 @@ class Templates(Task):
         return found[order[apart:]], found[order[:apart]]
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        device = generator.device
-        options = dict(generator=generator, device=device)
-        templates = self.sides()[int(evaluating and not self.seen)].to(device)
-        chosen_Bl = templates[torch.randint(len(templates), (size,), **options)]
+        templates = self.sides()[int(evaluating and not self.seen)]
+        chosen_Bl = templates[torch.randint(len(templates), (size,), generator=generator)]
         # each instantiation's variables get the first digits of a random order, all different
-        order = torch.rand(size, self.instances, self.digits, **options).argsort(-1)[
+        order = torch.rand(size, self.instances, self.digits, generator=generator).argsort(-1)[
             ..., : self.variables
         ]
         index = chosen_Bl[:, None].expand(-1, self.instances, -1)
         text_BT = torch.cat([order.gather(2, index).flatten(1), order.flatten(1)], 1)
         if self.scored == "sampled" and not evaluating:
             scored_BT = (
-                torch.rand(size, self.length, **options).argsort(-1).argsort(-1) < self.sample
+                torch.rand(size, self.length, generator=generator).argsort(-1).argsort(-1)
+                < self.sample
             )
         else:
-            where_T = torch.arange(self.length, device=device)
+            where_T = torch.arange(self.length)
             last = self.last_prefix
             scored = {"last": where_T == last - 1, "matching": where_T >= last}
             scored = scored.get(self.scored, where_T >= 0)
@@ -318,11 +317,11 @@ def traced(
     """
     x_BTD = model.embed(inputs_BT)
     length = inputs_BT.shape[1]
-    later_TT = torch.ones(length, length, dtype=torch.bool, device=x_BTD.device).triu(1)
+    later_TT = torch.ones(length, length, dtype=torch.bool).triu(1)
     looked = []
     for layer, block in enumerate(model.blocks):
         q, k, v = block.attention.project(block.ln_1(x_BTD))
-        scores_BHTT = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        scores_BHTT = q @ k.mT / math.sqrt(q.shape[-1])
         if model.cfg.architecture == "decoder":
             scores_BHTT = scores_BHTT.masked_fill(later_TT, -math.inf)
         weights_BHTT = scores_BHTT.softmax(-1)

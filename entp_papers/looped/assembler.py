@@ -142,9 +142,8 @@ class Assembler:
             one_of("label", c, targets)
             read = self.cell(a)
             changed = self.cell(b)
-            harmless = read == ZERO and changed <= MINUS_ONE
             require(
-                changed > MINUS_ONE or harmless,
+                changed > MINUS_ONE or read == ZERO,
                 f"{b} must keep its value: name another cell to write to",
             )
             code.append((read, changed, targets[c]))

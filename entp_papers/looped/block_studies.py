@@ -38,7 +38,7 @@ class BlockStack(Stack):
 
     def __init__(self, maker: Maker, d: int, dtype: torch.dtype = torch.float64):
         frame = Frame(d)
-        block = maker(frame, "f")
+        block = maker(frame)
         width = frame.rows.width
         super().__init__([plan.build(width, dtype) for plan in block.plans], width)
         self.block = block
@@ -49,10 +49,10 @@ class BlockStack(Stack):
         """Make the state (B, S, D); ``c_Bdd`` are the former contents of C's tokens."""
         frame = self.frame
         block = self.block
-        d = self.frame.d
+        d = frame.d
         x_BSD = torch.zeros(len(a_Bdd), frame.tokens, self.width, dtype=self.dtype)
-        for t, i, value in (*frame.constants, *block.constants):
-            x_BSD[:, t, i] = value
+        for t, i in (*frame.constants, *block.constants):
+            x_BSD[:, t, i] = 1.0
         for k, matrix in enumerate((a_Bdd, b_Bdd, c_Bdd)):
             if matrix is not None:
                 x_BSD[:, k * d : (k + 1) * d, block.data] = matrix.mT.to(self.dtype)
@@ -80,11 +80,11 @@ def shape_of(stack: Stack) -> dict[str, int]:
     return {name: size[name] for name in ("layers", "heads", "width")}
 
 
-def slope(rows: list[dict], x: str = "delta", y: str = "error") -> float:
-    """Return the slope of log y against log x, by least squares; 0 for fewer than two points."""
+def slope(rows: list[dict], x: str = "delta") -> float:
+    """Return the slope of the log error against log x, by least squares; 0 for under two points."""
     if len(rows) < 2:
         return 0.0
-    return float(np.polyfit(np.log([r[x] for r in rows]), np.log([r[y] for r in rows]), 1)[0])
+    return float(np.polyfit(*np.log([(r[x], r["error"]) for r in rows]).T, 1)[0])
 
 
 def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 20) -> Study:
@@ -95,7 +95,7 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
     """
     generator = seeded(0)
     a, b = torch.rand(2, pairs, d, d, generator=generator, dtype=torch.float64).mul(2).sub(1)
-    exact = a.transpose(1, 2) @ b
+    exact = a.mT @ b
     top = largest(exact)
     dtypes = {"fp64": torch.float64, "fp32": torch.float32}
     cases = [
@@ -171,10 +171,7 @@ def sigmoids_study(terms: list[int]) -> Study:
         stack = BlockStack(
             blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3
         )
-        e = (
-            torch.eye(3, dtype=torch.float64)[:, :, None].expand(3, 3, 3)
-            * torch.tensor([1.0, 0, 0]).double()
-        )
+        e = pad(torch.eye(3, dtype=torch.float64)[..., None], (0, 2))
         x = torch.from_numpy(draw.normal(size=(3, 3, 3)))
         lemma_5[str(m)] = largest(stack.apply(e, x)[:, 0, 0] - stack.block.exact(e, x)[:, 0, 0])
     return {"slopes": slopes, "lemma_5": lemma_5}, columns(rows)
@@ -216,7 +213,8 @@ def transpose_study(sizes: list[int], one_layer: list[int]) -> Study:
         found, stack = transpose_in_one_layer(a)
         row = {"d": d, "construction": "one layer", **shape_of(stack), "tokens": d * d}
         rows.append(row | {"error": largest(found - a.mT)})
-    return {"largest_error": max(r["error"] for r in rows)}, columns(rows)
+    curves = columns(rows)
+    return {"largest_error": max(curves["error"])}, curves
 
 
 def violations(maker: Maker, d: int) -> dict[str, float]:

@@ -38,24 +38,19 @@ def linear_block(factor: float, sign: float = 0.0) -> Maker:
     Sums and differences have 3 layers in Lemmas 8 and 9, a hundredth 2 in Corollary 3.
     """
 
-    def make(frame: Frame, name: str) -> Block:
-        data, scaled = frame.add(name, data=frame.d, scaled=frame.d)
-        first = LayerPlan(f"{name}: give A and B their factors")
-        second = LayerPlan(f"{name}: add their columns")
+    def make(frame: Frame) -> Block:
+        data, scaled = frame.rows.take(frame.d, frame.d)
+        first = LayerPlan("give A and B their factors")
+        second = LayerPlan("add their columns")
         frame.clear_c(first, data)
         for x, y in zip(data, scaled, strict=True):
-            first.add({x: factor}, {y: 1.0})
+            first.add({x: factor}, y)
             if sign not in (0.0, factor):
-                first.add_where({x: sign - factor}, {y: 1.0}, [frame.role["b"]], 2 * BOUND)
+                first.add({x: sign - factor}, y, [frame.role["b"]], 2 * BOUND)
         sources = "ab" if sign else "a"
-        frame.read_columns(second, sources, paired(scaled, data, float(len(sources))))
+        frame.read_columns(second, sources, paired(scaled, data, len(sources)))
         second.clear(scaled)
-        return Block(
-            data,
-            [*scaled],
-            [first, second],
-            lambda a, b: factor * a + sign * b if sign else factor * a,
-        )
+        return Block(data, [*scaled], [first, second], lambda a, b: factor * a + sign * b)
 
     return make
 
@@ -63,18 +58,18 @@ def linear_block(factor: float, sign: float = 0.0) -> Maker:
 def diagonal_block() -> Maker:
     """Make a diagonal matrix of A's first column: 2 layers, 1 head."""
 
-    def make(frame: Frame, name: str) -> Block:
-        data, read, (start,) = frame.add(name, data=frame.d, read=frame.d, start=1)
-        first = LayerPlan(f"{name}: forget C")
-        second = LayerPlan(f"{name}: read the column, keep a row per token")
+    def make(frame: Frame) -> Block:
+        data, read, (start,) = frame.rows.take(frame.d, frame.d, 1)
+        first = LayerPlan("forget C")
+        second = LayerPlan("read the column, keep a row per token")
         frame.clear_c(first, data)
         c = frame.role["c"]
-        frame.head(second, [({c: 1.0}, {start: 1.0}), frame.others_rest(c)], paired(data, read))
+        frame.head(second, [(c, start), frame.others_rest(c)], paired(data, read))
         for x, y, slot in zip(data, read, frame.slot, strict=True):
-            second.add_where({y: 1.0}, {x: 1.0}, [c, slot], BOUND)
+            second.add(y, x, [c, slot], BOUND)
         second.clear(read)
         return Block(
-            data, [*read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start, 1.0)]
+            data, [*read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start)]
         )
 
     return make
@@ -83,8 +78,8 @@ def diagonal_block() -> Maker:
 def transpose_block() -> Maker:
     """Transpose A in 4 layers with 1 head (Lemma 6): exchange the entries (k, j) and (j, k)."""
 
-    def turn(frame: Frame, name: str, grid: Grid) -> LayerPlan:
-        plan = LayerPlan(f"{name}: exchange (k, j) and (j, k)")
+    def turn(frame: Frame, grid: Grid) -> LayerPlan:
+        plan = LayerPlan("exchange (k, j) and (j, k)")
         swapped = paired((*grid.across, *grid.down), (*grid.down, *grid.across))
         frame.head(plan, swapped, paired([grid.entry], [grid.moved]))
         return plan
@@ -95,9 +90,9 @@ def transpose_block() -> Maker:
 def entrywise_sigmoid_block() -> Maker:
     """Apply σ to all entries of A in 4 layers, 1 head; ``sigmoid_block`` takes a head per row."""
 
-    def squash(frame: Frame, name: str, grid: Grid) -> LayerPlan:
-        plan = LayerPlan(f"{name}: a softmax over the entry and 0")
-        score = ({grid.entry: 1.0}, {grid.marker: 1.0})
+    def squash(frame: Frame, grid: Grid) -> LayerPlan:
+        plan = LayerPlan("a softmax over the entry and 0")
+        score = (grid.entry, grid.marker)
         unseen = ({frame.inside: -FAR}, {frame.inside: 1.0, grid.marker: -1.0, frame.rest: -1.0})
         frame.head(plan, [score, unseen], paired([grid.marker], [grid.moved]), 1.0)
         return plan
@@ -116,45 +111,44 @@ class Grid(NamedTuple):
 
 
 def grid_block(
-    change: Callable[[Frame, str, Grid], LayerPlan], exact: Callable[[Tensor, Tensor], Tensor]
+    change: Callable[[Frame, Grid], LayerPlan], exact: Callable[[Tensor, Tensor], Tensor]
 ) -> Maker:
     """Spread A over d² tokens, one entry each, ``change`` the entries in a layer, collect them.
 
     Token k d + j has the entry in row k and column j.
     """
 
-    def make(frame: Frame, name: str) -> Block:
+    def make(frame: Frame) -> Block:
         d = frame.d
-        data, column, spread = frame.add(name, data=d, column=d, spread=d)
-        (entry,), (moved,) = frame.add(name, entry=1, moved=1)
-        across, down, of_a, of_c = frame.add(name, across=d, down=d, of_a=d, of_c=d)
+        data, column, spread, (entry, moved) = frame.rows.take(d, d, d, 2)
+        across, down, of_a, of_c = frame.rows.take(d, d, d, d)
 
-        scatter = LayerPlan(f"{name}: read column j of A at (k, j), keep its row k")
+        scatter = LayerPlan("read column j of A at (k, j), keep its row k")
         frame.head(scatter, paired(across, of_a), paired(data, column))
         frame.clear_c(scatter, data)
         for y, gate in zip(column, down, strict=True):
-            scatter.add_where({y: 1.0}, {entry: 1.0}, [gate], BOUND)
+            scatter.add(y, entry, [gate], BOUND)
         scatter.clear(column)
 
-        turn = change(frame, name, Grid(across, down, entry, moved, of_c[0]))
+        turn = change(frame, Grid(across, down, entry, moved, of_c[0]))
         turn.clear([entry])
 
-        place = LayerPlan(f"{name}: put the entry into row k")
+        place = LayerPlan("put the entry into row k")
         for y, gate in zip(spread, down, strict=True):
-            place.add_where({moved: 1.0}, {y: 1.0}, [gate], BOUND)
+            place.add(moved, y, [gate], BOUND)
         place.clear([moved])
 
-        collect = LayerPlan(f"{name}: read the tokens (·, j) into column j of C")
+        collect = LayerPlan("read the tokens (·, j) into column j of C")
         scores = [*paired(of_c, across), frame.others_rest(frame.role["c"])]
-        frame.head(collect, scores, paired(spread, data, float(d)))
+        frame.head(collect, scores, paired(spread, data, d))
         collect.clear(spread)
 
         temporary = [*column, *spread, entry, moved]
         block = Block(data, temporary, [scatter, turn, place, collect], exact)
         for j in range(d):
-            block.constants += [(j, of_a[j], 1.0), (2 * d + j, of_c[j], 1.0)]
+            block.constants += [(j, of_a[j]), (2 * d + j, of_c[j])]
             for k in range(d):
-                block.constants += [(k * d + j, across[j], 1.0), (k * d + j, down[k], 1.0)]
+                block.constants += [(k * d + j, across[j]), (k * d + j, down[k])]
         return block
 
     return make
@@ -174,16 +168,16 @@ def product_block(
 
     def exact(a: Tensor, b: Tensor) -> Tensor:
         sides = {"a": a, "b": b}
-        return sides[left].transpose(-1, -2) @ sides[right]
+        return sides[left].mT @ sides[right]
 
-    def make(frame: Frame, name: str) -> Block:
+    def make(frame: Frame) -> Block:
         d = frame.d
         c = frame.role["c"]
-        data, found, got, unit = frame.add(name, data=d, found=d, got=d, unit=d)
-        first = LayerPlan(f"{name}: products of columns")
-        second = LayerPlan(f"{name}: copy them to C")
+        data, found, got, unit = frame.rows.take(d, d, d, d)
+        first = LayerPlan("products of columns")
+        second = LayerPlan("copy them to C")
         # the rest token holds no data: its score is C exactly
-        to_sink = ({frame.inside: sink}, {frame.rest: 1.0})
+        to_sink = ({frame.inside: sink}, frame.rest)
         for sign in (1.0, -1.0) if symmetric else (1.0,):
             weight = sign * math.exp(sink) / delta / (2 if symmetric else 1)
             frame.head(
@@ -193,12 +187,12 @@ def product_block(
                 1.0,
             )
         if not symmetric:
-            first.unit({frame.inside: 1.0}, dict.fromkeys(found, -1 / delta))
+            first.unit(frame.inside, dict.fromkeys(found, -1 / delta))
         frame.clear_c(first, data)
 
         frame.read_columns(second, right, paired(found, got))
         for x, g in zip(data, got, strict=True):
-            second.add_where({g: 1.0}, {x: 1.0}, [c], BOUND)
+            second.add(g, x, [c], BOUND)
         second.clear(found)
         second.clear(got)
         start = "ab".index(left) * d
@@ -207,7 +201,7 @@ def product_block(
             [*found, *got],
             [first, second],
             exact,
-            [(start + i, unit[i], 1.0) for i in range(d)],
+            [(start + i, unit[i]) for i in range(d)],
         )
 
     return make
@@ -302,24 +296,22 @@ def sigmoid_block(
     """
     function = exact or f.on_tensor
 
-    def make(frame: Frame, name: str) -> Block:
+    def make(frame: Frame) -> Block:
         height = rows or frame.d
         c = frame.role["c"]
-        data, x, (marker,) = frame.add(name, data=frame.d, x=height, marker=1)
-        first = LayerPlan(f"{name}: copy A to C")
-        second = LayerPlan(f"{name}: a head per sigmoid")
+        data, x, (marker,) = frame.rows.take(frame.d, height, 1)
+        first = LayerPlan("copy A to C")
+        second = LayerPlan("a head per sigmoid")
         frame.read_columns(first, "a", paired(data[:height], x))
         frame.clear_c(first, data)
         # C's tokens see the marker, with score z, and the rest token, with score 0; all others see
         # the rest token only
         unseen = ({frame.inside: -FAR}, {frame.inside: 1.0, marker: -1.0, frame.rest: -1.0})
-        others = ({frame.inside: -FAR, c: FAR}, {marker: 1.0})
+        others = ({frame.inside: -FAR, c: FAR}, marker)
         for i in range(height):
             for c_i, w_i, b_i in zip(f.c, f.w, f.b, strict=True):
-                z = ({x[i]: float(w_i), c: float(b_i)}, {marker: 1.0})
-                frame.head(
-                    second, [z, unseen, others], [({marker: float(c_i)}, {data[i]: 1.0})], 1.0
-                )
+                z = ({x[i]: w_i, c: b_i}, marker)
+                frame.head(second, [z, unseen, others], [({marker: c_i}, data[i])], 1.0)
         second.clear(x)
 
         def of_matrix(a: Tensor, b: Tensor) -> Tensor:
@@ -327,7 +319,7 @@ def sigmoid_block(
             result[..., :height, :] = function(a[..., :height, :])
             return result
 
-        return Block(data, [*x], [first, second], of_matrix, [(2 * frame.d, marker, 1.0)])
+        return Block(data, [*x], [first, second], of_matrix, [(2 * frame.d, marker)])
 
     return make
 
@@ -350,38 +342,34 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
         result[..., 0, 0] = (torch.sigmoid(z) * (e @ c_NM)).sum(-1)
         return result
 
-    def make(frame: Frame, name: str) -> Block:
+    def make(frame: Frame) -> Block:
         d = frame.d  # at least N and k
-        data, e, x = frame.add(name, data=d, e=N, x=k)
-        (total,), (first_a,), (first_b,), (first_c,) = frame.add(
-            name, total=1, first_a=1, first_b=1, first_c=1
-        )
+        data, e, x, (total, first_a, first_b, first_c) = frame.rows.take(d, N, k, 4)
 
-        split = LayerPlan(f"{name}: e and x apart")
+        split = LayerPlan("e and x apart")
         for rows, first in ((e, first_a), (x, first_b)):
             for i, row in enumerate(rows):
-                split.add_where({data[i]: 1.0}, {row: 1.0}, [first], BOUND)
+                split.add(data[i], row, [first], BOUND)
         frame.clear_c(split, data)
 
-        sum_up = LayerPlan(f"{name}: a head per sigmoid")
+        sum_up = LayerPlan("a head per sigmoid")
         unseen = ({first_b: -FAR}, {frame.inside: 1.0, first_a: -1.0, first_b: -1.0})
         for i in range(m):
             scores = [
-                ({row: 1.0}, {e[j]: float(weights_NMk[j, i, r]) for j in range(N)})
-                for r, row in enumerate(x)
+                (row, {e[j]: weights_NMk[j, i, r] for j in range(N)}) for r, row in enumerate(x)
             ]
-            value = {e[j]: float(coefficients_NM[j, i]) for j in range(N)}
-            frame.head(sum_up, [*scores, unseen], [(value, {total: 1.0})], 1.0)
+            value = {e[j]: coefficients_NM[j, i] for j in range(N)}
+            frame.head(sum_up, [*scores, unseen], [(value, total)], 1.0)
         sum_up.clear([*e, *x])
         # every token but B's first has summed what it attended to; its total must not be read
-        sum_up.add_where({total: -1.0}, {total: 1.0}, [frame.rest], BOUND)
+        sum_up.add({total: -1.0}, total, [frame.rest], BOUND)
 
-        move = LayerPlan(f"{name}: move the sum to C")
-        scores = [({first_c: 1.0}, {first_b: 1.0}), frame.others_rest(first_c)]
-        frame.head(move, scores, [({total: 1.0}, {data[0]: 1.0})])
+        move = LayerPlan("move the sum to C")
+        scores = [(first_c, first_b), frame.others_rest(first_c)]
+        frame.head(move, scores, [(total, data[0])])
         move.clear([total])
 
-        constants = [(0, first_a, 1.0), (d, first_b, 1.0), (2 * d, first_c, 1.0)]
+        constants = [(0, first_a), (d, first_b), (2 * d, first_c)]
         return Block(data, [*e, *x, total], [split, sum_up, move], exact, constants)
 
     return make

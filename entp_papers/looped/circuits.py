@@ -75,7 +75,7 @@ def add_words(
         terms[scratchpad] = gate + sum(terms.values()) + constant
         for multiple, sign in enumerate(steps, 1):
             plan.step(terms, {target: 2.0 * sign}, -gate - multiple * 2.0**j)
-        plan.unit({scratchpad: 1.0}, {target: -1.0})
+        plan.unit(scratchpad, {target: -1.0})
         if in_place:
             plan.clear([target])
 
@@ -85,17 +85,15 @@ def flag_of_word(plan: LayerPlan, flag: int, word: Word, printed: bool = False) 
 
     ``printed`` takes 1 + N as the paper prints it instead of 1 - N.
     """
-    plan.unit({word[-1]: 1.0}, {flag: 1.0})
-    plan.unit(
-        dict.fromkeys(word, -1.0), {flag: 1.0}, 1.0 + len(word) if printed else 1.0 - len(word)
-    )
+    plan.unit(word[-1], flag)
+    plan.unit(dict.fromkeys(word, -1.0), flag, 1.0 + len(word) if printed else 1.0 - len(word))
 
 
 def flag_of_number(plan: LayerPlan, flag: int, number: int, where: int) -> None:
     """Add 1 - relu(x) + relu(x - 1) to ``flag``: whether an integer is at most 0 (eq. 3)."""
-    plan.unit({where: 1.0}, {flag: 1.0})
-    plan.unit({number: 1.0}, {flag: -1.0})
-    plan.unit({number: 1.0}, {flag: 1.0}, -1.0)
+    plan.unit(where, flag)
+    plan.unit(number, {flag: -1.0})
+    plan.unit(number, flag, -1.0)
 
 
 def branch(
@@ -113,7 +111,7 @@ def branch(
         if printed:
             plan.constant[out] = -1.0
         else:
-            plan.unit({scratchpad: 1.0}, {out: -1.0})
+            plan.unit(scratchpad, {out: -1.0})
         plan.clear([out])
 
 
@@ -156,8 +154,7 @@ def copy_pointed(
     """
     codes = [{p: 1.0, own: 1.0} for p, own in zip(pointer, rows["position"], strict=True)]
     values = [
-        ({m: 1.0, h: 1.0}, {b: 1.0})
-        for m, h, b in zip(rows[memory], rows[held], rows[blend], strict=True)
+        ({m: 1.0, h: 1.0}, b) for m, h, b in zip(rows[memory], rows[held], rows[blend], strict=True)
     ]
     plan.head([(code, code) for code in codes], values, heat)
     (scratchpad,) = rows["scratchpad"]

@@ -166,7 +166,7 @@ def errata_study() -> Study:
         # and those built
         "E11": {
             "table 1": 1,
-            "theorem 2": sum(b.heads for b in inverse.blocks),
+            "theorem 2": sum(b.heads for b in inverse.blocks.values()),
             "built": inverse.size()["heads"],
         },
         "E12": branch_rule(),
@@ -200,10 +200,7 @@ def sizes_study(tokens: list[int], bits: int) -> Study:
     }
     for name, (layers, heads, d, functions) in machines.items():
         machine = fleq("", d, {}, functions).machine()
-        by_block = {
-            function: block.heads
-            for function, block in zip(machine.functions, machine.blocks, strict=True)
-        }
+        by_block = {function: block.heads for function, block in machine.blocks.items()}
         built[name] = {
             "paper_layers": layers,
             "paper_heads": heads,

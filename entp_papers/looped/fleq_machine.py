@@ -25,7 +25,7 @@ matrices, L pointer bits
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from torch import Tensor
 
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
-from entp_papers.looped.layers import LayerPlan, Pairs, Rows, Stack, Terms, paired
+from entp_papers.looped.layers import LayerPlan, Pairs, Rows, Stack, Terms, paired, times
 
 POINTERS = ("a", "b", "c", "flag", "goto")
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
@@ -47,30 +47,23 @@ class Frame:
     """The coordinates that all blocks share.
 
     ``tokens`` counts those inside: three matrices, or the d² of a transpose, and the rest token.
-    ``constants`` has (token, coordinate, value), never changed.
+    ``constants`` has (token, coordinate) of what is always 1.
     """
 
     def __init__(self, d: int):
         self.d = d
         self.tokens = max(3 * d, d * d) + 1
         self.rows = Rows()
-        (self.inside,), (self.outside,), *roles = self.rows.add(
-            inside=1, outside=1, in_a=1, in_b=1, in_c=1
-        )
-        self.role = {name: row for name, (row,) in zip(ROLES, roles, strict=True)}
-        (self.rest,), self.slot = self.rows.add(rest=1, slot=d)
+        (self.inside, self.outside, *roles, self.rest), self.slot = self.rows.take(6, d)
+        self.role = dict(zip(ROLES, roles, strict=True))
         # the score that sends tokens outside to those inside, which hold no commands and no memory
-        self.away = ({self.outside: FAR / HEAT}, {self.inside: 1.0})
-        self.constants = [(t, self.inside, 1.0) for t in range(self.tokens)]
-        self.constants.append((self.tokens - 1, self.rest, 1.0))
+        self.away = ({self.outside: FAR / HEAT}, self.inside)
+        self.constants = [(t, self.inside) for t in range(self.tokens)]
+        self.constants.append((self.tokens - 1, self.rest))
         for i, name in enumerate(ROLES):
             for j in range(d):
-                self.constants.append((i * d + j, self.role[name], 1.0))
-                self.constants.append((i * d + j, self.slot[j], 1.0))
-
-    def add(self, block: str, **sizes: int) -> list[range]:
-        """Add rows for one block, named after it."""
-        return self.rows.add(**{f"{block}.{part}": size for part, size in sizes.items()})
+                self.constants.append((i * d + j, self.role[name]))
+                self.constants.append((i * d + j, self.slot[j]))
 
     def head(self, plan: LayerPlan, scores: Pairs, values: Pairs, heat: float = HEAT) -> None:
         """Add a head whose tokens inside do not see those outside, nor the other way round.
@@ -79,25 +72,25 @@ class Frame:
         near 0.
         """
         apart = [
-            ({self.inside: -FAR / heat}, {self.outside: 1.0}),
-            ({self.outside: -FAR / heat}, {self.inside: 1.0}),
+            ({self.inside: -FAR / heat}, self.outside),
+            ({self.outside: -FAR / heat}, self.inside),
         ]
         plan.head(scores + apart, values, heat)
 
-    def others_rest(self, reader: int) -> tuple[Terms, Terms]:
+    def others_rest(self, reader: int) -> tuple[Terms, int]:
         """Return the score that sends tokens inside to the rest token, unless ``reader`` is 1."""
-        return {self.inside: 4.0, reader: -4.0}, {self.rest: 1.0}
+        return {self.inside: 4.0, reader: -4.0}, self.rest
 
     def read_columns(self, plan: LayerPlan, sources: Sequence[str], values: Pairs) -> None:
         """Let C's tokens attend to the same column in ``sources``; all others to the rest token."""
         c = self.role["c"]
-        by_role = ({c: 1.0}, {self.role[s]: 1.0 for s in sources})
+        by_role = (c, {self.role[s]: 1.0 for s in sources})
         self.head(plan, [by_role, *paired(self.slot, self.slot), self.others_rest(c)], values)
 
     def clear_c(self, plan: LayerPlan, data: range) -> None:
         """Set C's tokens to 0."""
         for i in data:
-            plan.add_where({i: -1.0}, {i: 1.0}, [self.role["c"]], BOUND)
+            plan.add({i: -1.0}, i, [self.role["c"]], BOUND)
 
 
 @dataclass
@@ -113,7 +106,7 @@ class Block:
     temporary: list[int]
     plans: list[LayerPlan]
     exact: Callable[[Tensor, Tensor], Tensor]
-    constants: list[tuple[int, int, float]] = field(default_factory=list)
+    constants: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def heads(self) -> int:
@@ -121,7 +114,7 @@ class Block:
         return max(len(plan.heads) for plan in self.plans)
 
 
-Maker = Callable[[Frame, str], Block]
+Maker = Callable[[Frame], Block]
 
 
 class FleqShape(NamedTuple):
@@ -145,21 +138,21 @@ class FleqMachine(Stack):
 
     def __init__(self, shape: FleqShape, functions: Mapping[str, Maker], one_head: bool = False):
         frame = Frame(shape.d)
-        blocks = [maker(frame, name) for name, maker in functions.items()]
+        blocks = {name: maker(frame) for name, maker in functions.items()}
         # the parts of a command, and the rows of the machine after those of its blocks
         L = shape.pointer
         d = shape.d
-        sizes = dict.fromkeys(POINTERS, shape.pointer)
+        sizes = dict.fromkeys(POINTERS, L)
         sizes |= {"function": len(blocks), "height": d, "width": d}
         rows = frame.rows
         rows.add(position=L, memory=d, command=sum(sizes.values()))
-        part = dict(zip(sizes, frame.add("current", **sizes), strict=True))
+        part = dict(zip(sizes, rows.take(*sizes.values()), strict=True))
         rows.add(counter=L, pointer=L, target=L, active=1)
         rows.add(operand=d, result=d, incoming=d, hit=1, number=1, flag=1, following=L)
-        first = first_layers(frame, part, blocks)
-        last = last_layers(frame, part, blocks)
+        first = first_layers(frame, part, blocks.values())
+        last = last_layers(frame, part, blocks.values())
         if one_head:
-            for block, chosen in zip(blocks, part["function"], strict=True):
+            for block, chosen in zip(blocks.values(), part["function"], strict=True):
                 copies = gate_constants(frame, block, chosen, first[-1])
                 last[-2].clear(copies.values())
         plans = [*first, *all_at_once(blocks, one_head), *last]
@@ -167,27 +160,27 @@ class FleqMachine(Stack):
         self.shape = shape
         self.frame = frame
         self.blocks = blocks
-        self.functions = list(functions)
         self.tokens = frame.tokens + shape.items * d + shape.commands
 
     def encode(self, memory_BIdd: Tensor, commands_BCX: Tensor) -> Tensor:
         """Make the state (B, T, D) at the first command."""
         shape = self.shape
         rows = self.frame.rows
-        d = self.shape.d
+        d = shape.d
         S = self.frame.tokens
         L = shape.pointer
         start = S + shape.items * d
         x_BTD = torch.zeros(len(memory_BIdd), self.tokens, self.width, dtype=torch.float64)
-        for t, i, value in self.frame.constants + [
-            c for block in self.blocks for c in block.constants
-        ]:
-            x_BTD[:, t, i] = value
+        for part in (self.frame, *self.blocks.values()):
+            for t, i in part.constants:
+                x_BTD[:, t, i] = 1.0
         x_BTD[:, S:, self.frame.outside] = 1.0
         items = torch.arange(shape.items).repeat_interleave(d)
         ids = torch.cat([items, shape.items + torch.arange(shape.commands)])
         x_BTD[:, S:, rows["position"]] = to_bits(ids, L)
-        x_BTD[:, S:start, rows["slot"]] = torch.eye(d, dtype=torch.float64).repeat(shape.items, 1)
+        x_BTD[:, S:start, self.frame.slot] = torch.eye(d, dtype=torch.float64).repeat(
+            shape.items, 1
+        )
         x_BTD[:, S:start, rows["memory"]] = memory_BIdd.mT.flatten(1, 2)
         pointers_BC5 = commands_BCX[..., :5] + torch.tensor([0, 0, 0, 0, shape.items])
         written = [
@@ -218,15 +211,15 @@ def gate_constants(frame: Frame, block: Block, chosen: int, give: LayerPlan) -> 
     If another block is chosen, all its queries, values and results are then 0, so that all blocks
     can share one head. Keys keep the constants: a query of 0 scores 0 with any key.
     """
-    constants = sorted({row for _, row, _ in (*frame.constants, *block.constants)})
-    (rows,) = frame.add(f"chosen {chosen}", constants=len(constants))
+    constants = sorted({row for _, row in (*frame.constants, *block.constants)})
+    (rows,) = frame.rows.take(len(constants))
     copies = dict(zip(constants, rows, strict=True))
 
     def gated(terms: Terms) -> Terms:
-        return {copies.get(row, row): weight for row, weight in terms.items()}
+        return {copies.get(row, row): weight for row, weight in times(terms).items()}
 
     for row, copy in copies.items():
-        give.add_where({row: 1.0}, {copy: 1.0}, [chosen], 1.0)
+        give.add(row, copy, [chosen], 1.0)
     for plan in block.plans:
         plan.units = [(gated(source), bias, target) for source, bias, target in plan.units]
         plan.heads = [
@@ -240,17 +233,18 @@ def gate_constants(frame: Frame, block: Block, chosen: int, give: LayerPlan) -> 
     return copies
 
 
-def all_at_once(blocks: list[Block], one_head: bool) -> list[LayerPlan]:
+def all_at_once(blocks: Mapping[str, Block], one_head: bool) -> list[LayerPlan]:
     """Lay the blocks beside each other, layer by layer; with ``one_head`` add up their scores."""
     plans = []
-    for layer in itertools.zip_longest(*(block.plans for block in blocks)):
-        parts = [plan for plan in layer if plan is not None]
-        plan = LayerPlan("; ".join(part.purpose for part in parts))
+    for layer in itertools.zip_longest(*(block.plans for block in blocks.values())):
+        named = [(name, plan) for name, plan in zip(blocks, layer, strict=True) if plan is not None]
+        parts = [plan for _, plan in named]
+        plan = LayerPlan("; ".join(f"{name}: {part.purpose}" for name, part in named))
         plan.heads = [head for part in parts for head in part.heads]
         plan.units = [unit for part in parts for unit in part.units]
         if one_head:
             scores = [
-                ({row: weight * temperature for row, weight in query.items()}, key)
+                (times(query, temperature), key)
                 for pairs, _, temperature in plan.heads
                 for query, key in pairs
             ]
@@ -260,40 +254,44 @@ def all_at_once(blocks: list[Block], one_head: bool) -> list[LayerPlan]:
     return plans
 
 
-def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:
+def first_layers(
+    frame: Frame, part: Mapping[str, range], blocks: Collection[Block]
+) -> list[LayerPlan]:
     """Write the first four layers; ``part`` are the rows of the command."""
     rows = frame.rows
-    (active,) = frame.rows["active"]
+    (active,) = rows["active"]
 
     fetch = LayerPlan("fetch the command")
     match = [*paired(rows["counter"], rows["position"]), frame.away]
     fetch.head(match, paired(rows["command"], itertools.chain(*part.values())), HEAT)
 
     point = LayerPlan("pointers of every token")
-    for role in ("a", "b", "c"):
+    for role in ROLES:
         gate = frame.role[role]
         out = rows["target" if role == "c" else "pointer"]
         for bit, target in zip(part[role], out, strict=True):  # ±1 where the role is 1, else 0
             point.unit({bit: 1.0, gate: 1.0}, {target: 2.0}, -1.0)
-            point.unit({gate: 1.0}, {target: -1.0})
+            point.unit(gate, {target: -1.0})
     for bit, slot in zip(part["width"], frame.slot, strict=True):
-        point.unit({bit: 1.0, slot: 1.0}, {active: 1.0}, -1.0)
+        point.unit({bit: 1.0, slot: 1.0}, active, -1.0)
 
     read = LayerPlan("read A and B")
     readers = {frame.role["a"]: -FAR / HEAT, frame.role["b"]: -FAR / HEAT}
-    idle = ({frame.inside: FAR / HEAT, frame.outside: FAR / HEAT, **readers}, {frame.inside: 1.0})
+    idle = ({frame.inside: FAR / HEAT, frame.outside: FAR / HEAT, **readers}, frame.inside)
     match = [*paired(rows["pointer"], rows["position"]), *paired(frame.slot, frame.slot, 2.0), idle]
     read.head(match, paired(rows["memory"], rows["operand"]), HEAT)
 
     give = LayerPlan("give them to the chosen block")
     for block, chosen in zip(blocks, part["function"], strict=True):
         for x, y, tall in zip(rows["operand"], block.data, part["height"], strict=True):
-            give.add_where({x: 1.0}, {y: 1.0}, [chosen, tall, active], BOUND)
+            give.add(x, y, [chosen, tall, active], BOUND)
     give.clear(rows["operand"])
     return [fetch, point, read, give]
 
 
-def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:
+def last_layers(
+    frame: Frame, part: Mapping[str, range], blocks: Collection[Block]
+) -> list[LayerPlan]:
     """Write the last five layers: collect, write, read the flag, choose the counter, correct."""
     rows = frame.rows
     c = frame.role["c"]
@@ -305,30 +303,30 @@ def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) ->
     collect = LayerPlan("collect C from the chosen block")
     for block, chosen in zip(blocks, part["function"], strict=True):
         for x, y, tall in zip(block.data, rows["result"], part["height"], strict=True):
-            collect.add_where({x: 1.0}, {y: 1.0}, [chosen, tall, active, c], BOUND)
+            collect.add(x, y, [chosen, tall, active, c], BOUND)
 
     write = LayerPlan("write it to memory")
     # A memory token sees itself, or the token of C that points to it, which scores 1 more and marks
     # a hit
     to_memory = [
-        ({q: 1.0}, {q: 1.0, t: 1.0}) for q, t in zip(rows["position"], rows["target"], strict=True)
+        (q, {q: 1.0, t: 1.0}) for q, t in zip(rows["position"], rows["target"], strict=True)
     ]
-    inner = ({frame.inside: FAR / HEAT}, {frame.rest: 1.0})
+    inner = ({frame.inside: FAR / HEAT}, frame.rest)
     match = [
         *to_memory,
         *paired(frame.slot, frame.slot, 2.0),
-        ({frame.outside: 1.0}, {c: 1.0}),
+        (frame.outside, c),
         inner,
     ]
-    write.head(match, [*paired(rows["result"], rows["incoming"]), ({c: 1.0}, {hit: 1.0})], HEAT)
+    write.head(match, [*paired(rows["result"], rows["incoming"]), (c, hit)], HEAT)
     for x, y in zip(rows["incoming"], rows["memory"], strict=True):
-        write.add_where({x: 1.0, y: -1.0}, {y: 1.0}, [hit], 2 * BOUND)
+        write.add({x: 1.0, y: -1.0}, y, [hit], 2 * BOUND)
     write.clear([*rows["incoming"], hit])
 
     decide = LayerPlan("read the flag; the counter plus 1")
-    first = ({frame.inside: 2.0}, {frame.slot[0]: 1.0})
+    first = ({frame.inside: 2.0}, frame.slot[0])
     match = [*paired(part["flag"], rows["position"]), first, frame.away]
-    decide.head(match, [({rows["memory"][0]: 1.0}, {number: 1.0})], HEAT)
+    decide.head(match, [(rows["memory"][0], number)], HEAT)
     circuits.flag_of_number(decide, flag, number, frame.inside)
     circuits.add_words(
         decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False

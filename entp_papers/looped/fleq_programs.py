@@ -137,20 +137,20 @@ class FleqRun:
 def interpret(program: FleqProgram) -> FleqRun:
     """Run a program by calling the exact functions until it halts."""
     d = program.d
-    frame = Frame(program.d)
-    exact = {name: maker(frame, name).exact for name, maker in program.functions.items()}
+    frame = Frame(d)
+    exact = {name: maker(frame).exact for name, maker in program.functions.items()}
     items = dict(program.items)
     line = 0
-    seen = [dict(items)]
+    seen = [items]
     lines = [0]
     while line != program.last:
         command = program.code[line]
         mask = (torch.arange(d) < command.height)[:, None] & (torch.arange(d) < command.width)
         value = exact[command.function](items[command.a] * mask, items[command.b] * mask)
         # beyond the mask a function may not be finite
-        items[command.c] = torch.where(mask, value, 0.0)
+        items = items | {command.c: torch.where(mask, value, 0.0)}
         line = command.goto if items[command.flag][0, 0] <= 0 else line + 1
-        seen.append(dict(items))
+        seen.append(items)
         lines.append(line)
     return FleqRun(seen, lines)
 
@@ -167,7 +167,7 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
             command = program.code[min(i, program.last)]
             goto = shape.commands - 1 if command.goto == program.last else command.goto
             pointers = [places[getattr(command, k)] for k in ("a", "b", "c", "flag")]
-            function = machine.functions.index(command.function)
+            function = list(machine.blocks).index(command.function)
             commands[p, i] = torch.tensor(
                 [*pointers, goto, function, command.height, command.width]
             )

@@ -42,16 +42,17 @@ def fleq_study(programs: int, commands: int) -> Study:
         )
         same = found.lines == expected.lines
         rows.append({"steps": len(expected.lines) - 1, "error": error, "same_lines": same})
+    curves = columns(rows)
     metrics = {
         "programs": programs,
-        "steps": sum(r["steps"] for r in rows),
-        "largest_error": max(r["error"] for r in rows),
-        "wrong_branches": sum(not r["same_lines"] for r in rows),
+        "steps": sum(curves["steps"]),
+        "largest_error": max(curves["error"]),
+        "wrong_branches": curves["same_lines"].count(False),
         "apart": apart,
         "size": machine.size(),
         "tokens": machine.tokens,
     }
-    return metrics, columns(rows)
+    return metrics, curves
 
 
 def calculator_study(terms: list[int], inputs: int) -> Study:
@@ -194,13 +195,14 @@ def regression_study(features: int, examples: int, steps: int, rate: float) -> S
         mine = item[:features, 0]
         row = {"step": step, "loss": float(loss(mine)), "loss_torch": float(loss(w))}
         rows.append(row | {"difference": largest(mine - w)})
+    curves = columns(rows)
     metrics = {
-        "largest_difference": max(r["difference"] for r in rows),
+        "largest_difference": max(curves["difference"]),
         "loss_first": float((y**2).sum() / 2),
-        "loss_last": rows[-1]["loss"],
+        "loss_last": curves["loss"][-1],
         "size": machine.size() | {"tokens": machine.tokens},
     }
-    return metrics, columns(rows)
+    return metrics, curves
 
 
 def back_propagation_study(
@@ -229,8 +231,8 @@ def back_propagation_study(
     rows = []
     found = zip(history.written(program, "Wt"), history.written(program, "v"), strict=True)
     for step, (item_w, item_v) in enumerate(found, 1):
-        w = w.requires_grad_()
-        v = v.requires_grad_()
+        w.requires_grad_()
+        v.requires_grad_()
         one_x, one_y = pairs[(step - 1) % samples]
         dw, dv = torch.autograd.grad((v @ torch.sigmoid(w @ one_x) - one_y) ** 2 / 2, (w, v))
         w = (w - rate * dw).detach()
@@ -243,14 +245,15 @@ def back_propagation_study(
             "difference_v": largest(mine_v - v),
         }
         rows.append(row | {"loss": loss(mine_w, mine_v), "loss_torch": loss(w, v)})
+    curves = columns(rows)
     metrics = {
-        "largest_difference": max(max(r["difference_w"], r["difference_v"]) for r in rows),
+        "largest_difference": max(curves["difference_w"] + curves["difference_v"]),
         "loss_first": first,
-        "loss_last": rows[-1]["loss"],
+        "loss_last": curves["loss"][-1],
         "passes": len(history.lines) - 1,
         "size": machine.size() | {"tokens": machine.tokens},
     }
-    return metrics, columns(rows)
+    return metrics, curves
 
 
 def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds: int) -> Study:
@@ -275,7 +278,7 @@ def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds
             x = gaussians(p, dimension, most_examples + 1)
             w = gaussians(p + 50_000, dimension)
             seen = x[:, :n]
-            y = w @ x[:, :n]
+            y = w @ seen
             # halved, so that X X^T stays small; with a quarter of the ridge, w is the same
             programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, RIDGE / 4))
             solved.append(torch.linalg.solve(seen @ seen.T + RIDGE * eye, seen @ y))
@@ -293,5 +296,5 @@ def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds
         }
         apart = largest(predicted["program"], predicted["exact"])
         rows.append({"examples": n, **errors, "difference": apart})
-    largest_difference = max(row["difference"] for row in rows)
-    return {"largest_difference": largest_difference, "prompts": prompts}, columns(rows)
+    curves = columns(rows)
+    return {"largest_difference": max(curves["difference"]), "prompts": prompts}, curves

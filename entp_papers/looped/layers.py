@@ -8,10 +8,10 @@ here it is a row of x_BTD. V_h has the rank of the values that a head copies and
 factors, ``value`` and ``out``.
 
 ``Rows`` names the coordinates of a token (the paper's rows of X), ``Terms`` is a linear function of
-a token or a direction in its state: weights by coordinate. The feed-forward half can add only ReLUs
-of linear functions, so a value is moved as relu(x) - relu(-x), or on a condition as relu(x + G
-(open - 1)) - relu(-x + G (open - 1)): with ``open`` = 1 this is x up to the rounding of G, with 0
-it is 0 as long as |x| <= G.
+a token or a direction in its state: weights by coordinate, or one coordinate with a weight of 1.
+The feed-forward half can add only ReLUs of linear functions, so a value is moved as relu(x) -
+relu(-x), or on a condition as relu(x + G (open - 1)) - relu(-x + G (open - 1)): with ``open`` = 1
+this is x up to the rounding of G, with 0 it is 0 as long as |x| <= G.
 
 Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens
 except the first.
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from entp_lib.model import parameter_count
 from entp_lib.validation import one_of
 
-Terms = dict[int, float]
+Terms = dict[int, float] | int
 Pairs = list[tuple[Terms, Terms]]  # queries with their keys, or values with their targets
 
 
@@ -53,7 +53,7 @@ class Attention(nn.Module):
     def weights(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """Compute attention weights (B, H, T, T), query by key; every row sums to 1."""
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
-        s_BHTT = q_BHTK @ k_BHTK.transpose(-1, -2) * self.temperature_H.view(-1, 1, 1)
+        s_BHTT = q_BHTK @ k_BHTK.mT * self.temperature_H.view(-1, 1, 1)
         if pattern == "causal":
             s_BHTT = s_BHTT.masked_fill(
                 torch.ones(s_BHTT.shape[2:], dtype=torch.bool).triu(1), -torch.inf
@@ -77,9 +77,9 @@ class Attention(nn.Module):
         """
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         heat_H11 = self.temperature_H.view(-1, 1, 1)
-        top_BH1V = (q_BHTK[:, :, :1] @ k_BHTK.transpose(-1, -2) * heat_H11).softmax(-1) @ v_BHTV
+        top_BH1V = (q_BHTK[:, :, :1] @ k_BHTK.mT * heat_H11).softmax(-1) @ v_BHTV
         own_BHR1 = (q_BHTK[:, :, 1:] * k_BHTK[:, :, 1:]).sum(-1, keepdim=True)
-        to_scratchpad_BHR1 = q_BHTK[:, :, 1:] @ k_BHTK[:, :, :1].transpose(-1, -2)
+        to_scratchpad_BHR1 = q_BHTK[:, :, 1:] @ k_BHTK[:, :, :1].mT
         weights = (torch.cat([to_scratchpad_BHR1, own_BHR1], -1) * heat_H11).softmax(-1)
         rest_BHRV = weights[..., :1] @ v_BHTV[:, :, :1] + weights[..., 1:] * v_BHTV[:, :, 1:]
         return torch.cat([top_BH1V, rest_BHRV], 2)
@@ -178,11 +178,11 @@ class Stack(nn.Module):
 
     def sparse(self) -> "Stack":
         """Return the same function with every ``FeedForward`` sparse; attention is shared."""
-        halves = [(m.attention, m.feed_forward, m.purpose) for m in self.layers]
-        thin = [
-            Layer(a, None if ff is None else SparseFeedForward(ff), purpose)
-            for a, ff, purpose in halves
-        ]
+        thin = []
+        for layer in self.layers:
+            ff = layer.feed_forward
+            sparse = None if ff is None else SparseFeedForward(ff)
+            thin.append(Layer(layer.attention, sparse, layer.purpose))
         return Stack(thin, self.width)
 
     def size(self) -> dict[str, int]:
@@ -205,24 +205,35 @@ class Stack(nn.Module):
 
 
 class Rows(dict[str, range]):
-    """Coordinates by name, in the order of their addition; ``width`` is their number."""
+    """Coordinates by name, in the order of their addition; ``width`` counts them all."""
 
     def __init__(self, **sizes: int):
         super().__init__()
         self.width = 0
         self.add(**sizes)
 
-    def add(self, **sizes: int) -> list[range]:
-        """Append coordinates under new names and return their ranges."""
-        for name, size in sizes.items():
-            self[name] = range(self.width, self.width + size)
+    def take(self, *sizes: int) -> list[range]:
+        """Append coordinates without names and return their ranges."""
+        found = []
+        for size in sizes:
+            found.append(range(self.width, self.width + size))
             self.width += size
-        return [self[name] for name in sizes]
+        return found
+
+    def add(self, **sizes: int) -> None:
+        """Append coordinates under new names."""
+        self.update(zip(sizes, self.take(*sizes.values()), strict=True))
 
 
 def paired(first: Iterable[int], second: Iterable[int], weight: float = 1.0) -> Pairs:
     """Pair the entries of two ranges: (weight · first_i, second_i)."""
-    return [({x: weight}, {y: 1.0}) for x, y in zip(first, second, strict=True)]
+    return [({x: weight}, y) for x, y in zip(first, second, strict=True)]
+
+
+def times(terms: Terms, factor: float = 1.0) -> dict[int, float]:
+    """Multiply a linear function by a number; return its weights."""
+    weights = {terms: 1.0} if isinstance(terms, int) else terms
+    return {i: factor * w for i, w in weights.items()}
 
 
 class LayerPlan:
@@ -235,7 +246,7 @@ class LayerPlan:
         self.purpose = purpose
         self.heads: list[tuple[Pairs, Pairs, float]] = []
         self.units: list[tuple[Terms, float, Terms]] = []
-        self.constant: Terms = {}
+        self.constant: dict[int, float] = {}
 
     def head(self, scores: Pairs, values: Pairs, temperature: float) -> None:
         """Add a head: Σ query · key are its scores before λ."""
@@ -245,33 +256,30 @@ class LayerPlan:
         """Add relu(source + bias) times ``target``."""
         self.units.append((source, bias, target))
 
-    def add(self, source: Terms, target: Terms) -> None:
-        """Add the linear ``source`` times ``target``."""
-        self.unit(source, target)
-        self.unit({i: -w for i, w in source.items()}, {i: -w for i, w in target.items()})
+    def add(
+        self, source: Terms, target: Terms, gates: Sequence[int] = (), bound: float = 0.0
+    ) -> None:
+        """Add the linear ``source`` times ``target`` where every gate is 1, nothing where one is 0.
+
+        The gates are coordinates that the source does not read, which is at most ``bound``.
+        """
+        for sign in (1.0, -1.0):
+            opened = times(source, sign) | dict.fromkeys(gates, bound)
+            self.unit(opened, times(target, sign), bound * -len(gates))
 
     def scale(self, rows: Iterable[int], factor: float) -> None:
         """Multiply each of the rows."""
         for i in rows:
-            self.add({i: 1.0}, {i: factor - 1})
+            self.add(i, {i: factor - 1})
 
     def clear(self, rows: Iterable[int]) -> None:
         """Set each of the rows to 0."""
         self.scale(rows, 0.0)
 
-    def add_where(self, source: Terms, target: Terms, gates: Sequence[int], bound: float) -> None:
-        """Add ``source`` times ``target`` where every gate is 1, nothing where one is 0.
-
-        The gates are coordinates that the source does not read.
-        """
-        for sign in (1.0, -1.0):
-            terms = {i: sign * w for i, w in source.items()} | dict.fromkeys(gates, bound)
-            self.unit(terms, {i: sign * w for i, w in target.items()}, -bound * len(gates))
-
     def step(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
         """Add ``target`` where the integer source + bias is at least 0."""
         self.unit(source, target, bias + 1.0)
-        self.unit(source, {i: -w for i, w in target.items()}, bias)
+        self.unit(source, times(target, -1.0), bias)
 
     def build(self, width: int, dtype: torch.dtype = torch.float64) -> Layer:
         """Build the layer's matrices, zero where nothing was written; an empty half is None."""
@@ -305,8 +313,8 @@ class LayerPlan:
 
 def put(vector: Tensor, terms: Terms) -> None:
     """Write the weights of ``terms`` into a vector over coordinates."""
-    if terms:
-        vector.numpy()[list(terms)] = list(terms.values())
+    weights = times(terms)
+    vector.numpy()[list(weights)] = list(weights.values())
 
 
 def zeroed(module: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -63,11 +63,12 @@ def one_head_study(
     functions = algorithms.learning_functions(sigmoid)
     widths = [FleqMachine(FleqShape(n, 8, 8), functions, one_head=True).width for n in (1, 2, 3, 5)]
     steps = np.diff(widths) / (1, 1, 2)
+    curves = columns(rows)
     metrics = {
-        "largest_error": max(row["error"] for row in rows),
+        "largest_error": max(curves["error"]),
         "width_is_linear": bool((steps == steps[0]).all()),
     }
-    return metrics, columns(rows)
+    return metrics, curves
 
 
 def sum_in_one_head(f: SigmoidSum, x_B: ndarray) -> tuple[ndarray, Stack]:
@@ -79,18 +80,15 @@ def sum_in_one_head(f: SigmoidSum, x_B: ndarray) -> tuple[ndarray, Stack]:
     """
     m = len(f.c)
     rows = Rows(code=m)
-    parts = ("x", "asked", "rest", "term", "weight", "bias", "sigmoid", "product", "total")
-    x, asked, rest, term, weight, bias, sigmoid, product, total = (
-        rows.add(**{part: 1})[-1][-1] for part in parts
-    )
+    x, asked, rest, term, weight, bias, sigmoid, product, total = rows.take(9)[0]
     squash = LayerPlan("every term asks for x and takes a softmax over its score and 0")
-    scores = [({weight: 1.0}, {x: 1.0}), ({bias: 1.0}, {asked: 1.0}), ({term: -FAR}, {term: 1.0})]
-    squash.head(scores, [({asked: 1.0}, {sigmoid: 1.0})], 1.0)
+    scores = [(weight, x), (bias, asked), ({term: -FAR}, term)]
+    squash.head(scores, [(asked, sigmoid)], 1.0)
     for c, own in zip(f.c, rows["code"], strict=True):
-        squash.add_where({sigmoid: float(c)}, {product: 1.0}, [own], abs(float(c)))
+        squash.add({sigmoid: c}, product, [own], abs(c))
     squash.clear([sigmoid])
     add_up = LayerPlan("the token of x adds up what the terms hold")
-    add_up.head([({asked: 1.0}, {term: 1.0})], [({product: float(m)}, {total: 1.0})], HEAT)
+    add_up.head([(asked, term)], [({product: m}, total)], HEAT)
     stack = Stack([plan.build(rows.width) for plan in (squash, add_up)], rows.width)
 
     x_BTD = torch.zeros(len(x_B), m + 2, rows.width, dtype=torch.float64)
@@ -118,7 +116,8 @@ def one_head_sums_study(terms: list[int], points: int) -> Study:
             found, stack = sum_in_one_head(f, x)
             row = {"function": name, "m": m, **shape_of(stack), "error": largest(found, f(x))}
             rows.append(row)
-    return {"largest_error": max(row["error"] for row in rows)}, columns(rows)
+    curves = columns(rows)
+    return {"largest_error": max(curves["error"])}, curves
 
 
 def ranges_study(terms: list[int], points: int) -> Study:

@@ -150,9 +150,8 @@ class SubleqMachine(Stack):
             scratchpad=1,
         )
         rows.add(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
-        heat = (
-            circuits.temperature(shape.tokens, largest_error(shape.bits)) if heat is None else heat
-        )
+        if heat is None:
+            heat = circuits.temperature(shape.tokens, largest_error(N))
         plans = plan_layers(L, rows, heat, printed, corrected)
         super().__init__([plan.build(rows.width, dtype) for plan in plans], rows.width)
         self.shape = shape

@@ -29,10 +29,10 @@ from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_err
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
 
-def totals(rows: list[dict]) -> Json:
+def totals(curves: dict[str, list]) -> Json:
     """Sum counts over rows and take the largest deviation."""
-    sums = {name: sum(row[name] for row in rows) for name in ("programs", "passes", "wrong")}
-    return sums | {"deviation": max(row["deviation"] for row in rows)}
+    sums = {name: sum(curves[name]) for name in ("programs", "passes", "wrong")}
+    return sums | {"deviation": max(curves["deviation"])}
 
 
 def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[str]) -> Study:
@@ -57,7 +57,8 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
             row = {"passes": sum(f.passes for f in found), "wrong": sum(f.wrong for f in found)}
             row |= {"deviation": max(f.deviation for f in found)}
             rows.append({**sizes, "precision": name, "programs": count, **row})
-    return totals(rows) | {"same_weights": same_weights}, columns(rows)
+    curves = columns(rows)
+    return totals(curves) | {"same_weights": same_weights}, curves
 
 
 def named_programs(count3_length: int) -> dict[str, list[Program]]:
@@ -96,15 +97,15 @@ def library_study(
     for name in only or library:
         made = library[name]
         steps = max(len(interpret(p, 10_000).lines) for p in made) - 1
-        shapes = [p.shape for p in made]
-        shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
+        shape = Shape(*map(max, zip(*(p.shape for p in made), strict=True)))
         for kind in precisions:
             found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3, fast=True)
             row = {"program": name, "precision": kind, "programs": len(made)}
             row |= {"tokens": shape.tokens, "longest": steps}
             row |= {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation}
             rows.append(row)
-    return totals(rows), columns(rows)
+    curves = columns(rows)
+    return totals(curves), curves
 
 
 def circuits_study(
@@ -146,7 +147,8 @@ def circuits_study(
     for level in (-1.0, 0.0, 1.0):
         found = plan.apply_to((level + noise)[:, None], dtype=torch.float32)[:, 0]
         add_row(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
-    return {name: sum(r[name] for r in rows) for name in ("tried", "wrong")}, columns(rows)
+    curves = columns(rows)
+    return {name: sum(curves[name]) for name in ("tried", "wrong")}, curves
 
 
 def copying(
@@ -253,10 +255,15 @@ def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
         for corrected in (True, False):
             cold = SubleqMachine(shape, heat=heat, corrected=corrected)
             found = compare(cold, made, cold_steps, exact=False, fast=True)
-            row = {"heat": heat, "corrected": corrected, "wrong": found.wrong_programs}
-            row |= {"programs": len(made)}
-            row["first_wrong"] = min((f for f in found.first_wrong if f), default=0)
-            rows.append(row | {"deviation": compare(cold, made, 1, fast=True).deviation})
+            row = {
+                "heat": heat,
+                "corrected": corrected,
+                "wrong": found.wrong_programs,
+                "programs": len(made),
+                "first_wrong": min(filter(None, found.first_wrong), default=0),
+                "deviation": compare(cold, made, 1, fast=True).deviation,
+            }
+            rows.append(row)
     return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
 
 
@@ -274,7 +281,8 @@ def restricted_study(programs: int, steps: int, sizes: list[int]) -> Study:
             found = compare(SubleqMachine(shape, dtype), made, steps, "restricted", fast=True)
             row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong}
             rows.append(row | {"scores_full": n * n, "scores_restricted": 3 * n - 2})
-    return {name: sum(r[name] for r in rows) for name in ("passes", "wrong")}, columns(rows)
+    curves = columns(rows)
+    return {name: sum(curves[name]) for name in ("passes", "wrong")}, curves
 
 
 def temperature_study(bits: list[int], heats: list[float], programs: int, steps: int) -> Study:
@@ -310,6 +318,7 @@ def off_target_study(tokens: list[int], heats: list[float]) -> Study:
     everywhere, and by n the largest weight at the paper's λ for ε = 10^-3, which must be below ε.
     """
     rows = []
+    at_bound = {}
     for n in tokens:
         p = to_bits(torch.arange(n), pointer_bits(n))
         products = p @ p.T
@@ -320,8 +329,8 @@ def off_target_study(tokens: list[int], heats: list[float]) -> Study:
             rows.append(
                 {"tokens": n, "heat": heat, "off": float((off / (1 + off)).max()), "bound": bound}
             )
+        at_bound[str(n)] = rows[-1]["off"]
     inside = all(r["off"] <= r["bound"] * (1 + 1e-9) for r in rows)
-    at_bound = {str(n): next(r["off"] for r in reversed(rows) if r["tokens"] == n) for n in tokens}
     return {"within_bound": inside, "at_lemma_2": at_bound}, columns(rows)
 
 
