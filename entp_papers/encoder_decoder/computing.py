@@ -78,20 +78,11 @@ def by_hand(logits_BTV: Tensor, labels_BT: Tensor) -> float:
     return sum(losses) / len(losses)
 
 
-def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) -> float:
-    """Compute -log p of one token by full attention, layer by layer."""
-    x = model.embed(tokens_1T)
-    for block in model.blocks:
-        x = block(x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool))
-    return float(F.cross_entropy(model.head(model.ln_f(x))[:, place], torch.tensor([label])))
-
-
-def causal_differences(decoder: Transformer, labels_BT: Tensor) -> dict[str, float]:
+def causal_differences(logits_BTV: Tensor, labels_BT: Tensor) -> dict[str, float]:
     """Return the causal loss less its definition, and less the printed code.
 
     Both differences are taken for all labels and with some labels ignored.
     """
-    logits_BTV = decoder(labels_BT).view(*labels_BT.shape, -1)
     some_BT = labels_BT.clone()
     some_BT[:, 3:5] = IGNORED
     found = {}
@@ -101,8 +92,6 @@ def causal_differences(decoder: Transformer, labels_BT: Tensor) -> dict[str, flo
         printed = F.cross_entropy(logits, labels[:, 1:].flatten(), ignore_index=IGNORED)
         found[f"{name}: by hand"] = float(loss) - by_hand(logits_BTV, labels)
         found[f"{name}: as printed"] = float(loss - printed)
-    causal = causal_loss(logits_BTV, labels_BT)
-    found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
     return found
 
 
@@ -116,13 +105,20 @@ def entp_difference(encoder: Transformer, labels_BT: Tensor) -> float:
 
 
 def masked_difference(encoder: Transformer, tokens_BT: Tensor, seed: int) -> float:
-    """Return the masked loss less its definition, a mean over selected tokens read one by one."""
+    """Return the masked loss less its definition, a mean over selected tokens read one by one.
+
+    Each is read by full attention, layer by layer.
+    """
     masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
     batch = mask_tokens(tokens_BT % 6, masking, seeded(seed))
+    length = tokens_BT.shape[1]
     losses = []
     for row, place in batch.selected_BT.nonzero().tolist():
-        label = int(batch.labels_BT[row, place])
-        losses.append(masked_alone(encoder, batch.inputs_BT[row : row + 1], place, label))
+        x_1TD = encoder.embed(batch.inputs_BT[row : row + 1])
+        for block in encoder.blocks:
+            x_1TD = block(x_1TD, torch.ones(length, length, dtype=torch.bool))
+        logits_1V = encoder.head(encoder.ln_f(x_1TD))[:, place]
+        losses.append(float(F.cross_entropy(logits_1V, batch.labels_BT[row : row + 1, place])))
     return float(masked_loss(encoder, batch)) - sum(losses) / len(losses)
 
 
@@ -139,13 +135,15 @@ def losses_study(seeds: int) -> Study:
         decoder = model_of("decoder", seed=seed)
         encoder = model_of("entp", seed=seed)
         labels_BT = tokens_of(decoder, 3, 8, seed)
-        found = causal_differences(decoder, labels_BT)
+        logits_BTV = decoder(labels_BT).view(3, 8, -1)
+        causal = causal_loss(logits_BTV, labels_BT)
+        found = causal_differences(logits_BTV, labels_BT)
+        found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
         found["ENTP: prefix by prefix"] = entp_difference(encoder, labels_BT)
         found["masked: token by token"] = masked_difference(encoder, labels_BT, seed)
         apart = {name: max(apart.get(name, 0.0), abs(value)) for name, value in found.items()}
-        logits_BTV = decoder(labels_BT).view(3, 8, -1)
         shifted = causal_loss(logits_BTV[:, :-1], labels_BT[:, 1:])
-        twice.append(abs(float(shifted - causal_loss(logits_BTV, labels_BT))))
+        twice.append(abs(float(shifted - causal)))
     try:
         refused = float(causal_loss(logits_BTV, torch.full_like(labels_BT, IGNORED)))
     except ConfigError as error:
@@ -184,10 +182,10 @@ def search_checks(model: Transformer, prompt_1T: Tensor) -> dict[str, bool]:
         next_token = last_logits(model, steps).argmax(-1)
         steps = torch.cat([steps, next_token[:, None]], 1)
     beams, scores = beam_search(model, prompt_1T[0], 3, 25)
-    exact = brute_force(model, prompt_1T, 3)
-    best = max(exact, key=exact.get)
-    finds_best = tuple(beams[0, 3:].tolist()) == best
-    scores_best = abs(float(scores[0]) - exact[best]) < 1e-9
+    texts_NT, losses_N = brute_force(model, prompt_1T)
+    best = losses_N.argmin()
+    finds_best = torch.equal(beams[0], texts_NT[best])
+    scores_best = abs(float(scores[0] + losses_N[best])) < 1e-9
     one_beam = beam_search(model, prompt_1T[0], 4, 1)[0]
     return {
         "greedy: the largest logit at every step": torch.equal(greedy, steps),
@@ -199,17 +197,16 @@ def search_checks(model: Transformer, prompt_1T: Tensor) -> dict[str, bool]:
 def filter_checks(logits_1V: Tensor, top_k: int) -> dict[str, bool]:
     """Check temperature, top-k and top-p."""
     plain_1V = logits_1V.softmax(-1)
-    one_hot_1V = F.one_hot(logits_1V.argmax(-1), logits_1V.shape[-1]).double()
     kth_largest = plain_1V.sort().values[:, -top_k]
     largest_1V = torch.where(plain_1V >= kth_largest, plain_1V, 0.0)
+    coldest_1V = sampling_probabilities(logits_1V, 1e-9)
     few_1V = sampling_probabilities(logits_1V, top_k=top_k)
     kept = plain_1V[0][sampling_probabilities(logits_1V, top_p=0.8)[0] > 0]
     enough = kept.sum() >= 0.8
     fewest = kept.sum() - kept.min() < 0.8
     in_proportion = torch.allclose(few_1V, largest_1V / largest_1V.sum(), atol=1e-12)
     return {
-        "temperature: 1e-9 is greedy": largest(sampling_probabilities(logits_1V, 1e-9), one_hot_1V)
-        < 1e-9,
+        "temperature: 1e-9 is greedy": float(coldest_1V[0, logits_1V.argmax()]) > 1 - 1e-9,
         "top-k: k = V changes nothing": largest(
             sampling_probabilities(logits_1V, top_k=5), plain_1V
         )
@@ -234,17 +231,16 @@ def p_value_of_draws(model: Transformer, prompt_1T: Tensor, draws: int) -> float
     return float(chisquare(counts.numpy(), expected.numpy()).pvalue)
 
 
-def brute_force(model: Transformer, prompt_1T: Tensor, new: int) -> dict[tuple[int, ...], float]:
-    """Return the log-probability of every text of ``new`` tokens."""
-    found = {}
-    for text in itertools.product(range(model.cfg.vocab_size), repeat=new):
-        whole = torch.cat([prompt_1T, torch.tensor([text])], 1)
-        total = 0.0
-        for at in range(new):
-            logits = last_logits(model, whole[:, : prompt_1T.shape[1] + at])
-            total += float(F.log_softmax(logits, -1)[0, text[at]])
-        found[text] = total
-    return found
+def brute_force(model: Transformer, prompt_1T: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the prompt with every three tokens after it (N, T + 3), and their -log p (N,)."""
+    tokens_V = torch.arange(model.cfg.vocab_size)
+    new_N3 = torch.cartesian_prod(tokens_V, tokens_V, tokens_V)
+    texts_NT = torch.cat([prompt_1T.expand(len(new_N3), -1), new_N3], 1)
+    losses_N = sum(
+        F.cross_entropy(last_logits(model, texts_NT[:, :t]), texts_NT[:, t], reduction="none")
+        for t in range(prompt_1T.shape[1], texts_NT.shape[1])
+    )
+    return texts_NT, losses_N
 
 
 @torch.no_grad()
@@ -272,11 +268,7 @@ def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
 # By way of writing: the architecture, whether it has a cache, and the multiply-adds of token m.
 WAYS = {
     "decoder, cache": ("decoder", True, costs.decoder_token),
-    "decoder, no cache": (
-        "decoder",
-        False,
-        lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg),
-    ),
+    "decoder, no cache": ("decoder", False, costs.encoder_token),  # one pass costs the same
     "ENTP": ("entp", False, costs.encoder_token),
 }
 
@@ -343,19 +335,19 @@ def costs_study(
     return metrics, table("way length counted cpu_seconds ratio_of_seconds", rows)
 
 
-def right_costs(kind: str, cfg: ModelConfig, n: int) -> float:
+def right_costs(architecture: str, cfg: ModelConfig, n: int) -> int:
     """Return the corrected cost: one pass grows with n and n², and so does writing with a cache."""
-    if kind == "classify":
-        return float(costs.decoder_pass(cfg, n) - n * costs.head(cfg))
-    return float(counted_total(cfg, "decoder, cache", n))
+    if architecture == "encoder":
+        return costs.encoder_token(cfg, n) - costs.head(cfg)
+    return counted_total(cfg, "decoder, cache", n)
 
 
-def counted_work(model: Transformer, kind: str, n: int) -> int:
+def counted_work(model: Transformer, architecture: str, n: int) -> int:
     """Count with PyTorch the multiply-adds to read n tokens in one pass, or to write n by cache.
 
-    Writing is sampled at 16 lengths.
+    An encoder reads, a decoder writes, which is sampled at 16 lengths.
     """
-    if kind == "classify":
+    if architecture == "encoder":
         x_BTD = torch.zeros(1, n, model.cfg.width, device="meta")
         return costs.counted(lambda: model.blocks[0](x_BTD))
     total = 0
@@ -370,7 +362,7 @@ def counted_work(model: Transformer, kind: str, n: int) -> int:
     return total
 
 
-def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> tuple[bool, str]:
+def growth_is_counted(predicted: Callable[[str, ModelConfig, int], int]) -> tuple[bool, str]:
     """Check how predicted work grows as n doubles (a check of ``bugs``).
 
     It is compared with PyTorch's own count on models without weights.
@@ -380,11 +372,11 @@ def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> tu
     model = build_model(cfg, device="meta").eval()
     passed = True
     words = []
-    for name, kind in (("encoder", "classify"), ("decoder", "generate")):
-        said = predicted(kind, cfg, 2 * n) / predicted(kind, cfg, n)
-        found = counted_work(model, kind, 2 * n) / counted_work(model, kind, n)
+    for architecture in ("encoder", "decoder"):
+        said = predicted(architecture, cfg, 2 * n) / predicted(architecture, cfg, n)
+        found = counted_work(model, architecture, 2 * n) / counted_work(model, architecture, n)
         passed = passed and abs(said / found - 1) < 0.02
-        words.append(f"{name} {said:.1f} said, {found:.1f} counted")
+        words.append(f"{architecture} {said:.1f} said, {found:.1f} counted")
     return passed, f"twice the length takes {'; '.join(words)}"
 
 

@@ -122,9 +122,15 @@ def plan_objectives(tier: str, seeds: int) -> PlannedRuns:
     ):
         text = dict(setting["text"], prefixes=setting["prefixes"][scored])
         whole = dict(objective=objective, text=text, **setting["setting"])
-        params = dict(setting=whole, train_config=setting["train"], model_seed=seed, data_seed=seed)
-        labels = dict(arm=arm, objective=objective)
-        yield planned_study("objectives", tier, "encoder_decoder_objective", params, seed, **labels)
+        yield planned_study(
+            "objectives",
+            tier,
+            "encoder_decoder_objective",
+            dict(setting=whole, train_config=setting["train"], model_seed=seed, data_seed=seed),
+            seed,
+            arm=arm,
+            objective=objective,
+        )
 
 
 def measure_objectives(records: Records) -> Findings:
@@ -159,19 +165,31 @@ OBJECTIVES = Experiment(
 # --- Objectives of encoders, and ways to fine-tune ------------------------------------------------
 
 
+# By objective: what its model is for.
+PARTS = {
+    "nsp": "pretraining",
+    "sop": "pretraining",
+    "rtd": "pretraining",
+    "masked": "tuning",
+    "causal": "tuning",
+}
+
+
 def plan_pretraining(tier: str, seeds: int) -> PlannedRuns:
     """Plan per seed NSP, SOP, RTD, and all ways of fine-tuning a masked model and a decoder."""
     chosen = TIERS[tier]
     text = dict(chosen["text"], prefixes=chosen["prefixes"]["many"])
-    studies = dict.fromkeys(("nsp", "sop", "rtd"), "pretraining") | dict.fromkeys(
-        ("masked", "causal"), "tuning"
-    )
-    for seed, (objective, part) in itertools.product(range(seeds or 1), studies.items()):
+    for seed, (objective, part) in itertools.product(range(seeds or 1), PARTS.items()):
         setting = dict(objective=objective, text=text, **chosen["setting"])
-        params = dict(setting=setting, train_config=chosen["train"], seed=seed)
-        labels = dict(objective=objective, part=part)
-        name = f"encoder_decoder_{part}"
-        yield planned_study("encoder_decoder_pretraining", tier, name, params, seed, **labels)
+        yield planned_study(
+            "encoder_decoder_pretraining",
+            tier,
+            f"encoder_decoder_{part}",
+            dict(setting=setting, train_config=chosen["train"], seed=seed),
+            seed,
+            objective=objective,
+            part=part,
+        )
 
 
 PRETRAINING = Experiment(

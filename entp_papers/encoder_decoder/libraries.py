@@ -28,13 +28,22 @@ from entp_papers.encoder_decoder.parts import (
     MaskedBatch,
     Masking,
     Stack,
+    causal_mask,
     mask_tokens,
     random_stack,
 )
-from entp_papers.encoder_decoder.pretraining import pair_head, token_head, token_loss
+from entp_papers.encoder_decoder.pretraining import Head, token_loss
 
 VOCABULARY = 29
 PLACES = 12
+# Shape of the small models of ``transformers``, apart from their layers.
+SHAPE = dict(
+    hidden_size=16,
+    num_attention_heads=4,
+    intermediate_size=40,
+    vocab_size=VOCABULARY,
+    max_position_embeddings=PLACES,
+)
 
 
 def texts() -> tuple[Tensor, Tensor]:
@@ -56,9 +65,7 @@ def torch_layer(causal: bool) -> float:
     pairs = [(theirs.linear1, ours.fc_in), (theirs.linear2, ours.fc_out)]
     for other, mine in [*pairs, (theirs.norm1, ours.norm_1), (theirs.norm2, ours.norm_2)]:
         other.load_state_dict(mine.state_dict())
-    allowed = (
-        torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril() if causal else None
-    )
+    allowed = causal_mask(x_BTD.shape[1]) if causal else None
     return largest(ours(x_BTD, allowed), theirs(x_BTD, src_mask=~allowed if causal else None))
 
 
@@ -70,17 +77,27 @@ def bert(padded: bool) -> float:
     """
     import transformers
 
-    sizes = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40)
-    tokens = dict(vocab_size=VOCABULARY, max_position_embeddings=PLACES)
-    none = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    config = transformers.BertConfig(**sizes, **tokens, **none, attn_implementation="eager")
+    config = transformers.BertConfig(**SHAPE, num_hidden_layers=3, attn_implementation="eager")
     theirs = transformers.BertModel(config, add_pooling_layer=False).double().eval()
-    options = dict(activation="gelu", norm_eps=1e-12, input_norm=True)
+    ours = random_stack(
+        0,
+        3,
+        4,
+        16,
+        40,
+        VOCABULARY,
+        PLACES,
+        activation="gelu",
+        norm_eps=1e-12,
+        input_norm=True,
+    )
     table = theirs.embeddings
-    ours = random_stack(0, 3, 4, 16, 40, VOCABULARY, PLACES, **options)
     table.token_type_embeddings.weight.zero_()
-    pairs = [(table.word_embeddings, ours.embedding), (table.position_embeddings, ours.positions)]
-    pairs += [(table.LayerNorm, ours.input_norm)]
+    pairs = [
+        (table.word_embeddings, ours.embedding),
+        (table.position_embeddings, ours.positions),
+        (table.LayerNorm, ours.input_norm),
+    ]
     for other, mine in zip(theirs.encoder.layer, ours.layers, strict=True):
         parts = zip(
             mine.attention.qkv.weight.chunk(3), mine.attention.qkv.bias.chunk(3), strict=True
@@ -94,9 +111,10 @@ def bert(padded: bool) -> float:
         pairs += [
             (other.attention.output.dense, mine.attention.out),
             (other.attention.output.LayerNorm, mine.norm_1),
+            (other.intermediate.dense, mine.fc_in),
+            (other.output.dense, mine.fc_out),
+            (other.output.LayerNorm, mine.norm_2),
         ]
-        pairs += [(other.intermediate.dense, mine.fc_in), (other.output.dense, mine.fc_out)]
-        pairs += [(other.output.LayerNorm, mine.norm_2)]
     for other, mine in pairs:
         other.load_state_dict(mine.state_dict())
     tokens_BT, visible_BT = texts()
@@ -113,7 +131,7 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     ConfigError if the two compute differently.
     """
     theirs = source.config
-    kind = source.config.activation_function
+    kind = theirs.activation_function
     pairs = {  # settings that the shapes of weights do not show
         "n_heads": (theirs.n_head, model.cfg.n_heads),
         "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
@@ -126,12 +144,14 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     model.positions.weight.copy_(source.wpe.weight)
     copies = [(source.ln_f, model.ln_f)]
     for theirs, ours in zip(source.h, model.blocks, strict=True):
-        copies += [(theirs.ln_1, ours.ln_1), (theirs.ln_2, ours.ln_2)]
         copies += [
+            (theirs.ln_1, ours.ln_1),
+            (theirs.ln_2, ours.ln_2),
             (theirs.attn.c_attn, ours.attention.qkv),
             (theirs.attn.c_proj, ours.attention.out),
+            (theirs.mlp.c_fc, ours.fc_in),
+            (theirs.mlp.c_proj, ours.fc_out),
         ]
-        copies += [(theirs.mlp.c_fc, ours.fc_in), (theirs.mlp.c_proj, ours.fc_out)]
     for theirs, ours in copies:
         ours.weight.copy_(theirs.weight.T if isinstance(ours, nn.Linear) else theirs.weight)
         ours.bias.copy_(theirs.bias)
@@ -142,16 +162,16 @@ def gpt2() -> float:
     import transformers
 
     tokens_BT, _ = texts()
-    sizes = dict(
+    config = transformers.GPT2Config(
         vocab_size=VOCABULARY,
         n_positions=PLACES,
         n_embd=16,
         n_layer=3,
         n_head=4,
         initializer_range=0.3,
-    )
-    config = transformers.GPT2Config(
-        **sizes, bos_token_id=0, eos_token_id=0, attn_implementation="eager"
+        bos_token_id=0,
+        eos_token_id=0,
+        attn_implementation="eager",
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -205,10 +225,10 @@ def properties() -> dict[str, float]:
 @torch.no_grad()
 def parity_study(libraries: Sequence[str]) -> Study:
     """Compare every part with its library's. ConfigError for a library that is not installed."""
-    found = [(library, *part) for library in libraries for part in PARTS[library].items()]
     rows = [
         {"library": library, "part": part, "difference": compare()}
-        for library, part, compare in found
+        for library in libraries
+        for part, compare in PARTS[library].items()
     ]
     return {
         "largest_difference": max(row["difference"] for row in rows),
@@ -230,19 +250,15 @@ def heads_study() -> Study:
     tokens_BT, _ = texts()
     wrong_B = torch.tensor([0, 1, 1])
     replaced_BT = tokens_BT % 2
-    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
-    tokens = dict(vocab_size=VOCABULARY, max_position_embeddings=PLACES)
-    factored = dict(embedding_size=8)
+    shape = dict(SHAPE, num_hidden_layers=2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        bert = transformers.BertForNextSentencePrediction(
-            transformers.BertConfig(**sizes, **tokens)
-        )
+        bert = transformers.BertForNextSentencePrediction(transformers.BertConfig(**shape))
         albert = transformers.AlbertForPreTraining(
-            transformers.AlbertConfig(**sizes, **tokens, **factored)
+            transformers.AlbertConfig(**shape, embedding_size=8)
         )
         electra = transformers.ElectraForPreTraining(
-            transformers.ElectraConfig(**sizes, **tokens, **factored)
+            transformers.ElectraConfig(**shape, embedding_size=8)
         )
     for model in (bert, albert, electra):
         model.double().eval()
@@ -281,7 +297,7 @@ def heads_study() -> Study:
     for objective, (encoder, dense, out, logits, loss) in cases.items():
         states_BTD = encoder(tokens_BT).last_hidden_state
         by_token = objective == "RTD"
-        head = (token_head if by_token else pair_head)(16).double()
+        head = Head(16, by_token).double()
         head.dense.load_state_dict(dense.state_dict())
         head.out.load_state_dict(out.state_dict())
         found = head(states_BTD if by_token else states_BTD[:, 0])
@@ -296,23 +312,25 @@ def heads_study() -> Study:
 def parameters_study() -> Study:
     """Count the parameters of published models, built without weights; compare printed numbers."""
     counted = []
-    for model in published("encoder_decoder", "parameters").itertuples():
+    table = published("encoder_decoder", "parameters")
+    for model in table.itertuples():
         with torch.device("meta"):
-            shape = (
+            stack = Stack(
                 model.layers,
                 model.heads,
                 model.width,
                 4 * model.width,
                 model.vocabulary,
                 model.context,
+                input_norm=model.kind == "BERT",
             )
-            whole = nn.ModuleList([Stack(*shape, input_norm=model.kind == "BERT")])
+            whole = nn.ModuleList([stack])
             if model.kind == "BERT":  # two segments, and the map of the first token
                 whole += [nn.Embedding(2, model.width), nn.Linear(model.width, model.width)]
             elif model.kind == "GPT-2":  # norms before the layers, and one after the last
                 whole.append(nn.LayerNorm(model.width))
         counted.append(parameter_count(whole, embeddings=True))
-    table = published("encoder_decoder", "parameters").assign(counted=counted)
+    table = table.assign(counted=counted)
     rounded = [float(f"{row.counted:.{row.digits}g}") for row in table.itertuples()]
     wrong = table.loc[rounded != table["printed"], "model"].tolist()
     return {"wrong": wrong}, table[["model", "printed", "counted"]].to_dict("list")
@@ -338,16 +356,14 @@ def collated(
         def convert_tokens_to_ids(self, token: str) -> int:
             return masking.mask_token
 
-    collator = DataCollatorForLanguageModeling(
-        SpecialTokens(), mlm_probability=masking.share, seed=0
-    )
+    collator = DataCollatorForLanguageModeling(SpecialTokens(), mlm_probability=masking.share)
     collator.generator = generator
     special_BT = torch.isin(tokens_BT, torch.tensor(masking.special))
     return collator.torch_mask_tokens(tokens_BT.clone(), special_BT)
 
 
-def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[Json]:
-    """Return a row per rate: count, total, share, nominal share, and its error in sigmas.
+def rates(by: str, tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[Json]:
+    """Return a row per rate: by whom, count, total, share, nominal share, and its error in sigmas.
 
     A drawn token equals the old one once in as many as may be drawn, so that slightly more tokens
     are kept.
@@ -366,16 +382,15 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[Json]
     ):
         of = hits.numel()
         count = int(hits.sum())
-        spread = (of * share * (1 - share)) ** 0.5
-        sigmas = (count - of * share) / spread if spread else 0.0
         found.append(
             dict(
+                by=by,
                 rate=rate,
                 count=count,
                 of=of,
-                share=count / max(1, of),
+                share=count / of,
                 nominal=share,
-                sigmas=sigmas,
+                sigmas=(count - of * share) / (of * share * (1 - share)) ** 0.5,
             )
         )
     return found
@@ -395,6 +410,7 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     batch = mask_tokens(tokens_BT, masking, seeded(1), padding=998)
     special_BT = tokens_BT == 998
     selected_BT = batch.selected_BT
+    rows = rates("ours", tokens_BT, batch, masking)
     metrics = {
         "tokens": tokens_BT.numel(),
         "special_selected": int((selected_BT & special_BT).sum()),
@@ -402,8 +418,8 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
         "labels_not_the_original": int((batch.labels_BT != tokens_BT)[selected_BT].sum()),
         "special_drawn": int((batch.inputs_BT == 998)[~special_BT].sum()),
         "padding_seen": int((batch.visible_BT & special_BT).sum()),
+        "largest_sigma": max(abs(row["sigmas"]) for row in rows),
     }
-    rows = [{"by": "ours", **row} for row in rates(tokens_BT, batch, masking)]
     if "transformers" in libraries:
         inputs_BT, labels_BT = collated(tokens_BT, masking, seeded(1))
         metrics["same_selected"] = torch.equal(labels_BT, batch.labels_BT)
@@ -411,6 +427,5 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
         metrics["masked_apart"] = int((masked[0] != masked[1]).sum())
         metrics["special_drawn_by_transformers"] = int((inputs_BT == 998)[~special_BT].sum())
         theirs = MaskedBatch(inputs_BT, labels_BT, batch.visible_BT)
-        rows += [{"by": "transformers", **row} for row in rates(tokens_BT, theirs, masking)]
-    metrics["largest_sigma"] = max(abs(row["sigmas"]) for row in rows if row["by"] == "ours")
+        rows += rates("transformers", tokens_BT, theirs, masking)
     return metrics, columns(rows)

@@ -31,11 +31,9 @@ from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
 from entp_papers.encoder_decoder.parts import (
     Masking,
-    appended_mask,
     full_states,
     mask_tokens,
     masked_loss,
-    prefix_loss,
 )
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
@@ -55,17 +53,16 @@ class ObjectiveConfig:
 
     objective: str
     text: Json
-    n_layers: int = 2
-    n_heads: int = 4
-    width: int = 64
+    n_layers: int
+    n_heads: int
+    width: int
+    labelled: int
+    epochs: int
+    tested: int
+    curve_windows: int
+    candidates: int
     positions: str = "learned"
-    share: float = 0.15
-    labelled: int = 1024
-    epochs: int = 4
     tune_lr: float = 1e-3
-    tested: int = 512
-    curve_windows: int = 128
-    candidates: int = 64
 
     @cached_property
     def task(self) -> Text:
@@ -76,19 +73,19 @@ class ObjectiveConfig:
     def masking(self) -> Masking:
         """Return the masking, whose mask token is the one after the text's vocabulary."""
         mask = self.task.vocab_size
-        return Masking(mask + 1, mask, (mask,), self.share)
+        return Masking(mask + 1, mask, (mask,))
 
     def model(self) -> ModelConfig:
         """Return the backbone: a masked model has ENTP's weights and reads whole texts."""
-        name = "decoder" if self.objective == "causal" else "entp"
-        shape = (
+        return ModelConfig(
+            "decoder" if self.objective == "causal" else "entp",
             self.n_layers,
             self.n_heads,
             self.width,
             self.masking.vocab_size,
             self.task.context + 1,
+            positions=self.positions,
         )
-        return ModelConfig(name, *shape, positions=self.positions)
 
 
 def windows(
@@ -111,8 +108,9 @@ def step_losses(
     if setting.objective == "causal":  # a decoder scores every position at no extra cost
         scored_BT = torch.ones_like(scored_BT)
     for part in model.plan(scored_BT):
-        share = int(part.scored_BT.sum()) / int(scored_BT.sum())
-        yield prefix_loss(model, window_BW[:, :-1], window_BW[:, 1:], part) * share
+        targets_N = window_BW[:, 1:][part.scored_BT]
+        loss = F.cross_entropy(model(window_BW[:, :-1], part), targets_N)
+        yield loss * (len(targets_N) / int(scored_BT.sum()))
 
 
 def train(
@@ -141,7 +139,8 @@ def train(
             spent["token_forwards"] += window_BW.numel()
         else:
             spent["token_forwards"] += token_forwards(model.cfg.architecture, scored_BT)
-        spent["loss"], spent["steps"] = spent["loss"] + loss, spent["steps"] + 1
+        spent["loss"] += loss
+        spent["steps"] += 1
         if step % schedule.eval_every == 0 or step == schedule.steps:
             curves["step"].append(step)
             curves["train_loss"].append(spent["loss"] / spent["steps"])
@@ -160,10 +159,11 @@ def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: T
     found = []
     mask = setting.masking.mask_token
     for rows_BW in window_BW.split(EVAL_BATCH):
-        if setting.objective == "masked":
-            logits = [
-                appended_mask(model, rows_BW[:, :t], mask) for t in range(1, rows_BW.shape[1])
-            ]
+        if setting.objective == "masked":  # which reads the token at an appended mask
+            logits = []
+            for t in range(1, rows_BW.shape[1]):
+                states_BTD = full_states(model, F.pad(rows_BW[:, :t], (0, 1), value=mask))
+                logits.append(F.log_softmax(model.head(states_BTD[:, -1]), -1))
             logits_BTV = torch.stack(logits, 1)
         else:
             logits_BTV = model(rows_BW[:, :-1]).view(len(rows_BW), rows_BW.shape[1] - 1, -1)
@@ -215,10 +215,8 @@ def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
     """Return the losses (nats) of unigrams and bigrams counted on 4 million training tokens."""
     tokens = np.asarray(task.tokens().parts["train"][:4_000_000]).astype(np.int64)
     size = task.vocab_size
-    pairs = (
-        np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size).reshape(size, size)
-        + 0.0
-    )
+    pairs = np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size)
+    pairs = pairs.reshape(size, size)
     single = pairs.sum(0) + 0.5
     single /= single.sum()
     # Pairs that never occurred are predicted from single tokens.
@@ -234,7 +232,7 @@ def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
 def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
     """Replace one token of each text, at a random place, by a different token of the texts."""
     generator = generator_for("cpu", "misprints", *seed)
-    (rows, length) = window_BT.shape
+    rows, length = window_BT.shape
     place_B = torch.randint(length, (rows,), generator=generator)
     before_B = window_BT[torch.arange(rows), place_B]
     all_N = window_BT.flatten()
@@ -324,10 +322,8 @@ def fine_tuned(
             schedule.step()
     pointer.eval()
     with torch.no_grad():
-        parts = zip(*(x.split(EVAL_BATCH) for x in tested), strict=True)
-        return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(
-            tested[1]
-        )
+        found = [pointer(rows_BT).argmax(-1) for rows_BT in tested[0].split(EVAL_BATCH)]
+    return int((torch.cat(found) == tested[1]).sum()) / len(tested[1])
 
 
 def objective_study(setting: Json, train_config: Json, model_seed: int, data_seed: int) -> Study:
@@ -344,15 +340,15 @@ def objective_study(setting: Json, train_config: Json, model_seed: int, data_see
     shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]
     by_position_T = next_token_losses(chosen, model, shown_BW).double().mean(0)
     middle_B = middle_losses(chosen, model, shown_BW).double()
-    few_BW = shown_BW[: chosen.candidates]
-    tried = chosen.objective == "causal" and len(few_BW)
+    candidate_loss = None
+    if chosen.objective == "causal":
+        few_B = candidate_losses(chosen, model, shown_BW[: chosen.candidates])
+        candidate_loss = float(few_B.double().mean())
     metrics = {
         "next_token_loss": float(by_position_T.mean()),
         "middle_loss": float(middle_B.mean()),
-        "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,
-        "candidate_loss": float(candidate_losses(chosen, model, few_BW).double().mean())
-        if tried
-        else None,
+        "middle_loss_few": float(middle_B[: chosen.candidates].mean()),
+        "candidate_loss": candidate_loss,
         "train_loss": curves["train_loss"][-1],
         **ngram_losses(task, shown_BW),
         **spent,

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from entp_lab.studies import seeded
 from entp_lib.attention_bias import attention_bias, combine_masks
 from entp_lib.config import ModelConfig
-from entp_lib.entp import MicroBatch
 from entp_lib.model import Attention, Transformer, causal_pass
 from entp_lib.validation import require
 
@@ -32,16 +31,23 @@ DRAWN = 0.1
 # --- Layers ---------------------------------------------------------------------------------------
 
 
+def causal_mask(length: int) -> Tensor:
+    """Return a mask (T, T), True where a token may look: at itself and at those before it."""
+    return torch.ones(length, length, dtype=torch.bool).tril()
+
+
 def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tensor | None:
-    """Return a mask (B or 1, 1, T, T), True where a token may look; None if every token sees all.
+    """Return a mask, True where a token may look; None if every token sees all.
+
+    It is (B or 1, 1, T, T), or (B, 1, 1, T) if all tokens of a row see the same ones.
 
     ``visible_BT``: False for padding, which no token sees. ValueError if a token would see nothing:
     a softmax over nothing has no value, and a large negative number in place of minus infinity
     would give all hidden tokens the same weight.
     """
-    mask = None if visible_BT is None else visible_BT[:, None, None].expand(-1, 1, length, length)
+    mask = None if visible_BT is None else visible_BT[:, None, None]
     if causal:
-        mask = combine_masks(mask, torch.ones(1, 1, length, length, dtype=torch.bool).tril())
+        mask = combine_masks(mask, causal_mask(length)[None, None])
     if mask is not None and not mask.any(-1).all():
         row, _, token = (~mask.any(-1)).nonzero()[0].tolist()
         raise ValueError(
@@ -118,12 +124,8 @@ def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
     generator = seeded(seed)
     with torch.no_grad():
         for p in stack.parameters():
-            p.copy_(
-                torch.randn(p.shape, generator=generator)
-                * (0.3 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5)
-            )
-            if p.dim() == 1:
-                p.add_(0.5)
+            noise = torch.randn(p.shape, generator=generator)
+            p.copy_(noise * 0.3 + 0.5 if p.dim() == 1 else noise * (2.0 / p.shape[1] ** 0.5))
     return stack.double().eval()
 
 
@@ -209,11 +211,15 @@ def check_labels(labels: Tensor) -> Tensor:
     return counted
 
 
+def counted_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean loss of the labels that count; ConfigError if none does."""
+    counted = check_labels(labels)
+    return F.cross_entropy(logits[counted], labels[counted])
+
+
 def causal_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
     """Return the mean next-token loss of logits and labels of the *same* text, shifting once."""
-    targets_BS = labels_BT[:, 1:]
-    counted_BS = check_labels(targets_BS)
-    return F.cross_entropy(logits_BTV[:, :-1][counted_BS], targets_BS[counted_BS])
+    return counted_loss(logits_BTV[:, :-1], labels_BT[:, 1:])
 
 
 def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
@@ -223,15 +229,9 @@ def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
     0, which the prefixes of later labels then contain.
     """
     targets_BS = labels_BT[:, 1:]
-    return prefix_loss(model, labels_BT.clamp_min(0)[:, :-1], targets_BS, check_labels(targets_BS))
-
-
-def prefix_loss(
-    model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, scored: Tensor | MicroBatch
-) -> Tensor:
-    """Return the mean loss of the targets after the scored positions, for any architecture."""
-    scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
-    return F.cross_entropy(model(inputs_BT, scored), targets_BT[scored_BT])
+    counted_BS = check_labels(targets_BS)
+    logits_NV = model(labels_BT.clamp_min(0)[:, :-1], counted_BS)
+    return F.cross_entropy(logits_NV, targets_BS[counted_BS])
 
 
 def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:
@@ -254,7 +254,7 @@ def full_states(
     x_BTD = model.embed(tokens_BT)
     if prompt_PD is not None:
         x_BTD = torch.cat([prompt_PD.expand(len(x_BTD), -1, -1), x_BTD], 1)
-    ids_BT = torch.arange(x_BTD.shape[1], device=tokens_BT.device)[None]
+    ids_BT = torch.arange(x_BTD.shape[1])[None]
     bias = attention_bias(model.positions, ids_BT, None, x_BTD.dtype)
     if causal:
         x_BTD = causal_pass(model.layers, x_BTD, bias)
@@ -262,10 +262,3 @@ def full_states(
         for block in model.blocks:
             x_BTD = block(x_BTD, bias.mask_BHTT, rotation=bias.rotation)
     return model.ln_f(x_BTD)
-
-
-def appended_mask(model: Transformer, tokens_BT: Tensor, mask_token: int) -> Tensor:
-    """Return a masked model's log-probabilities (B, V) of the next token, at an appended mask."""
-    mask_B1 = torch.full_like(tokens_BT[:, :1], mask_token)
-    states_BTD = full_states(model, torch.cat([tokens_BT, mask_B1], 1))
-    return F.log_softmax(model.head(states_BTD[:, -1]), -1)

@@ -25,15 +25,15 @@ from entp_lab import resume as resuming
 from entp_lab.configs import Json
 from entp_lab.studies import Study, columns, descend
 from entp_lib.config import TrainConfig
-from entp_lib.model import Block, Transformer, build_model, parameter_count
+from entp_lib.model import Block, build_model, parameter_count
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
-from entp_papers.encoder_decoder import objectives
 from entp_papers.encoder_decoder.objectives import (
     ObjectiveConfig,
     Pointer,
     misprints_found,
+    train,
     windows,
 )
 from entp_papers.encoder_decoder.parts import full_states, mask_tokens
@@ -47,26 +47,20 @@ FEW_WEIGHTS_RATE = 10.0  # times the learning rate where the backbone is frozen
 
 
 class Head(nn.Module):
-    """A linear map, an activation, and a linear map to the answers."""
+    """A linear map, an activation, and a linear map to the answers.
 
-    def __init__(self, width: int, answers: int, activation: Callable[[Tensor], Tensor]):
+    NSP and SOP have two answers, from the state of the first token. RTD, ``by_token``, has a number
+    per token, positive where it was replaced.
+    """
+
+    def __init__(self, width: int, by_token: bool):
         super().__init__()
         self.dense = nn.Linear(width, width)
-        self.out = nn.Linear(width, answers)
-        self.activation = activation
+        self.out = nn.Linear(width, 1 if by_token else 2)
+        self.activation = F.gelu if by_token else torch.tanh
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.activation(self.dense(x)))
-
-
-def pair_head(width: int) -> Head:
-    """Make the head of NSP and SOP: two answers from the state of the first token."""
-    return Head(width, 2, torch.tanh)
-
-
-def token_head(width: int) -> Head:
-    """Make the head of RTD: a number per token, positive where it was replaced."""
-    return Head(width, 1, F.gelu)
 
 
 def token_loss(logits_BT1: Tensor, replaced_BT: Tensor) -> Tensor:
@@ -97,12 +91,12 @@ class Pretraining(nn.Module):
         self.setting = setting
         cfg = setting.model()
         self.model = build_model(cfg, seed_from("model", seed))
-        self.generator: Transformer | None = None
-        if setting.objective == "rtd":
-            self.generator = build_model(replace(cfg, n_layers=1), seed_from("generator", seed))
+        by_token = setting.objective == "rtd"
+        small = replace(cfg, n_layers=1)
+        self.generator = build_model(small, seed_from("generator", seed)) if by_token else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_from("head", seed))
-            self.head = (token_head if setting.objective == "rtd" else pair_head)(cfg.width)
+            self.head = Head(cfg.width, by_token)
 
     def forward(self, window_BW: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, the model's answers and the right ones: 1 if not as in the text."""
@@ -248,10 +242,8 @@ def prepared(pointer: Pointer, way: str, lr: float, seed: int) -> Json:
         FROZEN[way](pointer, generator_for("cpu", "tuning", seed))
         return {"lr": FEW_WEIGHTS_RATE * lr}
     if way == "rates halved by layer":
-        groups = [
-            {"params": part, "lr": lr * 0.5**depth} for depth, part in enumerate(from_top(pointer))
-        ]
-        return {"groups": groups}
+        parts = enumerate(from_top(pointer))
+        return {"groups": [{"params": part, "lr": lr * 0.5**depth} for depth, part in parts]}
     if way == "layers thawed in turn":
 
         def thaw(epoch: int) -> None:
@@ -271,7 +263,7 @@ def tuning_study(setting: Json, train_config: Json, seed: int) -> Study:
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")
-    model, _, _ = objectives.train(chosen, schedule, seed, seed)
+    model, _, _ = train(chosen, schedule, seed, seed)
     rows = []
     for way in WAYS:
         pointer = Pointer(copy.deepcopy(model), seed_from("score", seed))

@@ -4,6 +4,7 @@ import pandas as pd
 
 from entp_lab.store import Record
 from entp_lab.theory import Outcome, claim
+from entp_papers.scratchpad.exact import of_decoders
 
 SAME_LOSS = 1e-10  # nats, in double precision
 SAME_GRADIENT = 1e-9
@@ -14,10 +15,7 @@ OTHER_LOGITS = 1e-3
 
 def decoder_differences(equivalence: Record) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a decoder's differences with all ingredients, and without one of them."""
-    rows = pd.DataFrame(equivalence.curves).query("architecture == 'decoder'")
-    whole = rows["without"] == ""
-    nothing_to_index = (rows["scheme"] == "none") & (rows["without"] == "positions")
-    return rows[whole], rows[~whole & ~nothing_to_index]
+    return of_decoders(pd.DataFrame(equivalence.curves))
 
 
 def one_training(rows: pd.DataFrame) -> Outcome:

@@ -5,8 +5,8 @@
 - Reuse: how many keys and values can be kept when a text grows; a decoder keeps all, ENTP none.
 - Relative positions are no substitute for the inductive mask: indices and receptive fields.
 
-Letters: T tokens (of a state in appendix C.3), N tokens of a text, H heads, K head width, V
-vocabulary.
+Letters: T tokens (of a state in appendix C.3), N tokens of a text, L layers, H heads, K head width,
+V vocabulary.
 """
 
 import itertools
@@ -22,7 +22,6 @@ from entp_lab.studies import Study, columns, largest, scale_up, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import Transformer, build_model
-from entp_lib.tasks.base import Batch
 from entp_papers.scratchpad.format import (
     DELIMITER,
     END,
@@ -63,20 +62,11 @@ def random_model(
     vocabulary: int = VOCABULARY,
 ) -> Transformer:
     """Build a small model in double precision whose weights make attention and order matter."""
-    shape = (n_layers, 2, 16, vocabulary, max_length)
-    config = ModelConfig(architecture, *shape, positions=positions)
+    config = ModelConfig(architecture, n_layers, 2, 16, vocabulary, max_length, positions=positions)
     return scale_up(build_model(config, seed), seed)
 
 
 # Two ways of training
-
-
-def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Sum the losses over the counted tokens, in nats, and take the gradient by every parameter."""
-    logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
-    loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
-    gradients = torch.autograd.grad(loss, tuple(model.parameters()), materialize_grads=True)
-    return loss.detach(), gradients
 
 
 def differences(
@@ -84,21 +74,22 @@ def differences(
 ) -> dict[str, float]:
     """Compare chunks with duplicated states: losses, in nats, and the worst gradient entry.
 
-    ``extra`` columns of filler are added to the rows of both.
+    Losses are summed over the counted tokens. ``extra`` columns of filler are added to the rows of
+    both.
     """
     in_chunks = [row for example in examples for row in chunks(example)]
     duplicated = [duplicate_states(example, without) for example in examples]
     losses = []
     gradients = []
     for rows in (in_chunks, duplicated):
-        length = max(len(row.tokens) for row in rows) - 1 + extra
-        loss, gradient = loss_and_gradients(model, batch_of(rows, length))
+        batch = batch_of(rows, extra)
+        logits_NV = model(batch.inputs_BT, batch.scored_BT, **batch.model_arguments())
+        loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
         losses.append(loss)
-        gradients.append(gradient)
-    return {
-        "loss": float((losses[0] - losses[1]).abs()),
-        "gradient": max(map(largest, *gradients)),
-    }
+        gradients.append(
+            torch.autograd.grad(loss, tuple(model.parameters()), materialize_grads=True)
+        )
+    return {"loss": largest(*losses), "gradient": max(map(largest, *gradients))}
 
 
 def equivalence_study(
@@ -127,18 +118,22 @@ def equivalence_study(
         pick = min if missing else max
         apart = {name: pick(f[name] for f in found) for name in ("loss", "gradient")}
         rows.append({"architecture": architecture, "scheme": scheme, "without": missing, **apart})
-    decoder = [row for row in rows if row["architecture"] == "decoder"]
-    equal = [row for row in decoder if not row["without"]]
-    # without positions there is nothing to re-index
-    broken = [
-        r for r in decoder if r["without"] and (r["scheme"], r["without"]) != ("none", "positions")
-    ]
-    found = {
-        "largest_" + name: max((row[name] for row in equal), default=None)
-        for name in ("loss", "gradient")
+    equal, broken = of_decoders(pd.DataFrame(rows))
+    metrics = {
+        "largest_loss": largest(equal["loss"]),
+        "largest_gradient": largest(equal["gradient"]),
+        "smallest_control": float(broken["loss"].min()),
+        "batches": batches,
     }
-    control = min((row["loss"] for row in broken), default=None)
-    return {**found, "smallest_control": control, "batches": batches}, columns(rows)
+    return metrics, columns(rows)
+
+
+def of_decoders(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a decoder's differences with all ingredients, and without one of them."""
+    rows = rows.query("architecture == 'decoder'")
+    whole = rows["without"] == ""
+    nothing_to_index = (rows["scheme"] == "none") & (rows["without"] == "positions")
+    return rows[whole], rows[~whole & ~nothing_to_index]
 
 
 def mixed_batch_study(schemes: Sequence[str], examples: int, batches: int) -> Study:
@@ -231,7 +226,7 @@ def writing_study(
 # Reuse
 
 # By kind of writer: the architecture, whether a state reads only the question and the last state,
-# and the ways of reading it. The naive cache is among them to be shown wrong.
+# and the ways of reading it, the definition first. The naive cache is there to be shown wrong.
 KINDS = {
     "decoder": ("decoder", False, ("whole", "cached")),
     "inductive decoder": ("decoder", True, (*EXACT_WAYS, "naive")),
@@ -241,14 +236,14 @@ KINDS = {
 
 
 @torch.no_grad()
-def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> list[Tensor]:
-    """Compute keys and values of every layer, (T, 2, H, K) each.
+def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> Tensor:
+    """Compute keys and values of every layer, (L, 2, 1, H, T, K).
 
     With ``full`` the attention is full, as ENTP reads these tokens as a prefix; else it is causal.
     """
     cache = Cache(model, 1, len(tokens))
     cached_logits(model, torch.tensor([list(tokens)]), cache, causal=not full)
-    return list(cache.kv[:, :, 0].permute(0, 3, 1, 2, 4))
+    return cache.kv
 
 
 def changes(model: Transformer, example: Example, inductive: bool) -> list[Json]:
@@ -281,37 +276,44 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[Json]
     ]
     rows = []
     for event, part, old, new, earlier, now in compared:
-        size = min(ends[part], len(earlier[0])) - old
+        size = min(ends[part], earlier.shape[-2]) - old
         if size > 0:
-            by_layer = [
-                largest(a[old : old + size], b[new : new + size])
-                for a, b in zip(earlier, now, strict=True)
-            ]
-            changed = [layer for layer, change in enumerate(by_layer) if change > EXACT]
-            kept = min(changed, default=len(by_layer))
-            row = {"event": event, "part": part, "layers_kept": kept}
-            rows.append(row | {"largest_change": max(by_layer)})
+            moved_by = earlier[..., old : old + size, :] - now[..., new : new + size, :]
+            change_L = moved_by.abs().flatten(1).amax(1)
+            rows.append(
+                {
+                    "event": event,
+                    "part": part,
+                    "layers_kept": int((change_L <= EXACT).cumprod(0).sum()),
+                    "largest_change": float(change_L.max()),
+                }
+            )
     return rows
 
 
-def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str, Json]:
-    """Count the tokens that each way reads to write one scratchpad, and measure its largest error.
+def costs(kind: str, model: Transformer, example: Example) -> list[Json]:
+    """Count the tokens that a kind's ways read to write one scratchpad; measure their errors.
 
-    The definition is ``trimmed`` for an inductive way and ``whole`` for the others.
+    The definition is the first of the ways.
     """
-    text = sum(segments_of(example), ())
-    found = {}
-    for way in {*ways, "trimmed", "whole"}:
+    rows = []
+    ways = KINDS[kind][2]
+    for way in ways:
         reader = READERS[way](model, example.question)
         logits = []
-        for token in text:
+        for token in sum(segments_of(example), ()):
             logits.append(reader.logits())
             reader.append(token)
-        found[way] = torch.stack(logits), reader.forwards
-    rows = {}
-    for way in ways:
-        exact = found["whole" if way in ("whole", "cached") else "trimmed"][0]
-        rows[way] = {"tokens_read": found[way][1], "largest_error": largest(found[way][0], exact)}
+        found_TV = torch.stack(logits)
+        if way == ways[0]:
+            definition_TV = found_TV
+        rows.append(
+            {
+                "way": f"{kind}, {way}",
+                "tokens_read": reader.forwards,
+                "largest_error": largest(found_TV, definition_TV),
+            }
+        )
     return rows
 
 
@@ -325,13 +327,10 @@ def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: in
     ways = []
     for seed in range(texts):
         example = random_example(seeded(seed), states, longest)
-        for kind, (architecture, inductive, readers) in KINDS.items():
+        for kind, (architecture, inductive, _) in KINDS.items():
             model = random_model(architecture, scheme, seed, max_length=512, n_layers=n_layers)
             kept += [{"kind": kind, **row} for row in changes(model, example, inductive)]
-            ways += [
-                {"way": f"{kind}, {way}", **row}
-                for way, row in costs(model, example, readers).items()
-            ]
+            ways += costs(kind, model, example)
     parts = pd.DataFrame(kept).groupby(["kind", "event", "part"], sort=False)
     read = pd.DataFrame(ways).groupby("way").agg({"tokens_read": "mean", "largest_error": "max"})
     rows = parts.agg({"layers_kept": "min", "largest_change": "max"}).reset_index()
@@ -372,18 +371,19 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
         first = (states - 1) * tokens
         older = range((states - 3) * tokens, (states - 2) * tokens)
         # from the first token of each state back to the last of the question
-        distances = [(state - 1) * tokens + 1 for state in range(1, states + 1)]
+        distances = [state * tokens + 1 for state in range(states)]
         grows = grows and distances == sorted(set(distances))
         older_groups_N = (group_N == 1) | (group_N == 2)
-        row = {
-            "tokens": tokens,
-            "question_distance": distances[-1],
-            "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
-            "reach": len(last) - 1 - int(last.argmax()),
-            "leaked": sum(first - key in near for key in older),
-            "inductive_leaked": int(reached[group_N == 3][:, older_groups_N].sum()),
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "tokens": tokens,
+                "question_distance": distances[-1],
+                "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
+                "reach": len(last) - 1 - int(last.argmax()),
+                "leaked": sum(first - key in near for key in older),
+                "inductive_leaked": int(reached[group_N == 3][:, older_groups_N].sum()),
+            }
+        )
     metrics = {
         "grows": grows,
         "reach_is_window_times_layers": all(row["reach"] == row["tokens"] * layers for row in rows),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lab.experiment import Experiment, PlannedRun, planned_study
+from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.store import Record
 from entp_lab.studies import long, plan_studies
@@ -56,7 +56,7 @@ ARMS = {
     "decoder without": ("none", "decoder"),
     "inductive ENTP": ("inductive", "entp"),
 }
-DECODERS = [arm for arm, (_, architecture) in ARMS.items() if architecture == "decoder"]
+DECODERS = ["inductive decoder", "ordinary decoder", "decoder without"]
 
 TRAIN = dict(
     steps=1200,
@@ -126,15 +126,13 @@ TRAINED = {
 }
 
 
-def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:
+def plan_training(tier: str, seeds: int) -> PlannedRuns:
     """Plan every task and arm at every seed of a tier; arms of one seed see the same questions."""
     chosen = TRAINED[tier]
-    runs = []
     for seed in range(seeds or chosen["seeds"]):
         for task, (shape, arms) in chosen["tasks"].items():
             for arm in arms:
                 scratchpad, architecture = ARMS[arm]
-                labels = dict(task=task, arm=arm, architecture=architecture, scratchpad=scratchpad)
                 params = dict(
                     setting=dict(
                         problem=task, scratchpad=scratchpad, architecture=architecture, **shape
@@ -145,8 +143,17 @@ def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:
                     seed=seed,
                 )
                 name = "scratchpad_training"  # of the experiment and of its study
-                runs.append(planned_study(name, tier, name, params, seed, **labels))
-    return runs
+                yield planned_study(
+                    name,
+                    tier,
+                    name,
+                    params,
+                    seed,
+                    task=task,
+                    arm=arm,
+                    architecture=architecture,
+                    scratchpad=scratchpad,
+                )
 
 
 def scores_by_size(records: Sequence[Record]) -> pd.DataFrame:

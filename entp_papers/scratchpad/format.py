@@ -17,6 +17,7 @@ the sum of losses and every gradient are the same for chunks and duplicated stat
 Letters: B batch, T tokens.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -88,28 +89,24 @@ def check_content(name: str, tokens: Sequence[int]) -> None:
 class Row:
     """One text to train on: by token its group, its position, and whether it is learned."""
 
-    tokens: tuple[int, ...]
-    groups: tuple[int, ...]
-    positions: tuple[int, ...]
-    counted: tuple[bool, ...]
+    tokens: Sequence[int]
+    groups: Sequence[int]
+    positions: Sequence[int]
+    counted: Sequence[bool]
 
 
 def plain_row(read: Tokens, learned: Tokens) -> Row:
     """Make one group with positions in order, and a loss only on the second part."""
     tokens = read + learned
     counted = (False,) * len(read) + (True,) * len(learned)
-    return Row(tokens, (0,) * len(tokens), tuple(range(len(tokens))), counted)
+    return Row(tokens, (0,) * len(tokens), range(len(tokens)), counted)
 
 
 def chunks(example: Example) -> list[Row]:
     """Cut a text into chunks: a row per segment, after the memory and the segment before it."""
     memory = memory_of(example.question, example.given)
-    segments = segments_of(example)
-    before = ((), *segments)
-    return [
-        plain_row(memory + before[number], segments[number])
-        for number in range(example.given, len(segments))
-    ]
+    pairs = itertools.pairwise(((), *segments_of(example)))
+    return [plain_row(memory + before, segment) for before, segment in pairs][example.given :]
 
 
 def duplicate_states(example: Example, without: Sequence[str] = ()) -> Row:
@@ -134,7 +131,7 @@ def duplicate_states(example: Example, without: Sequence[str] = ()) -> Row:
         groups = [0] * len(tokens)
     if "positions" in without:
         positions = list(range(len(tokens)))
-    return Row(tuple(tokens), tuple(groups), tuple(positions), tuple(counted))
+    return Row(tokens, groups, positions, counted)
 
 
 def ordinary(example: Example) -> Row:
@@ -144,14 +141,14 @@ def ordinary(example: Example) -> Row:
     return plain_row(sum(segments[: example.given], memory), sum(segments[example.given :], ()))
 
 
-def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
-    """Batch rows, padded with ``END`` to ``length`` or to the longest row.
+def batch_of(rows: Sequence[Row], extra: int = 0) -> Batch:
+    """Batch rows, padded with ``END`` to the longest row and by ``extra`` columns more.
 
     A prediction is scored at the token before it; the first token of a row is not predicted. Filler
     sees only itself. If no row has groups, the batch has no mask and no positions, and only the
     architecture hides tokens.
     """
-    length = length or max(len(row.tokens) for row in rows) - 1
+    length = max(len(row.tokens) for row in rows) - 1 + extra
 
     def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
         return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
@@ -160,7 +157,7 @@ def batch_of(rows: Sequence[Row], length: int | None = None) -> Batch:
     inputs_BT, targets_BT = (
         table([r.tokens[part] for r in rows], END) for part in (slice(-1), slice(1, None))
     )
-    if not any(any(row.groups) or row.positions != tuple(range(len(row.tokens))) for row in rows):
+    if not any(any(r.groups) or [*r.positions] != [*range(len(r.tokens))] for r in rows):
         return Batch(inputs_BT, targets_BT, scored_BT)
     positions_BT = table([row.positions[:-1] for row in rows], 0)
     mask_BTT = group_mask(table([row.groups[:-1] for row in rows], -1))

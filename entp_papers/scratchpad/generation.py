@@ -44,7 +44,7 @@ class Reader:
     ):
         self.model = model
         self.forwards = 0
-        self.memory = list(memory_of(question, len(given)))
+        self.memory = memory_of(question, len(given))
         self.segments: list[list[int]] = [[]]  # the last one is being written
         self.begin()
         for state in given:
@@ -189,11 +189,15 @@ EXACT_WAYS = ("trimmed", "masked", "recomputed", "doubled")
 
 @dataclass(frozen=True)
 class Written:
-    """States that a model wrote, why it stopped, the tokens it read, and logits (T, V) if kept."""
+    """States that a model wrote, why it stopped, and how many tokens it read.
+
+    If kept: the tokens that it chose, of which the last may end the text, and their logits (T, V).
+    """
 
     states: tuple[Tokens, ...]
     stopped: str
     forwards: int = 0
+    tokens: Sequence[int] = ()
     logits_TV: Tensor | None = None
 
 
@@ -208,13 +212,16 @@ def write(
     ConfigError as in ``Reader``.
     """
     reader = READERS[way](model, question, given)
+    tokens = []
     logits = []
     while True:
         logits.append(reader.logits())
         token = int(logits[-1].argmax()) if choose is None else choose(logits[-1])
+        tokens.append(token)
         stopped = why_stopped(token, reader.segments, limits)
         if stopped:
-            return Written(contents(reader.segments), stopped, reader.forwards, torch.stack(logits))
+            states = contents(reader.segments)
+            return Written(states, stopped, reader.forwards, tokens, torch.stack(logits))
         reader.append(token)
 
 
@@ -222,16 +229,9 @@ def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
     """Return whether two scratchpads differ, and the largest difference of their logits.
 
     Logits are compared up to the first token that differs; after it they belong to different texts.
-    Given states are the same in both, and have no logits.
     """
-    texts = [
-        sum(((*state, DELIMITER) for state in found.states), ()) for found in (definition, other)
-    ]
-    common = next(
-        (i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts))
-    )
-    given = len(texts[0]) - len(definition.logits_TV)
-    rows = min(common + 1 - given, len(definition.logits_TV), len(other.logits_TV))
+    same = [a == b for a, b in zip(definition.tokens, other.tokens, strict=False)]
+    rows = same.index(False) + 1 if False in same else len(same)
     difference = largest(definition.logits_TV[:rows], other.logits_TV[:rows])
     return (definition.states, definition.stopped) != (other.states, other.stopped), difference
 
@@ -256,25 +256,25 @@ def write_many(
     questions: Sequence[Sequence[int]],
     inductive: bool,
     limits: Limits,
-    given=None,
+    given: Sequence[Sequence[Tokens]],
 ) -> list[Written]:
-    """Write scratchpads for many questions, greedily and without caches.
+    """Write scratchpads for many questions after their given states, greedily and without caches.
 
     With ``inductive`` each state is written from the question and the last state, else from the
     whole text. Rows are padded after their last token, which no architecture but a prefix decoder
     sees. A text that would outgrow the model's context stops with ``TOO_LONG``.
     """
-    begun = [()] * len(questions) if given is None else given
-    segments = [[*([*state, DELIMITER] for state in states), []] for states in begun]
+    segments = [[*([*state, DELIMITER] for state in states), []] for states in given]
     stopped = [""] * len(questions)
-    while not all(stopped):
+    while True:
         contexts = {}
-        for i in (i for i, why in enumerate(stopped) if not why):
+        for i, question in enumerate(questions):
             read = segments[i][-2:] if inductive else segments[i]
-            contexts[i] = [*questions[i], START, *itertools.chain(*read)]
-            if len(contexts[i]) > model.cfg.max_length:
+            context = [*question, START, *itertools.chain(*read)]
+            if not stopped[i] and len(context) > model.cfg.max_length:
                 stopped[i] = TOO_LONG
-                del contexts[i]
+            if not stopped[i]:
+                contexts[i] = context
         if not contexts:
             break
         longest = max(map(len, contexts.values()))

@@ -44,7 +44,7 @@ class Problem:
         """Return the symbols of token ids."""
         return tuple(self.vocabulary[token] for token in tokens)
 
-    def states(self, question: Symbols, given: tuple[Symbols, ...] = ()) -> tuple[Symbols, ...]:
+    def states(self, question: Symbols, given: tuple[Symbols, ...]) -> tuple[Symbols, ...]:
         """Return the whole scratchpad of a question, the given states first."""
         states = list(given)
         while not states or self.answer(states[-1]) is None:
@@ -166,11 +166,9 @@ class SpacedAddition(Problem):
             carry = 0
             register = question[self.slots + 1 :]
         else:
-            first, second, carry, register = self.fields(state)
-            a = max(first, 0)
-            b = second  # before slot 0 there is nothing
+            a, b, carry, register = self.fields(state)
         found = []
-        # the last digit of either operand before its old slot
+        # the last digit of either operand before its old slot; none before slot 0 or -1
         for stop, start in ((a, 0), (b, plus + 1)):
             slot = next(
                 (place for place in range(stop - 1, start - 1, -1) if question[place] != "_"), -1
@@ -226,7 +224,7 @@ class ShiftAddition(Problem):
             (
                 *random_text(self.filling, most - size, generator),
                 "$",
-                *str(random_number(size, generator)),
+                *random_number(size, generator),
             )
             for _ in range(2)
         )
@@ -318,9 +316,9 @@ PROBLEMS: dict[str, type[Problem]] = {
 }
 
 
-def random_number(size: int, generator: np.random.Generator) -> int:
+def random_number(size: int, generator: np.random.Generator) -> str:
     """Draw a number with ``size`` digits, without a leading zero."""
-    return int("".join(map(str, [generator.integers(1, 10), *generator.integers(0, 10, size - 1)])))
+    return "".join(map(str, [generator.integers(1, 10), *generator.integers(0, 10, size - 1)]))
 
 
 def random_text(filling: str, length: int, generator: np.random.Generator) -> list[str]:

@@ -95,14 +95,15 @@ def train_on(
 
     Raises TrainingError where the loss stops being finite.
     """
-    shape = (
+    cfg = ModelConfig(
+        setting.architecture,
         setting.n_layers,
         setting.n_heads,
         setting.width,
         len(setting.task.vocabulary),
         setting.context(),
     )
-    model = build_model(ModelConfig(setting.architecture, *shape), seed_from("model", seed)).train()
+    model = build_model(cfg, seed_from("model", seed)).train()
     optimizer = make_optimizer(model, train)
     losses = []
     for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
@@ -143,10 +144,13 @@ def text_scores(
     """Score greedy scratchpads: shares with the right answer and with every state right."""
     seen = [setting.shown(e) for e in examples]
     texts = [e.states or (e.answer,) for e in seen]
-    questions = [e.question for e in seen]
-    given = [e.states[: e.given] for e in seen]
-    inductive = setting.scratchpad == "inductive"
-    found = write_many(model, questions, inductive, limits(texts), given)
+    found = write_many(
+        model,
+        [e.question for e in seen],
+        setting.scratchpad == "inductive",
+        limits(texts),
+        [e.states[: e.given] for e in seen],
+    )
     whole = answers = [text == w.states for text, w in zip(texts, found, strict=True)]
     if setting.scratchpad != "none":
         answers = [setting.task.is_right(e, w.states) for e, w in zip(examples, found, strict=True)]

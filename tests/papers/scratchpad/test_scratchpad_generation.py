@@ -38,7 +38,7 @@ def test_many_are_written_as_one_by_one(architecture, inductive, way):
     model = random_model(architecture, "learned", 2)
     generator = seeded(0)
     questions = [random_example(generator, 1).question for _ in range(6)]
-    together = write_many(model, questions, inductive, (4, 3))
+    together = write_many(model, questions, inductive, (4, 3), [()] * 6)
     for question, found in zip(questions, together, strict=True):
         alone = write(model, question, way, (4, 3))
         assert found.states == alone.states
@@ -121,7 +121,7 @@ def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(ex
 def test_filler_is_seen_by_nobody_and_never_counted():
     short = duplicate_states(Example((3,), ((4,),)))
     long = duplicate_states(Example((3, 5), ((4,), (6, 7))))
-    batch = batch_of([short, long], length=12)
+    batch = batch_of([short, long], extra=3)
     real = len(short.tokens) - 1
     assert not batch.scored_BT[0, real:].any()
     assert not batch.mask_BTT[0, :real, real:].any()
