@@ -113,6 +113,11 @@ def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
     return layer_tokens(entp) / layer_tokens(own)
 
 
+def equal_operations(entp: RunConfig, own: RunConfig) -> float:
+    """Return the budget of equally many multiply-adds."""
+    return step_operations(entp) / step_operations(own)
+
+
 def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
     """Stretch the schedule of ``own`` by a budget's factor: steps, decay and evaluations, but not warm-up."""
     return replace(own, train=lengthened(own.train, budget(entp, own)))

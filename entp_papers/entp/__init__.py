@@ -59,6 +59,9 @@ EXPERIMENTS = {
     "text_own_rates": "own_rates:TEXT_OWN_RATES",
     "linear_own_rates": "own_rates:LINEAR_OWN_RATES",
     "sets_own_rates": "own_rates:SETS_OWN_RATES",
+    "linear_falling_rates": "falling_rates:LINEAR_FALLING",
+    "sets_falling_rates": "falling_rates:SETS_FALLING",
+    "text_falling_rates": "falling_rates:TEXT_FALLING",
 }
 
 # Tasks defined in this folder; records name them like the tasks of ``entp_lib.tasks``.
@@ -103,6 +106,6 @@ NIGHTLY_ORDER = tuple(
         "openwebtext_positions match3_rates match3_own_rates match3_end count3_gate count3_end "
         "count3_whole addition_windows in_context_rates in_context_wider "
         "in_context_wider_operations in_context_wider_sparse linear_own_rates text_own_rates "
-        "sets_own_rates"
+        "sets_own_rates linear_falling_rates sets_falling_rates text_falling_rates"
     ).split()
 )

@@ -1,0 +1,106 @@
+"""Each model at its own learning rate, which falls to a tenth: linear functions, sets, and text.
+
+A rate that falls trains further than a constant one (``own_rates``), but such a run is finished
+only at its end. So decoders with ENTP's steps and decoders with ENTP's multiply-adds are two arms,
+and each arm has a peak of its own. Trial runs (random seed 100) choose it by a rule written
+beforehand (docs/journal/deciding_runs.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations
+from entp_lab.configs import RunConfig
+from entp_lab.experiment import (
+    TRIAL_SEED,
+    Arm,
+    Experiment,
+    PlannedRun,
+    PlannedRuns,
+    planned,
+    with_train,
+)
+from entp_lab.frames import select
+from entp_papers.entp.count3 import COUNT3_UNSEEN_SETS
+from entp_papers.entp.deciding import TEXT_POSITIONS
+from entp_papers.entp.equal_operations import IN_CONTEXT_OPERATIONS
+from entp_papers.entp.in_context.experiment import IN_CONTEXT
+
+ARMS = {
+    "entp": Arm("entp"),
+    "decoder": Arm("decoder"),
+    EQUAL_OPERATIONS: Arm("decoder", equal_operations),
+}
+PEAKS = (1e-3, 3e-3, 1e-2)
+SHARED = 3e-3  # the peak of earlier pairs, which serve an arm that has the same one
+
+
+def at_peak(base: RunConfig, arm: str, peak: float, seed: int) -> PlannedRun:
+    """Plan one arm with a learning rate that falls from ``peak`` to a tenth of it."""
+    config = ARMS[arm].run(with_train(base, max_lr=peak, min_lr=peak / 10), seed)
+    return planned(config, arm=arm, rate=peak)
+
+
+@dataclass(frozen=True)
+class OwnPeaks:
+    """The ``plan``: every arm at every peak on the trial's seed, then pairs at the chosen peaks.
+
+    ``earlier``: experiments whose runs of a tier are pairs at the shared peak. ``beyond``: further
+    peaks of an arm's trial. ``chosen``: the peak of each arm's pairs, once its trial has told.
+    """
+
+    name: str
+    earlier: Sequence[Experiment]
+    beyond: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    chosen: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, tier: str, seeds: int = 0) -> PlannedRuns:
+        shared = [run for source in self.earlier for run in source.plan(tier, seeds)]
+        shared = select(shared, **self.labels)
+        pairs = select(self.earlier[0].plan(tier, seeds), arm="entp", **self.labels)
+        for entp in pairs:
+            base = replace(entp.config, experiment=self.name)
+            seed = entp.labels["seed"]
+            if not seed:
+                for arm in ARMS:
+                    for peak in (*PEAKS, *self.beyond.get(arm, ())):
+                        yield at_peak(base, arm, peak, TRIAL_SEED)
+            for arm, peak in self.chosen.items():
+                same = select(shared, arm=arm, seed=seed) if peak == SHARED else ()
+                if same:
+                    yield planned(same[0].config, arm=arm, rate=peak)
+                else:
+                    yield at_peak(base, arm, peak, seed)
+
+
+def experiment(name: str, title: str, notebook: str, *earlier: Experiment, **plan) -> Experiment:
+    """Make an experiment whose pairs have the settings of ``earlier``."""
+    return Experiment(
+        name,
+        1,
+        f"{title}, each model at its own falling learning rate",
+        notebook,
+        OwnPeaks(name, earlier, **plan),
+        tiers=("overnight",),
+        paper_runs_of=earlier[0].name,
+    )
+
+
+LINEAR_FALLING = experiment(
+    "linear_falling_rates",
+    "Linear functions in three dimensions",
+    "08_in_context_learning",
+    IN_CONTEXT,
+    IN_CONTEXT_OPERATIONS,
+    labels=dict(function="linear"),
+)
+SETS_FALLING = experiment(
+    "sets_falling_rates",
+    "Count3 on numbers never seen together",
+    "03_count3",
+    COUNT3_UNSEEN_SETS,
+)
+TEXT_FALLING = experiment(
+    "text_falling_rates", "Language modelling on all positions", "09_openwebtext", TEXT_POSITIONS
+)
