@@ -43,10 +43,6 @@ class RunConfig:
     def __post_init__(self):
         check_types(self)
         check_plain("task_params", self.task_params)
-        if self.train.grad_clip is not None:  # only for studies with their own loop
-            raise ConfigError(
-                f"train.grad_clip = {self.train.grad_clip}: only None is supported in training runs"
-            )
         if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from):
             message = "must be experiment/id of a record, or empty for a fresh start"
             raise ConfigError(f"start_from = {self.start_from!r}: {message}")

@@ -43,6 +43,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """List the public names, for completion."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
     if name == "tasks":

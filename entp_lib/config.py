@@ -133,7 +133,7 @@ class TrainConfig:
     without a new minimum of the training loss, or of the task's own ``patience_score``.
     ``stop_loss`` stops at the first evaluation whose held-out loss (nats) is at most this. A run
     has at most 300 evaluations, so that its record stays small. ``gradient_shards`` must be 1.
-    ``grad_clip`` is None except in studies that clip by themselves.
+    ``grad_clip``: the largest norm of a step's gradients, None for any.
     """
 
     steps: int

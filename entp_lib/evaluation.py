@@ -27,7 +27,7 @@ def evaluate(
     task: Task,
     sequences: int,
     *seed_parts: int | str,
-    device: str = "cpu",
+    device: str | None = None,
     precision: str = "fp32",
     detailed: bool = False,
     grouped: bool = False,
@@ -35,14 +35,16 @@ def evaluate(
     """Score a model on fresh sequences, given the right tokens before each prediction.
 
     Returns ``loss`` in nats per scored position, ``token_accuracy``, and ``sequence_accuracy``, the
-    share of sequences with every scored position right. ``detailed`` adds the scores by position
-    (1-based prefix length) and the margin between the largest and the second largest logit. A
-    continuous task has its squared error as ``loss`` and no accuracies; ``detailed`` adds
-    ``error_by_position``, the standard error of the mean (with n, not n - 1). ``grouped`` adds
-    ``groups``: for each of the task's groups, the number of sequences and of right ones. Raises
-    ConfigError for ``sequences`` below 1.
+    share with every scored position right, of the sequences that have any. ``detailed`` adds the
+    scores by position (1-based prefix length) and the margin between the largest and the second
+    largest logit. A continuous task has its squared error as ``loss`` and no accuracies;
+    ``detailed`` adds ``error_by_position``, the standard error of the mean (with n, not n - 1).
+    ``grouped`` adds ``groups``: for each of the task's groups, the number of sequences and of right
+    ones. ``device``: by default the model's. Raises ConfigError for ``sequences`` below 1, or if
+    none has a scored position.
     """
     require(sequences >= 1, f"sequences = {sequences}: must be at least 1")
+    device = device or device_of(model)
     totals = Totals(task, device)
     groups: dict[str, dict[str, int]] = {}
     with eval_mode(model):
@@ -127,8 +129,9 @@ class Totals:
             top_N2 = outputs_NV.topk(2, dim=-1).values.double()
             added["margin"] = top_N2[:, 0] - top_N2[:, 1]
             self.margins.append(added["margin"])
-        self.sequences_right += int(right_B.sum())
-        self.sequences += len(right_B)
+        asked_B = batch.scored_BT.any(1)
+        self.sequences_right += int(right_B[asked_B].sum())
+        self.sequences += int(asked_B.sum())
         places_N = batch.scored_BT.nonzero()[:, 1]
         for name, values_N in added.items():
             self.sums[name].index_add_(0, places_N, values_N)
@@ -136,6 +139,9 @@ class Totals:
 
     def scores(self) -> Json:
         """Return the scores over all positions."""
+        require(
+            self.sequences > 0, "no sequence of the evaluation has a scored position"
+        )
         count = self.sums["count"].sum()
         scores = {"loss": float(self.sums["loss"].sum() / count)}
         if not self.task.continuous:
@@ -186,6 +192,12 @@ def evaluation_batches(
     if not task.continuous:
         most = min(most, max(1, EVAL_LOGITS // (task.length * task.vocab_size)))
     yield from task.evaluation(generator_for(device, *seed_parts), sequences, most)
+
+
+def device_of(model: nn.Module) -> str:
+    """Return the device of a model's first parameter, "cpu" without any."""
+    first = next(model.parameters(), None)
+    return "cpu" if first is None else str(first.device)
 
 
 def autocast(device: str | torch.device, precision: str) -> torch.autocast:

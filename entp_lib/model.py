@@ -114,11 +114,13 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Next-token logits after any set of positions: ``model(tokens, scored) -> logits_NV``.
 
-    All architectures have the same parameters. Initial weights depend on ``seed`` alone: N(0,
+    All architectures have the same parameters. Initial weights are drawn from ``seed`` in the order
+    of the parameters, so that other positions or lengths give other weights behind them: N(0,
     0.02), or the configuration's own scale for positions and continuous inputs; N(0, 0.02 / sqrt(2
     L)) for residual output projections; 0 for biases. The head is tied to the token embedding.
 
-    ``entp_method`` is "reference" for the loop of the definition, or "fast".
+    ``entp_method`` is "reference" for the loop of the definition, or "fast". ``micro_batch_tokens``
+    bounds the memory of ENTP's steps (``plan``); None for a default.
     """
 
     def __init__(self, cfg: ModelConfig, seed: int = 0):
@@ -136,6 +138,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
         self.ln_f = nn.LayerNorm(cfg.width)
         self.entp_method = "fast"
+        self.micro_batch_tokens: int | None = None
         self.init_weights(seed)
 
     @torch.no_grad()
@@ -254,8 +257,8 @@ class Transformer(nn.Module):
             return [MicroBatch(scored_BT)]
         one_of("entp_method", self.entp_method, METHODS)
         width = self.cfg.width
-        budget = entp.micro_batch_tokens(
-            scored_BT.device.type, width, scored_BT.shape[1]
+        budget = self.micro_batch_tokens or entp.micro_batch_tokens(
+            scored_BT.device.type, width, self.cfg.n_layers, scored_BT.shape[1]
         )
         return entp.plan(scored_BT, budget, even=width > entp.RECORDED_WIDTH)
 

@@ -18,16 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from entp_lib.arguments import REALS, check_ids, check_tensor
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.evaluation import autocast, evaluate
+from entp_lib.evaluation import autocast, device_of, evaluate
 from entp_lib.tasks.base import Batch, Task, generator_for, loss_curve
-from entp_lib.validation import Json, OneLine, require
+from entp_lib.validation import ConfigError, Json, OneLine, require
 
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper
 
 
 class TrainingError(OneLine, RuntimeError):
-    """A run that cannot go on: its loss is no longer finite."""
+    """A run that cannot go on: its loss is not finite, or a batch has nothing to learn from."""
 
 
 @dataclass
@@ -105,18 +106,20 @@ def train(
     config: TrainConfig,
     *,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     hooks: Sequence[Hook] = (),
 ) -> TrainingState:
     """Train ``model`` in place on ``task`` and return its state, with the ``curves`` of its scores.
 
     ``seed`` determines all batches and evaluations. ``model`` is a ``Transformer``, or has the same
-    ``plan`` and ``forward``; frozen parameters do not change. Raises ConfigError if the model's
-    ``cfg`` does not fit the task, TrainingError if a loss is not finite.
+    ``plan`` and ``forward``; frozen parameters do not change. ``device``: by default the model's.
+    Raises ConfigError if the model's ``cfg`` or a batch does not fit the task, TrainingError if a
+    loss is not finite or a batch has no scored position.
     """
     if isinstance(cfg := getattr(model, "cfg", None), ModelConfig):
         check_fit(task, cfg)
     model.train()
+    device = device or device_of(model)
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     state = TrainingState(model, make_optimizer(model, config), config, loss_sum)
     for hook in hooks:
@@ -148,12 +151,17 @@ def update(
     share = batch
     for hook in hooks:
         share = hook.on_batch(share)
-    precision = state.config.precision
-    loss = accumulate_gradients(
-        state.model, task, share, len(batch.targets_N), precision
-    )
+    config = state.config
+    count = len(batch.targets_N)
+    if not count:
+        raise TrainingError(
+            f"no position of the batch of step {state.step + 1} is scored"
+        )
+    loss = accumulate_gradients(state.model, task, share, count, config.precision)
     for hook in hooks:
         loss = hook.before_update(state.model, loss)
+    if config.grad_clip is not None:
+        nn.utils.clip_grad_norm_(state.model.parameters(), config.grad_clip)
     state.optimizer.step()
     state.optimizer.zero_grad(set_to_none=True)
     state.step += 1
@@ -173,7 +181,7 @@ def accumulate_gradients(
         with autocast(device, precision):
             shared = model.project_once(batch.inputs_BT, **arguments) or ()
     # micro-batches add their gradients to these copies; one backward pass below continues
-    projected = tuple(x.detach().requires_grad_() for x in shared)
+    projected = tuple(x.detach().requires_grad_(x.requires_grad) for x in shared)
     if projected:
         arguments["projected"] = projected
     for micro_batch in micro_batches:
@@ -185,7 +193,7 @@ def accumulate_gradients(
         part_loss = task.losses(logits_NV, targets_N).sum() / count
         part_loss.backward()
         loss += part_loss.detach()
-    if projected:
+    if any(x.requires_grad for x in projected):  # unless all before them is frozen
         torch.autograd.backward(shared, [x.grad for x in projected])
     return loss
 
@@ -237,8 +245,28 @@ def training_batches(
             drawn = now.batch(
                 generator_for(device, "train", seed, draw), size * STEPS_PER_DRAW
             )
+            check_batch(now, drawn, size * STEPS_PER_DRAW)
         place = step % STEPS_PER_DRAW
         yield drawn.rows(slice(place * size, (place + 1) * size))
+
+
+def check_batch(task: Task, batch: Batch, size: int) -> None:
+    """Raise ConfigError for another number of sequences than asked for, or wrong targets."""
+    shape = tuple(batch.scored_BT.shape)
+    name = f"{type(task).__name__}.batch"
+    require(
+        shape[:1] == (size,),
+        f"{name} returned {shape[0]} sequences of {size} asked for",
+    )
+    kinds, wanted = (
+        (REALS, "real") if task.continuous else ((torch.int64,), "ids, torch.int64,")
+    )
+    try:
+        check_tensor("targets", batch.targets_BT, kinds, shape, wanted)
+        if not task.continuous and len(batch.targets_N):
+            check_ids("target", batch.targets_N, task.vocab_size)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
 
 
 def add_point(

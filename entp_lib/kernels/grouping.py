@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from entp_lib import kernels
 from entp_lib.attention_bias import AttentionBias, attention_weights, rotate
@@ -109,6 +109,10 @@ def read_ends(
             for (_, _, length), span in spans(groups)
         ]
     )
+    if (
+        type(attention.qkv) is not nn.Linear
+    ):  # a module in its place may be no linear map
+        return x_MD[ends_P], grouped_attention(block, x_MD, groups, bias)[ends_P]
     z_MD = block.ln_1(x_MD)
     w_q, w_k, w_v = attention.qkv.weight.chunk(3)
     b_q, b_k, b_v = attention.qkv.bias.chunk(3)

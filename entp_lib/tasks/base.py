@@ -103,9 +103,10 @@ class Task:
 
     def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
         """Return the loss of each scored position, (N,), in nats; for reals the squared error."""
+        logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
         if self.continuous:
-            return (logits_NV[:, 0].float() - targets_N).square()
-        return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
+            return (logits_NV[:, 0] - targets_N).square()
+        return F.cross_entropy(logits_NV, targets_N, reduction="none")
 
     def evaluation(
         self, generator: torch.Generator, sequences: int, most: int
@@ -226,11 +227,11 @@ def loss_curve(scoring: str) -> str:
 def some_positions(
     generator: torch.Generator, scored_BT: Tensor, count: int, lowest: bool = False
 ) -> Tensor:
-    """Draw ``count`` of each row's scored positions, (B, T): the largest (lowest) random ranks."""
+    """Draw ``count`` of each row's scored positions, (B, T), or all: the largest (lowest) ranks."""
     ranks_BT = torch.rand(scored_BT.shape, generator=generator, device=scored_BT.device)
     ranks_BT = ranks_BT.masked_fill(~scored_BT, 2.0 if lowest else -1.0)
     chosen = ranks_BT.topk(count, largest=not lowest).indices
-    return torch.zeros_like(scored_BT).scatter(1, chosen, True)
+    return torch.zeros_like(scored_BT).scatter(1, chosen, True) & scored_BT
 
 
 def is_held_out(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:

@@ -206,7 +206,10 @@ def as_ids(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, .
         ids = {word: i for i, word in enumerate(words)}
         return [[ids[token] for token in row] for row in lists], words
     for symbol in symbols:
-        if not (type(symbol) is int and 0 <= symbol < MAX_SYMBOLS):
+        is_whole = isinstance(symbol, (int, np.integer)) and not isinstance(
+            symbol, bool
+        )
+        if not (is_whole and 0 <= symbol < MAX_SYMBOLS):
             raise ConfigError(
                 f"the symbol {symbol!r:.40}: must be words, or whole numbers below {MAX_SYMBOLS}"
             )

@@ -222,10 +222,6 @@ def holding(params):
 
 test_mistakes_are_named = named(
     (run_of(train={"steps": 9, "max_rl": 1e-3}), "train.'max_rl'"),
-    (
-        run_of(train={"steps": 9, "grad_clip": 1.0}),
-        "^train.grad_clip = 1.0: only None is supported",
-    ),
     (run_of(train={}), "parameter train.'steps' is missing"),
     (run_of(train={"steps": 9, "warmup_steps": 5, "decay_steps": 2}), "decay_steps = "),
     (run_of(train={"steps": 301, "eval_every": 1}), "would store 301 points.*eval_every >= 2"),

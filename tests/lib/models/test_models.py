@@ -53,14 +53,46 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch):
     monkeypatch.setattr(
         grouping, "stack", lambda *x: held.append(sum(r * n for _, r, n in x[2])) or grouped(*x)
     )
-    monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_: 17)
     model = small_model(n_layers=3)
+    model.micro_batch_tokens = 17
     x = tokens()
     model(x, everywhere(x)).sum().backward()
     assert max(held) <= 17
     assert sum(held) == 3 * 36
     monkeypatch.setattr("entp_lib.arguments.can_look", lambda x: False)  # as on a GPU
     assert torch.equal(model(x), model(x, everywhere(x)))
+
+
+class Adapted(torch.nn.Module):
+    """A linear map with a low-rank change, whose ``weight`` is that of the map alone."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+        self.weight, self.bias = linear.weight, linear.bias
+        self.down = torch.nn.Linear(linear.in_features, 2).double()
+        self.up = torch.nn.Linear(2, linear.out_features).double()
+
+    def forward(self, x):
+        return self.linear(x) + self.up(self.down(x))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_a_module_that_was_replaced_is_called(small_model, architecture):
+    model = small_model(architecture, n_layers=3)
+    x = tokens()
+    for change in (False, True):
+        for block in model.blocks if change else ():
+            block.attention.qkv = Adapted(block.attention.qkv)
+            block.fc_in = Adapted(block.fc_in)
+            block.ln_1.eps = 0.1
+        found = []
+        for method in ("fast", "reference"):
+            model.entp_method = method
+            found.append(model(x))
+        torch.testing.assert_close(*found)
+    found[0].sum().backward()
+    assert all(block.attention.qkv.up.weight.grad.any() for block in model.blocks)
 
 
 def test_gradients_do_not_multiply_with_the_groups(small_model):

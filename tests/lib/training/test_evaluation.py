@@ -1,6 +1,7 @@
 """Scores against brute force, baselines with known answers."""
 
 import math
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -166,4 +167,25 @@ def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was():
         evaluate(model, task, 0)
     with pytest.raises(ConfigError, match="precision = "):
         evaluate(model, task, 1, precision="bfloat16")
+    with pytest.raises(ConfigError, match="no sequence of the evaluation has a scored position"):
+        evaluate(model, Sparse(every=1000, length=6, seed_length=2, symbols=4), 64)
     assert model.training
+
+
+@dataclass(frozen=True)
+class Sparse(Counting):
+    """Counting, of which one sequence in ``every`` is scored, and not the first."""
+
+    every: int = 4
+
+    def batch(self, generator, size, evaluating=False):
+        batch = super().batch(generator, size, evaluating)
+        asked_B = torch.arange(1, size + 1) % self.every == 0
+        return replace(batch, scored_BT=batch.scored_BT & asked_B[:, None])
+
+
+def test_sequences_without_a_scored_position_are_not_right():
+    task = Sparse(length=6, seed_length=2, symbols=4)
+    model = build_model(ModelConfig("decoder", 1, 1, 4, task.vocab_size, task.length))
+    scores = evaluate(model, task, 64, detailed=True)
+    assert scores["sequences"] == 16 and scores["sequence_accuracy"] < 0.5

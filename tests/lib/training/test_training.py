@@ -26,6 +26,7 @@ from entp_lib.training import (
     check_fit,
     learning_rate,
     make_optimizer,
+    train,
     training_batches,
 )
 from entp_lib.validation import ConfigError
@@ -314,15 +315,60 @@ def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, archit
     assert with_them != without
 
 
-def test_gradients_of_micro_batches_add_up_to_those_of_the_whole(small_model, monkeypatch):
+@pytest.mark.parametrize("frozen", [(), ("embedding", "positions", "blocks.0")])
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients_of_micro_batches_add_up_to_those_of_the_whole(
+    small_model, monkeypatch, shared, frozen
+):
+    """Whether each projects for itself or all share one projection, of trained or frozen layers."""
+    if shared:
+        monkeypatch.setattr(entp, "RECORDED_WIDTH", 0)
     task = Counting(length=8, seed_length=3, symbols=8)
-    model = small_model("entp", vocab_size=8, max_length=8, dtype=torch.float32)
+    model = small_model("entp", n_layers=3, vocab_size=8, max_length=8, dtype=torch.float32)
+    for name, p in model.named_parameters():
+        p.requires_grad_(not name.startswith(frozen or "none"))
     batch = task.batch(generator_for("cpu", 0), 6)
     found = []
     for tokens in (10_000, 12):
-        monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_, tokens=tokens: tokens)
+        model.micro_batch_tokens = tokens
         loss = accumulate_gradients(model, task, batch, len(batch.targets_N), "fp32")
-        found.append([loss, *(p.grad.clone() for p in model.parameters())])
+        found.append([loss, *(p.grad for p in model.parameters() if p.requires_grad)])
         model.zero_grad()
     assert len(model.plan(batch.scored_BT)) > 3
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+class Faulty(Counting):
+    """A task whose batches ``change`` makes wrong."""
+
+    def batch(self, *arguments, **more):
+        return self.change(super().batch(*arguments, **more))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        (lambda b: b.rows(slice(40)), ConfigError, "returned 40 sequences of 512 asked for"),
+        (lambda b: replace(b, targets_BT=b.targets_BT.int()), ConfigError, "targets of shape"),
+        (lambda b: replace(b, targets_BT=b.targets_BT + 8), ConfigError, "target 1.: must be"),
+        (lambda b: replace(b, scored_BT=b.scored_BT & False), TrainingError, "step 1 is scored"),
+    ],
+)
+def test_a_batch_that_teaches_nothing_is_named(small_model, architecture, change, error, message):
+    task = Faulty(length=8, seed_length=3, symbols=8)
+    object.__setattr__(task, "change", change)
+    model = small_model(architecture, vocab_size=8, max_length=8, dtype=torch.float32)
+    with pytest.raises(error, match=message):
+        train(model, task, TrainConfig(steps=2, batch_size=32))
+
+
+def test_clipping_bounds_what_a_step_changes(small_model):
+    task = Counting(length=8, seed_length=3, symbols=8)
+    moved = []
+    for clip in (None, 1e-9):
+        model = small_model(vocab_size=8, max_length=8, dtype=torch.float32)
+        before = model.ln_f.bias.clone()
+        train(model, task, TrainConfig(steps=1, warmup_steps=0, grad_clip=clip))
+        moved.append((model.ln_f.bias - before).abs().max())
+    assert moved[0] > 2 * moved[1]  # whose gradients are smaller than Adam's epsilon
