@@ -10,7 +10,7 @@ FEW = 2  # steps, enough to run all of the code
 STOPPED = "interrupted; run the cell again to start it over"
 
 
-def steps(count: int, tier: str = "best") -> int:
+def steps(count: int, tier: str) -> int:
     """Return how many steps a live cell makes: ``count``, or a few at tier ``smoke`` and if ``ENTP_LIVE=short``.
 
     Tests set this variable, and so does ``./run_all.sh`` unless it is asked for single notebooks or for an update.

@@ -112,7 +112,7 @@ SETTINGS = {"task", "model", "shape", "steps", "trained"}
 LIVE = {path.stem: path for path in notebook_paths() if f"{path.stem}-plain-loop" in CELLS}
 IMPOSSIBLE = {
     "width": (r"\bwidth=64\b", "width=65", "width = 65"),
-    "steps": (r"live\.steps\(\d+\)", "live.steps(0)", "steps = 0: must be"),
+    "steps": (r"live\.steps\(\d+, tier\)", "live.steps(0, tier)", "steps = 0: must be"),
     "prompt": (r"\bseed_length=\d+", "seed_length=11", "must be at least seed_length = 11"),
 }
 
@@ -129,7 +129,7 @@ def run_settings(path, pattern, value):
     if "seed_length" in pattern and not count:
         pytest.skip("its sequences have no prompt")
     assert count
-    names = {**vars(plain_entp), "learn": never}
+    names = {**vars(plain_entp), "learn": never, "tier": "best"}
     for node in ast.parse(source).body:
         targets = {ast.unparse(target) for target in getattr(node, "targets", ())}
         if isinstance(node, ast.Import | ast.ImportFrom) or targets & SETTINGS:
