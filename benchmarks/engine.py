@@ -277,7 +277,7 @@ def answer_only(size: str, device: str, quick: bool) -> dict:
     answer[:, :8] = False
     steps = (functools.partial(engine_step, model, inputs, targets, some) for some in (answer, everything))
     row = compare(*steps, device, 3 if quick else 9)
-    bound = token_forwards("entp", everything) / token_forwards("entp", answer)
+    bound = token_forwards(model.cfg, everything) / token_forwards(model.cfg, answer)
     about = {"case": "train, T = 13, answer only, batch 64", "size": size, "against": "all prefixes"}
     return row | about | {"operation_bound": bound}
 
@@ -293,7 +293,7 @@ def against_decoder(task: Addition | LongAddition, size: str, device: str, quick
     torch.set_num_threads(1)
     row = compare(*(functools.partial(engine_step, m, *arguments) for m in models), device, 3 if quick else 9)
     torch.set_num_threads(before)
-    entp, decoder = (token_forwards(name, batch.scored_BT) for name in ("entp", "decoder"))
+    entp, decoder = (token_forwards(model.cfg, batch.scored_BT) for model in models)
     return row | {
         "case": f"train, sums of {task.most_digits('train')} digits, T = {length}, answer only, batch {rows}",
         "size": size,

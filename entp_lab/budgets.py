@@ -9,18 +9,16 @@ import functools
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from entp_lab.configs import RunConfig, StudyConfig, canonical_json, lengthened
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json
 from entp_lab.registry import build_task
 from entp_lib import costs
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
 from entp_lib.tasks import Task
-from entp_lib.validation import one_of
 
 # Arms of decoders, as records' labels call them.
 EQUAL_FORWARDS = "longer"  # as many tokens through the layers as ENTP; stored but not shown
@@ -34,24 +32,19 @@ Budget = Callable[[RunConfig, RunConfig], float]
 Lengths = tuple[int, Sequence[Sequence[int]]]
 
 
-def token_forwards(model: ModelConfig | str, scored_BT: Tensor) -> int:
+def token_forwards(model: ModelConfig, scored_BT: Tensor) -> int:
     """Count the tokens that one pass sends through the stack: B·T, or the prefixes' total length.
 
-    ``model`` is a configuration, or an architecture's name. ENTP and the authors' hybrid are counted as defined, one
-    full pass per prefix. If a configuration sets ``full_layers``, the count is the mean over its layers, rounded to a
-    token. Records have this count in their curves.
+    ENTP and the authors' hybrid are counted as defined, one full pass per prefix. If a configuration sets
+    ``full_layers``, the count is the mean over its layers, rounded to a token. Records have this count in their curves.
     """
-    name = model if isinstance(model, str) else model.architecture
-    one_of("architecture", name, ARCHITECTURES)
     once = scored_BT.numel()
-    if ARCHITECTURES[name].causal_layers is None:
+    if ARCHITECTURES[model.architecture].causal_layers is None:
         return once
     lengths_T = torch.arange(1, scored_BT.shape[1] + 1, device=scored_BT.device)
     anew = int((scored_BT * lengths_T).sum())
-    if isinstance(model, str) or model.full_layers is None:
-        return anew
-    causal = model.n_layers - model.full_layers
-    return round((causal * once + model.full_layers * anew) / model.n_layers)
+    full = model.full_layers or model.n_layers
+    return round(((model.n_layers - full) * once + full * anew) / model.n_layers)
 
 
 def prefixes_of(task: Task) -> Lengths:
@@ -95,17 +88,17 @@ def step_operations(config: RunConfig | StudyConfig) -> float:
     return training_operations(config) / config.train.steps
 
 
-def compute_ratio(task: Task) -> float:
+def compute_ratio(lengths: Lengths) -> float:
     """Return the tokens that an ENTP step sends through the layers, divided by those of a decoder's step."""
-    scored_BT = task.scored_sample()
-    return token_forwards("entp", scored_BT) / token_forwards("decoder", scored_BT)
+    tokens, rows = lengths
+    return sum(map(sum, rows)) / (tokens * len(rows))
 
 
 def layer_tokens(config: RunConfig) -> float:
     """Count, over all layers, the tokens computed per token of a sequence: 1 if causal, else all scored prefixes."""
-    tokens, rows = scored_lengths(config.task, canonical_json(config.task_params))
+    ratio = compute_ratio(scored_lengths(config.task, canonical_json(config.task_params)))
     full = config.model.recomputed_layers
-    return (config.model.n_layers - full) + full * (sum(map(sum, rows)) / (tokens * len(rows)))
+    return (config.model.n_layers - full) + full * ratio
 
 
 def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
@@ -116,8 +109,3 @@ def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
 def equal_operations(entp: RunConfig, own: RunConfig) -> float:
     """Return the budget of equally many multiply-adds."""
     return step_operations(entp) / step_operations(own)
-
-
-def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
-    """Stretch the schedule of ``own`` by a budget's factor: steps, decay and evaluations, but not warm-up."""
-    return replace(own, train=lengthened(own.train, budget(entp, own)))

@@ -23,7 +23,7 @@ from entp_lab.measurements import MIN_PAIRS, Check, Finding, Measurement, Observ
 from entp_lab.statistics import exceeds, mean_interval, reaches
 from entp_lab.store import Record, Store
 from entp_lab.tables import read_table
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import one_of, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
 # Answers to questions, besides the two words that each row has for its sides.
@@ -59,7 +59,6 @@ def verdict(
     paper_value: float,
     margin: float,
     paper_settings: bool,
-    informative: bool = True,
     no_worse: bool = False,
 ) -> str:
     """Return the verdict on an empirical claim, from the 95 % interval of its paired differences.
@@ -70,23 +69,15 @@ def verdict(
     An interval whose end equals a threshold does not exclude it. Raises ConfigError for another sign.
     """
     require(sign in (-1, 0, 1), f"sign = {sign}: must be 1, -1 or 0")
-    if not informative:
-        return UNINFORMATIVE
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return "inconclusive"
-    worst, best = sorted((sign * low, sign * high))
     if no_worse:
-        bar = -margin if margin > 0 else 0.0
-        found = "inconclusive"
-        if exceeds(worst, bar):
-            found = "same direction"
-        elif exceeds(bar, best):
-            found = "not reproduced"
+        allowed = sign * margin if margin > 0 else 0.0
+        seen = side(low + allowed, high + allowed, math.nan)
     else:
-        found = {sign: "same direction", None: "inconclusive"}.get(
-            side(low, high, margin), "not reproduced"
-        )
-    shown = found == "same direction" or (sign != 0 and exceeds(worst, 0))
+        seen = side(low, high, margin)
+    found = {sign: "same direction", None: "inconclusive"}.get(seen, "not reproduced")
+    shown = found == "same direction" or exceeds(min(sign * low, sign * high), 0)
     inside = reaches(paper_value, low) and reaches(high, paper_value)
     return "reproduced" if shown and paper_settings and inside else found
 
@@ -108,18 +99,9 @@ def answer_of_every(values: Sequence[float], positive: str, negative: str) -> st
 
 
 def answer(
-    low: float,
-    high: float,
-    *,
-    pairs: int,
-    margin: float,
-    positive: str,
-    negative: str,
-    informative: bool = True,
+    low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str
 ) -> str:
-    """Return a question's answer: a word for each sign of the interval, ``EQUAL``, ``OPEN`` or ``UNINFORMATIVE``."""
-    if not informative:
-        return UNINFORMATIVE
+    """Return a question's answer: a word for each sign of the interval, ``EQUAL`` or ``OPEN``."""
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return OPEN
     return {0: EQUAL, 1: positive, -1: negative, None: OPEN}[side(low, high, margin)]
@@ -130,9 +112,9 @@ def reference_claims() -> pd.DataFrame:
 
     Columns: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section. ``section``: the
     heading in the notebook under which the claim is examined, empty if there is none yet. ``positive``, ``negative``: a
-    question's answers for a difference above or below zero. ``rule``, an optional column: ``no worse`` if the paper
-    claims no more than that, ``every seed`` for a question that all seeds must answer alike. Raises ConfigError if two
-    rows of any papers share an id.
+    question's answers for a difference above or below zero. ``rule``: ``no worse`` if the paper claims no more than
+    that, ``every seed`` for a question that all seeds must answer alike. Raises ConfigError for another rule, and if
+    two rows of any papers share an id.
     """
     files = sorted(paths.reference().glob("*/claims.csv"))
     return read_claims(*((path, path.stat().st_mtime_ns) for path in files)).copy()
@@ -141,31 +123,22 @@ def reference_claims() -> pd.DataFrame:
 @lru_cache(maxsize=4)
 def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
     """Return the claims in ``files``; each file has its modification time, so that the cache notices changes."""
-    columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
+    columns = (
+        "id kind source statement paper_value unit sign margin notebook section "
+        "positive negative rule"
+    ).split()
     # a line that is cut short lacks the last of these
     needed = ("id", "kind", "source", "statement", "notebook")
+    kinds = dict.fromkeys(("sign", "paper_value", "margin"), float) | {"id": str, "notebook": str}
     tables = []
     for path, _ in files:
-        table = read_table(path, columns, needed=needed, dtype={"id": str, "notebook": str})
-        table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
-        for row in table[~table["rule"].isin(("", *RULES))].itertuples():
-            raise ConfigError(
-                f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty"
-            )
-        for name in ("sign", "paper_value", "margin"):
-            number = pd.to_numeric(table[name], errors="coerce")
-            what = "a number"
-            if name == "sign":
-                number = number.where(number.isin((-1, 0, 1)))
-                what = "1, -1 or 0"
-            for _, row in table[table[name].notna() & number.isna()].iterrows():
-                raise ConfigError(
-                    f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty"
-                )
+        table = read_table(path, columns, needed=needed, dtype=kinds)
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
-    require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
     claims = pd.concat(tables, ignore_index=True)
+    claims = claims.fillna({"section": "", "rule": ""})
+    for rule in claims["rule"].unique():
+        one_of("results/reference: the rule of a claim", rule, ("", *RULES))
     twice = claims["id"][claims["id"].duplicated()]
     require(
         twice.empty,
@@ -220,30 +193,20 @@ def judged_by_rule(
     claim: dict, found: Measurement, low: float, high: float, paper_value: float
 ) -> str:
     """Return the verdict on a paper's comparison, or the answer to a question, from an interval of differences."""
-    pairs = len(found.values)
-    informative = not found.uninformative_because
-    if claim["kind"] != "question":
-        return verdict(
-            low,
-            high,
-            pairs=pairs,
-            sign=claim["sign"],
-            paper_value=paper_value,
-            margin=claim["margin"],
-            paper_settings=found.paper_settings,
-            informative=informative,
-            no_worse=claim["rule"] == NO_WORSE,
-        )
+    words = {"positive": claim["positive"], "negative": claim["negative"]}
     if claim["rule"] == EVERY_SEED:
-        return answer_of_every(found.values, positive=claim["positive"], negative=claim["negative"])
-    return answer(
-        low,
-        high,
-        pairs=pairs,
-        margin=claim["margin"],
-        positive=claim["positive"],
-        negative=claim["negative"],
-        informative=informative,
+        return answer_of_every(found.values, **words)
+    if found.uninformative_because:
+        return UNINFORMATIVE
+    interval = {"low": low, "high": high, "pairs": len(found.values), "margin": claim["margin"]}
+    if claim["kind"] == "question":
+        return answer(**interval, **words)
+    return verdict(
+        **interval,
+        sign=claim["sign"],
+        paper_value=paper_value,
+        paper_settings=found.paper_settings,
+        no_worse=claim["rule"] == NO_WORSE,
     )
 
 
@@ -284,11 +247,15 @@ def multiplicity(judged: pd.DataFrame) -> str:
     )
 
 
-def link(claim: str) -> str:
-    """Return a Markdown link, relative to the project's root, to the section that examines a claim."""
-    row = reference_claims().set_index("id").loc[claim]
-    anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
-    return f"[{paths.number_of(row['notebook'])}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
+def link(row: Any, folder: str = "../notebooks/") -> str:
+    """Return a Markdown link to a row's section of its notebook, by default from a page of docs/; empty without one."""
+    place = f"{folder}{row.notebook}.ipynb#{row.section.replace(' ', '-')}"
+    return f"[{paths.number_of(row.notebook)}](<{place}>)" if row.notebook else ""
+
+
+def link_to(claim: str, folder: str = "../notebooks/") -> str:
+    """Return the ``link`` to the section that examines a claim."""
+    return link(reference_claims().set_index("id").loc[claim], folder)
 
 
 def records_behind(table: pd.DataFrame) -> list[Record]:
@@ -301,8 +268,8 @@ def records_behind(table: pd.DataFrame) -> list[Record]:
     return [record for record in found if record is not None]
 
 
-def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return the ledger for readers: values and intervals as short text, without ids of records.
+def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Return ``columns`` of the ledger for readers, and the verdict: values and intervals as short text.
 
     The reason why a row is open and its caveats follow the verdict in brackets. ``margin``: the difference, in the unit
     of the claim, below which it counts as none; empty if a claim states none. ``paper excluded``: whether our interval
@@ -332,17 +299,7 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
     ends = [(number(row["low"]), number(row["high"])) for row in rows]
     out["95 % interval"] = [f"{low} to {high}" if low else "" for low, high in ends]
     out["paper excluded"] = [excludes_paper(row) for row in rows]
-    sections = known["section"].fillna("")
-    out["where"] = [f"{paths.number_of(row['notebook'])} · {sections[row['id']]}" for row in rows]
-    scored = columns or [
-        "source",
-        "statement",
-        "paper",
-        "ours",
-        "95 % interval",
-        "margin",
-        "unit",
-        "tier",
-        "seeds",
+    out["where"] = [
+        f"{paths.number_of(row.notebook)} · {row.section}" for row in known.itertuples()
     ]
-    return out[["id", *scored, "verdict"]].set_index("id")
+    return out[["id", *columns, "verdict"]].set_index("id")

@@ -230,7 +230,8 @@ def claims() -> int:
     from entp_lab.claims import multiplicity, readable
     from entp_lab.store import Store
 
-    table = ledger.write_ledger(Store(read_only=True))
+    store = Store(read_only=True)
+    table = ledger.write_ledger(store, store.root)
     columns = ["ours", "95 % interval", "tier", "seeds", "where"]
     is_question = table["kind"] == "question"
     print(readable(table[~is_question], ["paper", "paper excluded", *columns]).to_string())

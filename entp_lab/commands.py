@@ -43,7 +43,7 @@ def listing() -> str:
             there = []
             for tier in reversed(BEST_FIRST):
                 configs = experiment.configs(tier)
-                found = sum(store.has(config, experiment.version) for config in configs)
+                found = len(configs) - len(store.missing(configs, experiment.version))
                 if found:
                     there.append(
                         tier if found == len(configs) else f"{tier} ({found} of {len(configs)})"
@@ -89,16 +89,15 @@ def run_notebooks(
     planned, in_place = notebooks.plan(parameters, update)
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]
-        announce_runs(
-            f"{len(missing)} runs without a record", missing, jobs, yes, limit * len(planned)
-        )
+        seconds = limit * len(planned)
+        announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, seconds, Store())
     place = paths.figures() if in_place else paths.new_figures()
     os.environ[paths.NEW_FIGURES_VARIABLE] = str(place)
     results = notebooks.run_all(planned)
     print(f"Executed notebooks: {paths.relative(paths.results() / 'executed')}")
     if tier != "smoke" and not Store().read_only:
         folder = paths.results() if in_place else place.parent
-        judged = ledger.write_ledger(folder=folder)
+        judged = ledger.write_ledger(Store(), folder)
         if update:
             report.write(judged)
         print(
@@ -217,7 +216,7 @@ def train(
         )
         for name, step in done.cut.items():
             print(f"partial: {name} at step {step}; {again}")
-        print_scores(experiment.labelled(done.records, runs))
+        print_scores(experiment.labelled(done.complete, runs))
     return 1 if failures else 0
 
 
@@ -308,12 +307,13 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
     for record in verification.sample(stored, sample, seed):
         said = f"computing {record.experiment}/{record.id} again: {record.config.label}"
         print(printable(said), file=sys.stderr)
-        with tqdm(total=record.config.steps, leave=False) as bar:
+        with tqdm(leave=False) as bar:
             found.append(verification.verify(record, store, functools.partial(move_to, bar)))
     print(verification.report(found))
     return 1 if any(one.outcome == "differs" for one in found) else 0
 
 
-def move_to(bar: tqdm, step: int) -> None:
+def move_to(bar: tqdm, step: int, last: int) -> None:
     """Advance a progress bar to a step."""
+    bar.total = last
     bar.update(step - bar.n)

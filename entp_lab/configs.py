@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from entp_lab.registry import resumable
 from entp_lib.config import MAX_CURVE_POINTS, ModelConfig, TrainConfig
 from entp_lib.validation import ConfigError, check_types, from_dict, require
 
@@ -48,10 +47,6 @@ class RunConfig:
             raise ConfigError(f"start_from = {self.start_from!r}: {message}")
 
     @property
-    def steps(self) -> int:
-        return self.train.steps
-
-    @property
     def label(self) -> str:
         """Architecture and random seed, which distinguish a run from its siblings in messages."""
         full = self.model.full_layers
@@ -73,19 +68,6 @@ class StudyConfig:
     def __post_init__(self):
         check_types(self)
         check_plain("params", self.params)
-
-    @property
-    def steps(self) -> int:
-        """The study's parameter ``steps`` or ``epochs`` if its paper names it in ``RESUMABLE``, else 1."""
-        parts = (self.params, self.params.get("train_config"), self.params.get("train"))
-        counts = (
-            part.get(name)
-            for part in parts
-            if isinstance(part, dict)
-            for name in ("steps", "epochs")
-        )
-        first = next((count for count in counts if isinstance(count, int)), 1)
-        return max(1, first) if resumable(self.study) else 1
 
     @property
     def label(self) -> str:
@@ -134,27 +116,14 @@ def lengthened(train: TrainConfig, ratio: float, eval_every: int | None = None) 
     return replace(train, steps=steps, decay_steps=decay, eval_every=eval_every)
 
 
-def check_plain(name: str, value: Any) -> None:
-    """Raise ``ConfigError`` unless JSON, and so a record, can hold ``value``; NumPy and torch numbers are refused."""
-    left = [(name, value)]
-    while left:
-        name, value = left.pop()
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                if type(key) is not str:
-                    raise ConfigError(
-                        f"{name}: the name {key!r} ({type(key).__name__}) must be a text"
-                    )
-                left.append((f"{name}[{key!r}]", inner))
-        elif isinstance(value, list | tuple):
-            left += [(f"{name}[{number}]", inner) for number, inner in enumerate(value)]
-        elif value is not None and type(value) not in (str, int, float, bool):
-            kind = type(value).__name__
-            raise ConfigError(
-                f"{name} = {value!r} ({kind}): must be a plain number, text, list or dictionary"
-            )
-        elif type(value) is float and not math.isfinite(value):
-            raise ConfigError(f"{name} = {value!r}: must be finite")
+def check_plain(name: str, params: dict[str, Any]) -> None:
+    """Raise ConfigError unless JSON, and so a record, can hold all ``params``; NumPy and torch numbers are refused."""
+    for key, value in params.items():
+        try:
+            canonical_json(value)
+        except (TypeError, ValueError) as error:
+            kinds = "must be of plain finite numbers, texts, lists and dictionaries"
+            raise ConfigError(f"{name}[{key!r}] = {value!r}: {kinds} ({error})") from error
 
 
 def canonical_json(value: Any) -> str:

@@ -54,7 +54,7 @@ def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
             "item": judged["source"],
             "says": judged["id"].map(known["statement"]),
             "notebook": judged["notebook"],
-            "section": judged["id"].map(known["section"]).fillna(""),
+            "section": judged["id"].map(known["section"]),
             "size": judged["differs"],
             "state": judged["verdict"].replace(claims.PLAIN),
         }
@@ -69,12 +69,6 @@ def natural_order(name: str) -> list[tuple[int, Any]]:
     return [(0, int(part)) if part.isdecimal() else (1, part.strip()) for part in parts]
 
 
-def link(notebook: str, section: str) -> str:
-    """Return a link from a page of docs/ to the section that examines an item, empty if there is none."""
-    place = f"../notebooks/{notebook}.ipynb#{section.replace(' ', '-')}"
-    return f"[{paths.number_of(notebook)}](<{place}>)" if notebook else ""
-
-
 def page(ledger: pd.DataFrame) -> str:
     """Return the page as Markdown, for a ledger."""
     parts = [HEAD]
@@ -85,7 +79,7 @@ def page(ledger: pd.DataFrame) -> str:
             {
                 "item": found["item"],
                 "the paper says": found["says"],
-                "where": [link(row.notebook, row.section) for row in found.itertuples()],
+                "where": [claims.link(row) for row in found.itertuples()],
                 "size (the paper's)": found["size"],
                 "state": found["state"],
             }

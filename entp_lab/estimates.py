@@ -112,8 +112,8 @@ def announce_runs(
     configs: Sequence[Config],
     jobs: int,
     yes: bool,
-    time_limit: float = 0.0,
-    store: Store | None = None,
+    time_limit: float,
+    store: Store,
 ) -> float:
     """Print how long runs will take, ``jobs`` at a time (0: one per core, or one on a GPU), and return the seconds.
 
@@ -122,7 +122,7 @@ def announce_runs(
     if not configs or configs[0].tier == "smoke":  # smoke runs take seconds
         return 0.0
     tier = configs[0].tier
-    seconds, unknown = expected(configs, jobs_for(tier, jobs), store or Store(), device_for(tier))
+    seconds, unknown = expected(configs, jobs_for(tier, jobs), store, device_for(tier))
     seconds = min(seconds, time_limit) if time_limit else seconds
     if seconds < SAY_SECONDS:
         return seconds

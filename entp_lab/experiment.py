@@ -13,8 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from entp_lab import paths
-from entp_lab.budgets import Budget, on_budget
-from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, StudyConfig, TierName, config_id
+from entp_lab.budgets import Budget
+from entp_lab.configs import (
+    BEST_FIRST,
+    TIERS,
+    Config,
+    RunConfig,
+    StudyConfig,
+    TierName,
+    config_id,
+    lengthened,
+)
 from entp_lab.estimates import announce_runs
 from entp_lab.measurements import MIN_PAIRS, Finding, Findings, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
@@ -68,7 +77,9 @@ def twins(
     """Plan ``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
     pairs = itertools.product(range(seeds), architectures)
     return [
-        planned(with_seed(with_model(base, architecture=name), seed), **labels)
+        planned(
+            replace(with_model(base, architecture=name), model_seed=seed, data_seed=seed), **labels
+        )
         for seed, name in pairs
     ]
 
@@ -88,11 +99,6 @@ def with_train(config: RunConfig, **fields: Any) -> RunConfig:
     return replace(config, train=replace(config.train, **fields))
 
 
-def with_seed(config: RunConfig, seed: int) -> RunConfig:
-    """Return a run with one random seed for weights and data."""
-    return replace(config, model_seed=seed, data_seed=seed)
-
-
 def model_for(task: Task, architecture: str, shape: Mapping[str, Any]) -> ModelConfig:
     """Return a model configuration whose sizes follow from the task, with all else from ``shape``."""
     sizes: dict[str, Any] = {"max_length": task.length}
@@ -110,11 +116,10 @@ def run_of(
     params: Mapping[str, Any],
     shape: Mapping[str, Any],
     train: TrainConfig,
-    architecture: str = "decoder",
     seed: int = 0,
 ) -> RunConfig:
-    """Plan a run whose model takes its sizes from the task. ConfigError for wrong parameters."""
-    model = model_for(build_task(task, dict(params)), architecture, shape)
+    """Plan a decoder whose sizes follow from the task. ConfigError for wrong parameters."""
+    model = model_for(build_task(task, dict(params)), "decoder", shape)
     return RunConfig(experiment, tier, task, dict(params), model, train, seed, seed)
 
 
@@ -152,11 +157,10 @@ class Arm:
         """Return the arm's run with a seed, from the tier's run ``base``."""
         model = replace(base.model, architecture=self.architecture, **self.model)
         own = replace(base, model=model, model_seed=seed, data_seed=seed)
-        return (
-            on_budget(self.budget, with_model(base, architecture="entp"), own)
-            if self.budget
-            else own
-        )
+        if self.budget is None:
+            return own
+        ratio = self.budget(with_model(base, architecture="entp"), own)
+        return replace(own, train=lengthened(own.train, ratio))
 
 
 @dataclass(frozen=True)
@@ -188,29 +192,19 @@ class Plan:
         setting = self.tiers[tier]
         runs = []
         every = range(seeds or setting.seeds)
-        for variant in setting.variants or self.variants:
-            params = {**setting.task, **self.variants[variant].task}
+        for name in setting.variants or self.variants:
+            variant = self.variants[name]
+            params = {**setting.task, **variant.task}
             base = run_of(self.experiment, tier, self.task, params, setting.model, setting.train)
-            labels = {self.variant_label: variant} if self.variant_label else {}
-            asked = [
-                set(names or self.arms) for names in (setting.arms, self.variants[variant].arms)
-            ]
-            arms = {
-                name: arm
-                for name, arm in self.arms.items()
-                if all(name in names for names in asked)
-            }
-            apart = [name for name, arm in arms.items() if arm.budget or arm.once]
-            for group in (
-                [name for name in arms if name not in apart],
-                *([name] for name in apart),
-            ):
-                for seed in every:
-                    last = seed == every[-1]
-                    names = [name for name in group if last or not arms[name].once]
-                    runs += [
-                        planned(arms[name].run(base, seed), arm=name, **labels) for name in names
-                    ]
+            labels = {self.variant_label: name} if self.variant_label else {}
+            allowed = set(setting.arms or self.arms) & set(variant.arms or self.arms)
+            arms = {arm: side for arm, side in self.arms.items() if arm in allowed}
+            apart = [arm for arm, side in arms.items() if side.budget or side.once]
+            together = [arm for arm in arms if arm not in apart]
+            for group in (together, *([arm] for arm in apart)):
+                for seed, arm in itertools.product(every, group):
+                    if seed == every[-1] or not arms[arm].once:
+                        runs.append(planned(arms[arm].run(base, seed), arm=arm, **labels))
         return by_seed(runs) if setting.by_seed else runs
 
 
@@ -347,18 +341,6 @@ class Experiment:
         """Return the project's records of a whole tier; empty where one is missing."""
         return self.stored(Store(), tier) or []
 
-    def whole_by(
-        self, label: str, tier: str = "overnight", store: Store | None = None
-    ) -> dict[Any, list[Record]]:
-        """Return the stored records of a tier by the values of a label, without values that lack a run."""
-        groups: dict[Any, list[PlannedRun]] = {}
-        for run in self.plan(tier, 0):
-            groups.setdefault(run.labels[label], []).append(run)
-        store = store or Store()
-        return {
-            name: records for name, runs in groups.items() if (records := self.found(store, runs))
-        }
-
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """Return the records of the best complete tier; empty if no tier is complete.
 
@@ -373,9 +355,7 @@ class Experiment:
             highest = highest or records
         return highest
 
-    def runs_for(
-        self, parameters: NotebookParameters, store: Store | None = None
-    ) -> tuple[Store, list[PlannedRun]]:
+    def runs_for(self, parameters: NotebookParameters) -> tuple[Store, list[PlannedRun]]:
         """Return the store and the runs that a notebook's parameters ask for.
 
         ``best`` selects the best complete tier, else ``quick``; a higher tier that the experiment lacks is also
@@ -384,9 +364,9 @@ class Experiment:
         """
         seeds = parameters.seeds if self.seeded else 0
         tier = parameters.tier
+        store = Store()
         if tier == "smoke":
             store = Store(paths.results() / "smoke", read_only=False)
-        store = store or Store()
         if tier == "best":
             best = [] if parameters.fresh else self.best(store, seeds)
             tier = best[0].config.tier if best else "quick"
@@ -397,19 +377,19 @@ class Experiment:
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
             raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
-        own = {config_id(config, self.version) for config in self.configs(tier, counted)}
-        is_own = {config_id(run.config, self.version) for run in runs} <= own
+        own = self.configs(tier, counted)
+        is_own = all(run.config in own for run in runs)
         return (store if tier == "smoke" or is_own else store.own()), runs
 
-    def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
+    def collect(self, parameters: NotebookParameters) -> Sweep:
         """Return the records that a notebook's parameters ask for, labelled; missing ones are computed.
 
         Prints a line about the runs shown if they are not those that the text describes, or not all of them.
         """
-        store, runs = self.runs_for(parameters, store)
+        store, runs = self.runs_for(parameters)
         done = self.compute(runs, parameters, store, parameters.fresh)
-        if not parameters.as_committed or len(done.records) < len(runs):
-            print(self.what_is_shown(done.records, len(runs)))
+        if not parameters.as_committed or len(done.complete) < len(runs):
+            print(self.what_is_shown(done.complete, len(runs)))
         return done
 
     def what_is_shown(self, records: Sequence[Record], asked: int) -> str:
@@ -432,7 +412,7 @@ class Experiment:
         Empty if there are none, and for a tier that the experiment lacks; a printed line then says so.
         """
         if parameters.tier != "best" and self.plan(parameters.tier, parameters.seeds):
-            return self.collect(parameters).records
+            return self.collect(parameters).complete
         store = Store()
         found = self.best(store, parameters.seeds) if parameters.tier == "best" else []
         if not found:
@@ -446,7 +426,7 @@ class Experiment:
             print(f"left out: {self.title} ({why})")
         return found
 
-    def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Finding]:
+    def measurements(self, records: Sequence[Record]) -> list[Finding]:
         """Measure ``records``; fill claims they do not cover from stored records of the same or a lower tier.
 
         If ``records`` are those of a complete tier, a lower tier also replaces them for claims that it can decide
@@ -460,9 +440,7 @@ class Experiment:
             config_id(c, self.version) in ids for c in self.configs(tier)
         )
         below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
-        stored = (
-            m for lower in below for m in self.measure(self.stored(store or Store(), lower) or [])
-        )
+        stored = (m for lower in below for m in self.measure(self.stored(Store(), lower) or []))
         others = (m for m in stored if whole or m.claim not in touched)
         return [m for m, _ in strongest((m, None) for m in (*mine, *others)).values()]
 
@@ -492,7 +470,7 @@ class Experiment:
             jobs=jobs,
             time_limit=limit,
         )
-        done.records = self.labelled(done.records, runs)
+        done.complete = self.labelled(done.complete, runs)
         return done
 
 

@@ -67,7 +67,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
         caveats[claim] = caveats_of(experiment, used, measurement, units[claim])
         if not isinstance(measurement, Check):  # a check compares no runs
             of_paper = runs_of_paper(experiment)
-            differs[claim] = differing_settings(used, of_paper, stated.get(claim, {}))
+            differs[claim] = differing_settings(used, of_paper, stated[claim])
         if isinstance(measurement, Measurement) and measurement.levels:
             levels[claim] = abs(measurement.levels[0].ceiling - measurement.levels[0].floor)
     main = set(main_rows())
@@ -124,8 +124,8 @@ def caveats_of(
     return "; ".join(filter(None, found))
 
 
-def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
-    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``.
+def write_ledger(store: Store, folder: Path) -> pd.DataFrame:
+    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``.
 
     Raises ConfigError if the package of a paper with claims is missing, since its rows would all be *not attempted*.
     """
@@ -134,12 +134,11 @@ def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.D
             paper in papers(),
             f"entp_papers/{paper} is missing, and results/reference/{paper} has its claims: remove both or none",
         )
-    store = store or Store()
     table = compute(store)
     is_question = table["kind"] == "question"
     for name, part in (("claims", table[~is_question]), ("questions", table[is_question])):
         text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
-        write_atomically((folder or store.root) / f"{name}.csv", text.encode())
+        write_atomically(folder / f"{name}.csv", text.encode())
     return table
 
 

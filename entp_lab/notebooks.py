@@ -178,17 +178,7 @@ def common(parameters: Mapping[str, Any]) -> NotebookParameters:
     )
 
 
-class Markdown(str):
-    """Text that a notebook shows as Markdown."""
-
-    def _repr_markdown_(self) -> str:
-        return str(self)
-
-    def __repr__(self) -> str:
-        return f"{len(self.splitlines())} lines"
-
-
-def notebooks_markdown() -> Markdown:
+def notebooks_markdown() -> str:
     """List every notebook but the overview: its title as a link, and the question (``asks``) of its first cell."""
     rows = ["| notebook | asks |", "| --- | --- |"]
     for path in sorted(notebook_paths()):
@@ -196,7 +186,7 @@ def notebooks_markdown() -> Markdown:
             first = read_notebook(path)["cells"][0]
             title = first["source"].partition("\n")[0].lstrip("# ")
             rows.append(f"| [{title}]({path.name}) | {first['metadata'].get('asks', '')} |")
-    return Markdown("\n".join(rows))
+    return "\n".join(rows)
 
 
 # What notebooks will compute.

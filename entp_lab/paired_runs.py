@@ -205,7 +205,7 @@ def run(
     done = sweep(
         configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
     )
-    records = [record.labelled((mine | labels)[record.id]) for record in done.records]
+    records = [record.labelled((mine | labels)[record.id]) for record in done.complete]
     return shown(
         records,
         [step_operations(cast(RunConfig, record.config)) for record in records],
@@ -264,7 +264,7 @@ def compare(
     name = type(task).__name__
     with (
         computing_threads(1),
-        tqdm(total=sum(config.steps for config in configs), desc=name, leave=False) as bar,
+        tqdm(total=sum(config.train.steps for config in configs), desc=name, leave=False) as bar,
     ):
         records = [train_here(config, task, bar) for config in configs]
     return shown(records, costs, len(configs), f"trained now on {name}, not stored")
@@ -273,7 +273,9 @@ def compare(
 def train_here(config: RunConfig, task: Task, bar: tqdm) -> Record:
     """Train a run on ``task`` in this process and return its record, which is not stored."""
     started = time.monotonic()
-    outcome = train_run(config, task=task, checkpoint=Checkpoint(on_step=lambda step: bar.update()))
+    outcome = train_run(
+        config, task=task, checkpoint=Checkpoint(on_step=lambda step, last: bar.update())
+    )
     spent = {"steps": outcome.state.step, "train_seconds": outcome.state.seconds}
     where = provenance("cpu", 1) | spent | {"wall_seconds": time.monotonic() - started}
     return Record(

@@ -1,7 +1,7 @@
 """Experiments and studies by the names that records carry; each is imported with its paper's modules when asked for.
 
 A paper is a folder of the package ``entp_papers``. Its ``__init__`` holds literals alone: ``EXPERIMENTS`` and
-``STUDIES``, from name to "module:attribute", and optionally ``TASKS``, ``RESUMABLE`` and ``NIGHTLY_ORDER``.
+``STUDIES``, from name to "module:attribute", and optionally ``TASKS`` and ``NIGHTLY_ORDER``.
 """
 
 import difflib
@@ -104,8 +104,3 @@ def nightly_order() -> tuple[str, ...]:
     return tuple(
         name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ())
     )
-
-
-def resumable(study: str) -> bool:
-    """Say whether a study has a training loop that continues from a checkpoint and reports its steps."""
-    return any(study in getattr(paper, "RESUMABLE", ()) for paper in papers().values())

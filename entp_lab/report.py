@@ -18,14 +18,14 @@ from entp_lab.claims import EQUAL, PLAIN
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
 from entp_lab.experiment import own
 from entp_lab.frames import spent
-from entp_lab.notebooks import OVERVIEW, Markdown, notebook_paths, read_notebook
+from entp_lab.notebooks import OVERVIEW, notebook_paths, read_notebook
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.statistics import exceeds
 from entp_lab.store import Store
 from entp_lab.tables import markdown_table, read_table
 from entp_lab.texts import read_text
 from entp_lib.files import write_atomically
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import require
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
 CORE_RATE = 2.1e11  # multiplications and additions per second, as a core with AMX reached in bf16
@@ -217,18 +217,13 @@ def answer_of(row: Any) -> str:
     return f"**{row.verdict[:1].upper()}{row.verdict[1:]}.** {row.here}"
 
 
-def link_from_docs(claim: str) -> str:
-    """Return a link from a page of docs/ to the section that examines a claim."""
-    return claims.link(claim).replace("](<", "](<../")
-
-
-def claims_in_front(table: pd.DataFrame, strict: bool = True) -> str:
-    """Return README's table of claims as Markdown, with links relative to the project's root."""
+def claims_in_front(table: pd.DataFrame, strict: bool = True, notebooks: str = "notebooks/") -> str:
+    """Return README's table of claims as Markdown, with links to notebooks in this folder."""
     rows = [
         {
             "the paper says": row.says,
             "here": answer_of(row),
-            "": claims.link(row.claim),
+            "": claims.link_to(row.claim, notebooks),
         }
         for row in table_of_claims(table, strict).query("front").itertuples()
     ]
@@ -251,11 +246,6 @@ def answer_in_short() -> str:
     return f"**In short:**{text}".replace("](../", "](")
 
 
-def claims_markdown(table: pd.DataFrame) -> Markdown:
-    """Return README's table of claims for a notebook, with links relative to ``notebooks/``."""
-    return Markdown(claims_in_front(table, strict=False).replace("](<notebooks/", "](<"))
-
-
 def findings_page(table: pd.DataFrame) -> str:
     """Return ``docs/findings.md``: the papers' claims, our own questions, the tally, and what could not tell."""
     answered = table_of_claims(table)
@@ -265,16 +255,16 @@ def findings_page(table: pd.DataFrame) -> str:
             "here": [answer_of(row) for row in answered.itertuples()],
             "numbers (+: ENTP, or writing, is better)": answered["numbers"],
             "how sure": answered["sure"],
-            "where": answered["claim"].map(link_from_docs),
+            "where": answered["claim"].map(claims.link_to),
         }
     )
     asked = shown[~answered["front"]].rename(columns={"statement": "question"})
     untold = table[table["part"] == "could not tell"]
     reasons = pd.DataFrame(
         {
-            "statement": claims.readable(untold, ["statement"])["statement"].tolist(),
+            "statement": untold["statement"].tolist(),
             "why it could not tell": untold["why"].tolist(),
-            "where": untold["id"].map(link_from_docs).tolist(),
+            "where": untold["id"].map(claims.link_to).tolist(),
         }
     )
     return f"""# Findings
@@ -319,7 +309,7 @@ def ledger_page(table: pd.DataFrame) -> str:
     for name in ("main", "annex"):
         rows = table[table["part"] == name]
         shown = claims.readable(rows, columns).rename(columns={"tier": "scale"})
-        parts[name] = markdown_table(shown.assign(where=rows["id"].map(link_from_docs).tolist()))
+        parts[name] = markdown_table(shown.assign(where=rows["id"].map(claims.link_to).tolist()))
     return f"""# The ledger
 
 {WRITTEN}
@@ -461,7 +451,7 @@ def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
                 "ours (the paper's)": differs,
                 "why": reasons.loc[experiment, "why"],
                 "since": min(started)[:10],
-                "where": ", ".join(dict.fromkeys(part["id"].map(link_from_docs))),
+                "where": ", ".join(dict.fromkeys(part["id"].map(claims.link_to))),
             }
         )
     return pd.DataFrame(rows)
@@ -482,13 +472,9 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
         "notebooks": " · ".join(links) + ".\n",
     }
     for name, part in parts.items():
-        pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
-        found = re.search(pattern, readme)
-        if found is None:
-            raise ConfigError(
-                f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->"
-            )
-        readme = readme[: found.start()] + found[1] + part + found[2] + readme[found.end() :]
+        before, begin, rest = re.split(rf"(<!-- {name}:begin[^>]*-->\n)", readme)
+        _, end, after = re.split(rf"(\n<!-- {name}:end -->)", rest)
+        readme = before + begin + part + end + after
     pages = {
         "README.md": readme,
         "docs/findings.md": findings_page(table),

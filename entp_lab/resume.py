@@ -7,14 +7,13 @@ made, as in a notebook's cell, nothing is written.
 
 import contextlib
 import functools
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,70 +28,42 @@ from entp_lab.stopping import Cut
 from entp_lab.weights import start_from
 from entp_lib import checkpoint as files
 from entp_lib import kernels
-from entp_lib.checkpoint import MOMENTS, DamagedFileError
+from entp_lib.checkpoint import DamagedFileError
+from entp_lib.config import TrainConfig
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
 from entp_lib.training import Hook, TrainingState, train, trainable_parameters
-from entp_lib.validation import (
-    ConfigError,
-    check_intervals,
-    check_types,
-    from_dict,
-    require,
-)
+from entp_lib.validation import ConfigError, check_intervals, check_types, require
 
 log = logging.getLogger(__name__)
 CHECKPOINT_SECONDS = 60.0
 CLOCKS = {"wall_seconds": time.monotonic, "cpu_seconds": time.process_time}
 
 
-@dataclass
-class Progress:
-    """Steps made, the curves so far, and sums since their last point; a checkpoint is read into this object."""
-
-    curves: dict[str, list] = field(default_factory=dict)
-    sums: dict[str, float] = field(default_factory=dict)
-    step: int = 0
-
-
-State = TypeVar("State", Progress, TrainingState)
-
-
 @dataclass(frozen=True)
 class Costs:
-    """What a record has cost, as its checkpoint has it: all processes so far, and what they have spent."""
+    """What a checkpoint says besides the training state: all processes so far, and what they have spent.
+
+    ``loop``: of a study, the sums of its loop and its generators.
+    """
 
     processes: list = field(default_factory=list)
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     token_forwards: int = 0
+    loop: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
         check_types(self)
         check_intervals(self, dict.fromkeys((*CLOCKS, "token_forwards"), "[0, inf)"))
 
 
-@dataclass(frozen=True)
-class LoopState:
-    """State of a study's loop, as its checkpoint has it; ``spent`` has the times of ``Costs``."""
-
-    step: int
-    curves: dict[str, list]
-    sums: dict[str, float]
-    processes: list
-    spent: dict[str, Any]
-    generator: dict[str, Any] | None
-
-    def __post_init__(self):
-        check_types(self)
-
-
 @dataclass
 class Checkpoint:
     """The checkpoint file of a record in progress, what the record has cost, and when its loop must stop.
 
-    ``config``: the record's configuration, which the file must name. ``process``: this process's provenance, which is
+    ``config``: the configuration, which the file must name. ``process``: this process's provenance, which is
     added to ``processes``. ``set_aside``: called with a damaged file and what is wrong; without it, such a file is an
     error. ``deadline``: a time of ``time.time``. ``stop`` is called before each step, and ``on_step`` after it.
     """
@@ -103,10 +74,11 @@ class Checkpoint:
     set_aside: Callable[[Path, str], None] | None = None
     deadline: float | None = None
     stop: Callable[[], bool] = lambda: False
-    on_step: Callable[[int], None] = lambda step: None
+    on_step: Callable[[int, int], None] = lambda step, last: None
     read_only: bool = False
-    # state of the loop, once it has begun
-    state: Progress | TrainingState = field(default_factory=Progress)
+    # state of the loop, and its own values of ``Costs``, once it has begun
+    state: TrainingState = field(init=False)
+    own: Callable[[], dict[str, Any]] = field(init=False)
     before: Costs = field(default_factory=Costs)  # what earlier processes did and spent
     # the earlier processes and this one, once the loop has begun
     processes: list[dict[str, Any]] = field(default_factory=list)
@@ -124,8 +96,8 @@ class Checkpoint:
             for name, clock in CLOCKS.items()
         }
 
-    def begin(self, state: State, read: Callable[[Path, State], Costs]) -> bool:
-        """Begin a loop: have ``read`` fill ``state`` from the file, and say whether there was one.
+    def begin(self, state: TrainingState, own: Callable[[], dict[str, Any]]) -> None:
+        """Begin a loop: fill ``state`` and ``before`` from the file, if there is one.
 
         A damaged file is set aside. From now on a request to end waits for the end of a step. Raises ConfigError if the
         steps so far used bf16 kernels that this process does not have.
@@ -133,13 +105,12 @@ class Checkpoint:
         if self.processes:
             raise RuntimeError("a study keeps one training loop, and this is its second")
         self.state = state
-        found = False
+        self.own = own
         if self.path is not None:
             self.deferred.enter_context(stopping.defer_signals())
             if self.path.exists():
                 try:
-                    self.before = read(self.path, state)
-                    found = True
+                    self.before = files.load_checkpoint(self.path, state, self.config, Costs)
                 except DamagedFileError as error:
                     if self.set_aside is None:
                         raise
@@ -148,7 +119,6 @@ class Checkpoint:
             self.check_arithmetic(self.before.processes[-1], state.step)
         self.processes = [*self.before.processes, {**self.process, "from_step": state.step}]
         self.saved_at = time.monotonic()
-        return found
 
     def check_arithmetic(self, last: dict[str, Any], step: int) -> None:
         """Raise ConfigError unless this process has the bf16 kernels of the ``last`` one, which got to ``step``.
@@ -174,101 +144,65 @@ class Checkpoint:
         late = self.deadline is not None and time.time() >= self.deadline
         return late or stopping.REQUEST.made or self.stop()
 
-    def after_step(self, write: Callable[[Path], None]) -> None:
+    def after_step(self) -> None:
         """Report the step, and write the checkpoint if the last one is more than a minute old."""
-        self.on_step(self.state.step)
+        self.on_step(self.state.step, self.state.config.steps)
         if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
-            self.save(write)
+            self.save()
             self.saved_at = time.monotonic()
 
-    def save(self, write: Callable[[Path], None]) -> None:
+    def save(self) -> None:
         """Write the checkpoint, unless it has no path or is read-only."""
         if self.path is not None and not self.read_only:
-            write(self.path)
+            costs = {**self.own(), **self.times(), "processes": self.processes}
+            files.save_checkpoint(self.path, self.state, self.config, costs)
 
 
 CURRENT: ContextVar[Checkpoint | None] = ContextVar("checkpoint", default=None)
 
 
-def moments_in(
-    tensors: dict[str, torch.Tensor], optimizer: torch.optim.Optimizer
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return an optimizer's state with the moments from ``tensors``, and tensors of the form these must have."""
-    held = optimizer.state_dict()
-    expected: dict[str, torch.Tensor] = {}
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for number, p in enumerate(parameters):
-        if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
-            moments = {key: f"optimizer.{key}.{number}" for key in MOMENTS}
-            expected |= {
-                name: torch.tensor(0.0) if key == "step" else p for key, name in moments.items()
-            }
-            held["state"][number] = {key: tensors.get(name) for key, name in moments.items()}
-    return held, expected
-
-
 def steps(
-    progress: Progress,
+    curves: dict[str, list],
     last: int,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
+    sums: dict[str, float] | None = None,
     generator: np.random.Generator | None = None,
 ) -> Iterator[int]:
     """Yield the remaining steps up to ``last``, from 1 or from where the checkpoint is.
 
-    The checkpoint holds the model's tensors, the moments of Adam or AdamW, ``progress``, torch's generator and
-    ``generator``; everything else that the loop depends on must follow from the step. Raises Cut if it is asked to end.
+    The checkpoint holds the model's parameters, the moments of Adam or AdamW, the curves so far, ``sums`` since their
+    last point, torch's generator and ``generator``; everything else that the loop depends on must follow from the step.
+    Raises Cut if it is asked to end.
     """
     checkpoint = CURRENT.get() or Checkpoint()
+    schedule = TrainConfig(last, eval_every=last)
+    state = TrainingState(model, optimizer, schedule, torch.zeros((), dtype=torch.float64))
+    state.curves = curves
 
-    def write(path: Path) -> None:
-        """Write the tensors of the model and of Adam, by name and number of the parameter, and the rest as JSON."""
-        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-        for number, values in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{key}.{number}": values[key] for key in MOMENTS}
-        tensors["torch_generator"] = torch.get_rng_state()
-        state = {
-            **vars(progress),
-            "processes": checkpoint.processes,
-            "spent": checkpoint.times(),
-            "generator": generator.bit_generator.state if generator else None,
-        }
-        files.save_tensors(path, tensors, {"config": checkpoint.config, "state": json.dumps(state)})
+    def own() -> dict[str, Any]:
+        drawn = generator.bit_generator.state if generator else None
+        torch_state = torch.get_rng_state().tolist()
+        return {"loop": {"sums": sums or {}, "generator": drawn, "torch_generator": torch_state}}
 
-    def read(path: Path, progress: Progress) -> Costs:
-        """Fill the loop from a file that ``write`` wrote, and return what it has cost.
-
-        Raises DamagedFileError, and fills nothing, if the file does not fit the loop.
-        """
-        tensors, values = files.read_checkpoint(path, checkpoint.config)
-        held, expected = moments_in(tensors, optimizer)
-        expected |= {f"model.{name}": p for name, p in model.state_dict().items()}
-        expected["torch_generator"] = torch.get_rng_state()
-        files.check_tensors(path, tensors, expected)
-        with files.damaged_unless_fitting(path):
-            state = from_dict(LoopState, values)
-            costs = Costs(state.processes, **state.spent)
-            curves = {name: state.curves[name] for name in progress.curves}
-            if generator is not None:
-                generator.bit_generator.state = state.generator
-        model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
-        optimizer.load_state_dict(held)
-        torch.set_rng_state(tensors["torch_generator"])
-        for name, curve in progress.curves.items():
-            curve[:] = curves[name]
-        progress.sums.update(state.sums)
-        progress.step = state.step
-        return costs
-
-    checkpoint.begin(progress, read)
-    while progress.step < last:
+    checkpoint.begin(state, own)
+    if before := checkpoint.before.loop:
+        if sums is not None:
+            sums.update(before["sums"])
+        if generator is not None:
+            generator.bit_generator.state = before["generator"]
+        torch.set_rng_state(torch.tensor(before["torch_generator"], dtype=torch.uint8))
+        for name, curve in curves.items():
+            curve[:] = state.curves[name]
+        state.curves = curves
+    while state.step < last:
         if checkpoint.asked_to_stop():
-            checkpoint.save(write)
-            raise Cut(progress.step)
-        yield progress.step + 1
-        progress.step += 1
-        checkpoint.after_step(write)
-    checkpoint.save(write)
+            checkpoint.save()
+            raise Cut(state.step)
+        yield state.step + 1
+        state.step += 1
+        checkpoint.after_step()
+    checkpoint.save()
     checkpoint.deferred.close()
 
 
@@ -276,11 +210,10 @@ def steps(
 class Bookkeeping(Hook):
     """Hook of ``train`` that keeps a training run's checkpoint and counts the tokens that it computes.
 
-    ``text``: the configuration as the checkpoint names it. ``initialise``: called if there is no checkpoint.
+    ``initialise``: called if there is no checkpoint.
     """
 
     config: RunConfig
-    text: str
     checkpoint: Checkpoint
     initialise: Callable[[nn.Module], None]
     ranks: Ranks | None
@@ -288,12 +221,10 @@ class Bookkeeping(Hook):
 
     def begin(self, state: TrainingState) -> None:
         """Fill the state from the checkpoint if there is one, else from the weights that the run starts from."""
-        self.state = state
-        if not self.checkpoint.begin(
-            state, lambda path, state: files.load_checkpoint(path, state, self.text, Costs)
-        ):
-            self.initialise(state.model)
+        self.checkpoint.begin(state, self.columns)
         self.token_forwards = self.checkpoint.before.token_forwards
+        if not self.checkpoint.before.processes:
+            self.initialise(state.model)
 
     def should_stop(self, state: TrainingState) -> bool:
         """Say whether this process, or any rank, is asked to stop."""
@@ -311,16 +242,7 @@ class Bookkeeping(Hook):
 
     def after_step(self, state: TrainingState) -> None:
         """Report the step, and write the checkpoint when it is due."""
-        self.checkpoint.after_step(self.write)
-
-    def write(self, path: Path) -> None:
-        """Write the state, with what the run has cost so far."""
-        costs = {
-            **self.columns(),
-            **self.checkpoint.times(),
-            "processes": self.checkpoint.processes,
-        }
-        files.save_checkpoint(path, self.state, self.text, costs)
+        self.checkpoint.after_step()
 
 
 @dataclass
@@ -369,13 +291,14 @@ def train_run(
 
     checkpoint = checkpoint or CURRENT.get() or Checkpoint()
     before = checkpoint.times()
-    book = Bookkeeping(config, canonical_json(to_dict(config)), checkpoint, initialise, ranks)
+    checkpoint.config = canonical_json(to_dict(config))
+    book = Bookkeeping(config, checkpoint, initialise, ranks)
     hooks: list[Hook] = [book]
     if ranks is not None:
-        ranks.run = book.text
+        ranks.run = checkpoint.config
         hooks.append(ranks)
     state = train(model, task, config.train, seed=config.data_seed, device=device, hooks=hooks)
-    checkpoint.save(book.write)
+    checkpoint.save()
     if not state.has_ended:
         raise Cut(state.step)
     checkpoint.deferred.close()

@@ -50,11 +50,11 @@ def run(
     config: Config,
     version: int,
     *,
-    store: Store | None = None,
+    store: Store,
     fresh: bool = False,
     threads: int = 1,
     deadline: float | None = None,
-    on_step: Callable[[int], None] = lambda step: None,
+    on_step: Callable[[int, int], None] = lambda step, last: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Record:
     """Return the stored record of ``config``; if there is none, compute it.
@@ -64,7 +64,6 @@ def run(
     ``time.time``), by ``stop`` (called between steps) or by SIGTERM leaves its checkpoint and raises Cut; the next call
     continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks compute it together.
     """
-    store = store or Store()
     record_id = config_id(config, version)
     with store.lock(config.experiment, record_id):
         found = store.find(config, version)
@@ -198,9 +197,9 @@ def device_for(tier: str) -> str:
 
 @dataclass
 class Sweep:
-    """Records of a sweep in the order of the configurations; which runs were cut, at what step; and what failed."""
+    """Records of the complete runs of a sweep, in order; which runs were cut, at what step; and what failed."""
 
-    records: list[Record] = field(default_factory=list)
+    complete: list[Record] = field(default_factory=list)
     cut: dict[str, int] = field(default_factory=dict)  # by the name of the record
     failures: list[tuple[Config, str]] = field(default_factory=list)
     reused: int = 0
@@ -208,14 +207,9 @@ class Sweep:
     tracebacks: dict[str, str] = field(default_factory=dict)
 
     @property
-    def complete(self) -> list[Record]:
-        """The records, each of a run that came to its end."""
-        return self.records
-
-    @property
     def computed(self) -> int:
         """How many records were computed now."""
-        return len(self.records) - self.reused
+        return len(self.complete) - self.reused
 
     def add_failure(self, config: Config, error: BaseException) -> None:
         """Note why a run failed: in one line, and with the traceback of a programming error."""
@@ -240,7 +234,7 @@ class SweepError(OneLine, RuntimeError):
         names: dict[str, list[str]] = {}  # a missing corpus fails all runs with the same message
         for config, reason in sweep.failures:
             names.setdefault(reason, []).append(f"{config.experiment} {config.label}")
-        total = len(sweep.records) + len(sweep.cut) + len(sweep.failures)
+        total = len(sweep.complete) + len(sweep.cut) + len(sweep.failures)
         lines = [f"{len(sweep.failures)} of {total} runs failed:"]
         for reason, (first, *others) in names.items():
             more = f" and {len(others)} more" if others else ""
@@ -256,7 +250,7 @@ def sweep(
     configs: Sequence[Config],
     version: int,
     *,
-    store: Store | None = None,
+    store: Store,
     fresh: bool = False,
     jobs: int = 0,
     time_limit: float = 0.0,
@@ -279,7 +273,6 @@ def sweep(
     require(
         0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite"
     )
-    store = store or Store()
     planned = {config_id(config, version): config for config in configs}
     anew = {i for i, c in planned.items() if fresh and c.experiment == configs[0].experiment}
     found = {
@@ -302,9 +295,7 @@ def sweep(
             remove_stale(store.root, pattern)  # files that killed processes left half written
         try:
             with contextlib.ExitStack() as stack:
-                meter = stack.enter_context(
-                    contextlib.closing(progress.Meter([c.steps for c in todo], label))
-                )
+                meter = stack.enter_context(contextlib.closing(progress.Meter(len(todo), label)))
                 executor = executor or stack.enter_context(connected(cluster, jobs))
                 at_a_time = len(todo) if executor else min(jobs_for(c.tier, jobs) for c in todo)
                 for i, outcome in outcomes(calls, min(len(todo), at_a_time), executor, meter):
@@ -322,7 +313,7 @@ def sweep(
                 f"{len(found)} of {len(planned)} runs are complete and kept; run it again, "
                 "and the others go on from their last checkpoints"
             ) from None
-    result.records = [found[i] for i in planned if i in found]
+    result.complete = [found[i] for i in planned if i in found]
     if result.failures:
         raise SweepError(result)
     return result
@@ -365,7 +356,7 @@ def outcomes(
         with (
             contextlib.nullcontext(executor)
             if executor
-            else worker_processes(jobs, meter.steps_made) as workers
+            else worker_processes(jobs, meter.shares) as workers
         ):
             running = {workers.submit(execute, *call): i for i, call in left.items()}
             try:
@@ -407,9 +398,11 @@ def execute(
     """
     root = options["store"].root
     require(root.is_dir(), f"this worker does not see {root}: all need the results on one disk")
-    on_step = (
-        functools.partial(progress.ON_STEP[0], place) if progress.ON_STEP else lambda step: None
-    )
+
+    def on_step(step: int, last: int) -> None:
+        for note_share in progress.ON_STEP:
+            note_share(place, step / last)
+
     in_main = threading.current_thread() is threading.main_thread()
     in_worker = multiprocessing.parent_process() is not None and in_main
     try:
@@ -438,16 +431,14 @@ class WorkerProcesses(cf.ProcessPoolExecutor):
 
 
 @contextlib.contextmanager
-def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator[WorkerProcesses]:
+def worker_processes(count: int, shares: MutableSequence[float]) -> Iterator[WorkerProcesses]:
     """Yield ``count`` worker processes; an error or interrupt within the block ends all of them.
 
-    Workers write the steps of their runs to ``steps_made``.
+    Workers write to ``shares`` how much of their runs is done.
     """
     others = multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
-    with WorkerProcesses(
-        count, context, initializer=begin_worker, initargs=(steps_made,)
-    ) as workers:
+    with WorkerProcesses(count, context, initializer=begin_worker, initargs=(shares,)) as workers:
         try:
             yield workers
         except BaseException:
@@ -457,8 +448,8 @@ def worker_processes(count: int, steps_made: MutableSequence[float]) -> Iterator
             raise
 
 
-def begin_worker(steps_made: MutableSequence[float]) -> None:
-    """Have this process write its runs' steps to ``steps_made``, and exit when its parent process exits."""
+def begin_worker(shares: MutableSequence[float]) -> None:
+    """Have this process write its runs' progress to ``shares``, and exit when its parent process exits."""
     parent = multiprocessing.parent_process()
 
     def leave() -> None:
@@ -466,5 +457,5 @@ def begin_worker(steps_made: MutableSequence[float]) -> None:
             parent.join()
             os._exit(1)
 
-    progress.ON_STEP[:] = [steps_made.__setitem__] if steps_made else []
+    progress.ON_STEP[:] = [shares.__setitem__] if shares else []
     threading.Thread(target=leave, daemon=True).start()

@@ -1,10 +1,9 @@
 """How our settings differ from a paper's: from runs of its own tier, and from what the paper states about a claim.
 
-``results/reference/<paper>/settings.csv`` has the paper's settings of a claim as ``key: value; key: value``. These are
-facts of the paper alone; what it does not state is left out. A key is a field of our configurations, ``head_width`` or
-``runs`` (the number of random seeds), and is compared with the records that the claim rests on; slashes separate
-alternatives. A setting that is fixed in code, so that no record holds it, has our value beside it: ``key: the paper's |
-ours``.
+``results/reference/<paper>/settings.csv`` has the paper's settings of a claim, one a row. These are facts of the paper
+alone; what it does not state is left out. A ``key`` is a field of our configurations, ``head_width`` or ``runs`` (the
+number of random seeds), and is compared with the records that the claim rests on; slashes separate alternatives. A
+setting that is fixed in code, so that no record holds it, has our value beside the paper's, as ``ours``.
 """
 
 import functools
@@ -12,7 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from entp_lab import paths
 from entp_lab.claims import reference_claims
@@ -25,58 +24,35 @@ from entp_lib.validation import ConfigError, require
 
 NO_DIFFERENCE = "none"
 TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
+COLUMNS = ("id", "key", "paper", "ours")  # of settings.csv
 Values = dict[str, None]  # an ordered set of texts
 
 
-class Stated(NamedTuple):
-    """A setting that a paper states: its value, ours where no record holds it, and the table and claim that say so."""
-
-    paper: str
-    ours: str
-    place: str
-
-
-def stated_settings() -> dict[str, dict[str, Stated]]:
-    """Return the settings that the papers state, by claim and key. ConfigError names table, claim and key."""
+def stated_settings() -> dict[str, list[Any]]:
+    """Return the settings that the papers state, rows of their tables by claim. ConfigError names table and claim."""
     claims = reference_claims()
-    found = {}
+    found: dict[str, list[Any]] = defaultdict(list)
     for path in sorted(paths.reference().glob("*/settings.csv")):
         known = set(claims.loc[claims["paper"] == path.parent.name, "id"])
-        for row in read_table(
-            path, ["id", "setting"], needed=("id", "setting"), dtype=str
-        ).itertuples():
+        table = read_table(path, COLUMNS, needed=COLUMNS[:3], dtype=str).fillna("")
+        for row in table[table.duplicated(["id", "key"])].itertuples():
+            raise ConfigError(f"{paths.relative(path)}: {row.id} has {row.key!r} twice")
+        for row in table.itertuples():
             place = f"{paths.relative(path)}: {row.id}"
             require(row.id in known, f"{place} is not a claim of claims.csv beside it")
-            require(row.id not in found, f"{place} has a setting already; put both into one row")
-            found[row.id] = parsed(row.setting, place)
-    return found
-
-
-def parsed(setting: str, place: str) -> dict[str, Stated]:
-    """Read settings of the form ``key: value; key: value | ours`` by key; ``place`` begins an error's message."""
-    found: dict[str, Stated] = {}
-    for part in setting.split(";"):
-        key, _, values = (text.strip() for text in part.partition(":"))
-        paper, bar, ours = (text.strip() for text in values.partition("|"))
-        right = "must be 'key: the paper's value' or 'key: the paper's value | ours'"
-        require(
-            bool(key and paper) and bool(bar) == bool(ours),
-            f"{place} has the setting {part.strip()!r}: {right}",
-        )
-        require(key not in found, f"{place} has {key!r} twice")
-        found[key] = Stated(paper, ours, place)
+            found[row.id].append(row)
     return found
 
 
 def differing_settings(
-    records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Mapping[str, Stated]
+    records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Sequence[Any]
 ) -> str:
     """Name the settings of ``records`` that differ from the paper's: "steps 1,200 (150,000)", the paper's in brackets.
 
-    ``of_paper``: runs of the paper's tier; those with the most similar labels are compared. ``stated``: what the paper
-    states about the claim, which overrides settings of the same name. If a setting varies, all its values are named.
-    Returns ``NO_DIFFERENCE`` if everything that could be compared is equal, and "" if nothing could. Raises ConfigError
-    for a stated setting that no record holds and that has no value of ours.
+    ``of_paper``: runs of the paper's tier; those with the most similar labels are compared. ``stated``: rows of what
+    the paper states about the claim, which overrides settings of the same name. If a setting varies, all its values are
+    named. Returns ``NO_DIFFERENCE`` if everything that could be compared is equal, and "" if nothing could. Raises
+    ConfigError for a stated setting that no record holds and that has no value of ours.
     """
     families: dict[str, Record] = {}
     for record in records:
@@ -95,16 +71,14 @@ def differing_settings(
                 theirs[name] |= papers[name]
     seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
     ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
-    for name, setting in stated.items():
-        if not (setting.ours or name in ours):
-            raise ConfigError(
-                f"{setting.place}: its records have no {name!r}; write '{name}: {setting.paper} | ours'"
-            )
-        values = {setting.ours: None} if setting.ours else ours[name]
-        mine.pop(name, None)
-        if not values.keys() <= set(setting.paper.split("/")):
-            mine[name] = values
-            theirs[name] = {setting.paper: None}
+    for row in stated:
+        if not (row.ours or row.key in ours):
+            raise ConfigError(f"settings.csv: no record of {row.id} has {row.key!r}; write ours")
+        values = {row.ours: None} if row.ours else ours[row.key]
+        mine.pop(row.key, None)
+        if not values.keys() <= set(row.paper.split("/")):
+            mine[row.key] = values
+            theirs[row.key] = {row.paper: None}
     said = [f"{name} {'/'.join(mine[name])} ({'/'.join(theirs[name])})" for name in mine]
     return ", ".join(said) or (NO_DIFFERENCE if compared else "")
 

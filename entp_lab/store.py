@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import stat
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -26,7 +25,6 @@ from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import ConfigError, OneLine, check_types
 
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
-LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute by default (``entp_lab.cluster``)
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -157,15 +155,14 @@ def check_numbers(**parts: Any) -> None:
                     (f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))
                 )
         elif isinstance(value, list):
-            # in a list of numbers only the extremes need a check
-            if value and {*map(type, value)} <= {int, float}:
-                left += ((name, min(value), score), (name, max(value), score))
-            else:
-                left += [(name, inner, score) for inner in value]
-        elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
-            raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
-        elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:
-            raise ConfigError(f"{name} = {value!r:.40}: must be within {LARGEST:g}")
+            if value and {*map(type, value)} <= {int, float}:  # only the extremes need a check
+                value = [min(value), max(value)]
+            left += [(name, inner, score) for inner in value]
+        elif type(value) in (int, float):
+            least = 0 if score else -LARGEST
+            most = 1 if score else LARGEST
+            if not least <= value <= most:
+                raise ConfigError(f"{name} = {value!r:.40}: must be from {least:g} to {most:g}")
 
 
 class Store:
@@ -177,7 +174,7 @@ class Store:
     """
 
     # by path: the file's signature, and its record or what is wrong with it
-    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str | None]]] = {}
+    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str]]] = {}
 
     def __init__(
         self,
@@ -226,7 +223,7 @@ class Store:
             state = path.stat()
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
             if path not in self.seen or self.seen[path][0] != signature:
-                self.seen[path] = (signature, read_record(path, state))
+                self.seen[path] = (signature, read_record(path))
             found = self.seen[path][1]
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -252,11 +249,6 @@ class Store:
     ) -> list[AnyConfig]:
         """Return those of ``configs`` that have no record; with ``fresh``, all of them."""
         return [config for config in configs if fresh or self.find(config, version) is None]
-
-    def has(self, config: Config, version: int) -> bool:
-        """Say whether the file of a configuration's record exists; ``find`` says whether it is sound."""
-        path = self.path(config.experiment, config_id(config, version))
-        return os.path.lexists(path) or bool(self.committed and self.committed.has(config, version))
 
     def all(self, experiment: str, version: int | None = None) -> list[Record]:
         """Return every readable record of an experiment, in the order of their ids."""
@@ -313,17 +305,10 @@ class Store:
             ) from error
 
 
-def read_record(path: Path, state: os.stat_result) -> Record | str | None:
-    """Return a file's record, or what is wrong with it; None for a cut run of an older version. Raises OSError."""
-    if not stat.S_ISREG(state.st_mode):
-        return "it cannot be read (no regular file)"
-    if state.st_size > LARGEST_FILE:
-        return "it cannot be read (larger than any record)"
-    text = path.read_bytes().decode("utf-8", errors="replace")
-    if '\n"status": "partial",\n' in text:
-        return None
+def read_record(path: Path) -> Record | str:
+    """Return a file's record, or what is wrong with it. Raises OSError."""
     try:
-        found = Record.from_json(text)
+        found = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
     except RecordError as error:
         return str(error)
     if (found.experiment, found.id) != (path.parent.name, path.stem):

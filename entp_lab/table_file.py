@@ -12,70 +12,45 @@ position. A column ``part`` assigns each row to train, validation or test. Array
 ``Table.from_arrays``.
 """
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from entp_lab.texts import decode_text
+from entp_lab.tables import read_table
 from entp_lib.tasks import Table
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, one_of, require
 
 COLUMNS = ("sequence", "scored", "targets", "part")
-FORMAT = (
-    "write tokens with spaces between them and say which to predict, as in a first line 'sequence,scored' above "
-    "'1 2 + 3 4 = 4 6,7-8' (docs/starting.md)"
-)
 
 
 def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Table:
-    """Return the sequences of a CSV file as a task; ConfigError names file, line and column.
+    """Return the sequences of a CSV file as a task; ConfigError names file, row and column.
 
     ``held_out`` and ``seed`` are those of ``Table.from_arrays``; blank lines are left out.
     """
-    path = Path(file)
-    require(path.is_file(), f"{file}: no such file")
-    require(
-        path.suffix.lower() == ".csv", f"{file}: must end in .csv; arrays go to Table.from_arrays"
-    )
-    reader = csv.reader(io.StringIO(decode_text(path.read_bytes(), file), newline=""), strict=True)
-    try:
-        rows = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
-    except csv.Error as error:
-        where = f"{file}, line {reader.line_num}"
-        raise ConfigError(f"{where}: no comma-separated values ({error})") from None
-    names = rows.pop(0)[1] if rows else []
-    check_columns(names, file)
-    require(len(rows) > 0, f"{file}: has no sequences below its first line")
-    sequences: list[list] = []
-    scored: list[list[bool]] = []
-    targets: list[list] = []
-    parts: list[str] = []
-    for line, cells in rows:
-        where = f"{file}, line {line}"
-        require(
-            len(cells) <= len(names),
-            f"{where}: more cells than columns; put a cell with commas in quotes",
-        )
-        row = dict.fromkeys(names, "") | dict(zip(names, cells, strict=False))
+    # every cell is a text, and NA a word like others
+    options = {"dtype": str, "na_values": [""], "keep_default_na": False}
+    table = read_table(Path(file), ["sequence"], needed=["sequence"], **options).fillna("")
+    for name in table:
+        one_of(f"{file}: column", name, COLUMNS)
+    has_targets = "targets" in table
+    sequences = []
+    scored = []
+    targets = []
+    for number, row in enumerate(table.to_dict("records"), 1):
+        where = f"{file}: row {number} of the table"
         tokens = row["sequence"].split()
-        require(len(tokens) > 0, f"{where}: the sequence is empty")
-        first = 1 if "targets" in names else 2
+        first = 1 if has_targets else 2
         positions = read_positions(row.get("scored", ""), len(tokens), first, where)
-        answers = row["targets"].split() if "targets" in names else []
-        if "targets" in names and len(answers) != len(positions):
+        answers = row["targets"].split() if has_targets else [tokens[p - 1] for p in positions]
+        if len(answers) != len(positions):
             raise ConfigError(
                 f"{where}: {len(answers)} targets for {len(positions)} scored positions"
             )
+        answer_at = dict(zip(positions, answers, strict=True))
         sequences.append(tokens)
-        scored.append([False] * len(tokens))
-        targets.append(list(tokens))
-        for position in positions:
-            scored[-1][position - 1] = True
-        for position, answer in zip(positions, answers, strict=False):
-            targets[-1][position - 1] = answer
-        parts.append(row.get("part", ""))
+        scored.append([place in answer_at for place, _ in enumerate(tokens, 1)])
+        targets.append([answer_at.get(place, token) for place, token in enumerate(tokens, 1)])
     if are_numbers([*sequences, *targets]):
         sequences = [[int(token) for token in row] for row in sequences]
         targets = [[int(token) for token in row] for row in targets]
@@ -83,26 +58,13 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
         return Table.from_arrays(
             sequences,
             scored,
-            targets if "targets" in names else None,
-            parts if "part" in names else None,
+            targets if has_targets else None,
+            table["part"].tolist() if "part" in table else None,
             held_out=held_out,
             seed=seed,
         )
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-
-
-def check_columns(names: Sequence[str], file: str | Path) -> None:
-    """Raise ConfigError unless the column names are ``sequence`` and possibly others of ``COLUMNS``, each once."""
-    shown = ", ".join(names)[:60]
-    require(
-        "sequence" in names, f"{file}: no column 'sequence' in its first line, {shown}; {FORMAT}"
-    )
-    for name in names:
-        if name not in COLUMNS or names.count(name) > 1:
-            raise ConfigError(
-                f"{file}: column {name!r}: its columns may be {', '.join(COLUMNS)}, each once"
-            )
 
 
 def read_positions(text: str, length: int, first: int, where: str) -> list[int]:

@@ -13,17 +13,10 @@ def printable(text: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return a UTF-8 text without byte order mark; ConfigError names a file that is not one."""
+    """Return a UTF-8 text, without byte order mark and with line feeds as line ends; ConfigError names another file."""
     try:
-        return decode_text(Path(path).read_bytes(), path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def decode_text(data: bytes, path: Path | str) -> str:
-    """Decode a UTF-8 file's bytes, without a BOM and with line feeds as line ends."""
-    try:
-        text = data.decode("utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 (byte {error.start}); convert it") from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from entp_lab.measurements import Check
+from entp_lab.measurements import Check, checked
 from entp_lab.store import Record
 from entp_lab.studies import by_study
 
@@ -52,17 +52,13 @@ class Claim:
         """Return the claim's ``Check`` for the ledger, from records by the name of their study."""
         used = [found[study] for study in self.studies]
         outcome = self.decide(*used)
-        corrected = bool(outcome.corrected) if outcome.correction else None
-        holds = None if outcome.holds is None else bool(outcome.holds)
-        names = tuple(record.name for record in used)
-        return Check(
+        return checked(
             self.id,
-            holds,
-            used[0].config.tier,
-            corrected,
-            outcome.correction,
-            names,
-            outcome.remark,
+            outcome.holds,
+            used,
+            corrected=outcome.corrected if outcome.correction else None,
+            correction=outcome.correction,
+            remark=outcome.remark,
         )
 
 

@@ -10,7 +10,6 @@ random seeds; whatever is not trained, by each number. docs/journal/house.md has
 import copy
 import math
 import random
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entp_lab.configs import ON_CPU, StudyConfig, family
+from entp_lab.configs import ON_CPU, RunConfig, family
 from entp_lab.provenance import (
     arithmetic_here,
     arithmetic_of,
@@ -34,7 +33,6 @@ from entp_lib.validation import require
 
 BOUND = 0.02  # largest difference of a score between 0 and 1; relative for larger numbers
 ALONE = 0.1  # largest difference of final scores, if a run has no siblings with other random seeds
-MOST_THREADS = 1024
 # endings of names whose values differ between any two computations
 TIMES = ("seconds", "_per_second", "_bytes")
 OUTCOMES = (
@@ -66,7 +64,7 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 
 
 def verify(
-    record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
+    record: Record, store: Store, on_step: Callable[[int, int], None] = lambda step, last: None
 ) -> Comparison:
     """Compute ``record`` again in its own arithmetic, in a temporary store, and compare; ``store`` stays as it is.
 
@@ -74,7 +72,6 @@ def verify(
     with each step, except if another process computes because the arithmetic differs. Raises RecordError if it cannot
     be computed.
     """
-    check_computable(record)
     asked = arithmetic_of(record)
     here = record.config.tier not in ON_CPU or asked == arithmetic_here() or not has_avx2()
     try:
@@ -91,41 +88,22 @@ def verify(
     return compare(record, computed, siblings)
 
 
-def check_computable(record: Record) -> None:
-    """Raise RecordError if the record's number of threads, or its name of weights, is not valid."""
-    threads = record.provenance.get("threads", 1)
-    weights = weights_named(record)
-    if not 1 <= threads <= MOST_THREADS:
-        raise RecordError(
-            f"record {record.name}: threads = {threads}: must be from 1 to {MOST_THREADS}"
-        )
-    if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", weights):
-        raise RecordError(
-            f"record {record.name}: weights = {weights!r}: must be experiment/id of a record"
-        )
-
-
-def weights_named(record: Record) -> str:
-    """Return the run, as experiment/id, whose weights a record starts from; empty for none."""
-    if isinstance(record.config, StudyConfig):
-        return str(record.config.params.get("weights", ""))
-    return record.config.start_from
-
-
 def compute_again(
-    record: Record, store: Store, on_step: Callable[[int], None] = lambda step: None
+    record: Record, store: Store, on_step: Callable[[int, int], None] = lambda step, last: None
 ) -> Record:
     """Compute the record of the same configuration in this process, in a temporary store."""
+    config = record.config
+    name = config.start_from if isinstance(config, RunConfig) else config.params.get("weights")
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
-        if name := weights_named(record):
+        if name:
             untouched = copy.copy(store)
             untouched.read_only = True  # damaged weights stay where they are
             target = apart.weights_path(*name.split("/"))
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(weights_of(untouched, name, record.config.tier), target)
-        threads = record.provenance.get("threads", 1)
-        return run(record.config, record.version, store=apart, threads=threads, on_step=on_step)
+            shutil.copyfile(weights_of(untouched, name, config.tier), target)
+        threads = record.provenance["threads"]
+        return run(config, record.version, store=apart, threads=threads, on_step=on_step)
 
 
 def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -> Comparison:
@@ -192,9 +170,9 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, float | str | None
 def machine(record: Record) -> tuple[str, ...]:
     """Return what decides the last bits of a record: processor, instruction set, arithmetic, torch and kernels."""
     where = record.provenance
-    processor = f"{where.get('device', '')} {where.get('cpu_capability', '')}".strip()
-    torch = where.get("versions", {}).get("torch", "?")
-    return processor, arithmetic_of(record), f"torch {torch}", kernels_of(record)
+    processor = f"{where['device']} {where.get('cpu_capability', '')}".strip()
+    torch = f"torch {where['versions']['torch']}"
+    return processor, arithmetic_of(record), torch, kernels_of(record)
 
 
 def report(found: Sequence[Comparison]) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from entp_lab import paths
-from entp_lab.configs import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
+from entp_lab.configs import RunConfig, StudyConfig, canonical_json, to_dict
 from entp_lab.store import OWN, Store
 from entp_lab.texts import read_text
 from entp_lib.checkpoint import SUFFIX, DamagedFileError, check_tensors, read_tensors, save_tensors
@@ -22,7 +22,6 @@ from entp_lib.validation import ConfigError, from_dict, require
 
 # fields that a run must share with the run whose weights it starts from
 SHAPE = ("n_layers", "n_heads", "width", "positions", "input_dim", "output_dim")
-VERSIONS = range(1, 100)  # of experiments; one of them gives the id of the run
 LEARNED = ("characters",)  # tokenizers that are learned from a corpus
 TABLES = ("embedding.weight", "positions.weight")  # of which a model may have further rows
 
@@ -69,8 +68,8 @@ def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
 def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
     """Return the configuration and the model that a file of weights holds, ready for evaluation.
 
-    Raises DamagedFileError unless it holds exactly the weights of its configuration, all of them finite, and is that of
-    the run ``name``, if one is given. Reading takes no more memory than the file's size.
+    Raises DamagedFileError unless it holds exactly the weights of its configuration, and is that of the run ``name``,
+    if one is given. Reading takes no more memory than the file's size.
     """
     tensors, header = read_tensors(path, {"config", "run"})
     if name and header["run"] != name:
@@ -78,39 +77,23 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
             path, f"holds the weights of {header['run']}, not those of {name} (renamed?)"
         )
     try:
-        config = config_from(json.loads(header["config"]))
-        if not isinstance(config, RunConfig):
-            raise ConfigError("it is a study's")
+        config = from_dict(RunConfig, json.loads(header["config"]))
     except (ValueError, TypeError, RecursionError) as error:
         raise DamagedFileError(
             path, f"is of a configuration that this version does not know ({error})"
         ) from error
-    if header["run"] not in (
-        f"{config.experiment}/{config_id(config, version)}" for version in VERSIONS
-    ):
-        raise DamagedFileError(
-            path, f"names the run {header['run']}, whose configuration is another one than its own"
-        )
-    shape = config.model
-    last_norm = tensors.get("ln_f.weight")
-    width = len(last_norm) if last_norm is not None and last_norm.dim() else 0
-    sizes = f"width = {shape.width}, n_layers = {shape.n_layers}, vocab_size = {shape.vocab_size}"
-    if shape.width != width or shape.n_layers > len(tensors):
-        raise DamagedFileError(
-            path, f"has {len(tensors)} tensors of width {width}, its configuration {sizes}"
-        )
+    layers = config.model.n_layers
+    if layers > len(tensors):
+        raise DamagedFileError(path, f"has {len(tensors)} tensors, and n_layers = {layers}")
     try:
         # shapes without memory
-        expected = dict(build_model(shape, device="meta").named_parameters())
+        expected = dict(build_model(config.model, device="meta").named_parameters())
     except (RuntimeError, ConfigError) as error:
         raise DamagedFileError(
-            path, f"is of a configuration that no model has ({sizes}: {error})"
+            path, f"is of a configuration that no model has ({error})"
         ) from error
     check_tensors(path, tensors, expected)
-    for key, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            raise DamagedFileError(path, f"has values in {key} that are not finite")
-    model = build_model(shape)
+    model = build_model(config.model)
     model.load_state_dict(tensors, strict=False)  # not strict, since a model has buffers, too
     return config, model.eval()
 
@@ -142,22 +125,22 @@ def start_from(path: Path, config: RunConfig, task: Task, model: nn.Module) -> N
         p[:rows] = tensors[name][:rows].to(p)
 
 
-def load_model(name: str | Path, store: Store | None = None) -> Transformer:
+def load_model(name: str | Path) -> Transformer:
     """Return the trained model of a run, ready for evaluation: ``load_model("count3/0117429f1920aca1")``.
 
     ``name``: "experiment/id" of its record, where a unique beginning of the id is enough, or the path of a file of
     weights. The user's own runs are found too. Raises ConfigError if there is no such run, or if its weights are
     missing: the message has the command that makes them. Studies have no weights.
     """
-    return load_run(name, store)[1]
+    return load_run(name)[1]
 
 
-def load_run(name: str | Path, store: Store | None = None) -> tuple[RunConfig, Transformer]:
+def load_run(name: str | Path) -> tuple[RunConfig, Transformer]:
     """Return the configuration and the model of a run, found as by ``load_model``."""
-    return trained_model(find_weights(name, store))
+    return trained_model(find_weights(name))
 
 
-def find_weights(name: str | Path, store: Store | None = None) -> Path:
+def find_weights(name: str | Path) -> Path:
     """Return the path of the weights of a run, given its name or that path. ConfigError as in ``load_model``."""
     name = str(name)
     if name.endswith(".safetensors"):
@@ -169,7 +152,7 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
         f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1",
     )
     kept = paths.of_repository("results") if paths.has_repository() else paths.results()
-    stores = [store] if store else [Store(), Store().own(), Store(kept / "weights")]
+    stores = [Store(), Store().own(), Store(kept / "weights")]
     ids: dict[str, Store] = {}  # with the first store that has its weights, or else its record
     for pattern in (f"checkpoints/{experiment}/*{SUFFIX}", f"records/{experiment}/*.json"):
         for place in stores:
@@ -228,17 +211,14 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
     command = f"{paths.program()} train {experiment}"
     folder = store.root
     if record is not None:
-        command += (
-            f" --tier {record.config.tier} --seeds {record.config.model_seed + 1} --run {record_id}"
-        )
+        seeds = record.config.model_seed + 1
+        command += f" --tier {record.config.tier} --seeds {seeds} --run {record_id}"
+        if folder == paths.results() and not tier:  # that record must not be replaced
+            folder = folder / OWN
+        else:
+            command += " --fresh"
     elif tier:
         command += f" --tier {tier}"
-    if (
-        record is not None and folder == paths.results() and not tier
-    ):  # that record must not be replaced
-        folder = folder / OWN
-    elif record is not None:
-        command += " --fresh"
     if folder != paths.results():
         command += f" --results {shlex.quote(paths.relative(folder))}"
     return ConfigError(f"{problem}: git keeps records, not weights; this makes them: {command}")

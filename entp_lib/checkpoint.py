@@ -5,12 +5,11 @@ than its own size. A checkpoint holds weights and optimiser moments as tensors, 
 about a run in progress in the header.
 """
 
-import contextlib
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -152,26 +151,6 @@ def save_checkpoint(
     save_tensors(path, tensors, {"config": config, "state": json.dumps(values)})
 
 
-@contextlib.contextmanager
-def damaged_unless_fitting(path: Path) -> Iterator[None]:
-    """Turn errors raised while reading a checkpoint's values into a DamagedFileError."""
-    try:
-        yield
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise DamagedFileError(
-            path, f"has a state that no run can be in ({error})"
-        ) from error
-
-
-def read_checkpoint(path: Path, config: str) -> tuple[Weights, Json]:
-    """Return a checkpoint's tensors and values; DamagedFileError if it has another ``config``."""
-    tensors, header = read_tensors(path, {"config", "state"})
-    if header["config"] != config:
-        raise DamagedFileError(path, "belongs to another configuration")
-    with damaged_unless_fitting(path):
-        return tensors, dict(json.loads(header["state"]))
-
-
 def load_checkpoint(
     path: Path, state: TrainingState, config: str, extra: type[Extra]
 ) -> Extra:
@@ -179,20 +158,26 @@ def load_checkpoint(
 
     Raises DamagedFileError and fills nothing if the file is of another run or incomplete.
     """
-    tensors, header = read_checkpoint(path, config)
-    names = extra.__annotations__.keys() & header.keys()
-    extras = {name: header.pop(name) for name in names}
-    with damaged_unless_fitting(path):
-        values = from_dict(Values, header)
-        found = from_dict(extra, extras)
+    tensors, header = read_tensors(path, {"config", "state"})
+    if header["config"] != config:
+        raise DamagedFileError(path, "belongs to another configuration")
+    try:
+        written = dict(json.loads(header["state"]))
+        names = extra.__annotations__.keys() & written.keys()
+        found = from_dict(extra, {name: written.pop(name) for name in names})
+        values = from_dict(Values, written)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise DamagedFileError(
+            path, f"has a state that no run can be in ({error})"
+        ) from error
     parameters = trainable_parameters(state.model)
-    check_tensors(path, tensors, expected_tensors(parameters, values))
+    check_tensors(path, tensors, expected_tensors(parameters, values, tensors))
     for name, value in vars(values).items():
         setattr(state, name, value)
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(tensors[f"model.{name}"])
-            if state.step:
+            if has_moments(name, tensors):
                 # the fused AdamW needs its step counter on the parameter's device
                 moments = {
                     key: tensors[f"optimizer.{key}.{name}"].to(p.device)
@@ -208,13 +193,20 @@ def load_checkpoint(
     return found
 
 
-def expected_tensors(parameters: Mapping[str, Tensor], values: Values) -> Weights:
+def has_moments(name: str, tensors: Weights) -> bool:
+    """Say whether a parameter has had a gradient, so that the optimiser has moments of it."""
+    return f"optimizer.step.{name}" in tensors
+
+
+def expected_tensors(
+    parameters: Mapping[str, Tensor], values: Values, tensors: Weights
+) -> Weights:
     """Return tensors with the names, shapes and types that a checkpoint with these values has."""
     expected: Weights = {"loss_sum": torch.zeros((), dtype=torch.float64)}
     for name, p in parameters.items():
         expected[f"model.{name}"] = p
         expected |= {f"kept.{rule}.{name}": p for rule in values.kept}
-        for key in MOMENTS if values.step else ():
+        for key in MOMENTS if has_moments(name, tensors) else ():
             expected[f"optimizer.{key}.{name}"] = (
                 torch.tensor(0.0) if key == "step" else p
             )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lab.configs import config_id
+from entp_lab.configs import RunConfig, config_id
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run
 from entp_lab.stopping import Cut
@@ -39,7 +39,8 @@ def record_of(run, curves=None, **metrics):
         "cpu_seconds",
         "peak_memory_bytes",
     )
-    cost = dict.fromkeys(numbers, 1) | {"steps": run.config.steps, "device": "cpu"}
+    steps = run.config.train.steps if isinstance(run.config, RunConfig) else 1
+    cost = dict.fromkeys(numbers, 1) | {"steps": steps, "device": "cpu"}
     return Record(
         run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels
     )
@@ -60,7 +61,9 @@ def train_until(config, step, path=None, **options):
     cut, and the state.
     """
     made = []
-    checkpoint = Checkpoint(path, on_step=made.append, stop=lambda: len(made) == step)
+    checkpoint = Checkpoint(
+        path, on_step=lambda step, last: made.append(step), stop=lambda: len(made) == step
+    )
     try:
         outcome = train_run(config, checkpoint=checkpoint, **options)
     except Cut:
@@ -71,7 +74,10 @@ def train_until(config, step, path=None, **options):
 def stop_behind(step):
     """Options of ``run`` by which it is asked to end behind a step."""
     reached = []
-    return {"on_step": reached.append, "stop": lambda: bool(reached) and reached[-1] >= step}
+    return {
+        "on_step": lambda step, last: reached.append(step),
+        "stop": lambda: bool(reached) and reached[-1] >= step,
+    }
 
 
 def cut_at(config, step, store):

@@ -39,16 +39,6 @@ STUDIES = {
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
-RESUMABLE = (
-    "compact_triplets",
-    "compact_walks",
-    "compact_abstraction",
-    "compact_last_token",
-    "compact_addition",
-    "compact_algorithms",
-    "compact_attention",
-)
-
 # The order in which a long tier runs its experiments: cheap ones first, so that most questions are
 # answered early.
 NIGHTLY_ORDER = (

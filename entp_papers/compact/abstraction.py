@@ -1,5 +1,7 @@
 """Abstraction from templates (§3.3, §4.3): the runs of every tier, their tables and claims."""
 
+from typing import Any
+
 import pandas as pd
 
 from entp_lab.experiment import (
@@ -85,11 +87,9 @@ def table(records: Records) -> pd.DataFrame:
 
 def stretches(records: Records) -> pd.DataFrame:
     """Average runs of ``compact_last_token`` over evaluations with ``last`` from 0.55 to 0.75."""
-    parts = []
-    for record in records:
-        labels = {name: record.labels[name] for name in ("n_layers", "seed")}
-        parts.append(pd.DataFrame(record.curves).assign(rule=record.metrics["rule"], **labels))
-    rows = pd.concat(parts, ignore_index=True)
+    rows = pd.concat(
+        pd.DataFrame({**r.labels, "rule": r.metrics["rule"], **r.curves}) for r in records
+    )
     means = {name: (name, "mean") for name in ("last", "rule", "repeating", "others", "copied")}
     there = rows[rows["last"].between(0.55, 0.75)].groupby(["n_layers", "seed"])
     return there.agg(evaluations=("step", "size"), **means)
@@ -98,7 +98,7 @@ def stretches(records: Records) -> pd.DataFrame:
 def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
     """Return a ``Level`` per arm: accuracy at the last token of held-out templates, guess to 1."""
     means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
-    return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
+    return tuple(Level(score, GUESS, 1.0, NEAR) for score in means)
 
 
 def templates_counted(records: Records) -> Check:
@@ -112,18 +112,22 @@ def loss_is_the_floor(records: Records) -> Check:
     floor = bayes_floor(task, task.sides()[0])
     rows = table(records)
     above = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
-    depths = ", ".join(str(depth) for depth in above.index)
+    depths = ", ".join(map(str, above.index))
     ends = ", ".join(f"{mean:.2f}" for mean in above)
     remark = f"decoders of {depths} layers end {ends} above it"
     return checked("CT-floor", abs(floor - 0.68) < 0.01, records, remark=remark)
 
 
-def deeper(claim: str, records: Records, shallow: int, deep: int) -> Measurement:
-    """Measure the accuracy at the last token of the deeper decoders less the shallower, by seed."""
-    rows = table(records)
-    sides = rows[rows["n_layers"].isin((shallow, deep))]
-    values = paired(rows, "last_held_out", deep, shallow, by="n_layers")
-    return measured(claim, values, records, levels=levels(sides))
+def completed(
+    claim: str, records: Records, by: str, first: Any, second: Any, **labels: Any
+) -> Measurement:
+    """Measure by seed the accuracy at the last token with one value of a label less with another.
+
+    Of ``records``, those with the further ``labels`` are compared.
+    """
+    rows = table(select(records, **{by: (first, second)}, **labels))
+    values = paired(rows, "last_held_out", first, second, by)
+    return measured(claim, values, records, levels=levels(rows))
 
 
 def abstraction_head(records: Records) -> Measurement:
@@ -132,8 +136,8 @@ def abstraction_head(records: Records) -> Measurement:
     Only seeds with which two layers succeeded count.
     """
     rows = table(records)
-    succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]
-    pairs = rows[rows["seed"].isin(succeeded["seed"])]
+    succeeded = rows.query("n_layers == 2 and last_held_out >= 1 - @NEAR")["seed"]
+    pairs = rows[rows["seed"].isin(succeeded)]
     return measured(
         "CT-abstraction-head", paired(pairs, "strongest_head", 2, 1, by="n_layers"), records
     )
@@ -141,16 +145,8 @@ def abstraction_head(records: Records) -> Measurement:
 
 def matching(records: Records) -> Measurement:
     """Measure how far one layer is from matching all variables."""
-    rows = table(records)
-    one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
-    return measured("CT-matching", one - 1, records)
-
-
-def entp_or_decoder(records: Records) -> Measurement:
-    """Measure ENTP less decoder with two layers, both trained on sampled positions, by seed."""
-    two = table(select(records, n_layers=2))
-    values = paired(two, "last_held_out", "entp", "decoder", by="architecture")
-    return measured("CT-entp-depth", values, records, levels=levels(two))
+    one = table(select(records, n_layers=1)).sort_values("seed")
+    return measured("CT-matching", one["matching_held_out"] - 1, records)
 
 
 def measure(records: Records) -> Findings:
@@ -161,11 +157,11 @@ def measure(records: Records) -> Findings:
     decoders = select(records, architecture="decoder", scored="all")
     for claim in (templates_counted, loss_is_the_floor, matching, abstraction_head):
         yield claim(decoders)
-    yield deeper("CT-depth-2", decoders, 1, 2)
+    yield completed("CT-depth-2", decoders, "n_layers", 2, 1)
     if select(decoders, n_layers=3):
-        yield deeper("CT-depth-3", decoders, 2, 3)
+        yield completed("CT-depth-3", decoders, "n_layers", 3, 2)
     if sampled := select(records, scored="sampled"):
-        yield entp_or_decoder(sampled)
+        yield completed("CT-entp-depth", sampled, "architecture", "entp", "decoder", n_layers=2)
 
 
 ABSTRACTION = Experiment(

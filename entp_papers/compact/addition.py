@@ -61,7 +61,7 @@ def write(form: Format, a: int, b: int, generator: np.random.Generator | None = 
     """Write the sum of two natural numbers, ``$`` included; spaces where a generator is given."""
     numbers = [str(a), str(b), str(a + b)]
     if form.padded:
-        width = max(len(numbers[0]), len(numbers[1]))
+        width = len(str(max(a, b)))
         numbers = [n.zfill(width + (i == 2)) for i, n in enumerate(numbers)]
     if form.hints:
         numbers = [[HINTS[len(n) - 1 - i] + digit for i, digit in enumerate(n)] for n in numbers]
@@ -107,7 +107,7 @@ def addition_study(
     format: str,
     architecture: str,
     trained_digits: int = 5,
-    tested_digits: tuple[int, ...] | list[int] = (5, 7, 10, 15),
+    tested_digits: Sequence[int] = (5, 7, 10, 15),
     n_layers: int = 2,
     n_heads: int = 4,
     width: int = 64,
@@ -167,9 +167,7 @@ def learn_texts(
     every = max(1, steps // 20)
     curves = {"step": [], "loss": []}
     since = {"loss": 0.0}
-    for step in resuming.steps(
-        resuming.Progress(curves, since), steps, model, optimizer, generator
-    ):
+    for step in resuming.steps(curves, steps, model, optimizer, since, generator):
         tokens, scored, ids = batch()
         loss = F.cross_entropy(model(tokens[:, :-1], scored, ids), tokens[:, 1:][scored])
         # a short warm-up, then linearly down to a tenth
@@ -188,9 +186,7 @@ def learn_texts(
             with torch.no_grad():
                 guesses_N = model(tokens[:, :-1], scored, ids).argmax(-1)
             right_N = guesses_N == tokens[:, 1:][scored]
-            right_BT = torch.ones_like(scored)
-            right_BT[scored] = right_N
-            whole_B.append(right_BT.all(1))
+            whole_B.append(torch.ones_like(scored).masked_scatter(scored, right_N).all(1))
             single_N.append(right_N)
         metrics["accuracy"][str(length)] = float(torch.cat(whole_B).double().mean())
         metrics["token_accuracy"][str(length)] = float(torch.cat(single_N).double().mean())
@@ -214,25 +210,23 @@ def draw(
     kind = SCHEMES[positions].ids
     lows = np.where(digits_B2 == 1, 0, 10 ** (digits_B2 - 1))  # 0 has one digit
     highs = 10**digits_B2
-    first = generator.integers(lows[:, 0], highs[:, 0]).tolist()
-    second = generator.integers(lows[:, 1], highs[:, 1]).tolist()
+    ranges = zip(lows.T, highs.T, strict=True)  # of the first operand, and of the second
+    operands = [generator.integers(*ends).tolist() for ends in ranges]
     texts = [
-        write(form, a, b, generator if training else None)
-        for a, b in zip(first, second, strict=True)
+        write(form, a, b, generator if training else None) for a, b in zip(*operands, strict=True)
     ]
     tokens, scored = encode(texts)
     batch, length = scored.shape
     ids = None
     if kind == "random":
-        drawn = seeded(int(generator.integers(2**62)))
-        ids = random_ids(batch, length, longest, drawn)
+        ids = random_ids(batch, length, longest, seeded(int(generator.integers(2**62))))
     elif kind == "coupled":
         ids = torch.zeros(batch, length, dtype=torch.long)
         most = (longest - 5) // 3  # the most digits of an operand that the table has ids for
-        for row, (text, width) in enumerate(zip(texts, digits_B2.max(1).tolist(), strict=True)):
+        for row, text, width in zip(ids, texts, digits_B2.max(1).tolist(), strict=True):
             start = int(generator.integers(2, most - width + 3)) if training else 2
-            found = coupled_ids(text, start)
-            ids[row, : min(len(found), length)] = torch.tensor(found[:length])
+            found = torch.tensor(coupled_ids(text, start)[:length])
+            row[: len(found)] = found
     return tokens, scored, ids
 
 

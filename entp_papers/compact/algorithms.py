@@ -7,8 +7,6 @@ parity       $10011=n$          y where the number of ones is even
 lego         $ap1bpacpbc=p$     a = +1, b = +a, c = +b, and what is c? p is plus, n is minus
 """
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 
 from entp_lab.studies import Study, at_least
@@ -48,8 +46,8 @@ def follow_lego(question: str) -> str:
     return "p" if values[question[-1]] == 1 else "n"
 
 
-# By task: draw a question of a given size, and find its answer.
-ALGORITHMS: dict[str, tuple[Callable[[int, np.random.Generator], str], Callable[[str], str]]] = {
+# By task: functions that draw a question of a given size, and find the answer of a question.
+ALGORITHMS = {
     "polynomial": (draw_polynomial, evaluate_polynomial),
     "sorting": (digits, lambda question: "".join(sorted(question))),
     "summation": (digits, lambda question: str(sum(map(int, question)) % 10)),
@@ -91,14 +89,15 @@ def algorithm_study(
 
     def batch(sizes: list[int], draw: np.random.Generator) -> Texts:
         questions = [ask(size, draw) for size in sizes]
-        tokens, scored = encode([f"${question}={solve(question)}$" for question in questions])
-        return tokens, scored, None
+        return *encode([f"${question}={solve(question)}$" for question in questions]), None
 
     def training_batch() -> Texts:
         return batch(generator.integers(1, trained + 1, batch_size).tolist(), generator)
 
-    def tests(size: int) -> Iterator[Texts]:
-        yield batch([size] * texts, np.random.default_rng(seed_from(f"tested {task}", seed, size)))
-
-    test_sets = {size: tests(size) for size in tested}
-    return learn_texts(model, training_batch, steps, 3e-3, generator, test_sets)
+    tests = {
+        size: [
+            batch([size] * texts, np.random.default_rng(seed_from(f"tested {task}", seed, size)))
+        ]
+        for size in tested
+    }
+    return learn_texts(model, training_batch, steps, 3e-3, generator, tests)

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from entp_lab.configs import Json
-from entp_lab.experiment import Closed, Experiment, PlannedRuns, planned_study
+from entp_lab.experiment import Closed, Experiment, PlannedRun, PlannedRuns, planned_study
 from entp_lab.frames import select
 from entp_lab.measurements import (
     Check,
@@ -26,8 +27,6 @@ from entp_papers.compact import laws
 
 NAME = "compact_capacity"
 NOTEBOOK = "12b_compact_details"
-SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
-SMOKE = dict(epochs=4, batch_size=32, rate=1e-2, count_every=2)
 PARTS = {"sweep", "one_layer", "feed_forward", "entp", "batch", "largest", "shatter"}
 SHAPES_TO_FIT = 24  # a cubic polynomial in three variables has 20 terms
 
@@ -50,7 +49,7 @@ TIERS = {
         heads=(1, 2),
         lengths=(4, 6, 8),
         head_width=4,
-        schedule=SMOKE,
+        schedule=dict(epochs=4, batch_size=32, rate=1e-2, count_every=2),
         ablated=(8,),
         sizes={8: [4, 8, 64, 72]},
         steps=60,
@@ -67,7 +66,7 @@ TIERS = {
         heads=(1, 2, 4),
         lengths=(8, 16, 32),
         head_width=16,
-        schedule=SCHEDULE,
+        schedule=dict(epochs=100, batch_size=256, rate=1e-2, count_every=10),
         ablated=(8, 12, 16, 20, 24),
         steps=1500,
         sizes=growing_sizes({8: 10, 16: 60, 24: 180}, 12),
@@ -107,52 +106,44 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
     """Plan all studies of a tier; ``seeds`` sets the runs per study, except for figure 8."""
     setting = TIERS[tier]
     runs = seeds or setting["runs"]
-    short = setting["lengths"][0]
-    found = []
+    schedule = setting["schedule"]
+    model = partial(dict, symbols=setting["symbols"], head_width=setting["head_width"])
+    short = partial(model, n_heads=2, length=setting["lengths"][0])
 
-    def model(width: int, n_heads: int, length: int, **changes: Any) -> Json:
-        shape = dict(
-            symbols=setting["symbols"],
-            width=width,
-            n_heads=n_heads,
-            length=length,
-            head_width=setting["head_width"],
-        )
-        return shape | changes
-
-    def add(part: str, params: Json, study: str = NAME, **labels: Any) -> None:
-        found.append(planned_study(NAME, tier, study, params, part=part, **labels))
-
-    def add_capacity(
-        part: str, shape: dict, divisor: int, budget: dict | None = None, **labels: Any
-    ) -> None:
-        schedule = setting["schedule"] | (budget or {})
+    def capacity(
+        part: str, model: Json, divisor: int, schedule: Json = schedule, **labels: Any
+    ) -> PlannedRun:
         library = setting["library"] // divisor
-        params = dict(model=shape, schedule=schedule, library=library, runs=runs)
-        add(part, params, **labels)
+        params = dict(model=model, schedule=schedule, library=library, runs=runs)
+        return planned_study(NAME, tier, NAME, params, part=part, **labels)
 
     for width, n_heads, length in itertools.product(
         setting["widths"], setting["heads"], setting["lengths"]
     ):
         shape = dict(width=width, n_heads=n_heads, length=length)
-        add_capacity("sweep", model(**shape), 1, **shape)
+        yield capacity("sweep", model(**shape), 1, **shape)
     for architecture in ("decoder", "entp"):
-        shape = model(setting["ablated"][0], 2, short, architecture=architecture)
-        add_capacity("one_layer", shape, 4, architecture=architecture)
+        shape = short(width=setting["ablated"][0], architecture=architecture)
+        yield capacity("one_layer", shape, 4, architecture=architecture)
     for width in setting["ablated"]:
         for way in ("trained", "identity", "none"):
-            shape = model(width, 2, short, n_layers=2, feed_forward=way)
-            add_capacity("feed_forward", shape, 2, width=width, way=way)
-        shape = model(width, 2, short, n_layers=2, architecture="entp")
-        add_capacity("entp", shape, 2, width=width, way="entp")
+            shape = short(width=width, n_layers=2, feed_forward=way)
+            yield capacity("feed_forward", shape, 2, width=width, way=way)
+        shape = short(width=width, n_layers=2, architecture="entp")
+        yield capacity("entp", shape, 2, width=width, way="entp")
     for batch, equal in itertools.product(setting["batches"], ("epochs", "steps")):
-        shape = model(setting["widths"][-2], 1, setting["lengths"][1])
-        budget = {"batch_size": batch, equal: setting[f"batch_{equal}"]}
-        add_capacity("batch", shape, 2, budget, batch_size=batch, equal=equal)
+        shape = model(width=setting["widths"][-2], n_heads=1, length=setting["lengths"][1])
+        budget = schedule | {"batch_size": batch, equal: setting[f"batch_{equal}"]}
+        yield capacity("batch", shape, 2, budget, batch_size=batch, equal=equal)
     for width, sizes in setting["sizes"].items():
-        schedule = setting["schedule"] | dict(steps=setting["steps"])
-        params = dict(model=model(width, 2, short), schedule=schedule, sizes=sizes, runs=runs)
-        add("largest", params, "compact_largest_library", width=width)
+        params = dict(
+            model=short(width=width),
+            schedule=schedule | dict(steps=setting["steps"]),
+            sizes=sizes,
+            runs=runs,
+        )
+        study = "compact_largest_library"
+        yield planned_study(NAME, tier, study, params, part="largest", width=width)
     shatter = setting["shatter"]
     for way, (divisor, changes) in SHATTERED.items():
         params = dict(
@@ -161,8 +152,7 @@ def plan(tier: str, seeds: int = 0) -> PlannedRuns:
             library=shatter["library"],
             runs=shatter["runs"],
         )
-        add("shatter", params, "compact_shatter", way=way)
-    return found
+        yield planned_study(NAME, tier, "compact_shatter", params, part="shatter", way=way)
 
 
 def table(records: Records, part: str) -> pd.DataFrame:
@@ -196,8 +186,7 @@ def forms(records: Records) -> pd.DataFrame:
 
 def two_measures(records: Records) -> pd.DataFrame:
     """Return by width (two heads) capacity, capacity less chance, and largest recalled library."""
-    rows = table(records, "sweep")
-    rows = rows[(rows["n_heads"] == 2) & (rows["length"] == rows["length"].min())]
+    rows = table(records, "sweep").query("n_heads == 2 and length == length.min()")
     largest = table(records, "largest").set_index("width")["best"].rename("largest library")
     return rows.set_index("width")[["best", "above_chance"]].join(largest, how="inner")
 
@@ -275,16 +264,17 @@ def heads(sweep: Records) -> Measurement:
     """
     values = []
     for _, part in table(sweep, "sweep").groupby("length"):
-        two, four = (part[part["n_heads"] == count].sort_values("parameters") for count in (2, 4))
-        if len(two) < 2 or len(four) < 2:
-            continue
-        low = max(two["parameters"].min(), four["parameters"].min())
-        high = min(two["parameters"].max(), four["parameters"].max())
+        curves = [
+            part[part["n_heads"] == count].set_index("parameters")["best"].sort_index()
+            for count in (2, 4)
+        ]
+        # NaN, which is not below anything, where a tier lacks four heads
+        low = np.max([curve.index.min() for curve in curves])
+        high = np.min([curve.index.max() for curve in curves])
         if low < high:
             at = np.geomspace(low, high, 3)
-            of_two = np.interp(at, two["parameters"], two["best"])
-            of_four = np.interp(at, four["parameters"], four["best"])
-            values.append(float(np.log2(of_four / of_two).mean()))
+            of_two, of_four = (np.interp(at, curve.index, curve) for curve in curves)
+            values.append(np.log2(of_four / of_two).mean())
     return measured("CT-heads", values, sweep)
 
 
@@ -310,7 +300,7 @@ def negative_binomial(records: Records) -> Observation:
     if "attention" in found:
         alone = found["attention"].metrics
         epochs = found["attention"].curves["epochs"]
-        of_all = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])
+        of_all = laws.fit_epochs(epochs, alone["unfinished"], alone["limit"])
     if of_all is None:
         return observed(
             "CT-negative-binomial", "uninformative", shattered, "too few runs got there"
@@ -350,7 +340,7 @@ def batches(records: Records) -> Observation:
     return observed("CT-batch", "inconclusive", batch, why, " and ".join(seen))
 
 
-def measure(records: Records) -> list[Measurement | Check | Observation]:
+def measure(records: Records) -> Findings:
     """Measure every claim of the section; nothing if some parts or too many shapes are missing."""
     sweep = select(records, part="sweep")
     if len(sweep) < SHAPES_TO_FIT or not PARTS <= {record.labels["part"] for record in records}:
@@ -387,34 +377,28 @@ def capacities(records: Records, part: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def slopes_by_length(table: pd.DataFrame) -> pd.Series:
-    """Return the slope of ln capacity over ln length by run, mean over shapes."""
-
-    def slope(part: pd.DataFrame) -> float:
-        return float(np.polyfit(np.log(part["length"]), np.log(part["capacity"]), 1)[0])
-
-    by_shape = table.groupby(["run", "width", "n_heads"])[["length", "capacity"]].apply(slope)
-    return by_shape.groupby("run").mean()
-
-
-def gains_of_feed_forward(table: pd.DataFrame) -> pd.DataFrame:
-    """Return log2 of the capacity with a trained feed-forward layer over that with an identity.
-
-    Rows are runs, columns widths.
-    """
-    wide = table.pivot(index=["run", "width"], columns="way", values="capacity")
-    return np.log2(wide["trained"] / wide["identity"]).unstack("width")
+def slope(part: pd.DataFrame) -> float:
+    """Return the slope of ln capacity over ln length."""
+    return np.polyfit(np.log(part["length"]), np.log(part["capacity"]), 1)[0]
 
 
 def measure_trainings(records: Records) -> Findings:
-    """Measure both claims in the paper's training: the loss at every position, the widest heads."""
+    """Measure both claims in the paper's training: the loss at every position, the widest heads.
+
+    By run: the slope over lengths, a mean over shapes, and log2 of the capacity with a trained
+    feed-forward layer over that with an identity, a mean over widths.
+    """
     widest = max(record.labels["head_width"] for record in records)
     paper = select(records, scored="every", head_width=widest)
     if lengths := select(paper, part="length"):
-        yield measured("CT-length", slopes_by_length(capacities(lengths, "length")), lengths)
+        by_shape = capacities(lengths, "length").groupby(["run", "width", "n_heads"])
+        slopes = by_shape[["length", "capacity"]].apply(slope)
+        yield measured("CT-length", slopes.groupby("run").mean(), lengths)
     if ablated := select(paper, part="feed_forward"):
-        gains = gains_of_feed_forward(capacities(ablated, "feed_forward")).mean(axis=1)
-        yield measured("CT-feed-forward", gains, ablated)
+        rows = capacities(ablated, "feed_forward")
+        wide = rows.pivot(index=["run", "width"], columns="way", values="capacity")
+        gains = np.log2(wide["trained"] / wide["identity"]).unstack("width")
+        yield measured("CT-feed-forward", gains.mean(axis=1), ablated)
 
 
 CAPACITY_TRAININGS = Experiment(

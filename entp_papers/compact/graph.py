@@ -15,7 +15,7 @@ Letters: M triplets, P pairs (concept, relation), W walks, T tokens.
 
 import hashlib
 import importlib.util
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,16 +86,17 @@ def synthetic(
         middle = (low + high) / 2
         chances = frequent * np.exp(middle * (numbers - numbers.mean()))
         chances /= chances.sum()
-        low, high = (
-            (middle, high) if (chances * numbers).sum() < relations_per_concept else (low, middle)
-        )
+        if (chances * numbers).sum() < relations_per_concept:
+            low = middle
+        else:
+            high = middle
     found = set()
     for concept in range(concepts):
         count = generator.choice(numbers, p=chances)
         for relation in generator.choice(relations, size=count, replace=False, p=frequent):
             targets = generator.geometric(1 - several)
             for target in generator.choice(concepts, size=targets, p=popularity):
-                found.add((concept, int(relation), int(target)))
+                found.add((concept, relation, target))
     return Graph(np.array(sorted(found)), concepts, relations)
 
 
@@ -110,10 +111,11 @@ def real(name: str) -> Graph:
         f"graph = {name!r}: its files come with the package pykeen, which is not installed",
     )
     folder = Path(package.submodule_search_locations[0]) / "datasets" / name
-    rows = set()
-    for part in PARTS:
-        lines = (folder / part).read_text("utf-8").splitlines()
-        rows |= {tuple(line.split("\t")) for line in lines}
+    rows = {
+        tuple(line.split("\t"))
+        for part in PARTS
+        for line in (folder / part).read_text("utf-8").splitlines()
+    }
     names = sorted({concept for a, _, b in rows for concept in (a, b)})
     concepts = {name: number for number, name in enumerate(names)}
     relations = {name: number for number, name in enumerate(sorted({r for _, r, _ in rows}))}
@@ -142,20 +144,20 @@ def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
     relations backwards.
     """
     generator = np.random.default_rng(seed)
-    neighbours: list[list[tuple[int, int]]] = [[] for _ in range(graph.n_concepts)]
+    neighbours = [[] for _ in range(graph.n_concepts)]
     for concept, relation, target in graph.triplets.tolist():
         neighbours[concept].append((relation, target))
         neighbours[target].append((graph.n_relations + relation, concept))
     tokens = np.zeros((count, 11), dtype=np.int64)
     for row in tokens:
-        node = int(generator.integers(graph.n_concepts))
+        node = generator.integers(graph.n_concepts)
         row[0] = 1 + node
         visited = {node}
-        for edge in range(int(generator.integers(3, 6))):
+        for edge in range(generator.integers(3, 6)):
             onward = [step for step in neighbours[node] if step[1] not in visited]
             if not onward:
                 break
-            relation, node = onward[int(generator.integers(len(onward)))]
+            relation, node = onward[generator.integers(len(onward))]
             visited.add(node)
             row[2 * edge + 1] = 1 + graph.n_concepts + relation
             row[2 * edge + 2] = 1 + node
@@ -167,11 +169,10 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
 
     It is the counts of each key's most frequent answer, summed, over the number of items.
     """
-    counts = defaultdict(Counter)
-    for key, answer in zip(keys, answers, strict=True):
-        counts[key][answer] += 1
-    right = sum(max(of_key.values()) for of_key in counts.values())
-    return right / sum(of_key.total() for of_key in counts.values())
+    counts = Counter(zip(keys, answers, strict=True))
+    # in ascending order, so that the last answer of a key, which stays, is the most frequent
+    right = {key: count for (key, _), count in reversed(counts.most_common())}
+    return sum(right.values()) / counts.total()
 
 
 def walk_ceiling(tokens_WT: np.ndarray) -> float:

@@ -63,10 +63,14 @@ class TripletModel(nn.Module):
         self.n_concepts = n_concepts
         self.embedding = nn.Embedding(n_concepts + n_relations, width)
         self.positions = nn.Embedding(2, width)
-        shape = dict(dim_feedforward=4 * width, dropout=0.0, batch_first=wiring != "published")
         self.layers = nn.ModuleList(
             nn.TransformerDecoderLayer(
-                width, n_heads, activation=ACTIVATIONS[activation](), **shape
+                width,
+                n_heads,
+                4 * width,
+                dropout=0.0,
+                activation=ACTIVATIONS[activation](),
+                batch_first=wiring != "published",
             )
             for _ in range(n_layers)
         )
@@ -99,10 +103,8 @@ def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
 def change_by_batch_mates(model: TripletModel, pairs_B2: Tensor) -> float:
     """Return the largest change of the first row's logits when only the other rows change."""
     half = len(pairs_B2) // 2
-    first = pairs_B2[:1]
-    one = torch.cat([first, pairs_B2[1:half]])
-    other = torch.cat([first, pairs_B2[half + 1 : 2 * half]])
-    return largest(model(one)[0], model(other)[0])
+    others = torch.cat([pairs_B2[:1], pairs_B2[half + 1 : 2 * half]])
+    return largest(model(pairs_B2[:half])[0], model(others)[0])
 
 
 class ActivatedBlock(Block):
@@ -146,7 +148,7 @@ def fit(
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     curves = {"epoch": [], "accuracy": [], "loss": []}
-    for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
+    for epoch in resuming.steps(curves, epochs, network, optimizer):
         network.train()
         total = 0.0
         scored = right = 0
@@ -249,8 +251,7 @@ def walks_study(
     vocabulary = 1 + found.n_concepts + 2 * found.n_relations
     cfg = ModelConfig(architecture, n_layers, n_heads, width, vocabulary, length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
-    scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
-    scored_WT[:, 1::2] = tokens_WT[:, 2::2] != 0
+    scored_WT = (tokens_WT[:, 1:] != 0) & (torch.arange(length) % 2 == 1)  # nodes, not edges
     kept = scored_WT.any(1)  # a walk from a node without neighbours predicts nothing
     tokens_WT = tokens_WT[kept]
     scored_WT = scored_WT[kept]
@@ -272,10 +273,11 @@ def walks_study(
             batch_size,
             seed,
         )
+    predictions = int(scored_WT.sum())
     metrics = {
         "walks": walks,
-        "predictions": int(scored_WT.sum()),
-        "per_walk": int(scored_WT.sum()) / walks,
+        "predictions": predictions,
+        "per_walk": predictions / walks,
         "accuracy": curves["accuracy"][-1],
         "best": max(curves["accuracy"]),
         "ceiling": ceiling,

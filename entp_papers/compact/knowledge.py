@@ -11,6 +11,7 @@ prefix through unmasked attention, as ENTP does. RReLU draws its slopes in train
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,70 +114,56 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     depth.
     """
     setting = TIERS[tier]
-
-    def run(study: str, part: str, seed: int, params: Json, **labels: Any) -> PlannedRun:
-        whole = graph_of(setting, seed) | params
-        return planned_study(NAME, tier, study, whole, seed, part=part, **labels)
-
+    run = partial(on_graph, NAME, tier, setting)
     every_seed = range(seeds or setting["seeds"])
     for seed, size, wiring in itertools.product(every_seed, setting["sizes"], WIRINGS):
-        model = dict(wiring=wiring, width=setting["width"], n_heads=setting["n_heads"])
-        params = dict(size=size, model=model)
-        yield run("compact_triplets", "wirings", seed, params, size=size, wiring=wiring)
+        params = dict(size=size, model=dict(wiring=wiring, **shape_of(setting, 1)))
+        yield run("compact_triplets", seed, params, part="wirings", size=size, wiring=wiring)
     for width, n_layers in itertools.product(setting["widths"], (1, 2)):
         shape = dict(width=width, n_layers=n_layers)
         model = dict(n_heads=setting["n_heads"], activation="softmax", **shape)
         params = dict(size=setting["shape_size"], model=model)
-        yield run("compact_triplets", "shape", 0, params, **shape)
+        yield run("compact_triplets", 0, params, part="shape", **shape)
     for architecture, n_layers in (("decoder", 1), ("decoder", 2), ("entp", 2)):
         arm = dict(architecture=architecture, n_layers=n_layers)
-        params = dict(
-            walks=setting["sizes"][-1],
-            width=setting["width"],
-            n_heads=setting["n_heads"],
-            epochs=setting["walk_epochs"],
-            **arm,
-        )
-        yield run("compact_walks", "walks", 0, params, **arm)
+        shape = arm | shape_of(setting, 1)
+        params = dict(walks=setting["sizes"][-1], epochs=setting["walk_epochs"], **shape)
+        yield run("compact_walks", 0, params, part="walks", **arm)
 
 
 def plan_activations(tier: str, seeds: int) -> PlannedRuns:
     """Plan triplets by seed, size, wiring, depth and activation."""
     setting = ACTIVATION_TIERS[tier]
-    cells = itertools.product(
-        range(seeds or setting["seeds"]),
-        setting["sizes"],
-        ("published", "described"),
-        DEPTHS,
-        ACTIVATIONS,
-    )
-    for seed, size, wiring, n_layers, activation in cells:
+    name = "compact_activations"
+    wirings = ("published", "described")
+    for seed, size, wiring, n_layers, activation in itertools.product(
+        range(seeds or setting["seeds"]), setting["sizes"], wirings, DEPTHS, ACTIVATIONS
+    ):
         labels = dict(wiring=wiring, n_layers=n_layers, activation=activation)
-        params = graph_of(setting, seed) | dict(
-            size=size, model=labels | shape_of(setting, n_layers)
-        )
-        yield planned_study(
-            "compact_activations", tier, "compact_triplets", params, seed, size=size, **labels
-        )
+        params = dict(size=size, model=labels | shape_of(setting, n_layers))
+        yield on_graph(name, tier, setting, "compact_triplets", seed, params, size=size, **labels)
 
 
 def plan_walks(tier: str, seeds: int) -> PlannedRuns:
     """Plan walks by seed, number, depth and activation."""
     setting = WALK_TIERS[tier]
-    cells = itertools.product(range(seeds or setting["seeds"]), setting["sizes"], DEPTHS, WALKED)
-    for seed, size, n_layers, activation in cells:
+    name = "compact_walk_activations"
+    for seed, size, n_layers, activation in itertools.product(
+        range(seeds or setting["seeds"]), setting["sizes"], DEPTHS, WALKED
+    ):
         labels = dict(n_layers=n_layers, activation=activation)
         shape = labels | shape_of(setting, n_layers)
-        params = graph_of(setting, seed) | dict(walks=size, architecture="entp", **shape)
-        yield planned_study(
-            "compact_walk_activations", tier, "compact_walks", params, seed, size=size, **labels
-        )
+        params = dict(walks=size, architecture="entp", **shape)
+        yield on_graph(name, tier, setting, "compact_walks", seed, params, size=size, **labels)
 
 
-def graph_of(setting: Json, seed: int) -> Json:
-    """Return the parameters of a study for the graph and the length of training."""
+def on_graph(
+    experiment: str, tier: str, setting: Json, study: str, seed: int, params: Json, **labels: Any
+) -> PlannedRun:
+    """Plan a study of the tier's synthetic graph, with its length of training."""
     chosen = {name: setting[name] for name in ("traits", "epochs", "batch_size")}
-    return chosen | dict(source="synthetic", seed=seed)
+    whole = chosen | dict(source="synthetic", seed=seed) | params
+    return planned_study(experiment, tier, study, whole, seed, **labels)
 
 
 def shape_of(setting: Json, n_layers: int) -> Json:
@@ -246,15 +233,14 @@ def walks_or_triplets(records: Records) -> Observation:
 
     The models have one layer, the sets the largest size.
     """
-    triplets = table(records, "wirings")
-    triplets = triplets[triplets["wiring"] == "described"]
+    triplets = table(select(records, wiring="described"), "wirings")
     largest = triplets[triplets["size"] == triplets["size"].max()]
     walks = select(records, part="walks")
-    needed = [
+    first = [
         float(runs["epochs_to_99"].astype(float).iloc[0])
         for runs in (table(walks, "walks"), largest)
     ]
-    seen = "{:.0f} epochs against {:.0f} of triplets".format(*needed)
+    seen = "{:.0f} epochs against {:.0f} of triplets".format(*first)
     return observed("CT-walks", "inconclusive", walks, "one run each", seen)
 
 
@@ -283,7 +269,7 @@ def ends(records: Records) -> pd.DataFrame:
         ceiling = record.metrics.get("ceiling", record.metrics.get("concept_ceiling"))
         reachable = 1.0 if record.labels.get("wiring") == "described" else ceiling
         counts = record.curves["accuracy"]
-        last = np.array(counts[-max(1, math.ceil(END * len(counts))) :])
+        last = np.array(counts[-math.ceil(END * len(counts)) :])
         row = dict(
             reachable=reachable,
             end=last.mean(),
@@ -295,7 +281,7 @@ def ends(records: Records) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"epochs": float})
 
 
-def lead(records: Records, measure: str, first: str, *others: str) -> list[float]:
+def lead(records: Records, measure: str, first: str, *others: str) -> pd.Series:
     """Return by seed a measure of ``ends`` with the ``first`` activation less that with the others.
 
     It is a mean over sizes, depths and the other activations. Epochs are taken as natural
@@ -305,14 +291,13 @@ def lead(records: Records, measure: str, first: str, *others: str) -> list[float
     values = rows[measure].map(math.log) if measure == "epochs" else rows[measure]
     means = rows.assign(value=values).groupby(["seed", "activation"])["value"].mean(skipna=False)
     wide = means.unstack("activation")
-    return (wide[first] - wide[list(others)].mean(axis=1)).tolist()
+    return wide[first] - wide[list(others)].mean(axis=1)
 
 
-def deepest_less_one(records: Records, measure: str = "end") -> list[float]:
-    """Return by seed the recall of four layers less that of one, a mean over ReLU and RReLU."""
-    rows = ends(select(records, activation=("relu", "rrelu")))
+def deepest_less_one(rows: pd.DataFrame, measure: str) -> pd.Series:
+    """Return by seed the mean of a measure with the most layers less that with the fewest."""
     wide = rows.pivot_table(index="seed", columns="n_layers", values=measure)
-    return (wide[max(DEPTHS)] - wide[min(DEPTHS)]).tolist()
+    return wide[max(DEPTHS)] - wide[min(DEPTHS)]
 
 
 def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
@@ -327,47 +312,35 @@ def late(records: Records) -> str:
     Their epochs are unknown.
     """
     missing = ends(records)["epochs"].isna()
-    if not missing.any():
-        return ""
-    return f"{missing.sum()} of {len(missing)} runs never recall nine tenths of what they can"
+    message = f"{missing.sum()} of {len(missing)} runs never recall nine tenths of what they can"
+    return message if missing.any() else ""
 
 
 def measure_activations(records: Records) -> Findings:
     """Measure the paper's statements on triplets, in its own wiring."""
     published = select(records, wiring="published")
     if not published:
-        return []
-    rows = ends(published)
-    ends_of_depth = (min(DEPTHS), max(DEPTHS))
-    deep = ends(select(published, activation=("relu", "rrelu"), n_layers=ends_of_depth))
+        return
     others = ("gelu", "relu", "rrelu")
-    by_activation = recalled(rows, rows["activation"] == "softmax")
-    final, low, high = mean_interval(deepest_less_one(published, "final"))
-    remark = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}"
+    ahead = lead(published, "end", "softmax", *others)
+    rows = ends(published)
+    levels = recalled(rows, rows["activation"] == "softmax")
+    yield measured("CT-activation", ahead, published, levels=levels)
+    steadier = lead(published, "spread", "softmax", *others)
+    yield measured("CT-activation-steady", steadier, published)
+    faster = lead(published, "epochs", *WALKED)
     unknown = late(select(published, activation=WALKED))
-    depths = deepest_less_one(published)
-    return [
-        measured(
-            "CT-activation",
-            lead(published, "end", "softmax", *others),
-            published,
-            levels=by_activation,
-        ),
-        measured("CT-activation-steady", lead(published, "spread", "softmax", *others), published),
-        measured(
-            "CT-activation-speed",
-            lead(published, "epochs", *WALKED),
-            published,
-            excluded_because=unknown,
-        ),
-        measured(
-            "CT-activation-depth",
-            depths,
-            published,
-            levels=recalled(deep, "n_layers"),
-            remark=remark,
-        ),
-    ]
+    yield measured("CT-activation-speed", faster, published, excluded_because=unknown)
+    both_ends = (min(DEPTHS), max(DEPTHS))
+    rows = ends(select(published, activation=("relu", "rrelu"), n_layers=both_ends))
+    final, low, high = mean_interval(deepest_less_one(rows, "final"))
+    yield measured(
+        "CT-activation-depth",
+        deepest_less_one(rows, "end"),
+        published,
+        levels=recalled(rows, "n_layers"),
+        remark=f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}",
+    )
 
 
 def measure_walks(records: Records) -> Findings:
@@ -376,12 +349,11 @@ def measure_walks(records: Records) -> Findings:
     They are compared in speed, and in the recall at the end with one and two layers and with four.
     """
     speed = lead(records, "epochs", *WALKED)
-    found = [measured("CT-walks-speed", speed, records, excluded_because=late(records))]
+    yield measured("CT-walks-speed", speed, records, excluded_because=late(records))
     for claim, layers in (("CT-walks-level", (1, 2)), ("CT-walks-depth", 4)):
         chosen = select(records, n_layers=layers)
         levels = recalled(ends(chosen), "activation")
-        found.append(measured(claim, lead(chosen, "end", *WALKED), chosen, levels=levels))
-    return found
+        yield measured(claim, lead(chosen, "end", *WALKED), chosen, levels=levels)
 
 
 GRAPH = Experiment(

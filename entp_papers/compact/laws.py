@@ -102,7 +102,7 @@ def fit(
     drawn = [near] if near else []
     for _ in range(starts):
         first = 10 ** generator.uniform(-0.5, 1.0)
-        drawn.append(units * [first, *(generator.uniform(low, high) for low, high in ranges)])
+        drawn.append(units * [first, *generator.uniform(*np.transpose(ranges))])
     tried = [
         optimize.least_squares(residuals, start, x_scale=scale, max_nfev=150) for start in drawn
     ]
@@ -196,8 +196,7 @@ def fit_epochs(
     edges = np.unique(law.ppf(within * np.linspace(0, 1, 11)[1:-1]))
     if (1 - within) * runs >= 1:  # with fewer expected runs, a single one would be a huge square
         edges = np.unique([*edges, limit])
-    probabilities = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]]))
-    expected = probabilities * runs
+    expected = runs * np.diff(law.cdf(edges), prepend=0.0, append=1.0)
     observed = np.bincount(np.searchsorted(edges, values), minlength=len(expected))
     observed[-1] += unfinished
     degrees = len(expected) - 3

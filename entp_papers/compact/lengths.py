@@ -12,7 +12,6 @@ multiply-adds) are planned and stored, but not shown.
 """
 
 import itertools
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -28,12 +27,12 @@ from entp_lab.experiment import (
     planned_study,
 )
 from entp_lab.frames import select
-from entp_lab.measurements import Findings, Level, measured
+from entp_lab.measurements import Findings, levels, measured
 from entp_lab.statistics import reaches
 from entp_lab.store import Records
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.algorithms import ALGORITHMS
-from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
+from entp_papers.compact.positions import SCHEMES
 
 NAME = "compact_lengths"
 NOTEBOOK = "12_compact_transformers"
@@ -64,7 +63,7 @@ COMPARED = (
 # which have the schemes ``others``. At ``quick`` the schemes that a claim compares have five seeds.
 # At ``overnight`` those have more that learned sums of five or three digits in a trial run; one
 # seed of each other scheme shows that it does not learn them in this time. ``decoders``: formats
-# and schemes for which only decoders are trained, with their own seeds and steps.
+# and schemes for which only decoders are trained, with their steps.
 TIERS = {
     "smoke": dict(
         shared=dict(
@@ -108,9 +107,9 @@ TIERS = {
         ),
         seeds=1,
         more={"learned": 5, "coupled": 5, "symmetric": 5, "rope": 5},
-        other_seeds=3,
+        other_seeds=5,
         others=(),
-        decoders=dict(cells=(("hinted", "fire"), ("hinted", "learned")), seeds=5, steps=9000),
+        decoders={("hinted", "fire"): 9000, ("hinted", "learned"): 9000},
     ),
     "gpu": dict(
         shared=dict(
@@ -132,7 +131,7 @@ LEARNING = ("t5", "alibi")  # with which ENTP learned five-digit sums on most ra
 
 
 def planned(
-    tier: str, form: str, positions: str, seeds: int, architectures=ARCHITECTURES, **own: Any
+    tier: str, form: str, positions: str, seeds: int, architectures=TWINS, **own: Any
 ) -> PlannedRuns:
     """Plan runs of a format and scheme by architecture and seed.
 
@@ -154,10 +153,9 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     for form, name in itertools.product(FORMATS, setting["others"]):
         if form != "padded":
             runs += planned(tier, form, name, seeds or setting["other_seeds"])
-    alone = setting.get("decoders", dict(cells=()))
-    for form, name in alone["cells"]:
-        count = seeds or alone["seeds"]
-        runs += planned(tier, form, name, count, ("decoder",), steps=alone["steps"])
+    for (form, name), steps in setting.get("decoders", {}).items():
+        count = seeds or setting["other_seeds"]
+        runs += planned(tier, form, name, count, ("decoder",), steps=steps)
     return by_seed(runs)
 
 
@@ -182,44 +180,39 @@ def trained_length(records: Records) -> pd.DataFrame:
 
     Rows are schemes and arms, columns are seeds.
     """
-    rows = table(select(records, format="padded", positions=RELATIVE))
-    rows = rows[rows["factor"] == 1]
+    rows = table(select(records, format="padded", positions=RELATIVE)).query("factor == 1")
     wide = rows.pivot_table(
         index=["positions", "arm"], columns="seed", values="accuracy", sort=False
     )
     return wide.sort_index(axis=1)
 
 
-def not_learned(records: Records, sides: Sequence[tuple[str, str]]) -> str:
-    """Name the ``sides`` (positions, architecture) that have not learned their sums, or "".
-
-    Such a side is not compared beyond the trained length; a side with all sums right is.
-    """
-    rows = table(records)
-    means = rows[rows["factor"] == 1].groupby(["positions", "architecture"])["accuracy"].mean()
-    missing = [
-        f"{p} ({a})" for p, a in sides if not reaches(means.get((p, a), float("nan")), LEARNED)
-    ]
-    return f"trained length not learned: {', '.join(missing)}" if missing else ""
-
-
 def measure(records: Records) -> Findings:
-    """Measure token accuracy beyond the trained length, one side less the other (``COMPARED``)."""
+    """Measure token accuracy beyond the trained length, one side less the other (``COMPARED``).
+
+    A side that has not learned its sums is not compared; a side with all sums right is.
+    """
     for claim, shared, by, first, second in COMPARED:
         pool = select(records, **shared)
-        chosen = select(pool, **{by: (first, second)})
         rows = table(pool)
         beyond = rows[rows["factor"] >= BEYOND]
         wide = beyond.pivot_table(index="seed", columns=by, values="token_accuracy")
         if not {first, second} <= set(wide):  # not every tier has them
             continue
         values = (wide[first] - wide[second]).dropna()
-        compared = beyond[beyond[by].isin((first, second))]
-        means = compared.groupby(by)["token_accuracy"].mean()
-        levels = tuple(Level(float(mean), 0.0, 1.0, 0.0) for mean in means)
-        sides = [{**shared, by: side} for side in (first, second)]
-        barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
-        yield measured(claim, values, chosen, levels=levels, excluded_because=barred)
+        named = beyond.assign(arm=beyond[by])
+        sides = levels(
+            named, "token_accuracy", (first, second), floor=0.0, ceiling=1.0, distance=0.0
+        )
+        trained = rows.query("factor == 1").groupby(by)["accuracy"].mean()
+        missing = [
+            "{positions} ({architecture})".format(**shared, **{by: side})
+            for side in (first, second)
+            if not reaches(trained[side], LEARNED)
+        ]
+        barred = f"trained length not learned: {', '.join(missing)}" if missing else ""
+        chosen = select(pool, **{by: (first, second)})
+        yield measured(claim, values, chosen, levels=sides, excluded_because=barred)
 
 
 def measure_lead(claim: str, schemes: tuple[str, ...], records: Records) -> Findings:
@@ -231,13 +224,12 @@ def measure_lead(claim: str, schemes: tuple[str, ...], records: Records) -> Find
     chosen = select(pairs, positions=schemes, arm=TWINS)
     if {r.labels["arm"] for r in chosen} != set(TWINS):
         return
-    rows = table(chosen)
-    means = rows[rows["factor"] == 1].groupby("arm")["accuracy"].mean()
-    levels = tuple(Level(float(means[name]), 0.0, 1.0, LEARNED) for name in ("entp", "decoder"))
+    rows = table(chosen).query("factor == 1")
+    sides = levels(rows, "accuracy", TWINS, floor=0.0, ceiling=1.0, distance=LEARNED)
     wide = trained_length(chosen).T.dropna()  # seeds that have all runs
     decoder, entp = (wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in TWINS)
-    values = (entp - decoder).tolist() if wide.shape[1] == 2 * len(schemes) else []
-    yield measured(claim, values, chosen, levels=levels)
+    values = entp - decoder if wide.shape[1] == 2 * len(schemes) else []
+    yield measured(claim, values, chosen, levels=sides)
 
 
 # --- The other tasks of Table 1 -------------------------------------------------------------------
@@ -252,7 +244,7 @@ ALGORITHM_TIERS = {
 
 def plan_algorithms(tier: str, seeds: int) -> PlannedRuns:
     """Plan every task of Table 1 but addition, with T5's positions, as decoder and as ENTP."""
-    for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, ARCHITECTURES):
+    for seed, task, architecture in itertools.product(range(seeds or 1), ALGORITHMS, TWINS):
         labels = dict(task=task, architecture=architecture)
         params = dict(labels, positions="t5", seed=seed, **ALGORITHM_TIERS[tier])
         yield planned_study(

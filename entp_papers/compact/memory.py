@@ -87,18 +87,18 @@ class Schedule:
         return -(-self.steps // per_epoch) if self.steps else self.epochs
 
 
-def trained_shapes(cfg: MemoryConfig) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Return the shape of each trained weight, and how many inputs it sums over (a bias none)."""
+def layer_shapes(cfg: MemoryConfig) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Return the shape of a layer's weights, and how many inputs each sums over (a bias none)."""
     D = cfg.width
     H = cfg.n_heads
     K = cfg.head_width
-    layer: dict[str, tuple[tuple[int, ...], int]] = {"query": ((H, D, K), D), "key": ((H, D, K), D)}
+    shapes = {"query": ((H, D, K), D), "key": ((H, D, K), D)}
     if cfg.attention_weights == "all":
-        layer |= {"value": ((H, D, K), D), "out": ((H, K, D), H * K)}
+        shapes |= {"value": ((H, D, K), D), "out": ((H, K, D), H * K)}
     if cfg.feed_forward == "trained":
-        layer |= {"up": ((D, 4 * D), D), "up_bias": ((4 * D,), 0)}
-        layer |= {"down": ((4 * D, D), 4 * D), "down_bias": ((D,), 0)}
-    return {f"{i}.{name}": value for i in range(cfg.n_layers) for name, value in layer.items()}
+        shapes |= {"up": ((D, 4 * D), D), "up_bias": ((4 * D,), 0)}
+        shapes |= {"down": ((4 * D, D), 4 * D), "down_bias": ((D,), 0)}
+    return shapes
 
 
 def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weights, Weights]:
@@ -109,12 +109,12 @@ def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weig
     """
     D = cfg.width
     trained = {}
-    for name, (shape, inputs) in trained_shapes(cfg).items():
-        if inputs:
-            uniform = 2 * torch.rand(shape, generator=generator) - 1
-            trained[name] = uniform / math.sqrt(inputs)
-        else:
-            trained[name] = torch.zeros(shape)
+    for layer in range(cfg.n_layers):
+        for name, (shape, inputs) in layer_shapes(cfg).items():
+            weight = torch.zeros(shape)
+            if inputs:
+                weight = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
+            trained[f"{layer}.{name}"] = weight
     return trained, {
         "embedding": torch.randn(cfg.symbols, D, generator=generator),
         "positions": torch.randn(cfg.length - 1, D, generator=generator),
@@ -124,7 +124,7 @@ def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weig
 
 def parameter_count(cfg: MemoryConfig) -> int:
     """Count the trained parameters."""
-    return sum(math.prod(shape) for shape, _ in trained_shapes(cfg).values())
+    return cfg.n_layers * sum(math.prod(shape) for shape, _ in layer_shapes(cfg).values())
 
 
 def scored_logits(
@@ -132,18 +132,15 @@ def scored_logits(
 ) -> Tensor:
     """Return logits (S, P, V) after the P scored of T = length - 1 tokens: the last, or all."""
     x_STD = frozen["embedding"][tokens_ST] + frozen["positions"]
-    whole_layers = cfg.n_layers - (cfg.scored == "last")
-    for layer in range(whole_layers):
-        x_STD = feed_forward(
-            cfg, trained, layer, x_STD + attend_all(cfg, trained, layer, normed(x_STD))
-        )
+    layers = [
+        {name: trained[f"{i}.{name}"] for name in layer_shapes(cfg)} for i in range(cfg.n_layers)
+    ]
+    for layer in layers if cfg.scored == "every" else layers[:-1]:
+        x_STD = feed_forward(cfg, layer, x_STD + attend_all(cfg, layer, normed(x_STD)))
     if cfg.scored == "every":
         return normed(x_STD) @ frozen["output"]
-    layer = cfg.n_layers - 1
-    x_SD = feed_forward(
-        cfg, trained, layer, x_STD[:, -1] + attend_last(cfg, trained, layer, normed(x_STD))
-    )
-    return (normed(x_SD) @ frozen["output"])[:, None]
+    x_SD = x_STD[:, -1] + attend_last(cfg, layers[-1], normed(x_STD))
+    return (normed(feed_forward(cfg, layers[-1], x_SD)) @ frozen["output"])[:, None]
 
 
 def normed(x: Tensor) -> Tensor:
@@ -151,25 +148,22 @@ def normed(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:])
 
 
-def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
+def attend_last(cfg: MemoryConfig, layer: Weights, z_STD: Tensor) -> Tensor:
     """Return the attention output (S, D) of the last position, which sees all under any mask."""
-    query = trained[f"{layer}.query"]
-    key = trained[f"{layer}.key"]
-    q_HSK = z_STD[:, -1] @ query
-    seeking_SHD = (q_HSK @ key.transpose(1, 2)).transpose(0, 1) * cfg.head_width**-0.5
+    q_HSK = z_STD[:, -1] @ layer["query"]
+    seeking_SHD = (q_HSK @ layer["key"].transpose(1, 2)).transpose(0, 1) * cfg.head_width**-0.5
     weights_SHT = F.softmax(seeking_SHD @ z_STD.transpose(1, 2), -1)
     mixed_HSD = (weights_SHT @ z_STD).transpose(0, 1)
     if cfg.attention_weights == "query_key":
         return mixed_HSD[0]
-    return (mixed_HSD @ trained[f"{layer}.value"] @ trained[f"{layer}.out"]).sum(0)
+    return (mixed_HSD @ layer["value"] @ layer["out"]).sum(0)
 
 
-def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
+def attend_all(cfg: MemoryConfig, layer: Weights, z_STD: Tensor) -> Tensor:
     """Return every position's attention output (S, T, D), causal in a decoder, full in ENTP."""
 
     def project(name: str) -> Tensor:  # every head's projection, (S, H, T, K), in one product
-        matrix_HDK = trained[f"{layer}.{name}"]
-        projected = z_STD @ matrix_HDK.transpose(0, 1).reshape(cfg.width, -1)
+        projected = z_STD @ layer[name].transpose(0, 1).reshape(cfg.width, -1)
         return projected.unflatten(2, (cfg.n_heads, -1)).transpose(1, 2)
 
     scores_SHTT = project("query") @ project("key").transpose(2, 3) * cfg.head_width**-0.5
@@ -180,18 +174,18 @@ def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -
     if cfg.attention_weights == "query_key":
         return weights_SHTT[:, 0] @ z_STD
     mixed_SHTK = weights_SHTT @ project("value")
-    return mixed_SHTK.transpose(1, 2).flatten(2) @ trained[f"{layer}.out"].flatten(0, 1)
+    return mixed_SHTK.transpose(1, 2).flatten(2) @ layer["out"].flatten(0, 1)
 
 
-def feed_forward(cfg: MemoryConfig, trained: Weights, layer: int, x: Tensor) -> Tensor:
+def feed_forward(cfg: MemoryConfig, layer: Weights, x: Tensor) -> Tensor:
     """Return the residual stream after the feed-forward sublayer."""
     if cfg.feed_forward == "none":
         return x
     z = normed(x)
     if cfg.feed_forward == "identity":
         return x + z
-    hidden = F.gelu(z @ trained[f"{layer}.up"] + trained[f"{layer}.up_bias"])
-    return x + hidden @ trained[f"{layer}.down"] + trained[f"{layer}.down_bias"]
+    hidden = F.gelu(z @ layer["up"] + layer["up_bias"])
+    return x + hidden @ layer["down"] + layer["down_bias"]
 
 
 class Outcome(NamedTuple):
@@ -237,8 +231,7 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
     at_least(1, runs=len(seeds), library=library, batch_size=schedule.batch_size)
     libraries_RKT = draw_libraries(cfg, library, seeds)
     trained, frozen = draw_models(cfg, seeds)
-    optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)
-    first_scored = 1 if cfg.scored == "every" else cfg.length - 1
+    optimizer = torch.optim.Adam(trained.values(), lr=schedule.rate)
     runs = len(seeds)
 
     def logits(tokens_RST: Tensor) -> Tensor:
@@ -246,18 +239,19 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
         return run(trained, frozen, tokens_RST[..., :-1])
 
     def mean_losses(batch_RST: Tensor) -> Tensor:
-        targets_RSP = batch_RST[..., first_scored:]
-        logits_NV = logits(batch_RST).flatten(0, 2)
-        losses_N = F.cross_entropy(logits_NV, targets_RSP.flatten(), reduction="none")
+        logits_RSPV = logits(batch_RST)
+        targets_RSP = batch_RST[..., -logits_RSPV.shape[2] :]
+        losses_N = F.cross_entropy(
+            logits_RSPV.flatten(0, 2), targets_RSP.flatten(), reduction="none"
+        )
         return losses_N.view(runs, -1).mean(1)
 
     @torch.no_grad()
     def count_right() -> Tensor:
-        right_R = torch.zeros(runs, dtype=torch.long)
-        for part_RST in libraries_RKT.split(4096, dim=1):
-            guesses_RS = logits(part_RST)[:, :, -1].argmax(-1)
-            right_R += (guesses_RS == part_RST[..., -1]).sum(1)
-        return right_R
+        return sum(
+            (logits(part_RST)[:, :, -1].argmax(-1) == part_RST[..., -1]).sum(1)
+            for part_RST in libraries_RKT.split(4096, dim=1)
+        )
 
     best_R = torch.zeros(runs, dtype=torch.long)
     counts_without_a_better_one_R = torch.zeros(runs, dtype=torch.long)
@@ -288,13 +282,11 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
         better_R = right_R > best_R
         best_R = torch.where(going_R & better_R, right_R, best_R)
         counts_without_a_better_one_R = torch.where(better_R, 0, counts_without_a_better_one_R + 1)
-        ends_R = torch.zeros(runs, dtype=torch.bool)
-        if schedule.patience > 0:
-            ends_R |= counts_without_a_better_one_R >= schedule.patience
+        ends_R = counts_without_a_better_one_R >= (schedule.patience or math.inf)
         if schedule.until_all:
             ends_R |= right_R == library
         ended_R = torch.where(going_R & ends_R, epoch, ended_R)
-        if (ended_R > 0).all():
+        if ended_R.all():
             break
     return Outcome(torch.stack(right, 1), epochs, best_R, ended_R, torch.stack(losses, 1))
 
@@ -327,7 +319,7 @@ def capacity_study(model: Json, schedule: Json, library: int, runs: int) -> Stud
         "memories_per_parameter": best / parameters,
         "epochs": outcome.epochs_C[-1],
         "steps": outcome.epochs_C[-1] * -(-library // plan.batch_size),
-        "stopped_by_patience": int((outcome.ended_R > 0).sum()),
+        "stopped_by_patience": int(outcome.ended_R.count_nonzero()),
     }
     curves = {
         "epoch": outcome.epochs_C,
@@ -359,11 +351,9 @@ def largest_library_study(model: Json, schedule: Json, sizes: list[int], runs: i
         "largest": largest_R.tolist(),
         "best": int(largest_R.max()),
         "parameters": parameter_count(cfg),
+        "bounded": failed == FAILED_SIZES,
     }
-    return metrics | {"bounded": failed == FAILED_SIZES}, {
-        "size": list(right),
-        "right": list(right.values()),
-    }
+    return metrics, {"size": list(right), "right": list(right.values())}
 
 
 def shatter_study(model: Json, schedule: Json, library: int, runs: int) -> Study:
@@ -377,7 +367,7 @@ def shatter_study(model: Json, schedule: Json, library: int, runs: int) -> Study
     cfg = MemoryConfig(**model)
     plan = Schedule(until_all=True, count_every=1, **schedule)
     outcome = train(cfg, plan, library, range(runs))
-    epochs = sorted(outcome.ended_R[outcome.ended_R > 0].tolist())
+    epochs = sorted(outcome.ended_R[outcome.ended_R.bool()].tolist())
     moments = laws.by_moments(epochs) if len(epochs) >= 50 else None
     metrics = {
         "runs": runs,

@@ -25,7 +25,6 @@ from entp_lib.config import ModelConfig
 from entp_lib.model import Transformer
 from entp_lib.positions import alibi_slopes
 
-ARCHITECTURES = ("decoder", "entp")
 T5_BUCKETS = 32
 T5_FARTHEST = 128
 RANDOM_RANGE = 4  # randomised ids are below this many times the longest sequence
@@ -38,16 +37,12 @@ class Scheme(nn.Module):
 
     ids = "index"
 
-    def __init__(self, width: int, n_heads: int, longest: int, causal: bool):
+    def __init__(self, cfg: ModelConfig):
         super().__init__()
-        self.width = width
-        self.n_heads = n_heads
-        self.longest = longest
-        self.causal = causal
-        self.build()
+        self.build(cfg)
 
-    def build(self) -> None:
-        """Make the parameters and buffers of the scheme."""
+    def build(self, cfg: ModelConfig) -> None:
+        """Make the parameters and buffers of the scheme for a model."""
 
     def embed(self, x_BTD: Tensor, ids_BT: Tensor) -> Tensor:
         """Add positions to token embeddings."""
@@ -72,8 +67,8 @@ class Learned(Scheme):
 
     ranges = 1  # ids are below this many times the longest sequence
 
-    def build(self):
-        self.table = nn.Embedding(self.ranges * self.longest, self.width)
+    def build(self, cfg):
+        self.table = nn.Embedding(self.ranges * cfg.max_length, cfg.width)
 
     def embed(self, x_BTD, ids_BT):
         return x_BTD + self.table(ids_BT)
@@ -98,9 +93,10 @@ class Sinusoidal(Scheme):
     """
 
     def embed(self, x_BTD, ids_BT):
-        rates = torch.exp(torch.arange(0, self.width, 2) * (-math.log(10_000) / self.width))
+        width = x_BTD.shape[-1]
+        rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))
         angles = ids_BT[..., None] * rates
-        waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., : self.width]
+        waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :width]
         return x_BTD + 0.02 * math.sqrt(2) * waves.to(x_BTD)
 
 
@@ -111,8 +107,9 @@ class T5(Scheme):
     If attention is not causal, half of the buckets are for tokens ahead.
     """
 
-    def build(self):
-        self.table = nn.Embedding(T5_BUCKETS, self.n_heads)
+    def build(self, cfg):
+        self.causal = cfg.architecture == "decoder"
+        self.table = nn.Embedding(T5_BUCKETS, cfg.n_heads)
 
     def bias(self, distance_TT, ids_BT):
         return self.table(self.buckets(distance_TT.long())).permute(2, 0, 1)
@@ -120,7 +117,7 @@ class T5(Scheme):
     def buckets(self, back_TT: Tensor) -> Tensor:
         """Return the bucket of each distance, (T, T), backwards counted positive."""
         count = T5_BUCKETS
-        offset = torch.zeros_like(back_TT)
+        offset = 0
         if self.causal:
             back_TT = back_TT.clamp_min(0)
         else:
@@ -141,8 +138,8 @@ class T5(Scheme):
 class Alibi(Scheme):
     """-m |i - j| with a slope m for each head, as in ``entp_lib.positions``; nothing is learned."""
 
-    def build(self):
-        self.register_buffer("slopes", torch.tensor(alibi_slopes(self.n_heads)), persistent=False)
+    def build(self, cfg):
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(cfg.n_heads)), persistent=False)
 
     def bias(self, distance_TT, ids_BT):
         return -self.slopes[:, None, None] * distance_TT.abs()
@@ -151,8 +148,8 @@ class Alibi(Scheme):
 class Kerple(Scheme):
     """-r_1 log(1 + r_2 |i - j|) with learned r_1, r_2 > 0 of each head (KerpleLog)."""
 
-    def build(self):
-        self.raw = nn.Parameter(torch.zeros(2, self.n_heads))  # softplus keeps them above 0
+    def build(self, cfg):
+        self.raw = nn.Parameter(torch.zeros(2, cfg.n_heads))  # softplus keeps them above 0
 
     def bias(self, distance_TT, ids_BT):
         r_1, r_2 = F.softplus(self.raw)[..., None, None]
@@ -167,11 +164,11 @@ class Fire(Scheme):
     learned; the official code counts from 0 and learns a multiplier of a fixed L.
     """
 
-    def build(self):
+    def build(self, cfg):
         self.hidden = nn.Linear(1, FIRE_HIDDEN)
-        self.out = nn.Linear(FIRE_HIDDEN, self.n_heads)
+        self.out = nn.Linear(FIRE_HIDDEN, cfg.n_heads)
         self.raw_c = nn.Parameter(torch.tensor(0.1))
-        self.raw_L = nn.Parameter(torch.tensor(float(self.longest) / 4))
+        self.raw_L = nn.Parameter(torch.tensor(cfg.max_length / 4))
 
     def bias(self, distance_TT, ids_BT):
         c = self.raw_c.abs() + 1e-6
@@ -193,8 +190,8 @@ class Symmetric(Scheme):
 
     ids = "coupled"
 
-    def build(self):
-        self.table = nn.Embedding(2 * SYMMETRIC_FARTHEST + 1, self.n_heads)
+    def build(self, cfg):
+        self.table = nn.Embedding(2 * SYMMETRIC_FARTHEST + 1, cfg.n_heads)
 
     def bias(self, distance_TT, ids_BT):
         far = SYMMETRIC_FARTHEST
@@ -219,7 +216,7 @@ class Rope(Scheme):
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
 
-SCHEMES: dict[str, type[Scheme]] = {
+SCHEMES = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "t5": T5,
@@ -253,7 +250,7 @@ class PositionedTransformer(Transformer):
         self.causal = cfg.architecture == "decoder"
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
-            self.scheme = SCHEMES[positions](cfg.width, cfg.n_heads, cfg.max_length, self.causal)
+            self.scheme = SCHEMES[positions](cfg)
             if hasattr(self.scheme, "table"):
                 self.scheme.table.weight.normal_(0.0, 0.02, generator=seeded(seed + 1))
 
@@ -273,8 +270,7 @@ class PositionedTransformer(Transformer):
         mask = torch.zeros(hidden.shape, dtype=x.dtype).masked_fill(hidden, -math.inf)
         bias = self.scheme.bias(distance_TT.to(x.dtype), ids_BT)
         if bias is not None:
-            by_row = bias.dim() == 4 and not self.causal
-            mask = mask + (bias[rows_N] if by_row else bias)
+            mask = mask + (bias[rows_N] if bias.dim() == 4 and not self.causal else bias)
         for block in self.blocks if self.causal else self.blocks[:-1]:
             q, k, v = self.project(block, x)
             x = block.residual(x, block.attention(q, k, v, mask, False))

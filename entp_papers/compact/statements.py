@@ -1,6 +1,7 @@
 """Statements that no training decides: printed examples, counts of weights, Hopfield's capacity."""
 
 import math
+import operator
 
 from entp_lab.experiment import Experiment
 from entp_lab.store import Record
@@ -11,7 +12,7 @@ from entp_papers.compact.algorithms import ALGORITHMS
 from entp_papers.compact.templates import all_templates
 
 GPT_3 = 175e9  # parameters
-FILLINGS = ((1, 2, 3), (4, 5, 6), (7, 8, 9), (1, 5, 9))
+FILLINGS = ("123", "456", "789", "159")
 TABLE_1 = (
     ("polynomial", "3x311", "5"),
     ("sorting", "31415", "11345"),
@@ -31,8 +32,7 @@ def as_template(pattern: str) -> tuple[int, ...]:
 def examples_study() -> Study:
     """Write every printed example by its definition; a row per example, as printed and as found."""
     pattern = as_template("ABCABCAB")
-    filled = ["".join(str(filling[v]) for v in pattern) for filling in FILLINGS]
-    variables = ["".join(map(str, filling)) for filling in FILLINGS]
+    filled = ["".join(filling[v] for v in pattern) for filling in FILLINGS]
     known = all_templates(8, 3)
     excluded = [as_template(text) in known for text in ("ABABABAB", "ABABABAC")]
     hints = ["".join(map("".join, zip(HINTS, n, strict=False))) for n in ("42", "39", "81")]
@@ -41,7 +41,7 @@ def examples_study() -> Study:
         (
             "a text",
             "12312312|45645645|78978978|15915915|123|456|789|159",
-            "|".join(filled + variables),
+            "|".join([*filled, *FILLINGS]),
         ),
         (
             "one template, as often as written",
@@ -59,13 +59,13 @@ def examples_study() -> Study:
     for task, question, answer in TABLE_1:
         _, solve = ALGORITHMS[task]
         rows.append((task, f"{question}={answer}", f"{question}={solve(question)}"))
+    names, printed, found = zip(*rows, strict=True)
     curves = {
-        "example": [name for name, _, _ in rows],
-        "printed": [str(printed) for _, printed, _ in rows],
-        "found": [str(found) for _, _, found in rows],
+        "example": list(names),
+        "printed": list(map(str, printed)),
+        "found": list(map(str, found)),
     }
-    wrong = sum(printed != found for _, printed, found in rows)
-    return {"wrong": wrong}, curves
+    return {"wrong": sum(map(operator.ne, printed, found))}, curves
 
 
 def patterns(nodes: float) -> float:

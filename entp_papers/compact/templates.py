@@ -237,9 +237,14 @@ def attention_study(task: Json, seed: int = 0, **training: Any) -> Study:
         traced(model, batch.inputs_BT[:, :end])[1][layer, 0, head].tolist()
         for end in range(1, source.length + 1)
     ]
-    metrics = {"layer": layer, "head": head, "target": TARGETS[target], "mass": heads["strongest"]}
-    text = batch.inputs_BT[0].tolist()
-    return metrics | {"text": text, "accuracy": heads["accuracy"]}, {"looked": looked}
+    return {
+        "layer": layer,
+        "head": head,
+        "target": TARGETS[target],
+        "mass": heads["strongest"],
+        "text": batch.inputs_BT[0].tolist(),
+        "accuracy": heads["accuracy"],
+    }, {"looked": looked}
 
 
 def trained(
@@ -268,7 +273,7 @@ def trained(
     every = max(1, steps // evaluations)
     curves = {name: [] for name in ("step", *names)}
     since = {"loss": 0.0, "steps": 0}
-    for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer):
+    for step in resuming.steps(curves, steps, model, optimizer, since):
         batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
         loss = F.cross_entropy(model(batch.inputs_BT, batch.scored_BT, None), batch.targets_N)
         since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
@@ -327,7 +332,7 @@ def traced(
         weights_BHTT = scores_BHTT.softmax(-1)
         looked.append(weights_BHTT[:, :, -1])
         y_BHTK = weights_BHTT @ v
-        if without is not None and without[0] == layer:
+        if without and without[0] == layer:
             y_BHTK[:, without[1]] = 0
         x_BTD = block.residual(x_BTD, block.attention.out(y_BHTK.transpose(1, 2).flatten(2)))
     return model.head(model.ln_f(x_BTD[:, -1])), torch.stack(looked)
@@ -343,20 +348,19 @@ def examine_heads(model: nn.Module, task: Templates, generator: torch.Generator)
     ``without``: the same without each head, by layer. All on held-out templates.
     """
     batch = replace(task, scored="all").batch(generator, HEAD_SEQUENCES, evaluating=True)
-    inputs_BT = batch.inputs_BT
     place = task.last_prefix
     total = 0.0
     length = task.template_length
     for instance in range(1, task.instances):
         for j in range(length - 1):
             end = instance * length + j
-            previous = (instance - 1) * length + j
-            _, looked_LBHT = traced(model, inputs_BT[:, : end + 1])
+            previous = end - length
+            _, looked_LBHT = traced(model, batch.inputs_BT[:, : end + 1])
             total = total + looked_LBHT[..., [j, j + 1, previous, previous + 1]].mean(1)
     mass_LH4 = total / ((task.instances - 1) * (length - 1))
 
     def accuracy(without: tuple[int, int] | None) -> float:
-        logits_BV, _ = traced(model, inputs_BT[:, :place], without)
+        logits_BV, _ = traced(model, batch.inputs_BT[:, :place], without)
         return float((logits_BV.argmax(-1) == batch.targets_BT[:, place - 1]).double().mean())
 
     layers, heads, _ = mass_LH4.shape

@@ -26,4 +26,3 @@ STUDIES = {
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
-RESUMABLE = ("encoder_decoder_objective", "encoder_decoder_pretraining", "encoder_decoder_tuning")

@@ -4,9 +4,10 @@ ways.
 
 import itertools
 
+import pandas as pd
+
 from entp_lab.experiment import Experiment, PlannedRuns, planned_study
-from entp_lab.frames import select
-from entp_lab.measurements import Findings, Level, measured
+from entp_lab.measurements import Comparisons, Paired
 from entp_lab.store import Records
 from entp_lab.studies import flat, plan_studies
 from entp_lab.theory import checks_of
@@ -64,10 +65,6 @@ ARMS = {
     "ENTP, few positions": ("entp", "few"),
 }
 SHOWN = ("masked", "decoder", "ENTP")
-# Documentation of the versions in requirements.txt.
-EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
-TUNED = dict(labelled=1024, epochs=4, tested=512)
-RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, grad_clip=1.0)
 TIERS = {
     "smoke": dict(
         text=dict(corpus="README.md", split="tail", held_out=0.1, context=8),
@@ -86,7 +83,8 @@ TIERS = {
         seeds=1,
     ),
     "quick": dict(
-        text=dict(**EMBEDDED, context=32),
+        # documentation of the versions in requirements.txt
+        text=dict(corpus="embedded", checksum="0cd7320f118b0da6", context=32),
         prefixes=dict(many=8, few=2),
         # with learned positions a masked model does not leave the unigram loss in these steps
         setting=dict(
@@ -94,24 +92,26 @@ TIERS = {
             n_heads=4,
             width=64,
             positions="rotary",
-            **TUNED,
+            labelled=1024,
+            epochs=4,
+            tested=512,
             curve_windows=128,
             candidates=32,
         ),
-        train=dict(steps=500, batch_size=32, **RATES, eval_every=100),
+        train=dict(
+            steps=500,
+            batch_size=32,
+            max_lr=3e-3,
+            min_lr=3e-4,
+            warmup_steps=50,
+            grad_clip=1.0,
+            eval_every=100,
+        ),
         seeds=5,
     ),
 }
 NEAR_NATS = 0.1
 NEAR_SHARE = 0.03  # closer to guessing counts as nothing learned, as for the nats above
-# Claims, and the two arms and scores whose difference decides each.
-COMPARED = (
-    ("ED-next-token", ("masked", "next_token_loss"), ("decoder", "next_token_loss")),
-    ("ED-both-sides", ("decoder", "middle_loss"), ("masked", "middle_loss")),
-    ("ED-classification", ("masked", "accuracy"), ("decoder", "accuracy")),
-    ("ED-entp-next", ("ENTP", "next_token_loss"), ("decoder", "next_token_loss")),
-    ("ED-bayes", ("decoder", "candidate_loss"), ("masked", "middle_loss_few")),
-)
 
 
 def plan_objectives(tier: str, seeds: int) -> PlannedRuns:
@@ -133,23 +133,36 @@ def plan_objectives(tier: str, seeds: int) -> PlannedRuns:
         )
 
 
-def measure_objectives(records: Records) -> Findings:
-    """Compare two arms by seed for each claim: next token, a token in the middle, misprints."""
+def scores(records: Records) -> pd.DataFrame:
+    """Return a row per run, with the ``chance`` of guessing a misprint.
+
+    ``informed_loss``: that of the middle token by candidates, or by what a model sees without them.
+    """
     rows = flat(records)
     places = records[0].config.params["setting"]["text"]["context"] + 1
-    for claim, *sides in COMPARED:
-        scores = [
-            rows[rows["arm"] == arm].set_index("seed")[metric].astype(float)
-            for arm, metric in sides
-        ]
-        if sides[0][1] == "accuracy":
-            scale = dict(floor=1 / places, ceiling=1.0, distance=NEAR_SHARE)
-        else:
-            scale = dict(floor=rows["unigram"].mean(), ceiling=0.0, distance=NEAR_NATS)
-        levels = tuple(Level(float(score.mean()), **scale) for score in scores)
-        used = select(records, arm=tuple(arm for arm, _ in sides))
-        yield measured(claim, (scores[0] - scores[1]).dropna(), used, levels=levels)
+    informed = rows["candidate_loss"].astype(float).fillna(rows["middle_loss_few"])
+    return rows.assign(chance=1 / places, informed_loss=informed)
 
+
+MISPRINTS = Comparisons(
+    (Paired("ED-classification", "accuracy", "masked", "decoder"),),
+    floor="chance",
+    near=NEAR_SHARE,
+    frame=scores,
+)
+MEASURE_OBJECTIVES = Comparisons(
+    (
+        Paired("ED-next-token", "next_token_loss", "masked", "decoder"),
+        Paired("ED-both-sides", "middle_loss", "decoder", "masked"),
+        Paired("ED-entp-next", "next_token_loss", "ENTP", "decoder"),
+        Paired("ED-bayes", "informed_loss", "decoder", "masked"),
+    ),
+    floor="unigram",
+    ceiling=0.0,
+    near=NEAR_NATS,
+    frame=scores,
+    others=[MISPRINTS],
+)
 
 OBJECTIVES = Experiment(
     "objectives",
@@ -157,7 +170,7 @@ OBJECTIVES = Experiment(
     "Masked, causal and ENTP's training of one backbone on one text",
     NOTEBOOK,
     plan_objectives,
-    measure_objectives,
+    MEASURE_OBJECTIVES,
     tiers=TIERS,
 )
 

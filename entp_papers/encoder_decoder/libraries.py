@@ -3,7 +3,7 @@
 All are in double precision. ``transformers`` is imported only where it is compared.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -62,8 +62,12 @@ def torch_layer(causal: bool) -> float:
         16, 4, 40, 0.0, activation, batch_first=True, dtype=torch.float64
     ).eval()
     theirs.self_attn.load_state_dict(torch_attention(ours.attention).state_dict())
-    pairs = [(theirs.linear1, ours.fc_in), (theirs.linear2, ours.fc_out)]
-    for other, mine in [*pairs, (theirs.norm1, ours.norm_1), (theirs.norm2, ours.norm_2)]:
+    for other, mine in (
+        (theirs.linear1, ours.fc_in),
+        (theirs.linear2, ours.fc_out),
+        (theirs.norm1, ours.norm_1),
+        (theirs.norm2, ours.norm_2),
+    ):
         other.load_state_dict(mine.state_dict())
     allowed = causal_mask(x_BTD.shape[1]) if causal else None
     return largest(ours(x_BTD, allowed), theirs(x_BTD, src_mask=~allowed if causal else None))
@@ -99,12 +103,13 @@ def bert(padded: bool) -> float:
         (table.LayerNorm, ours.input_norm),
     ]
     for other, mine in zip(theirs.encoder.layer, ours.layers, strict=True):
-        parts = zip(
-            mine.attention.qkv.weight.chunk(3), mine.attention.qkv.bias.chunk(3), strict=True
-        )
         heads = other.attention.self
-        for linear, (weight, bias) in zip(
-            (heads.query, heads.key, heads.value), parts, strict=True
+        qkv = mine.attention.qkv
+        for linear, weight, bias in zip(
+            (heads.query, heads.key, heads.value),
+            qkv.weight.chunk(3),
+            qkv.bias.chunk(3),
+            strict=True,
         ):
             linear.weight.copy_(weight)
             linear.bias.copy_(bias)
@@ -131,12 +136,13 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     ConfigError if the two compute differently.
     """
     theirs = source.config
-    kind = theirs.activation_function
     pairs = {  # settings that the shapes of weights do not show
         "n_heads": (theirs.n_head, model.cfg.n_heads),
         "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
-        # gelu_pytorch_tanh is another name of gelu_new
-        "activation_function": ("gelu_new" if kind == "gelu_pytorch_tanh" else kind, "gelu_new"),
+        "activation_function": (  # of which one has two names
+            theirs.activation_function.replace("gelu_pytorch_tanh", "gelu_new"),
+            "gelu_new",
+        ),
     }
     for name, (expected, found) in pairs.items():
         require(expected == found, f"{name}: the GPT-2 has {expected}, this model {found}")
@@ -181,7 +187,8 @@ def gpt2() -> float:
     return largest(model(tokens_BT).view(*tokens_BT.shape, -1), theirs(tokens_BT).logits)
 
 
-PARTS: dict[str, dict[str, Callable[[], float]]] = {
+# By library: functions that return how far a part of ours is from the library's.
+PARTS = {
     "torch": {
         "attention, nn.MultiheadAttention": lambda: apart_from_torch(across_tokens),
         "causal attention, nn.MultiheadAttention": lambda: apart_from_torch(
@@ -267,7 +274,6 @@ def heads_study() -> Study:
     of_electra = electra(tokens_BT, labels=replaced_BT)
     # ALBERT adds the loss of its masked tokens
     masked = F.cross_entropy(of_albert.prediction_logits.flatten(0, 1), tokens_BT.flatten())
-    albert_loss = of_albert.loss - masked
     electra_head = electra.discriminator_predictions
     # the library's states, both its linear maps, its logits and its loss
     cases = {
@@ -283,7 +289,7 @@ def heads_study() -> Study:
             albert.albert.pooler,
             albert.sop_classifier.classifier,
             of_albert.sop_logits,
-            albert_loss,
+            of_albert.loss - masked,
         ),
         "RTD": (
             electra.electra,
@@ -298,8 +304,8 @@ def heads_study() -> Study:
         states_BTD = encoder(tokens_BT).last_hidden_state
         by_token = objective == "RTD"
         head = Head(16, by_token).double()
-        head.dense.load_state_dict(dense.state_dict())
-        head.out.load_state_dict(out.state_dict())
+        head.dense = dense
+        head.out = out
         found = head(states_BTD if by_token else states_BTD[:, 0])
         own_loss = token_loss(found, replaced_BT) if by_token else F.cross_entropy(found, wrong_B)
         apart = {"logits": largest(found.squeeze(-1), logits), "loss": largest(own_loss, loss)}
@@ -411,20 +417,23 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     special_BT = tokens_BT == 998
     selected_BT = batch.selected_BT
     rows = rates("ours", tokens_BT, batch, masking)
+    events = {
+        "special_selected": selected_BT & special_BT,
+        "unselected_changed": (batch.inputs_BT != tokens_BT) & ~selected_BT,
+        "labels_not_the_original": (batch.labels_BT != tokens_BT)[selected_BT],
+        "special_drawn": (batch.inputs_BT == 998)[~special_BT],
+        "padding_seen": batch.visible_BT & special_BT,
+    }
     metrics = {
         "tokens": tokens_BT.numel(),
-        "special_selected": int((selected_BT & special_BT).sum()),
-        "unselected_changed": int(((batch.inputs_BT != tokens_BT) & ~selected_BT).sum()),
-        "labels_not_the_original": int((batch.labels_BT != tokens_BT)[selected_BT].sum()),
-        "special_drawn": int((batch.inputs_BT == 998)[~special_BT].sum()),
-        "padding_seen": int((batch.visible_BT & special_BT).sum()),
+        **{name: int(happened.sum()) for name, happened in events.items()},
         "largest_sigma": max(abs(row["sigmas"]) for row in rows),
     }
     if "transformers" in libraries:
         inputs_BT, labels_BT = collated(tokens_BT, masking, seeded(1))
         metrics["same_selected"] = torch.equal(labels_BT, batch.labels_BT)
-        masked = [x == masking.mask_token for x in (inputs_BT, batch.inputs_BT)]
-        metrics["masked_apart"] = int((masked[0] != masked[1]).sum())
+        apart_BT = (inputs_BT == masking.mask_token) != (batch.inputs_BT == masking.mask_token)
+        metrics["masked_apart"] = int(apart_BT.sum())
         metrics["special_drawn_by_transformers"] = int((inputs_BT == 998)[~special_BT].sum())
         theirs = MaskedBatch(inputs_BT, labels_BT, batch.visible_BT)
         rows += rates("transformers", tokens_BT, theirs, masking)

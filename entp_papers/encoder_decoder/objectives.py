@@ -127,7 +127,7 @@ def train(
     curves = {"step": [], "train_loss": [], "next_token_loss": []}
     # ``loss`` and ``steps`` are those since the last point of the curves.
     spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}
-    for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
+    for step in resuming.steps(curves, schedule.steps, model, optimizer, spent):
         begun = time.process_time()
         window_BW, scored_BT = windows(
             setting.task, schedule.batch_size, "objectives", data_seed, step
@@ -138,7 +138,7 @@ def train(
         if setting.objective == "masked":  # which also reads a window's last token
             spent["token_forwards"] += window_BW.numel()
         else:
-            spent["token_forwards"] += token_forwards(model.cfg.architecture, scored_BT)
+            spent["token_forwards"] += token_forwards(model.cfg, scored_BT)
         spent["loss"] += loss
         spent["steps"] += 1
         if step % schedule.eval_every == 0 or step == schedule.steps:
@@ -166,7 +166,7 @@ def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: T
                 logits.append(F.log_softmax(model.head(states_BTD[:, -1]), -1))
             logits_BTV = torch.stack(logits, 1)
         else:
-            logits_BTV = model(rows_BW[:, :-1]).view(len(rows_BW), rows_BW.shape[1] - 1, -1)
+            logits_BTV = model(rows_BW[:, :-1]).unflatten(0, (len(rows_BW), -1))
         found.append(
             F.cross_entropy(
                 logits_BTV[..., :mask].transpose(1, 2), rows_BW[:, 1:], reduction="none"
@@ -215,8 +215,7 @@ def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
     """Return the losses (nats) of unigrams and bigrams counted on 4 million training tokens."""
     tokens = np.asarray(task.tokens().parts["train"][:4_000_000]).astype(np.int64)
     size = task.vocab_size
-    pairs = np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size)
-    pairs = pairs.reshape(size, size)
+    pairs = np.bincount(tokens[:-1] * size + tokens[1:], minlength=size**2).reshape(size, size)
     single = pairs.sum(0) + 0.5
     single /= single.sum()
     # Pairs that never occurred are predicted from single tokens.
@@ -298,7 +297,7 @@ def fine_tuned(
     batch_size: int,
     seed: int,
     groups: list[Json] | None = None,
-    before_epoch: Callable[[int], None] | None = None,
+    before_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> float:
     """Fine-tune, all rates falling to 0; return the share of texts whose misprint scores highest.
 
@@ -311,8 +310,7 @@ def fine_tuned(
     steps = epochs * -(-len(windows_BT) // batch_size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     for epoch in range(epochs):
-        if before_epoch:
-            before_epoch(epoch)
+        before_epoch(epoch)
         order = torch.randperm(
             len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch)
         )

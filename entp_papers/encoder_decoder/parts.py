@@ -176,16 +176,11 @@ def mask_tokens(
     mask the same tokens from one generator.
     """
 
-    def chosen(share: float, among: Tensor | bool = True) -> Tensor:
-        """Draw True with probability ``share``; outside ``among`` it is False.
-
-        A random number is drawn for every token all the same.
-        """
-        probability = torch.where(torch.as_tensor(among), share, 0.0).expand(tokens_BT.shape)
-        return torch.bernoulli(probability, generator=generator).bool()
+    def chosen(share: float) -> Tensor:  # True with probability ``share``, for every token
+        return torch.bernoulli(torch.full(tokens_BT.shape, share), generator=generator).bool()
 
     special_BT = torch.isin(tokens_BT, torch.tensor(masking.special))
-    selected_BT = chosen(masking.share, ~special_BT)
+    selected_BT = chosen(masking.share) & ~special_BT
     masked_BT = chosen(MASKED) & selected_BT
     other_BT = chosen(DRAWN / (1 - MASKED)) & selected_BT & ~masked_BT
     ordinary = masking.ordinary()

@@ -12,7 +12,6 @@ Letters: B batch, T tokens, W tokens of a window, D width.
 """
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -137,7 +136,7 @@ def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
     learner = Pretraining(chosen, seed).train()
     optimizer = make_optimizer(learner, schedule)
     curves = {"loss": []}
-    for step in resuming.steps(resuming.Progress(curves), schedule.steps, learner, optimizer):
+    for step in resuming.steps(curves, schedule.steps, learner, optimizer):
         window_BW, _ = windows(chosen.task, schedule.batch_size, "objectives", seed, step)
         loss, _, _ = learner(window_BW, generator_for("cpu", "pretraining", seed, step))
         rate = learning_rate(step, schedule)
@@ -216,8 +215,8 @@ def add_prompt(pointer: Pointer, generator: torch.Generator) -> None:
     pointer.prompt_PD = nn.Parameter(0.02 * torch.randn(RANK, width, generator=generator))
 
 
-# With a frozen backbone, what is trained besides the head.
-FROZEN: dict[str, Callable[[Pointer, torch.Generator], None]] = {
+# With a frozen backbone, what is trained besides the head: functions of a pointer and a generator.
+FROZEN = {
     "head alone": lambda pointer, generator: None,
     "head and layer norms": train_norms,
     "low rank (LoRA)": add_low_rank,

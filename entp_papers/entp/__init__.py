@@ -93,8 +93,6 @@ STUDIES = {
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
-RESUMABLE = ("counting_probe", "pretrained_encoder", "pretrained_prompts", "pretrained_lifted")
-
 # The order in which a long tier runs its experiments: cheap ones first, so that most questions are
 # answered early.
 NIGHTLY_ORDER = tuple(

@@ -101,21 +101,19 @@ def control(records: Records) -> Findings:
     """Measure a decoder's Count2 − Count3 in token accuracy above the most frequent answer's."""
     parts = [select(records, task=task, arm="decoder") for task in ("count2", "count3")]
     if not all(parts):
-        return []
+        return
     tables = [summary(part).set_index("seed") for part in parts]
     above = [table["token_accuracy"] - table["baseline_token_accuracy"] for table in tables]
     sides = [level for table in tables for level in above_mode(table, ("decoder",))]
     without = [no_pairs_found(part, ("decoder",)) for part in parts]
-    return [
-        measured(
-            "C1-count2",
-            (above[0] - above[1]).dropna(),
-            [*parts[1], *parts[0]],
-            True,
-            levels=tuple(sides),
-            excluded_because="; ".join(without) if all(without) else "",
-        )
-    ]
+    yield measured(
+        "C1-count2",
+        (above[0] - above[1]).dropna(),
+        [*parts[1], *parts[0]],
+        True,
+        levels=tuple(sides),
+        excluded_because="; ".join(without) if all(without) else "",
+    )
 
 
 def arrivals(
@@ -134,11 +132,14 @@ def arrivals_at(records: Records, steps: Sequence[float | None]) -> pd.DataFrame
     rows = []
     for r, step in zip(records, steps, strict=True):
         spent = step or r.curves["step"][-1]
-        costs = {
-            "log_step": math.log(spent),
-            "log_operations": math.log(step_operations(r.config) * spent),
-        }
-        rows.append({**r.labels, "reached": step is not None, **costs})
+        rows.append(
+            {
+                **r.labels,
+                "reached": step is not None,
+                "log_step": math.log(spent),
+                "log_operations": math.log(step_operations(r.config) * spent),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -154,8 +155,6 @@ def slopes(records: Records) -> pd.Series:
     gap = paired_within(found, "token_accuracy", "entp", "decoder", "position")
     lengths = pd.Series(gap.columns, index=gap.columns, dtype=float)
     apart = lengths - lengths.groupby(lengths % 2).transform("mean")
-    if not apart.any():  # no two lengths to compare
-        return pd.Series(dtype=float)
     return gap.mul(apart, axis=1).sum(axis=1, skipna=False) / (apart**2).sum()
 
 
@@ -192,18 +191,13 @@ def early_lead(records: Records) -> Findings:
 
 def growth(records: Records) -> Findings:
     """Measure whether ENTP's lead grows with n among even and among odd n."""
-    values = slopes(records)
-    if not len(values):
-        return []
-    return [
-        measured(
-            "F2-unseen-parity",
-            values,
-            select(records, arm=TWINS),
-            levels=above_mode(summary(records), TWINS),
-            excluded_because=no_pairs_found(records, TWINS),
-        )
-    ]
+    yield measured(
+        "F2-unseen-parity",
+        slopes(records),
+        select(records, arm=TWINS),
+        levels=above_mode(summary(records), TWINS),
+        excluded_because=no_pairs_found(records, TWINS),
+    )
 
 
 def lead_claims(claims: Json) -> Comparisons:

@@ -136,14 +136,10 @@ def authors_log() -> list[Record]:
     Each loss is the mean of three logged losses around its step, so that curves need no further
     smoothing.
     """
-    log = (
-        published("entp", "count3_curves")
-        .query("size == 'medium'")
-        .rename(columns={"train_loss": "loss"})
-    )
+    log = published("entp", "count3_curves").query("size == 'medium'")
     records = []
     for arm, part in log.groupby("architecture"):
-        smooth = part["loss"].rolling(3, center=True, min_periods=1).mean()
+        smooth = part["train_loss"].rolling(3, center=True, min_periods=1).mean()
         curves = {"step": part["step"].tolist(), "loss": smooth.tolist()}
         records.append(Record("authors", 1, None, {}, curves, {}, labels={"arm": arm, "seed": 0}))
     return records
@@ -159,10 +155,8 @@ LAST_EVALUATIONS = 3  # evaluations whose mean is the score at a step
 
 def score_at(record: Record, metric: str, step: float) -> float:
     """Return the mean of the last ``LAST_EVALUATIONS`` values of a curve up to a step."""
-    steps = record.curves["step"]
-    values = record.curves[metric]
-    known = [value for at, value in zip(steps, values, strict=True) if at <= step]
-    return float(np.mean(known[-LAST_EVALUATIONS:]))
+    known = pd.Series(record.curves[metric], record.curves["step"]).loc[:step]
+    return float(known.tail(LAST_EVALUATIONS).mean())
 
 
 def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
@@ -175,11 +169,11 @@ def leads_at_equal_budgets(records: Records, metric: str) -> pd.DataFrame:
     rows = {}
     for seed in sorted({record.labels["seed"] for record in records}):
         decoder, entp = (select(records, arm=arm, seed=seed)[0] for arm in TWINS)
-        each = [step_operations(run.config) for run in (decoder, entp)]
+        affordable = steps * step_operations(decoder.config) / step_operations(entp.config)
         base = score_at(decoder, metric, steps)
         rows[seed] = {
             "equal steps": score_at(entp, metric, steps) - base,
-            "equal multiply-adds": score_at(entp, metric, steps * each[0] / each[1]) - base,
+            "equal multiply-adds": score_at(entp, metric, affordable) - base,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -71,8 +71,8 @@ def measure_own_rates(records: Records) -> Findings:
     entp = select(records, arm="entp")
     claims = {"decoder": "T2-sequences", EQUAL_OPERATIONS: "T2-operations-sequences"}
     for arm, rate in rates_by_sequences(records).items():
-        off = {tried: abs(math.log(tried / rate)) for tried in PAIRED_RATES}
-        decoders = select(records, arm=arm, rate=min(off, key=off.get))
+        nearest = min(PAIRED_RATES, key=lambda tried: abs(math.log(tried / rate)))
+        decoders = select(records, arm=arm, rate=nearest)
         decoders = [run for run in decoders if run.labels["seed"] != TRIAL_SEED]
         row = Paired(claims[arm], "sequence_accuracy", "entp", arm)
         judge = Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)
@@ -91,12 +91,13 @@ def area_leads(records: Records, other: str) -> pd.Series:
     found = {}
     others = {run.labels["seed"]: run for run in select(records, arm=other)}
     for entp in select(records, arm="entp", seed=tuple(others)):
-        decoder = others[entp.labels["seed"]]
+        seed = entp.labels["seed"]
+        decoder = others[seed]
         steps = np.asarray(entp.curves["step"], dtype=float)
         steps = steps[steps <= AREA_TO]
         stretch = decoder.config.train.steps / entp.config.train.steps
         lead = whole_sequences_at(entp, steps) - whole_sequences_at(decoder, steps * stretch)
-        found[entp.labels["seed"]] = float(lead.mean())
+        found[seed] = float(lead.mean())
     return pd.Series(found, dtype=float)
 
 

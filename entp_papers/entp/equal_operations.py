@@ -41,10 +41,8 @@ class Comparison(NamedTuple):
     def measured(self, records: Records) -> Findings:
         """Measure by the experiment's rules, with the decoders here in place of its own."""
         mine = select(records, comparison=self.name)
-        decoders = select(mine, arm=EQUAL_OPERATIONS)
-        if not (self.asked and decoders):
-            return []
         own = self.where | (self.decoder or {"arm": "decoder"})
+        decoders = select(mine, arm=EQUAL_OPERATIONS)
         used = [replace(r, labels={**r.labels, **own}) for r in decoders]
         used += select(mine, **self.where, **(self.entp or {"arm": "entp"}))
         used += select(mine, arm=COUNTS)  # of text, which its ``measure`` needs

@@ -85,24 +85,20 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     return [planned_study("authors_log", tier, NAME, pair, **pair) for pair in pairs]
 
 
-def spent(record: Record) -> pd.DataFrame:
-    """Return a row per score: each arm's steps and multiply-adds to reach it, and their ratios.
-
-    NaN if an arm never reaches the score.
-    """
-    steps = pd.DataFrame(record.curves).astype(float).set_index("level")
+def ratios_of(record: Record) -> pd.DataFrame:
+    """Return a row per score that both arms reach: the ratios of their steps and multiply-adds."""
+    steps = pd.DataFrame(record.curves).astype(float)
     operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in TWINS})
     fewer = steps["decoder"] / steps["entp"]
     more = operations["entp"] / operations["decoder"]
-    ratios = pd.DataFrame({"fewer steps": fewer, "more multiply-adds": more})
-    return pd.concat({"steps": steps, "multiply-adds": operations, "ratio": ratios}, axis=1)
+    return pd.DataFrame({"fewer steps": fewer, "more multiply-adds": more}).dropna()
 
 
 def ratios(records: Records) -> pd.DataFrame:
     """Return by logged pair the range of the ratios of steps and of multiply-adds."""
     rows = {}
     for r in records:
-        found = spent(r)["ratio"].dropna()
+        found = ratios_of(r)
         rows[r.labels["task"], r.labels["model"]] = {
             "losses both reach": len(found),
             "decoder's steps / ENTP's": to_text(found["fewer steps"]),
@@ -131,7 +127,7 @@ def measure(records: Records) -> Findings:
         used = select(records, **pairs)
         if not used:
             continue
-        reached = pd.concat([spent(r)["ratio"].dropna() for r in used])
+        reached = pd.concat(map(ratios_of, used))
         remark = f"{to_text(reached[column])} times {'fewer' if 'steps' in column else 'as many'}"
         if len(used) > 1:
             remark += f"; the decoder's steps are {to_text(reached['fewer steps'])} times ENTP's"

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lab.budgets import EQUAL_FORWARDS, equal_forwards
-from entp_lab.experiment import TWINS, Arm, Experiment, Plan, Tier, Variant
+from entp_lab.budgets import EQUAL_FORWARDS
+from entp_lab.experiment import TWINS, Experiment, Plan, Tier, Variant
 from entp_lab.frames import paired, published, select, summary
 from entp_lab.measurements import Comparisons, Findings, Paired, measured
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
-from entp_papers.entp.count3 import REDUCED, SMOKE, above_mode
+from entp_papers.entp.count3 import ARMS, REDUCED, SMOKE, above_mode
 from entp_papers.entp.pairless import within
 
 NEAR = 0.01  # in accuracy: closer to always the most frequent answer, or to 1, counts as equal
@@ -63,12 +63,7 @@ def excluded(records: Records, arms: Sequence[str]) -> str:
     Either some arms are within ``BEGUN`` of the most frequent answer, or none is that far above the
     pairless bound, so that none has shown that it finds pairs. Empty if neither holds.
     """
-    rows = summary(records)
-    means = (
-        rows[rows["arm"].isin(arms)]
-        .groupby("arm")[["token_accuracy", "baseline_token_accuracy"]]
-        .mean()
-    )
+    means = summary(select(records, arm=tuple(arms))).groupby("arm").mean(numeric_only=True)
     above = means["token_accuracy"] - means["baseline_token_accuracy"]
     late = [arm for arm in arms if above.get(arm, BEGUN) < BEGUN]
     if late:
@@ -115,7 +110,7 @@ def differences(records: Records) -> Findings:
             yield measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late)
 
 
-SIDES = {**{arm: Arm(arm) for arm in TWINS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
+SIDES = {arm: ARMS[arm] for arm in (*TWINS, EQUAL_FORWARDS)}
 MATCH3 = Experiment(
     "match3",
     1,

@@ -147,13 +147,11 @@ class Measure:
         late = DECODERS | ({"rate": rates[EQUAL_OPERATIONS]} if EQUAL_OPERATIONS in rates else {})
         table = compared(records, self.metric, **late)
         if table.empty:
-            return []
+            return
         pairs = with_entp(records, table, late)
         unit = task_of(pairs[0]).normaliser if self.normalised else 1.0
-        found = [
-            measured(f"{self.claim}-{name}", table[column].map(math.log), pairs)
-            for name, column in (("speed", "steps"), ("cost", "multiply-adds"))
-        ]
+        for name, column in (("speed", "steps"), ("cost", "multiply-adds")):
+            yield measured(f"{self.claim}-{name}", table[column].map(math.log), pairs)
         leads = [("steps", "equal steps", late), ("operations", "equal multiply-adds", late)]
         if self.early:
             leads.append(("equal", "equal steps", DECODERS | self.early))
@@ -163,8 +161,7 @@ class Measure:
                 pairs = with_entp(records, table, decoder)
                 lead = table[column] / unit
                 levels = self.levels(pairs, table["ENTP's end"] / unit, lead)
-                found.append(measured(f"{self.claim}-{name}", lead, pairs, levels=levels))
-        return found
+                yield measured(f"{self.claim}-{name}", lead, pairs, levels=levels)
 
     def levels(self, pairs: Records, entp: pd.Series, lead: pd.Series) -> tuple[Level, ...]:
         """Return both models' mean scores, the decoder's first; none if ``level`` is empty."""

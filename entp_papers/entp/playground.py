@@ -203,7 +203,7 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
     right_BT = pair[0].right(x_BT)
 
     def words(who: Player, rows_BT: Tensor) -> list[str]:
-        return [" ".join(who.word(i) for i in row) for row in rows_BT.tolist()]
+        return [who.decode(row).strip() for row in rows_BT.tolist()]
 
     table = pd.DataFrame({"sequence": words(pair[0], x_BT), "truth": words(pair[0], right_BT)})
     for who, label in zip(pair, labels(pair), strict=True):
@@ -360,11 +360,11 @@ EXAMPLE = (3, 1, 4, 1)  # continued by Count3; one of its pictures is the slider
 
 
 def runs() -> list[Record]:
-    """Return the records whose models the pieces show, one of each architecture."""
-    store = Store(read_only=True)
+    """Return the records whose models the pieces show, one of each architecture; empty if one is
+    missing.
+    """
     planned = select(COUNT3.plan(TIER, 1), arm=ARCHITECTURES, task="count3")
-    found = (store.find(run.config, COUNT3.version) for run in planned)
-    return [record for record in found if record is not None]
+    return COUNT3.found(Store(read_only=True), planned) or []
 
 
 @torch.no_grad()

@@ -5,27 +5,27 @@ The supplied text has the calculator (Algorithm 3) and the pseudocode of Newton'
 kept transposed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from entp_lib.validation import one_of, require
 from entp_papers.looped import blocks
-from entp_papers.looped.fleq_machine import Maker
+from entp_papers.looped.fleq_machine import Functions, Maker
 from entp_papers.looped.fleq_programs import FleqProgram, fleq
 
 SUMS = {"add": blocks.linear_block(1.0, 1.0), "sub": blocks.linear_block(1.0, -1.0)}
 COUNT = "count = add(count, one); if count <= 0 goto loop"  # count starts at 1 - rounds
 
 
-def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, Maker]:
+def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> Functions:
     """Make add, sub, mul and transp; ``delta`` and ``symmetric`` are those of the product."""
     product = blocks.product_block(delta=delta, symmetric=symmetric)
-    return SUMS | {"mul": product, "transp": blocks.transpose_block()}
+    return SUMS | {"mul": product, "transp": blocks.transpose_block}
 
 
-def calculator_functions(m: int) -> dict[str, Maker]:
+def calculator_functions(m: int) -> Functions:
     """Make the six operations of Theorem 4: 1/x on [0.1, 10] and √x on [0, 10] with m + 1 heads."""
     return SUMS | {
         "mul": blocks.product_block(symmetric=True, delta=1e-5),
@@ -35,16 +35,16 @@ def calculator_functions(m: int) -> dict[str, Maker]:
     }
 
 
-def calculator(values: Sequence[float], functions: Mapping[str, Maker]) -> FleqProgram:
+def calculator(values: Sequence[float], functions: Functions) -> FleqProgram:
     """Write Algorithm 3 on values a, b, c and d: t = √(1 / ((a + b - c) d)) / 100."""
     text = "t = add(p, q)\nt = sub(t, r)\nt = mul(t, s)\nt = inv(t)\nt = sqrt(t)\nt = perc(t)"
-    return fleq(text, 1, {**dict(zip("pqrs", values, strict=True)), "t": 0.0}, functions)
+    return fleq(text, 1, dict(zip("pqrs", values, strict=True)), functions)
 
 
-def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker]) -> FleqProgram:
+def one_operation(name: str, x: float, y: float, functions: Functions) -> FleqProgram:
     """Write t = name(x, y); ``div`` is mul(x, inv(y))."""
     text = "u = inv(y)\nt = mul(x, u)" if name == "div" else f"t = {name}(x, y)"
-    return fleq(text, 1, {"x": x, "y": y, "t": 0.0, "u": 0.0}, functions)
+    return fleq(text, 1, {"x": x, "y": y}, functions)
 
 
 def newton_inverse(a_dd: Tensor, rounds: int, start: str) -> FleqProgram:
@@ -73,7 +73,7 @@ def newton_inverse(a_dd: Tensor, rounds: int, start: str) -> FleqProgram:
         "two": 2 * torch.eye(d),
         "count": 1.0 - rounds,
     }
-    return fleq(text, d, {**items, "At": 0.0, "X": 0.0, "Xt": 0.0, "T": 0.0}, linear_functions())
+    return fleq(text, d, items, linear_functions())
 
 
 def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, terms: int) -> FleqProgram:
@@ -89,11 +89,11 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, terms: int) -> FleqP
         b = mul(yt, r)
         {COUNT}
     """
-    items = {"A": a_dd, "b": b_d, "count": 1.0 - rounds, "At": 0.0, "y": 0.0, "yt": 0.0, "r": 0.0}
+    items = {"A": a_dd, "b": b_d, "count": 1.0 - rounds}
     return fleq(text, len(a_dd), items, power_functions(terms))
 
 
-def power_functions(m: int) -> dict[str, Maker]:
+def power_functions(m: int) -> Functions:
     """Make the functions of power iteration: the root of [0, 2], the inverse of [√0.05, √2]."""
     return linear_functions() | {
         "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 2.0), 1, torch.sqrt),
@@ -126,10 +126,14 @@ def power_iteration_by_products(a_dd: Tensor, b_d: Tensor, rounds: int, inner: i
         b = mul(yt, s)
         {COUNT}
     """
-    items = {"A": a_dd, "b": b_d, "count": 1.0 - rounds, "inner": 1.0 - inner}
-    items |= {"three": 3.0, "half": 0.5} | dict.fromkeys(
-        ("At", "y", "yt", "r", "q", "s", "left"), 0.0
-    )
+    items = {
+        "A": a_dd,
+        "b": b_d,
+        "count": 1.0 - rounds,
+        "inner": 1.0 - inner,
+        "three": 3.0,
+        "half": 0.5,
+    }
     return fleq(text, len(a_dd), items, linear_functions())
 
 
@@ -146,22 +150,18 @@ def linear_regression(x_kn: Tensor, y_n: Tensor, rate: float, steps: int) -> Fle
         w = sub(w, g)
         {COUNT}
     """
-    items = {
-        "X": x_kn,
-        "y": y_n,
-        "rate": rate * torch.eye(d),
-        "count": 1.0 - steps,
-        "Xt": 0.0,
-        "w": 0.0,
-        "e": 0.0,
-    }
-    return fleq(text, d, {**items, "g": 0.0}, linear_functions())
+    items = {"X": x_kn, "y": y_n, "rate": rate * torch.eye(d), "count": 1.0 - steps}
+    return fleq(text, d, items, linear_functions())
 
 
 def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqProgram:
     """Solve w = (X X^T + ridge I)^-1 X y by Newton's iteration; examples enter k at a time."""
     k, n = x_kn.shape
-    items = dict.fromkeys(("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w"), 0.0)
+    items = {
+        "G": ridge * torch.eye(k),
+        "two": 2 * torch.eye(k),
+        "count": 1.0 - rounds,
+    }
     lines = []
     for i, start in enumerate(range(0, n, k)):
         items[f"X{i}"] = x_kn[:, start : start + k]
@@ -173,10 +173,8 @@ def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqP
             f"u = mul(Xt, y{i})",
             "v = add(v, u)",
         ]
-    gram = x_kn @ x_kn.T + ridge * torch.eye(k)
-    items["G"] = ridge * torch.eye(k)
-    scale = 1 / float(gram.abs().sum(0).max()) ** 2
-    items |= {"scaled": scale * torch.eye(k), "two": 2 * torch.eye(k), "count": 1.0 - rounds}
+    gram = x_kn @ x_kn.T + items["G"]
+    items["scaled"] = 1 / float(gram.abs().sum(0).max()) ** 2 * torch.eye(k)
     lines.append(f"""
         W = mul(G, scaled)
     loop:
@@ -190,11 +188,11 @@ def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqP
     return fleq("\n".join(lines), k, items, linear_functions(symmetric=True, delta=1e-5))
 
 
-def learning_functions(sigmoid: Maker | None = None) -> dict[str, Maker]:
+def learning_functions(sigmoid: Maker | None = None) -> Functions:
     """Make the functions of back-propagation: linear ones, the sigmoid, diagonal matrices."""
     return linear_functions() | {
         "sigmoid": sigmoid or blocks.sigmoid_block(blocks.SIGMOID),
-        "diag": blocks.diagonal_block(),
+        "diag": blocks.diagonal_block,
     }
 
 
@@ -219,7 +217,6 @@ def back_propagation(
         "rate": rate * torch.eye(d),
         "count": 1.0 - rounds,
     }
-    items |= dict.fromkeys(("z", "h", "ht", "o", "e", "s", "D", "st", "g", "xt", "dW", "dv"), 0.0)
     lines = []
     for i, (x, y) in enumerate(samples):
         items[f"x{i}"] = x

@@ -50,6 +50,14 @@ def assemble(text: str) -> Program:
         raise ConfigError(f"line {assembler.line}: {error}") from None
 
 
+def number(text: str) -> int:
+    """Parse a whole number, in decimal or as 0x and so on."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no number") from None
+
+
 class Assembler:
     """Cells, labels and commands read so far; ``line`` is the one that is being read."""
 
@@ -61,19 +69,12 @@ class Assembler:
         self.labels: dict[str, int] = {}
         self.code: list[tuple[int, str, str, str]] = []  # line, a, b and c as written
 
-    def number(self, text: str) -> int:
-        """Parse a whole number, in decimal or as 0x and so on."""
-        try:
-            return int(text, 0)
-        except ValueError:
-            raise ConfigError(f"{text!r} is no number") from None
-
     def declare(self, text: str) -> None:
         """Read a declaration: ``bits`` or ``cell``."""
         if match := CELL.fullmatch(text):
             name, size, values = match.groups()
-            count = self.number(size) if size else 1
-            initial = [self.number(v) for v in re.split(r"[\s,]+", values)] if values else []
+            count = number(size) if size else 1
+            initial = [number(v) for v in re.split(r"[\s,]+", values)] if values else []
             require(count >= 1, f"{name}[{count}]: must have at least one cell")
             require(
                 len(initial) in (0, count),
@@ -84,7 +85,7 @@ class Assembler:
                 require(cell not in self.cells, f"{cell!r} exists already")
                 self.new_cell(cell, value)
         elif match := BITS.fullmatch(text):
-            self.bits = self.number(match[1])
+            self.bits = number(match[1])
             require(2 <= self.bits <= MOST_BITS, f"bits {self.bits}: must be from 2 to {MOST_BITS}")
             require(len(self.memory) == 2, "bits must come before the first cell")
         else:
@@ -152,12 +153,12 @@ class Assembler:
     def cell(self, name: str) -> int:
         """Find a cell by name, list[number] or #number; a constant gets its cell on first use."""
         if name.startswith("#"):
-            value = self.number(name[1:])
+            value = number(name[1:])
             if f"#{value}" not in self.cells:
                 self.new_cell(f"#{value}", value)
             return self.cells[f"#{value}"]
         if match := re.fullmatch(r"(\w+)\[(\w+)\]", name):
-            name = f"{match[1]}[{self.number(match[2])}]"
+            name = f"{match[1]}[{number(match[2])}]"
             size = sum(c.startswith(f"{match[1]}[") for c in self.cells)
             require(
                 name in self.cells or not size,

@@ -4,6 +4,7 @@ Letters: B batch, S tokens of a block, D width, d size of matrices, L pointer bi
 """
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy import ndarray
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch.nn.functional import pad
 from entp_lab.studies import Study, columns, gaussians, largest, seeded
 from entp_papers.looped import blocks
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits
-from entp_papers.looped.fleq_machine import ROLES, Frame, Maker
+from entp_papers.looped.fleq_machine import Frame, Maker
 from entp_papers.looped.layers import LayerPlan, Rows, Stack, paired
 
 TARGETS = {"sin": np.sin, "x²": np.square, "exp": np.exp, "tanh": np.tanh}
@@ -20,7 +21,7 @@ MAKERS: dict[str, Maker] = {
     "A + B": blocks.linear_block(1.0, 1.0),
     "A - B": blocks.linear_block(1.0, -1.0),
     "A / 100": blocks.linear_block(0.01),
-    "A^T": blocks.transpose_block(),
+    "A^T": blocks.transpose_block,
     "A^T B": blocks.product_block(),
     "B^T A": blocks.product_block("b", "a"),
     "A^T A": blocks.product_block("a", "a"),
@@ -28,7 +29,7 @@ MAKERS: dict[str, Maker] = {
     "A^T B, two heads": blocks.product_block(symmetric=True, delta=1e-5),
     "σ(A)": blocks.sigmoid_block(blocks.SIGMOID),
     "√A": blocks.sigmoid_block(blocks.sqrt_sum(50), 1),
-    "diagonal": blocks.diagonal_block(),
+    "diagonal": blocks.diagonal_block,
 }
 FILLING = ("σ(A)", "√A")  # functions of 0 that are not 0 fill the padding of a matrix
 
@@ -39,34 +40,28 @@ class BlockStack(Stack):
     def __init__(self, maker: Maker, d: int, dtype: torch.dtype = torch.float64):
         frame = Frame(d)
         block = maker(frame)
-        width = frame.rows.width
-        super().__init__([plan.build(width, dtype) for plan in block.plans], width)
+        super().__init__(block.plans, frame.rows.width, dtype)
         self.block = block
         self.frame = frame
-        self.dtype = dtype
 
-    def encode(self, a_Bdd: Tensor, b_Bdd: Tensor, c_Bdd: Tensor | None = None) -> Tensor:
-        """Make the state (B, S, D); ``c_Bdd`` are the former contents of C's tokens."""
-        frame = self.frame
-        block = self.block
-        d = frame.d
-        x_BSD = torch.zeros(len(a_Bdd), frame.tokens, self.width, dtype=self.dtype)
-        for t, i in (*frame.constants, *block.constants):
+    def encode(self, *matrices_Bdd: Tensor) -> Tensor:
+        """Make the state (B, S, D) of A, B and, if given, the former contents of C's tokens."""
+        columns = torch.cat([matrix.mT for matrix in matrices_Bdd], 1)
+        x_BSD = torch.zeros(len(columns), self.frame.tokens, self.width, dtype=self.dtype)
+        for t, i in (*self.frame.constants, *self.block.constants):
             x_BSD[:, t, i] = 1.0
-        for k, matrix in enumerate((a_Bdd, b_Bdd, c_Bdd)):
-            if matrix is not None:
-                x_BSD[:, k * d : (k + 1) * d, block.data] = matrix.mT.to(self.dtype)
+        x_BSD[:, : columns.shape[1], self.block.data] = columns.to(self.dtype)
         return x_BSD
 
-    def matrix(self, x_BSD: Tensor, role: str) -> Tensor:
-        """Read A, B or C (B, d, d) from a state."""
-        start = ROLES.index(role) * self.frame.d
-        return x_BSD[:, start : start + self.frame.d, self.block.data].mT
+    def matrices(self, x_BSD: Tensor) -> tuple[Tensor, ...]:
+        """Read A, B and C (B, d, d) from a state."""
+        d = self.frame.d
+        return x_BSD[:, : 3 * d, self.block.data].unflatten(1, (3, d)).mT.unbind(1)
 
     @torch.inference_mode()
     def apply(self, a_Bdd: Tensor, b_Bdd: Tensor) -> Tensor:
         """Return f(A, B), (B, d, d)."""
-        return self.matrix(self(self.encode(a_Bdd, b_Bdd)), "c")
+        return self.matrices(self(self.encode(a_Bdd, b_Bdd)))[2]
 
     def of_numbers(self, x_B: ndarray) -> ndarray:
         """Return f(x) of numbers, which enter as matrices A of one entry."""
@@ -80,11 +75,11 @@ def shape_of(stack: Stack) -> dict[str, int]:
     return {name: size[name] for name in ("layers", "heads", "width")}
 
 
-def slope(rows: list[dict], x: str = "delta") -> float:
+def slope(rows: pd.DataFrame, x: str) -> float:
     """Return the slope of the log error against log x, by least squares; 0 for under two points."""
     if len(rows) < 2:
         return 0.0
-    return float(np.polyfit(*np.log([(r[x], r["error"]) for r in rows]).T, 1)[0])
+    return float(np.polyfit(np.log(rows[x]), np.log(rows["error"]), 1)[0])
 
 
 def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 20) -> Study:
@@ -93,8 +88,7 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
     Curves have ``by``: delta or sink. ``predicted`` is δ s² / 2 + u / δ for one head, s the largest
     entry of A^T B.
     """
-    generator = seeded(0)
-    a, b = torch.rand(2, pairs, d, d, generator=generator, dtype=torch.float64).mul(2).sub(1)
+    a, b = torch.rand(2, pairs, d, d, generator=seeded(0), dtype=torch.float64).mul(2).sub(1)
     exact = a.mT @ b
     top = largest(exact)
     dtypes = {"fp64": torch.float64, "fp32": torch.float32}
@@ -110,27 +104,26 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
         stack = BlockStack(
             blocks.product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtypes[kind]
         )
-        row = {"by": by, "delta": delta, "sink": sink, "precision": kind, "heads": heads}
-        row["error"] = largest(stack.apply(a, b).double(), exact)
         rows.append(
-            row | {"predicted": delta * top**2 / 2 + torch.finfo(dtypes[kind]).eps / 2 / delta}
+            {
+                "by": by,
+                "delta": delta,
+                "sink": sink,
+                "precision": kind,
+                "heads": heads,
+                "error": largest(stack.apply(a, b), exact),
+                "predicted": delta * top**2 / 2 + torch.finfo(dtypes[kind]).eps / 2 / delta,
+            }
         )
-
-    def by_delta(kind: str, heads: int) -> list[dict]:
-        return [r for r in rows if (r["by"], r["precision"], r["heads"]) == ("delta", kind, heads)]
-
-    one = by_delta("fp64", 1)
-    metrics = {
-        "best": {
-            f"{k}, {h} heads": min(r["error"] for r in by_delta(k, h))
-            for k in dtypes
-            for h in (1, 2)
-        },
+    by_delta = pd.DataFrame(rows).query("by == 'delta'")
+    best = by_delta.groupby(["precision", "heads"], sort=False)["error"].min()
+    one = by_delta.query("precision == 'fp64' and heads == 1")
+    return {
+        "best": {f"{kind}, {heads} heads": error for (kind, heads), error in best.items()},
         "largest_product": top,
-        "slope_above": slope([r for r in one if r["delta"] >= 1e-6]),
-        "slope_below": slope([r for r in one if r["delta"] <= 1e-10]),
-    }
-    return metrics, columns(rows)
+        "slope_above": slope(one.query("delta >= 1e-6"), "delta"),
+        "slope_below": slope(one.query("delta <= 1e-10"), "delta"),
+    }, columns(rows)
 
 
 def sigmoids_study(terms: list[int]) -> Study:
@@ -153,27 +146,39 @@ def sigmoids_study(terms: list[int]) -> Study:
         for name, make, exact, x in cases:
             f = make(m)
             found = BlockStack(blocks.sigmoid_block(f, 1), 1).of_numbers(x)
-            errors = {"error": largest(found - exact(x)), "block": largest(found - f(x))}
-            rows.append({"function": name, "m": m, **errors})
+            rows.append(
+                {
+                    "function": name,
+                    "m": m,
+                    "error": largest(found - exact(x)),
+                    "block": largest(found - f(x)),
+                }
+            )
         x = np.linspace(-1, 1, 2001)
         centres = np.linspace(-1, 1, m - 1)
         steps = 1 / (1 + np.exp(-np.clip(2 * m * (x[:, None] - centres), -700, 700)))
         features = np.column_stack([steps, np.ones(len(x))])
         for name, f in TARGETS.items():
             fit = features @ np.linalg.lstsq(features, f(x), rcond=None)[0]
-            errors = {"error": largest(fit - f(x)), "block": 0.0}
-            rows.append({"function": f"{name} on [-1, 1]", "m": m, **errors})
-    names = list(dict.fromkeys(r["function"] for r in rows))
-    slopes = {name: slope([r for r in rows if r["function"] == name], "m") for name in names}
+            rows.append(
+                {
+                    "function": f"{name} on [-1, 1]",
+                    "m": m,
+                    "error": largest(fit - f(x)),
+                    "block": 0.0,
+                }
+            )
+    by_function = pd.DataFrame(rows).groupby("function", sort=False)
+    slopes = {name: slope(part, "m") for name, part in by_function}
     lemma_5 = {}
     for m in (m for m in terms if m <= 200):
         draw = np.random.default_rng(0)
         stack = BlockStack(
             blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3
         )
-        e = pad(torch.eye(3, dtype=torch.float64)[..., None], (0, 2))
+        e = pad(torch.eye(3).double()[..., None], (0, 2))
         x = torch.from_numpy(draw.normal(size=(3, 3, 3)))
-        lemma_5[str(m)] = largest(stack.apply(e, x)[:, 0, 0] - stack.block.exact(e, x)[:, 0, 0])
+        lemma_5[str(m)] = largest((stack.apply(e, x) - stack.block.exact(e, x))[:, 0, 0])
     return {"slopes": slopes, "lemma_5": lemma_5}, columns(rows)
 
 
@@ -191,9 +196,9 @@ def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:
     rows = Rows(value=1, taken=1, own=L, source=L)
     match = paired(rows["source"], rows["own"])
     plan.head(match, paired(rows["value"], rows["taken"]), temperature(d * d, 1e-9))
-    stack = Stack([plan.build(rows.width)], rows.width)
+    stack = Stack([plan], rows.width)
     x_BTD = torch.zeros(len(a_Bdd), d * d, rows.width, dtype=torch.float64)
-    x_BTD[..., rows["value"][0]] = a_Bdd.flatten(1).double()
+    x_BTD[..., rows["value"][0]] = a_Bdd.flatten(1)
     x_BTD[..., rows["own"]] = to_bits(own, L)
     x_BTD[..., rows["source"]] = to_bits(own % d * d + own // d, L)
     return stack(x_BTD)[..., rows["taken"][0]].view_as(a_Bdd), stack
@@ -204,15 +209,29 @@ def transpose_study(sizes: list[int], one_layer: list[int]) -> Study:
     generator = seeded(0)
     rows = []
     for d in sizes:
-        stack = BlockStack(blocks.transpose_block(), d)
+        stack = BlockStack(blocks.transpose_block, d)
         a = gaussians(generator, 4, d, d)
-        row = {"d": d, "construction": "Lemma 6", **shape_of(stack), "tokens": stack.frame.tokens}
-        rows.append(row | {"error": largest(stack.apply(a, a) - a.mT)})
+        rows.append(
+            {
+                "d": d,
+                "construction": "Lemma 6",
+                **shape_of(stack),
+                "tokens": stack.frame.tokens,
+                "error": largest(stack.apply(a, a) - a.mT),
+            }
+        )
     for d in one_layer:
         a = gaussians(generator, 1, d, d)
         found, stack = transpose_in_one_layer(a)
-        row = {"d": d, "construction": "one layer", **shape_of(stack), "tokens": d * d}
-        rows.append(row | {"error": largest(found - a.mT)})
+        rows.append(
+            {
+                "d": d,
+                "construction": "one layer",
+                **shape_of(stack),
+                "tokens": d * d,
+                "error": largest(found - a.mT),
+            }
+        )
     curves = columns(rows)
     return {"largest_error": max(curves["error"])}, curves
 
@@ -228,13 +247,13 @@ def violations(maker: Maker, d: int) -> dict[str, float]:
     stack = BlockStack(maker, d)
     a, b, before = gaussians(0, 3, 4, d, d)
     after = stack(stack.encode(a, b, before))
-    c = stack.matrix(after, "c")
+    a_after, b_after, c = stack.matrices(after)
     again = stack.apply(a, b)
     small_a, small_b = gaussians(0, 2, 3, d, d)
     wide = BlockStack(maker, d + 2).apply(pad(small_a, (0, 2, 0, 2)), pad(small_b, (0, 2, 0, 2)))
     return {
         "error": largest(c, stack.block.exact(a, b)),
-        "inputs": max(largest(stack.matrix(after, "a"), a), largest(stack.matrix(after, "b"), b)),
+        "inputs": max(largest(a_after, a), largest(b_after, b)),
         "previous": largest(again, c),
         "left_behind": largest(after[..., stack.block.temporary]),
         "together": largest(stack.apply(a[:1], b[:1])[0], again[0]),
@@ -294,10 +313,9 @@ def depth_study(levels: list[int], deltas: list[float], points: int, units: int 
     ]
     knots = np.linspace(0, 1, units + 1)
     best = min(attention.values())
-    metrics = {
+    return {
         "best_attention": best,
         "levels_for_the_same": next((k for k, error in relu.items() if error <= best), None),
         "factor_of_a_level": (relu[levels[0]] / relu[levels[-1]]) ** (1 / (levels[-1] - levels[0])),
         "one_wide_layer": largest(np.interp(x, knots, knots**2), x**2),
-    }
-    return metrics, columns(rows)
+    }, columns(rows)

@@ -28,8 +28,8 @@ from torch import Tensor
 
 from entp_lab.studies import at_least
 from entp_lib.validation import require
-from entp_papers.looped.fleq_machine import BOUND, FAR, Block, Frame, Maker
-from entp_papers.looped.layers import LayerPlan, paired
+from entp_papers.looped.fleq_machine import FAR, Block, Frame, Maker
+from entp_papers.looped.layers import BOUND, LayerPlan, paired
 
 
 def linear_block(factor: float, sign: float = 0.0) -> Maker:
@@ -50,54 +50,48 @@ def linear_block(factor: float, sign: float = 0.0) -> Maker:
         sources = "ab" if sign else "a"
         frame.read_columns(second, sources, paired(scaled, data, len(sources)))
         second.clear(scaled)
-        return Block(data, [*scaled], [first, second], lambda a, b: factor * a + sign * b)
+        return Block(data, scaled, [first, second], lambda a, b: factor * a + sign * b)
 
     return make
 
 
-def diagonal_block() -> Maker:
+def diagonal_block(frame: Frame) -> Block:
     """Make a diagonal matrix of A's first column: 2 layers, 1 head."""
-
-    def make(frame: Frame) -> Block:
-        data, read, (start,) = frame.rows.take(frame.d, frame.d, 1)
-        first = LayerPlan("forget C")
-        second = LayerPlan("read the column, keep a row per token")
-        frame.clear_c(first, data)
-        c = frame.role["c"]
-        frame.head(second, [(c, start), frame.others_rest(c)], paired(data, read))
-        for x, y, slot in zip(data, read, frame.slot, strict=True):
-            second.add(y, x, [c, slot], BOUND)
-        second.clear(read)
-        return Block(
-            data, [*read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start)]
-        )
-
-    return make
+    data, read, (start,) = frame.rows.take(frame.d, frame.d, 1)
+    first = LayerPlan("forget C")
+    second = LayerPlan("read the column, keep a row per token")
+    frame.clear_c(first, data)
+    c = frame.role["c"]
+    frame.head(second, [(c, start), frame.others_rest(c)], paired(data, read))
+    for x, y, slot in zip(data, read, frame.slot, strict=True):
+        second.add(y, x, [c, slot])
+    second.clear(read)
+    return Block(data, read, [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start)])
 
 
-def transpose_block() -> Maker:
+def transpose_block(frame: Frame) -> Block:
     """Transpose A in 4 layers with 1 head (Lemma 6): exchange the entries (k, j) and (j, k)."""
 
-    def turn(frame: Frame, grid: Grid) -> LayerPlan:
+    def turn(grid: Grid) -> LayerPlan:
         plan = LayerPlan("exchange (k, j) and (j, k)")
         swapped = paired((*grid.across, *grid.down), (*grid.down, *grid.across))
         frame.head(plan, swapped, paired([grid.entry], [grid.moved]))
         return plan
 
-    return grid_block(turn, lambda a, b: a.mT)
+    return grid_block(frame, turn, lambda a, b: a.mT)
 
 
-def entrywise_sigmoid_block() -> Maker:
+def entrywise_sigmoid_block(frame: Frame) -> Block:
     """Apply σ to all entries of A in 4 layers, 1 head; ``sigmoid_block`` takes a head per row."""
 
-    def squash(frame: Frame, grid: Grid) -> LayerPlan:
+    def squash(grid: Grid) -> LayerPlan:
         plan = LayerPlan("a softmax over the entry and 0")
         score = (grid.entry, grid.marker)
         unseen = ({frame.inside: -FAR}, {frame.inside: 1.0, grid.marker: -1.0, frame.rest: -1.0})
         frame.head(plan, [score, unseen], paired([grid.marker], [grid.moved]), 1.0)
         return plan
 
-    return grid_block(squash, lambda a, b: torch.sigmoid(a))
+    return grid_block(frame, squash, lambda a, b: torch.sigmoid(a))
 
 
 class Grid(NamedTuple):
@@ -111,47 +105,43 @@ class Grid(NamedTuple):
 
 
 def grid_block(
-    change: Callable[[Frame, Grid], LayerPlan], exact: Callable[[Tensor, Tensor], Tensor]
-) -> Maker:
+    frame: Frame, change: Callable[[Grid], LayerPlan], exact: Callable[[Tensor, Tensor], Tensor]
+) -> Block:
     """Spread A over d² tokens, one entry each, ``change`` the entries in a layer, collect them.
 
     Token k d + j has the entry in row k and column j.
     """
+    d = frame.d
+    data, column, spread, (entry, moved) = frame.rows.take(d, d, d, 2)
+    across, down, of_a, of_c = frame.rows.take(d, d, d, d)
 
-    def make(frame: Frame) -> Block:
-        d = frame.d
-        data, column, spread, (entry, moved) = frame.rows.take(d, d, d, 2)
-        across, down, of_a, of_c = frame.rows.take(d, d, d, d)
+    scatter = LayerPlan("read column j of A at (k, j), keep its row k")
+    frame.head(scatter, paired(across, of_a), paired(data, column))
+    frame.clear_c(scatter, data)
+    for y, gate in zip(column, down, strict=True):
+        scatter.add(y, entry, [gate])
+    scatter.clear(column)
 
-        scatter = LayerPlan("read column j of A at (k, j), keep its row k")
-        frame.head(scatter, paired(across, of_a), paired(data, column))
-        frame.clear_c(scatter, data)
-        for y, gate in zip(column, down, strict=True):
-            scatter.add(y, entry, [gate], BOUND)
-        scatter.clear(column)
+    turn = change(Grid(across, down, entry, moved, of_c[0]))
+    turn.clear([entry])
 
-        turn = change(frame, Grid(across, down, entry, moved, of_c[0]))
-        turn.clear([entry])
+    place = LayerPlan("put the entry into row k")
+    for y, gate in zip(spread, down, strict=True):
+        place.add(moved, y, [gate])
+    place.clear([moved])
 
-        place = LayerPlan("put the entry into row k")
-        for y, gate in zip(spread, down, strict=True):
-            place.add(moved, y, [gate], BOUND)
-        place.clear([moved])
+    collect = LayerPlan("read the tokens (·, j) into column j of C")
+    scores = [*paired(of_c, across), frame.others_rest(frame.role["c"])]
+    frame.head(collect, scores, paired(spread, data, d))
+    collect.clear(spread)
 
-        collect = LayerPlan("read the tokens (·, j) into column j of C")
-        scores = [*paired(of_c, across), frame.others_rest(frame.role["c"])]
-        frame.head(collect, scores, paired(spread, data, d))
-        collect.clear(spread)
-
-        temporary = [*column, *spread, entry, moved]
-        block = Block(data, temporary, [scatter, turn, place, collect], exact)
-        for j in range(d):
-            block.constants += [(j, of_a[j]), (2 * d + j, of_c[j])]
-            for k in range(d):
-                block.constants += [(k * d + j, across[j]), (k * d + j, down[k])]
-        return block
-
-    return make
+    temporary = [*column, *spread, entry, moved]
+    block = Block(data, temporary, [scatter, turn, place, collect], exact)
+    for j in range(d):
+        block.constants += [(j, of_a[j]), (2 * d + j, of_c[j])]
+        for k in range(d):
+            block.constants += [(k * d + j, across[j]), (k * d + j, down[k])]
+    return block
 
 
 def product_block(
@@ -192,7 +182,7 @@ def product_block(
 
         frame.read_columns(second, right, paired(found, got))
         for x, g in zip(data, got, strict=True):
-            second.add(g, x, [c], BOUND)
+            second.add(g, x, [c])
         second.clear(found)
         second.clear(got)
         start = "ab".index(left) * d
@@ -201,7 +191,7 @@ def product_block(
             [*found, *got],
             [first, second],
             exact,
-            [(start + i, unit[i]) for i in range(d)],
+            list(enumerate(unit, start)),
         )
 
     return make
@@ -216,12 +206,12 @@ class SigmoidSum:
     b: ndarray
 
     def __call__(self, x: ndarray) -> ndarray:
-        z = np.multiply.outer(np.asarray(x), self.w) + self.b
+        z = np.multiply.outer(x, self.w) + self.b
         return (1 / (1 + np.exp(-np.clip(z, -700, 700)))) @ self.c
 
     def on_tensor(self, x: Tensor) -> Tensor:
         c, w, b = map(torch.from_numpy, (self.c, self.w, self.b))
-        return torch.sigmoid(x.double()[..., None] * w + b) @ c
+        return torch.sigmoid(x[..., None] * w + b) @ c
 
 
 SIGMOID = SigmoidSum(np.ones(1), np.ones(1), np.zeros(1))
@@ -319,7 +309,7 @@ def sigmoid_block(
             result[..., :height, :] = function(a[..., :height, :])
             return result
 
-        return Block(data, [*x], [first, second], of_matrix, [(2 * frame.d, marker)])
+        return Block(data, x, [first, second], of_matrix, [(2 * frame.d, marker)])
 
     return make
 
@@ -335,8 +325,8 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
     w_NMk = torch.from_numpy(weights_NMk)
 
     def exact(a: Tensor, b: Tensor) -> Tensor:
-        e = a[..., :N, 0].double()
-        x = b[..., :k, 0].double()
+        e = a[..., :N, 0]
+        x = b[..., :k, 0]
         z = torch.einsum("...k,...n,nmk->...m", x, e, w_NMk)
         result = torch.zeros_like(a)
         result[..., 0, 0] = (torch.sigmoid(z) * (e @ c_NM)).sum(-1)
@@ -349,20 +339,20 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
         split = LayerPlan("e and x apart")
         for rows, first in ((e, first_a), (x, first_b)):
             for i, row in enumerate(rows):
-                split.add(data[i], row, [first], BOUND)
+                split.add(data[i], row, [first])
         frame.clear_c(split, data)
 
         sum_up = LayerPlan("a head per sigmoid")
         unseen = ({first_b: -FAR}, {frame.inside: 1.0, first_a: -1.0, first_b: -1.0})
         for i in range(m):
             scores = [
-                (row, {e[j]: weights_NMk[j, i, r] for j in range(N)}) for r, row in enumerate(x)
+                (row, dict(zip(e, weights_NMk[:, i, r], strict=True))) for r, row in enumerate(x)
             ]
-            value = {e[j]: coefficients_NM[j, i] for j in range(N)}
+            value = dict(zip(e, coefficients_NM[:, i], strict=True))
             frame.head(sum_up, [*scores, unseen], [(value, total)], 1.0)
         sum_up.clear([*e, *x])
         # every token but B's first has summed what it attended to; its total must not be read
-        sum_up.add({total: -1.0}, total, [frame.rest], BOUND)
+        sum_up.add({total: -1.0}, total, [frame.rest])
 
         move = LayerPlan("move the sum to C")
         scores = [(first_c, first_b), frame.others_rest(first_c)]

@@ -23,9 +23,9 @@ def pointer_bits(tokens: int) -> int:
     return max(1, math.ceil(math.log2(tokens)))
 
 
-def to_bits(values: Tensor, bits: int, dtype: torch.dtype = torch.float64) -> Tensor:
+def to_bits(values: Tensor, bits: int) -> Tensor:
     """Write integers mod 2^bits as ±1 bits (..., bits): negative ones in two's complement."""
-    return (2 * (values.unsqueeze(-1) >> torch.arange(bits) & 1) - 1).to(dtype)
+    return (2 * (values.unsqueeze(-1) >> torch.arange(bits) & 1) - 1).double()
 
 
 def to_unsigned(bits_X: Tensor) -> Tensor:
@@ -35,10 +35,10 @@ def to_unsigned(bits_X: Tensor) -> Tensor:
 
 def to_signed(bits_X: Tensor) -> Tensor:
     """Read ±1 bits (..., bits) as integers in two's complement."""
-    return to_unsigned(bits_X) - ((bits_X[..., -1] > 0).long() << bits_X.shape[-1])
+    return wrap(to_unsigned(bits_X), bits_X.shape[-1])
 
 
-def wrap(value: int, bits: int) -> int:
+def wrap(value: int | Tensor, bits: int) -> int | Tensor:
     """Return ``value`` mod 2^bits as a signed word, from -2^(bits-1) to 2^(bits-1) - 1."""
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
@@ -87,13 +87,6 @@ def flag_of_word(plan: LayerPlan, flag: int, word: Word, printed: bool = False) 
     """
     plan.unit(word[-1], flag)
     plan.unit(dict.fromkeys(word, -1.0), flag, 1.0 + len(word) if printed else 1.0 - len(word))
-
-
-def flag_of_number(plan: LayerPlan, flag: int, number: int, where: int) -> None:
-    """Add 1 - relu(x) + relu(x - 1) to ``flag``: whether an integer is at most 0 (eq. 3)."""
-    plan.unit(where, flag)
-    plan.unit(number, {flag: -1.0})
-    plan.unit(number, flag, -1.0)
 
 
 def branch(
@@ -168,21 +161,25 @@ def copy_pointed(
     plan.clear(rows[blend])
 
 
-def add_in_a_layer(
-    x: Tensor, y: Tensor, bits: int, dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, LayerPlan]:
-    """Run an adder on integers; return what its ``bits`` output bits say, and the layer."""
+def branch_in_a_layer(bits: int, printed: bool = False) -> LayerPlan:
+    """Plan a branch on counter, following and target of ``bits`` bits, flag and scratchpad bit."""
+    plan = LayerPlan("branch")
+    rows = Rows(counter=bits, following=bits, target=bits, flag=1, bit=1)
+    branch(plan, rows, rows["target"], rows["bit"][0], printed)
+    return plan
+
+
+def add_in_a_layer(x: Tensor, y: Tensor, bits: int) -> tuple[Tensor, LayerPlan]:
+    """Run an adder on integers in fp32; return what its ``bits`` output bits say, and the layer."""
     plan = LayerPlan("add")
     add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
-    state = plan.apply_to(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=dtype)
+    state = plan.apply_to(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1))
     return to_unsigned(state[:, :bits]), plan
 
 
-def flag_in_a_layer(
-    values: Tensor, bits: int, printed: bool = False, dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, LayerPlan]:
-    """Run a flag on integers; return the flags, and the layer."""
+def flag_in_a_layer(values: Tensor, bits: int, printed: bool = False) -> tuple[Tensor, LayerPlan]:
+    """Run a flag on integers in fp32; return the flags, and the layer."""
     plan = LayerPlan("flag")
     flag_of_word(plan, bits, range(bits), printed)
-    state = plan.apply_to(to_bits(values, bits), torch.zeros(len(values), 1), dtype=dtype)
+    state = plan.apply_to(to_bits(values, bits), torch.zeros(len(values), 1))
     return state[:, -1], plan

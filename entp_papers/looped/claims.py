@@ -2,13 +2,11 @@
 
 import pandas as pd
 
-from entp_lab.configs import Json
 from entp_lab.statistics import reaches
 from entp_lab.store import Record
 from entp_lab.theory import Outcome, claim
 from entp_papers.looped.block_studies import slope
 
-CALCULATOR = "calculator (Theorem 4), m = 100"  # the name of its machine
 EXACT = 1e-9  # largest error of a result that is exact up to rounding and nearly hard attention
 
 
@@ -241,13 +239,6 @@ def roots_are_sums_of_sigmoids(sigmoids: Record) -> Outcome:
     return Outcome(found <= -0.9, f"the error falls as m^{found:.2f}")
 
 
-def small_enough(machine: Json, layers: int, **heads: int) -> bool:
-    """Return whether a machine keeps to ``layers``, Theorem 2's heads and those of ``heads``."""
-    blocks = machine["blocks"]
-    within = machine["layers"] <= layers and machine["heads"] <= sum(blocks.values())
-    return within and all(blocks[name] <= most for name, most in heads.items())
-
-
 def on_printed_range(ranges: Record, function: str, bound: float) -> Outcome:
     """Check that m heads keep the printed rate of the error on the range that grows with m."""
     rows = pd.DataFrame(ranges.curves).query("function == @function")
@@ -283,9 +274,12 @@ def one_head_sums_sigmoids(one_head_sums: Record) -> Outcome:
 def a_calculator_of_six_operations(calculator: Record, sizes: Record) -> Outcome:
     """Run all six operations in a program, and inverses and roots by themselves."""
     by_operation = pd.DataFrame(calculator.curves).groupby("operation")
-    inverse = slope(by_operation.get_group("inv").to_dict("records"), "m")
-    root = slope(by_operation.get_group("sqrt").to_dict("records"), "m")
-    small = small_enough(sizes.metrics["machines"][CALCULATOR], 12, inv=101, sqrt=101)
+    inverse = slope(by_operation.get_group("inv"), "m")
+    root = slope(by_operation.get_group("sqrt"), "m")
+    machine = sizes.metrics["machines"]["calculator (Theorem 4), m = 100"]
+    heads = machine["blocks"]  # of each; Theorem 2 has their sum
+    small = machine["layers"] <= 12 and machine["heads"] <= sum(heads.values())
+    small = small and max(heads["inv"], heads["sqrt"]) <= 101
     alone = reaches(-0.5, inverse) and reaches(-0.9, root)
     return Outcome(
         False,

@@ -34,12 +34,12 @@ from torch import Tensor
 
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
-from entp_papers.looped.layers import LayerPlan, Pairs, Rows, Stack, Terms, paired, times
+from entp_papers.looped.layers import BOUND, LayerPlan, Pairs, Rows, Stack, Terms, paired, times
 
 POINTERS = ("a", "b", "c", "flag", "goto")
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
-BOUND = 4096.0  # the G of gates: data must stay below. A power of 2: integers pass exactly
+AWAY = FAR / HEAT  # such a score of theirs, before λ
 ROLES = ("a", "b", "c")
 
 
@@ -57,13 +57,11 @@ class Frame:
         (self.inside, self.outside, *roles, self.rest), self.slot = self.rows.take(6, d)
         self.role = dict(zip(ROLES, roles, strict=True))
         # the score that sends tokens outside to those inside, which hold no commands and no memory
-        self.away = ({self.outside: FAR / HEAT}, self.inside)
+        self.away = ({self.outside: AWAY}, self.inside)
         self.constants = [(t, self.inside) for t in range(self.tokens)]
         self.constants.append((self.tokens - 1, self.rest))
-        for i, name in enumerate(ROLES):
-            for j in range(d):
-                self.constants.append((i * d + j, self.role[name]))
-                self.constants.append((i * d + j, self.slot[j]))
+        for token, (role, slot) in enumerate(itertools.product(roles, self.slot)):
+            self.constants += [(token, role), (token, slot)]
 
     def head(self, plan: LayerPlan, scores: Pairs, values: Pairs, heat: float = HEAT) -> None:
         """Add a head whose tokens inside do not see those outside, nor the other way round.
@@ -90,7 +88,7 @@ class Frame:
     def clear_c(self, plan: LayerPlan, data: range) -> None:
         """Set C's tokens to 0."""
         for i in data:
-            plan.add({i: -1.0}, i, [self.role["c"]], BOUND)
+            plan.add({i: -1.0}, i, [self.role["c"]])
 
 
 @dataclass
@@ -103,7 +101,7 @@ class Block:
     """
 
     data: range
-    temporary: list[int]
+    temporary: Sequence[int]
     plans: list[LayerPlan]
     exact: Callable[[Tensor, Tensor], Tensor]
     constants: list[tuple[int, int]] = field(default_factory=list)
@@ -115,6 +113,7 @@ class Block:
 
 
 Maker = Callable[[Frame], Block]
+Functions = dict[str, Maker]  # those of a machine, by name
 
 
 class FleqShape(NamedTuple):
@@ -136,7 +135,7 @@ class FleqMachine(Stack):
     Every layer has as many heads as its blocks together (Theorem 2), or ``one_head`` for all.
     """
 
-    def __init__(self, shape: FleqShape, functions: Mapping[str, Maker], one_head: bool = False):
+    def __init__(self, shape: FleqShape, functions: Functions, one_head: bool = False):
         frame = Frame(shape.d)
         blocks = {name: maker(frame) for name, maker in functions.items()}
         # the parts of a command, and the rows of the machine after those of its blocks
@@ -155,8 +154,7 @@ class FleqMachine(Stack):
             for block, chosen in zip(blocks.values(), part["function"], strict=True):
                 copies = gate_constants(frame, block, chosen, first[-1])
                 last[-2].clear(copies.values())
-        plans = [*first, *all_at_once(blocks, one_head), *last]
-        super().__init__([plan.build(rows.width) for plan in plans], rows.width)
+        super().__init__([*first, *all_at_once(blocks, one_head), *last], rows.width)
         self.shape = shape
         self.frame = frame
         self.blocks = blocks
@@ -178,18 +176,15 @@ class FleqMachine(Stack):
         items = torch.arange(shape.items).repeat_interleave(d)
         ids = torch.cat([items, shape.items + torch.arange(shape.commands)])
         x_BTD[:, S:, rows["position"]] = to_bits(ids, L)
-        x_BTD[:, S:start, self.frame.slot] = torch.eye(d, dtype=torch.float64).repeat(
-            shape.items, 1
-        )
+        x_BTD[:, S:start, self.frame.slot] = torch.eye(d).double().repeat(shape.items, 1)
         x_BTD[:, S:start, rows["memory"]] = memory_BIdd.mT.flatten(1, 2)
         pointers_BC5 = commands_BCX[..., :5] + torch.tensor([0, 0, 0, 0, shape.items])
         written = [
             to_bits(pointers_BC5, L).flatten(2),
             torch.nn.functional.one_hot(commands_BCX[..., 5], len(self.blocks)),
-            torch.arange(d) < commands_BCX[..., 6:7],
-            torch.arange(d) < commands_BCX[..., 7:8],
+            (torch.arange(d) < commands_BCX[..., 6:, None]).flatten(2),  # height and width
         ]
-        x_BTD[:, start:, rows["command"]] = torch.cat([part.double() for part in written], -1)
+        x_BTD[:, start:, rows["command"]] = torch.cat(written, -1)
         x_BTD[:, :S, rows["counter"]] = to_bits(torch.tensor(shape.items), L)
         return x_BTD
 
@@ -198,7 +193,7 @@ class FleqMachine(Stack):
         S = self.frame.tokens
         d = self.shape.d
         data = x_BTD[:, S : S + self.shape.items * d, self.frame.rows["memory"]]
-        return data.unflatten(1, (self.shape.items, d)).mT
+        return data.unflatten(1, (-1, d)).mT
 
     def counters(self, x_BTD: Tensor) -> Tensor:
         """Read the command (B,) that each program is at, counted from 0."""
@@ -237,11 +232,10 @@ def all_at_once(blocks: Mapping[str, Block], one_head: bool) -> list[LayerPlan]:
     """Lay the blocks beside each other, layer by layer; with ``one_head`` add up their scores."""
     plans = []
     for layer in itertools.zip_longest(*(block.plans for block in blocks.values())):
-        named = [(name, plan) for name, plan in zip(blocks, layer, strict=True) if plan is not None]
-        parts = [plan for _, plan in named]
-        plan = LayerPlan("; ".join(f"{name}: {part.purpose}" for name, part in named))
-        plan.heads = [head for part in parts for head in part.heads]
-        plan.units = [unit for part in parts for unit in part.units]
+        parts = {name: part for name, part in zip(blocks, layer, strict=True) if part}
+        plan = LayerPlan("; ".join(f"{name}: {part.purpose}" for name, part in parts.items()))
+        plan.heads = [head for part in parts.values() for head in part.heads]
+        plan.units = [unit for part in parts.values() for unit in part.units]
         if one_head:
             scores = [
                 (times(query, temperature), key)
@@ -276,15 +270,15 @@ def first_layers(
         point.unit({bit: 1.0, slot: 1.0}, active, -1.0)
 
     read = LayerPlan("read A and B")
-    readers = {frame.role["a"]: -FAR / HEAT, frame.role["b"]: -FAR / HEAT}
-    idle = ({frame.inside: FAR / HEAT, frame.outside: FAR / HEAT, **readers}, frame.inside)
+    readers = {frame.role["a"]: -AWAY, frame.role["b"]: -AWAY}
+    idle = ({frame.inside: AWAY, frame.outside: AWAY, **readers}, frame.inside)
     match = [*paired(rows["pointer"], rows["position"]), *paired(frame.slot, frame.slot, 2.0), idle]
     read.head(match, paired(rows["memory"], rows["operand"]), HEAT)
 
     give = LayerPlan("give them to the chosen block")
     for block, chosen in zip(blocks, part["function"], strict=True):
         for x, y, tall in zip(rows["operand"], block.data, part["height"], strict=True):
-            give.add(x, y, [chosen, tall, active], BOUND)
+            give.add(x, y, [chosen, tall, active])
     give.clear(rows["operand"])
     return [fetch, point, read, give]
 
@@ -303,7 +297,7 @@ def last_layers(
     collect = LayerPlan("collect C from the chosen block")
     for block, chosen in zip(blocks, part["function"], strict=True):
         for x, y, tall in zip(block.data, rows["result"], part["height"], strict=True):
-            collect.add(x, y, [chosen, tall, active, c], BOUND)
+            collect.add(x, y, [chosen, tall, active, c])
 
     write = LayerPlan("write it to memory")
     # A memory token sees itself, or the token of C that points to it, which scores 1 more and marks
@@ -311,7 +305,7 @@ def last_layers(
     to_memory = [
         (q, {q: 1.0, t: 1.0}) for q, t in zip(rows["position"], rows["target"], strict=True)
     ]
-    inner = ({frame.inside: FAR / HEAT}, frame.rest)
+    inner = ({frame.inside: AWAY}, frame.rest)
     match = [
         *to_memory,
         *paired(frame.slot, frame.slot, 2.0),
@@ -327,7 +321,10 @@ def last_layers(
     first = ({frame.inside: 2.0}, frame.slot[0])
     match = [*paired(part["flag"], rows["position"]), first, frame.away]
     decide.head(match, [(rows["memory"][0], number)], HEAT)
-    circuits.flag_of_number(decide, flag, number, frame.inside)
+    # 1 - relu(x) + relu(x - 1) of an integer x: whether it is at most 0 (eq. 3)
+    decide.unit(frame.inside, flag)
+    decide.unit(number, {flag: -1.0})
+    decide.unit(number, flag, -1.0)
     circuits.add_words(
         decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False
     )

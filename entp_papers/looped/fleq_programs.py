@@ -20,10 +20,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entp_lab.studies import gaussians, seeded
+from entp_lab.studies import gaussians, largest, seeded
 from entp_lib.validation import ConfigError, one_of, require
 from entp_papers.looped.assembler import LABEL
-from entp_papers.looped.fleq_machine import BOUND, FleqMachine, FleqShape, Frame, Maker
+from entp_papers.looped.fleq_machine import FleqMachine, FleqShape, Frame, Functions
+from entp_papers.looped.layers import BOUND
 
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
@@ -53,7 +54,7 @@ class FleqProgram:
     d: int
     items: Mapping[str, Tensor]
     code: tuple[Command, ...]
-    functions: Mapping[str, Maker]
+    functions: Functions
 
     @property
     def shape(self) -> FleqShape:
@@ -70,20 +71,18 @@ class FleqProgram:
 
 def square(value: Tensor | float, d: int) -> Tensor:
     """Pad a number, a vector (a column) or a matrix to (d, d) with 0."""
-    x = torch.as_tensor(value, dtype=torch.float64)
-    x = x.reshape(*x.shape, *(1,) * (2 - x.ndim))
+    x = torch.column_stack([torch.as_tensor(value, dtype=torch.float64)])
     return torch.nn.functional.pad(x, (0, d - x.shape[1], 0, d - x.shape[0]))
 
 
 def fleq(
-    text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]
+    text: str, d: int, items: Mapping[str, Tensor | float], functions: Functions
 ) -> FleqProgram:
-    """Parse a program.
+    """Parse a program; items that it writes and that are not given begin as 0.
 
     Raises ConfigError for a line that is neither a call nor a branch nor both, and for a name that
     is no label, function or item.
     """
-    held = {name: square(value, d) for name, value in (RESERVED | dict(items)).items()}
     labels = {}
     statements = []
     for line in text.splitlines():
@@ -94,6 +93,9 @@ def fleq(
         if line:
             statements.append(line)
     labels["halt"] = len(statements)
+    written = [call[1] for line in statements for call in CALL.finditer(line)]
+    values = dict.fromkeys([*RESERVED, *items, *written], 0.0) | RESERVED | dict(items)
+    held = {name: square(value, d) for name, value in values.items()}
     nothing = Command(next(iter(functions)), "zero", "zero", "nowhere", "one", 0, d, d)
     code = []
     for line in statements:
@@ -112,7 +114,7 @@ def fleq(
                 raise ConfigError(
                     f"{line!r} is not understood: c = f(a, b), or if flag <= 0 goto label"
                 )
-        for name in (command.a, command.b, command.c, command.flag):
+        for name in (command.a, command.b, command.flag):
             one_of("item", name, held)
         code.append(command)
     return FleqProgram(d, held, (*code, nothing._replace(flag="zero", goto=len(code))), functions)
@@ -160,17 +162,15 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
     shape = machine.shape
     memory = torch.zeros(len(programs), shape.items, shape.d, shape.d, dtype=torch.float64)
     commands = torch.zeros(len(programs), shape.commands, 8, dtype=torch.long)
+    functions = list(machine.blocks)
     for p, program in enumerate(programs):
-        places = {name: i for i, name in enumerate(program.items)}
-        memory[p, : len(places)] = torch.stack(list(program.items.values()))
+        names = list(program.items)
+        memory[p, : len(names)] = torch.stack(list(program.items.values()))
         for i in range(shape.commands):
-            command = program.code[min(i, program.last)]
-            goto = shape.commands - 1 if command.goto == program.last else command.goto
-            pointers = [places[getattr(command, k)] for k in ("a", "b", "c", "flag")]
-            function = list(machine.blocks).index(command.function)
-            commands[p, i] = torch.tensor(
-                [*pointers, goto, function, command.height, command.width]
-            )
+            function, *items, goto, height, width = program.code[min(i, program.last)]
+            goto = shape.commands - 1 if goto == program.last else goto
+            places = map(names.index, items)
+            commands[p, i] = torch.tensor([*places, goto, functions.index(function), height, width])
     return machine.encode(memory, commands)
 
 
@@ -186,43 +186,43 @@ def run(
     machine = machine or program.machine()
     stack = machine.sparse()
     x = encode(machine, [program])
-    names = list(program.items)
     seen = [dict(program.items)]
     lines = [0]
     while lines[-1] != program.last:
         x = stack(x)
-        if len(lines) > MOST_STEPS or not bool(x.isfinite().all()):
+        if len(lines) > MOST_STEPS or not x.isfinite().all():
             require(not must_halt, f"after {len(lines)} steps no halt, or values beyond {BOUND:g}")
             break
         lines.append(min(int(machine.counters(x)), program.last))
-        seen.append(dict(zip(names, machine.memory(x)[0], strict=False)))
+        seen.append(dict(zip(program.items, machine.memory(x)[0], strict=False)))
     return FleqRun(seen, lines)
 
 
 @torch.inference_mode()
 def run_together(programs: list[FleqProgram], machine: FleqMachine, name: str) -> Tensor:
-    """Run all programs until they halt and return the item ``name`` (programs, d, d)."""
+    """Run programs that differ in numbers alone until they halt; return an item of each by name.
+
+    The result is (programs, d, d).
+    """
     stack = machine.sparse()
+    last = programs[0].last
+    place = list(programs[0].items).index(name)
     found = []
-    for start in range(0, len(programs), CHUNK):
-        part = programs[start : start + CHUNK]
-        x = encode(machine, part)
-        last = torch.tensor([p.last for p in part])
+    for x in encode(machine, programs).split(CHUNK):
         for _ in range(MOST_STEPS):
             x = stack(x)
-            if halted := bool((machine.counters(x) >= last).all()):
+            if halted := (machine.counters(x) >= last).all():
                 break
         require(
-            halted and bool(x.isfinite().all()),
+            halted and x.isfinite().all(),
             f"no halt within {MOST_STEPS} steps, or values beyond {BOUND:g}",
         )
-        places = torch.tensor([list(p.items).index(name) for p in part])
-        found.append(machine.memory(x)[torch.arange(len(part)), places])
+        found.append(machine.memory(x)[:, place])
     return torch.cat(found)
 
 
 def random_fleq(
-    d: int, commands: int, seed: int, functions: Mapping[str, Maker], apart: bool = False
+    d: int, commands: int, seed: int, functions: Functions, apart: bool = False
 ) -> FleqProgram:
     """Draw a program: calls, some of them with a forward branch, in a loop of three rounds.
 
@@ -246,10 +246,7 @@ def random_fleq(
         items |= {"count": -2.0, "sign": float(draw.choice((-1, 1)))}
         text = "\n".join(lines)
         program = fleq(text.replace("; if", "\nif") if apart else text, d, items, functions)
-        largest = max(
-            float(v.abs().max()) for held in interpret(program).items for v in held.values()
-        )
-        if largest <= LARGEST:
+        if max(largest(v) for held in interpret(program).items for v in held.values()) <= LARGEST:
             return program
     raise RuntimeError(
         f"no program of {commands} commands whose values stay below {LARGEST} was found"

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -43,7 +44,7 @@ def fleq_study(programs: int, commands: int) -> Study:
         same = found.lines == expected.lines
         rows.append({"steps": len(expected.lines) - 1, "error": error, "same_lines": same})
     curves = columns(rows)
-    metrics = {
+    return {
         "programs": programs,
         "steps": sum(curves["steps"]),
         "largest_error": max(curves["error"]),
@@ -51,8 +52,7 @@ def fleq_study(programs: int, commands: int) -> Study:
         "apart": apart,
         "size": machine.size(),
         "tokens": machine.tokens,
-    }
-    return metrics, curves
+    }, curves
 
 
 def calculator_study(terms: list[int], inputs: int) -> Study:
@@ -83,34 +83,37 @@ def calculator_study(terms: list[int], inputs: int) -> Study:
     rows = []
     for m in terms:
         functions = algorithms.calculator_functions(m)
-        made = [algorithms.calculator(v, functions) for v in np.stack([a, b, c, d], 1).tolist()]
+        made = [algorithms.calculator(v, functions) for v in zip(a, b, c, d, strict=True)]
         machine = made[0].machine()
         cases = {"all six": (made, np.sqrt(1 / inside) / 100)}
         for name, (left, right, value) in exact.items():
             operation = name.split(",")[0]
             if operation in ("add", "sub", "mul", "perc") and m != terms[0]:
                 continue  # these have no sigmoids
-            few = zip(left[:ALONE].tolist(), right[:ALONE].tolist(), strict=True)
+            few = zip(left[:ALONE], right[:ALONE], strict=True)
             cases[name] = (
                 [algorithms.one_operation(operation, u, v, functions) for u, v in few],
                 value[:ALONE],
             )
         for name, (programs, value) in cases.items():
             error = np.abs(run_together(programs, machine, "t")[:, 0, 0].numpy() - value)
-            row = {"operation": name, "m": m, "error": float(error.max())}
-            row |= {"mean": float(error.mean()), "relative": float((error / np.abs(value)).max())}
-            rows.append(row)
-    whole = [r for r in rows if r["operation"] == "all six"]
-    within = all(
-        r["error"] <= whole[0]["error"] * math.sqrt(terms[0] / r["m"]) * 1.0001 for r in whole
-    )
-    metrics = {
+            rows.append(
+                {
+                    "operation": name,
+                    "m": m,
+                    "error": float(error.max()),
+                    "mean": float(error.mean()),
+                    "relative": largest(error / value),
+                }
+            )
+    whole = pd.DataFrame(rows).query("operation == 'all six'")
+    scaled = whole["error"] * np.sqrt(whole["m"])
+    return {
         "slope": slope(whole, "m"),
-        "within_root_m": within,
+        "within_root_m": bool(scaled.max() <= scaled.iloc[0] * 1.0001),
         "size": machine.size(),
         "inputs": inputs,
-    }
-    return metrics, columns(rows)
+    }, columns(rows)
 
 
 def newton_study(d: int, rounds: int, matrices: int) -> Study:
@@ -121,7 +124,7 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
     Metrics: the largest residual at the end.
     """
     rows = []
-    size = {}
+    end = {}
     for i in range(matrices):
         drawn = (gaussians(1000 * i + attempt, d, d) for attempt in itertools.count())
         a = next(a for a in drawn if float(torch.linalg.cond(a)) <= 20)
@@ -129,7 +132,6 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
         for start in ("transposed", "printed"):
             program = algorithms.newton_inverse(a, rounds, start)
             machine = program.machine()
-            size = machine.size() | {"tokens": machine.tokens}
             for by, history in (
                 ("exact", interpret(program)),
                 ("machine", run(program, machine, must_halt=False)),
@@ -141,12 +143,9 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
                     rows.append(
                         {"matrix": i, "start": start, "by": by, "round": k, "residual": value}
                     )
-    last = [r for r in rows if r["round"] == rounds]
-    end = {
-        f"{start}, {by}": max(r["residual"] for r in last if (r["start"], r["by"]) == (start, by))
-        for start in ("transposed", "printed")
-        for by in ("exact", "machine")
-    }
+                name = f"{start}, {by}"
+                end[name] = max(value, end.get(name, 0.0))
+    size = machine.size() | {"tokens": machine.tokens}
     return {"largest_residual": end, "size": size, "matrices": matrices}, columns(rows)
 
 
@@ -157,7 +156,7 @@ def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
     ``rayleigh`` is b^T A b / b^T b, which tends to 1. ``by`` is "exact" for the interpreter.
     """
     q, _ = torch.linalg.qr(gaussians(0, d, d))
-    a = q @ torch.diag(gap ** torch.arange(d, dtype=torch.float64)) @ q.T
+    a = q @ torch.diag(gap ** torch.arange(d).double()) @ q.T
     start = q.sum(1) / d**0.5  # the same weight on every eigenvector
     program = algorithms.power_iteration(a, start, rounds, terms)
     machine = program.machine()
@@ -166,8 +165,16 @@ def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
         for k, item in enumerate(history.written(program, "b"), 1):
             b = item[:, 0]
             along, *across = (q.T @ b / b.norm()).tolist()
-            row = {"by": by, "round": k, "cosine": abs(along), "sine": math.hypot(*across)}
-            rows.append(row | {"rayleigh": float(b @ a @ b / (b @ b)), "norm": float(b.norm())})
+            rows.append(
+                {
+                    "by": by,
+                    "round": k,
+                    "cosine": abs(along),
+                    "sine": math.hypot(*across),
+                    "rayleigh": float(b @ a @ b / (b @ b)),
+                    "norm": float(b.norm()),
+                }
+            )
     return {
         **{k: rows[-1][k] for k in ("cosine", "sine", "rayleigh", "norm")},
         "size": machine.size(),
@@ -193,16 +200,21 @@ def regression_study(features: int, examples: int, steps: int, rate: float) -> S
         (gradient,) = torch.autograd.grad(loss(w), w)
         w = (w - rate * gradient).detach()
         mine = item[:features, 0]
-        row = {"step": step, "loss": float(loss(mine)), "loss_torch": float(loss(w))}
-        rows.append(row | {"difference": largest(mine - w)})
+        rows.append(
+            {
+                "step": step,
+                "loss": float(loss(mine)),
+                "loss_torch": float(loss(w)),
+                "difference": largest(mine - w),
+            }
+        )
     curves = columns(rows)
-    metrics = {
+    return {
         "largest_difference": max(curves["difference"]),
         "loss_first": float((y**2).sum() / 2),
         "loss_last": curves["loss"][-1],
         "size": machine.size() | {"tokens": machine.tokens},
-    }
-    return metrics, curves
+    }, curves
 
 
 def back_propagation_study(
@@ -239,21 +251,23 @@ def back_propagation_study(
         v = (v - rate * dv).detach()
         mine_w = item_w[:inputs, :hidden].T
         mine_v = item_v[:hidden, 0]
-        row = {
-            "step": step,
-            "difference_w": largest(mine_w - w),
-            "difference_v": largest(mine_v - v),
-        }
-        rows.append(row | {"loss": loss(mine_w, mine_v), "loss_torch": loss(w, v)})
+        rows.append(
+            {
+                "step": step,
+                "difference_w": largest(mine_w - w),
+                "difference_v": largest(mine_v - v),
+                "loss": loss(mine_w, mine_v),
+                "loss_torch": loss(w, v),
+            }
+        )
     curves = columns(rows)
-    metrics = {
+    return {
         "largest_difference": max(curves["difference_w"] + curves["difference_v"]),
         "loss_first": first,
         "loss_last": curves["loss"][-1],
         "passes": len(history.lines) - 1,
         "size": machine.size() | {"tokens": machine.tokens},
-    }
-    return metrics, curves
+    }, curves
 
 
 def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds: int) -> Study:
@@ -267,7 +281,7 @@ def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds
     predictions from the formula's.
     """
     rows = []
-    eye = torch.eye(dimension, dtype=torch.float64)
+    eye = torch.eye(dimension).double()
     for n in range(1, most_examples + 1):
         programs = []
         solved = []

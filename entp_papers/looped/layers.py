@@ -28,12 +28,13 @@ from torch import Tensor, nn
 from entp_lib.model import parameter_count
 from entp_lib.validation import one_of
 
+BOUND = 4096.0  # the G of gates: data must stay below. A power of 2: integers pass exactly
 Terms = dict[int, float] | int
 Pairs = list[tuple[Terms, Terms]]  # queries with their keys, or values with their targets
 
 
 class Attention(nn.Module):
-    """Softmax attention (1a); ``temperature_H`` is the paper's λ, which multiplies the scores."""
+    """Softmax attention (1a); ``temperature_H11`` is the paper's λ, which multiplies the scores."""
 
     def __init__(self, width: int, heads: int, key_width: int, value_width: int):
         super().__init__()
@@ -42,7 +43,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(width, heads * key_width, bias=False)
         self.value = nn.Linear(width, heads * value_width, bias=False)
         self.out = nn.Linear(heads * value_width, width, bias=False)
-        self.register_buffer("temperature_H", torch.ones(heads))
+        self.register_buffer("temperature_H11", torch.ones(heads, 1, 1))
 
     def queries_and_keys(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """Compute queries and keys, both (B, H, T, K)."""
@@ -53,11 +54,9 @@ class Attention(nn.Module):
     def weights(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """Compute attention weights (B, H, T, T), query by key; every row sums to 1."""
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
-        s_BHTT = q_BHTK @ k_BHTK.mT * self.temperature_H.view(-1, 1, 1)
+        s_BHTT = q_BHTK @ k_BHTK.mT * self.temperature_H11
         if pattern == "causal":
-            s_BHTT = s_BHTT.masked_fill(
-                torch.ones(s_BHTT.shape[2:], dtype=torch.bool).triu(1), -torch.inf
-            )
+            s_BHTT = s_BHTT + torch.full_like(s_BHTT, -torch.inf).triu(1)
         return s_BHTT.softmax(-1)
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
@@ -76,11 +75,11 @@ class Attention(nn.Module):
         λ is applied to finished scores: sums of ±1 are exact, and ties must stay ties.
         """
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
-        heat_H11 = self.temperature_H.view(-1, 1, 1)
-        top_BH1V = (q_BHTK[:, :, :1] @ k_BHTK.mT * heat_H11).softmax(-1) @ v_BHTV
+        top_BH1V = (q_BHTK[:, :, :1] @ k_BHTK.mT * self.temperature_H11).softmax(-1) @ v_BHTV
         own_BHR1 = (q_BHTK[:, :, 1:] * k_BHTK[:, :, 1:]).sum(-1, keepdim=True)
         to_scratchpad_BHR1 = q_BHTK[:, :, 1:] @ k_BHTK[:, :, :1].mT
-        weights = (torch.cat([to_scratchpad_BHR1, own_BHR1], -1) * heat_H11).softmax(-1)
+        scores_BHR2 = torch.cat([to_scratchpad_BHR1, own_BHR1], -1)
+        weights = (scores_BHR2 * self.temperature_H11).softmax(-1)
         rest_BHRV = weights[..., :1] @ v_BHTV[:, :, :1] + weights[..., 1:] * v_BHTV[:, :, 1:]
         return torch.cat([top_BH1V, rest_BHRV], 2)
 
@@ -106,34 +105,28 @@ class SparseFeedForward(nn.Module):
 
     def __init__(self, dense: FeedForward):
         super().__init__()
-        w_in_FD = dense.fc_in.weight.detach()
-        w_out_DF = dense.fc_out.weight.detach()
-        reads_D = (w_in_FD != 0).any(0)
-        writes_D = (w_out_DF != 0).any(1) | (dense.fc_out.bias != 0)
+        w_in_FD, b_in_F, w_out_DF, b_out_D = (p.detach() for p in dense.parameters())
+        read_FD = w_in_FD != 0
+        written_FD = w_out_DF.T != 0
+        reads_D = read_FD.any(0)
+        writes_D = written_FD.any(0) | (b_out_D != 0)
         self.register_buffer("reads", reads_D.nonzero()[:, 0])
         self.register_buffer("writes", writes_D.nonzero()[:, 0])
-        self.register_buffer("bias_out", dense.fc_out.bias.detach()[writes_D])
-        own_F = w_in_FD.abs().argmax(1)
-        alone = (
-            (w_in_FD != 0).sum(1).eq(1)
-            & (w_out_DF != 0).sum(0).eq(1)
-            & w_out_DF.abs().argmax(0).eq(own_F)
-        )
-        self.by_coordinate = bool(alone.all()) and torch.equal(self.reads, self.writes)
+        self.register_buffer("bias_out", b_out_D[writes_D])
+        alone = read_FD.equal(written_FD) and bool((read_FD.sum(1) == 1).all())
+        self.by_coordinate = alone and reads_D.equal(writes_D)
         if not self.by_coordinate:
             self.register_buffer("w_in", w_in_FD[:, reads_D].T.contiguous())
-            self.register_buffer("b_in", dense.fc_in.bias.detach().clone())
+            self.register_buffer("b_in", b_in_F.clone())
             self.register_buffer("w_out", w_out_DF[writes_D].T.contiguous())
             return
-        units = torch.zeros(
-            3, int(torch.bincount(own_F).max()), len(self.reads), dtype=w_in_FD.dtype
-        )
-        for i, d in enumerate(self.reads):
-            own = own_F == d
-            units[:, : own.sum(), i] = torch.stack(
-                [w_in_FD[own, d], dense.fc_in.bias.detach()[own], w_out_DF[d, own]]
-            )
-        self.register_buffer("units", units)
+        units = []
+        for d in self.reads:
+            own = read_FD[:, d]
+            units.append(torch.stack([w_in_FD[own, d], b_in_F[own], w_out_DF[d, own]], 1))
+        # weight, bias and weight of every coordinate's units, those that it lacks with 0
+        padded = nn.utils.rnn.pad_sequence(units)
+        self.register_buffer("units", padded.movedim(-1, 0).contiguous())
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         z = x_BTD[..., self.reads]
@@ -163,13 +156,15 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers one after the other; one call is one pass of the loop."""
+    """Layers one after the other, as planned; one call is one pass of the loop."""
 
-    def __init__(self, layers: list[Layer], width: int):
+    def __init__(
+        self, plans: Iterable["LayerPlan"], width: int, dtype: torch.dtype = torch.float64
+    ):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(plan.build(width, dtype) for plan in plans)
         self.width = width
-        self.requires_grad_(False)
+        self.dtype = dtype
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         for layer in self.layers:
@@ -178,12 +173,12 @@ class Stack(nn.Module):
 
     def sparse(self) -> "Stack":
         """Return the same function with every ``FeedForward`` sparse; attention is shared."""
-        thin = []
+        thin = Stack([], self.width, self.dtype)
         for layer in self.layers:
             ff = layer.feed_forward
             sparse = None if ff is None else SparseFeedForward(ff)
-            thin.append(Layer(layer.attention, sparse, layer.purpose))
-        return Stack(thin, self.width)
+            thin.layers.append(Layer(layer.attention, sparse, layer.purpose))
+        return thin
 
     def size(self) -> dict[str, int]:
         """Count layers, heads (of the layer that has most), width, hidden units and weights."""
@@ -257,7 +252,7 @@ class LayerPlan:
         self.units.append((source, bias, target))
 
     def add(
-        self, source: Terms, target: Terms, gates: Sequence[int] = (), bound: float = 0.0
+        self, source: Terms, target: Terms, gates: Sequence[int] = (), bound: float = BOUND
     ) -> None:
         """Add the linear ``source`` times ``target`` where every gate is 1, nothing where one is 0.
 
@@ -289,7 +284,7 @@ class LayerPlan:
             value_width = max(len(values) for _, values, _ in self.heads)
             attention = zeroed(Attention(width, len(self.heads), key_width, value_width), dtype)
             for h, (scores, values, temperature) in enumerate(self.heads):
-                attention.temperature_H[h] = temperature
+                attention.temperature_H11[h] = temperature
                 for k, (query, key) in enumerate(scores, h * key_width):
                     put(attention.query.weight[k], query)
                     put(attention.key.weight[k], key)
@@ -305,10 +300,10 @@ class LayerPlan:
             put(feed_forward.fc_out.bias, self.constant)
         return Layer(attention, feed_forward, self.purpose)
 
-    def apply_to(self, *parts: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Apply the feed-forward half to tokens (..., D), given part by part."""
-        x = torch.cat([part.to(dtype) for part in parts], -1)
-        return self.build(x.shape[-1], dtype).feed_forward(x)
+    def apply_to(self, *parts: Tensor) -> Tensor:
+        """Apply the feed-forward half to tokens (..., D) in fp32, given part by part."""
+        x = torch.cat(parts, -1).float()
+        return self.build(x.shape[-1], torch.float32).feed_forward(x)
 
 
 def put(vector: Tensor, terms: Terms) -> None:
@@ -334,17 +329,13 @@ def transcribe(stack: Stack) -> Callable[[ndarray], ndarray]:
             attention = layer.attention
             ff = layer.feed_forward
             if attention is not None:
-                heats = attention.temperature_H.tolist()
-                H = attention.heads
-                q, k, v = (
-                    np.split(m.weight.numpy(), H)
-                    for m in (attention.query, attention.key, attention.value)
-                )
-                out = np.split(attention.out.weight.numpy(), H, axis=1)
-                for q_KD, k_KD, v_VD, out_DV, heat in zip(q, k, v, out, heats, strict=True):
+                q, k, v, out = (p.numpy() for p in attention.parameters())
+                heats = attention.temperature_H11.numpy()
+                heads = (np.split(part, len(heats)) for part in (q, k, v, out.T))
+                for heat, q_KD, k_KD, v_VD, out_VD in zip(heats, *heads, strict=True):
                     s_TT = heat * ((k_KD @ x_DT).T @ (q_KD @ x_DT))
                     s_TT = np.exp(s_TT - s_TT.max(0))
-                    y_DT += out_DV @ (v_VD @ x_DT) @ (s_TT / s_TT.sum(0))
+                    y_DT += out_VD.T @ (v_VD @ x_DT) @ (s_TT / s_TT.sum(0))
             if ff is not None:
                 w_1, b_1, w_2, b_2 = (p.numpy() for p in ff.parameters())
                 y_DT += w_2 @ np.maximum(w_1 @ y_DT + b_1[:, None], 0) + b_2[:, None]

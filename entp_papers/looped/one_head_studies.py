@@ -51,7 +51,7 @@ def one_head_study(
     power = algorithms.power_iteration_by_products(symmetric, start, power_rounds, root_rounds)
 
     samples = [(x, float(x.sum().tanh())) for x in gaussians(2, d, d)]
-    sigmoid = blocks.entrywise_sigmoid_block()
+    sigmoid = blocks.entrywise_sigmoid_block
     network = algorithms.back_propagation(
         gaussians(3, d, d), gaussians(4, d), samples, 0.5, learning_rounds, sigmoid
     )
@@ -64,11 +64,10 @@ def one_head_study(
     widths = [FleqMachine(FleqShape(n, 8, 8), functions, one_head=True).width for n in (1, 2, 3, 5)]
     steps = np.diff(widths) / (1, 1, 2)
     curves = columns(rows)
-    metrics = {
+    return {
         "largest_error": max(curves["error"]),
         "width_is_linear": bool((steps == steps[0]).all()),
-    }
-    return metrics, curves
+    }, curves
 
 
 def sum_in_one_head(f: SigmoidSum, x_B: ndarray) -> tuple[ndarray, Stack]:
@@ -89,7 +88,7 @@ def sum_in_one_head(f: SigmoidSum, x_B: ndarray) -> tuple[ndarray, Stack]:
     squash.clear([sigmoid])
     add_up = LayerPlan("the token of x adds up what the terms hold")
     add_up.head([(asked, term)], [({product: m}, total)], HEAT)
-    stack = Stack([plan.build(rows.width) for plan in (squash, add_up)], rows.width)
+    stack = Stack([squash, add_up], rows.width)
 
     x_BTD = torch.zeros(len(x_B), m + 2, rows.width, dtype=torch.float64)
     x_BTD[:, 0, x] = torch.from_numpy(x_B)
@@ -98,7 +97,7 @@ def sum_in_one_head(f: SigmoidSum, x_B: ndarray) -> tuple[ndarray, Stack]:
     x_BTD[:, 2:, term] = 1.0
     x_BTD[:, 2:, weight] = torch.from_numpy(f.w)
     x_BTD[:, 2:, bias] = torch.from_numpy(f.b)
-    x_BTD[:, 2:, rows["code"]] = torch.eye(m, dtype=torch.float64)
+    x_BTD[:, 2:, rows["code"]] = torch.eye(m).double()
     return stack(x_BTD)[:, 0, total].numpy(), stack
 
 
@@ -114,8 +113,8 @@ def one_head_sums_study(terms: list[int], points: int) -> Study:
         }
         for name, (f, x) in cases.items():
             found, stack = sum_in_one_head(f, x)
-            row = {"function": name, "m": m, **shape_of(stack), "error": largest(found, f(x))}
-            rows.append(row)
+            error = largest(found, f(x))
+            rows.append({"function": name, "m": m, **shape_of(stack), "error": error})
     curves = columns(rows)
     return {"largest_error": max(curves["error"])}, curves
 
@@ -144,7 +143,15 @@ def ranges_study(terms: list[int], points: int) -> Study:
             stack = BlockStack(blocks.sigmoid_block(f, 1), 1)
             error = largest(stack.of_numbers(x) - exact(x))
             size = stack.size()
-            row = {"function": name, "m": m, "layers": size["layers"], "heads": size["heads"]}
-            row |= {"log_of_largest": math.log(largest(x)), "error": error, "scaled": error * scale}
-            rows.append(row)
+            rows.append(
+                {
+                    "function": name,
+                    "m": m,
+                    "layers": size["layers"],
+                    "heads": size["heads"],
+                    "log_of_largest": math.log(largest(x)),
+                    "error": error,
+                    "scaled": error * scale,
+                }
+            )
     return {}, columns(rows)

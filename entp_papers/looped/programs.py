@@ -242,20 +242,17 @@ def count3(values: Sequence[int]) -> Program:
 
 def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
     """Draw programs, each from a random seed; cells 0 and 1 are never written to."""
-    half = 1 << (shape.bits - 1)
-    last = shape.commands - 1
+    bits, cells, commands = shape
+    half = 1 << (bits - 1)
+    last = commands - 1
     made = []
     for draw in map(random.Random, range(seed, seed + count)):
-        memory = [draw.randrange(-half, half) for _ in range(shape.cells - 2)]
+        memory = [draw.randrange(-half, half) for _ in range(cells - 2)]
         code = [
-            (
-                draw.randrange(shape.cells),
-                draw.randrange(2, shape.cells),
-                draw.randrange(shape.commands),
-            )
+            (draw.randrange(cells), draw.randrange(2, cells), draw.randrange(commands))
             for _ in range(last)
         ]
-        made.append(Program(shape.bits, (0, -1, *memory), (*code, (ZERO, MINUS_ONE, last))))
+        made.append(Program(bits, (0, -1, *memory), (*code, (ZERO, MINUS_ONE, last))))
     return made
 
 

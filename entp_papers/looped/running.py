@@ -11,7 +11,7 @@ from torch import Tensor
 
 from entp_lib.validation import ConfigError, require
 from entp_papers.looped.circuits import to_signed, wrap
-from entp_papers.looped.subleq import Program, SubleqMachine, states
+from entp_papers.looped.subleq import MINUS_ONE, Program, SubleqMachine, states
 
 PLACES = ("first", "last")  # of the scratchpad among the tokens
 
@@ -65,13 +65,11 @@ class Trace:
 
     def table(self) -> pd.DataFrame:
         """Return the line and all named cells, except constants, by step."""
-        cells = {
-            c: place
-            for c, place in self.program.cells.items()
-            if not c.startswith("#") and place > 1
-        }
-        rows = [{c: memory[place] for c, place in cells.items()} for memory in self.memories]
-        return pd.DataFrame(rows).assign(line=self.lines)[["line", *cells]].rename_axis("step")
+        columns = {"line": self.lines}
+        for cell, place in self.program.cells.items():
+            if place > MINUS_ONE and not cell.startswith("#"):
+                columns[cell] = [memory[place] for memory in self.memories]
+        return pd.DataFrame(columns).rename_axis("step")
 
     def attention(self, step: int) -> dict[str, Tensor]:
         """Compute attention weights (H, T, T) in pass ``step``, by purpose of the layer."""
@@ -111,13 +109,16 @@ def run(program: Program, steps: int = 10_000) -> Trace:
 
 def interpreted(
     machine: SubleqMachine, programs: list[Program], steps: int
-) -> tuple[list[Program], Tensor, Tensor]:
-    """Interpret programs padded to a machine: memories (B, S + 1, C) and lines (B, S + 1)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Interpret programs padded to a machine.
+
+    Returns memories (B, S + 1, C), commands (B, I, 3) and lines (B, S + 1).
+    """
     programs = [p.padded(machine.shape) for p in programs]
     histories = [interpret(p, steps, stay=True) for p in programs]
     return (
-        programs,
         torch.tensor([h.memories for h in histories]),
+        torch.tensor([p.code for p in programs]),
         torch.tensor([h.lines for h in histories]),
     )
 
@@ -142,17 +143,16 @@ def compare(
     steps: int,
     pattern: str = "full",
     exact: bool = True,
-    fast=False,
+    fast: bool = True,
 ) -> Comparison:
     """Run ``programs`` for ``steps`` passes each, comparing with the interpreter after every pass.
 
     ``exact`` compares the whole state, every coordinate of every token, bit for bit; otherwise
     every memory word and the counter are read and compared. A program that halts goes on in its
-    last command. ``fast`` uses the machine's sparse form.
+    last command. ``fast`` uses the machine's sparse form, otherwise its dense one.
     """
-    programs, memories, lines = interpreted(machine, programs, steps)
-    x = states(machine, programs)
-    code = torch.tensor([p.code for p in programs])
+    memories, code, lines = interpreted(machine, programs, steps)
+    x = machine.encode(memories[:, 0], code, lines[:, 0])
     stack = machine.sparse() if fast else machine
     agreed = torch.ones(len(programs), steps, dtype=torch.bool)
     deviation = 0.0
@@ -188,13 +188,12 @@ def masked_run(
     """
     turn = PLACES.index(place)
     rows = machine.rows
-    programs, memories, lines = interpreted(machine, programs, steps)
-    x = states(machine, programs)
-    before = machine.words(x)
+    memories, code, lines = interpreted(machine, programs, steps)
+    x = machine.encode(memories[:, 0], code, lines[:, 0])
+    before = memories[:, 0]
     command = x[:, 1 + machine.shape.cells, rows["command"]]
     x = x.roll(-turn, 1)
-    targets = torch.tensor([p.code[0][1] for p in programs])
-    difference = memories[:, 1].gather(1, targets[:, None])[:, 0]
+    difference = memories[:, 1].gather(1, code[:, 0, 1:2])[:, 0]
     found = dict.fromkeys(("fetched", "computed", "memory", "counter", "changed"), 0.0)
 
     def share(right_B: Tensor) -> float:

@@ -138,7 +138,7 @@ class SubleqMachine(Stack):
     ):
         L = shape.pointer
         N = shape.bits
-        # the paper's 8 L + 3 N + 1 rows of equation (5), then those that its lemmas need as well
+        # the paper's 8 L + 3 N + 1 rows of equation (5)
         rows = Rows(
             command=3 * L,
             word=N,
@@ -148,15 +148,18 @@ class SubleqMachine(Stack):
             counter=L,
             position=L,
             scratchpad=1,
+            # what its lemmas need as well
+            new_command=3 * L,
+            new_a=N,
+            new_b=N,
+            flag=1,
+            following=L,
         )
-        rows.add(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
         if heat is None:
             heat = circuits.temperature(shape.tokens, largest_error(N))
-        plans = plan_layers(L, rows, heat, printed, corrected)
-        super().__init__([plan.build(rows.width, dtype) for plan in plans], rows.width)
+        super().__init__(plan_layers(L, rows, heat, printed, corrected), rows.width, dtype)
         self.shape = shape
         self.rows = rows
-        self.dtype = dtype
 
     def encode(self, words_BC: Tensor, commands_BI3: Tensor, counters_B: Tensor) -> Tensor:
         """Make the state (B, T, D) of words, commands (a, b, c) and counters; all count from 0."""
@@ -164,14 +167,14 @@ class SubleqMachine(Stack):
         rows = self.rows
         L = shape.pointer
         first = 1 + shape.cells
-        x_BTD = torch.zeros(len(words_BC), shape.tokens, rows.width, dtype=self.dtype)
-        x_BTD[:, 1:first, rows["word"]] = to_bits(words_BC, shape.bits, self.dtype)
+        x_BTD = torch.zeros(len(words_BC), shape.tokens, rows.width, dtype=torch.float64)
+        x_BTD[:, 1:first, rows["word"]] = to_bits(words_BC, shape.bits)
         tokens_BI3 = commands_BI3 + torch.tensor([1, 1, first])
-        x_BTD[:, first:, rows["command"]] = to_bits(tokens_BI3, L, self.dtype).flatten(2)
-        x_BTD[:, 0, rows["counter"]] = to_bits(counters_B + first, L, self.dtype)
-        x_BTD[:, 1:, rows["position"]] = to_bits(torch.arange(1, shape.tokens), L, self.dtype)
+        x_BTD[:, first:, rows["command"]] = to_bits(tokens_BI3, L).flatten(2)
+        x_BTD[:, 0, rows["counter"]] = to_bits(counters_B + first, L)
+        x_BTD[:, 1:, rows["position"]] = to_bits(torch.arange(1, shape.tokens), L)
         x_BTD[:, 0, rows["scratchpad"]] = 1.0
-        return x_BTD
+        return x_BTD.to(self.dtype)
 
     def words(self, x_BTD: Tensor) -> Tensor:
         """Read the memory (B, cells) from a state."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -50,13 +51,18 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
         for name in precisions:
             machine = SubleqMachine(shape, PRECISIONS[name])
             before = machine.weights_hash()
-            found = [
-                compare(machine, made[i : i + 50], steps, fast=True) for i in range(0, count, 50)
-            ]
+            found = [compare(machine, made[i : i + 50], steps) for i in range(0, count, 50)]
             same_weights &= machine.weights_hash() == before
-            row = {"passes": sum(f.passes for f in found), "wrong": sum(f.wrong for f in found)}
-            row |= {"deviation": max(f.deviation for f in found)}
-            rows.append({**sizes, "precision": name, "programs": count, **row})
+            rows.append(
+                {
+                    **sizes,
+                    "precision": name,
+                    "programs": count,
+                    "passes": sum(f.passes for f in found),
+                    "wrong": sum(f.wrong for f in found),
+                    "deviation": max(f.deviation for f in found),
+                }
+            )
     curves = columns(rows)
     return totals(curves) | {"same_weights": same_weights}, curves
 
@@ -99,11 +105,19 @@ def library_study(
         steps = max(len(interpret(p, 10_000).lines) for p in made) - 1
         shape = Shape(*map(max, zip(*(p.shape for p in made), strict=True)))
         for kind in precisions:
-            found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3, fast=True)
-            row = {"program": name, "precision": kind, "programs": len(made)}
-            row |= {"tokens": shape.tokens, "longest": steps}
-            row |= {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation}
-            rows.append(row)
+            found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3)
+            rows.append(
+                {
+                    "program": name,
+                    "precision": kind,
+                    "programs": len(made),
+                    "tokens": shape.tokens,
+                    "longest": steps,
+                    "passes": found.passes,
+                    "wrong": found.wrong,
+                    "deviation": found.deviation,
+                }
+            )
     curves = columns(rows)
     return totals(curves), curves
 
@@ -124,28 +138,25 @@ def circuits_study(
         if bits <= most_bits:
             x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
         else:
-            generator = seeded(0)
-            x, y = torch.randint(2**bits, (2, random_pairs), generator=generator)
-        total, plan = circuits.add_in_a_layer(x, y, bits, torch.float32)
+            x, y = torch.randint(2**bits, (2, random_pairs), generator=seeded(0))
+        total, plan = circuits.add_in_a_layer(x, y, bits)
         add_row(f"adder, {bits} bits", total == (x + y) % 2**bits, plan)
     for bits in range(2, flag_bits + 1):
         values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-        flags, plan = circuits.flag_in_a_layer(values, bits, dtype=torch.float32)
+        flags, plan = circuits.flag_in_a_layer(values, bits)
         add_row(f"flag, {bits} bits", flags == (values <= 0).float(), plan)
-    plan = LayerPlan("branch")
-    parts = Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
-    circuits.branch(plan, parts, parts["target"], parts["bit"][0])
+    plan = circuits.branch_in_a_layer(pointer)
     lines = torch.arange(2**pointer)
     stay, jump, flag = torch.cartesian_prod(lines, lines, torch.arange(2)).T
     pointers = [to_bits(line, pointer) for line in (stay - 1, stay, jump)]
     state = [*pointers, flag[:, None], torch.ones(len(flag), 1)]
-    chosen = to_unsigned(plan.apply_to(*state, dtype=torch.float32)[:, :pointer])
+    chosen = to_unsigned(plan.apply_to(*state)[:, :pointer])
     add_row(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
     circuits.correct_errors(plan, [0])
     noise = torch.linspace(-0.249, 0.249, 1001)
     for level in (-1.0, 0.0, 1.0):
-        found = plan.apply_to((level + noise)[:, None], dtype=torch.float32)[:, 0]
+        found = plan.apply_to((level + noise)[:, None])[:, 0]
         add_row(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
     curves = columns(rows)
     return {name: sum(curves[name]) for name in ("tried", "wrong")}, curves
@@ -204,7 +215,7 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) ->
         *itertools.product(("read", "write"), ("C large", "C small")),
         ("write", "as printed"),
     ]
-    found = {setting: [0.0, 0.0] for setting in settings}
+    rows = []
     generator = seeded(0)
     for _ in range(cases):
         n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
@@ -213,18 +224,18 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) ->
         held = gaussians(generator, 4, d)
         pointers = torch.randint(1, n, (4,), generator=generator)
         enough = 4 * max(largest(memory), largest(held))
-        for (operation, setting), worst in found.items():
+        for operation, setting in settings:
             bound = enough / 100 if setting == "C small" else enough
-            errors = copying(
+            error, again = copying(
                 operation, memory, held, pointers, bound, printed=setting == "as printed"
             )
-            found[operation, setting] = list(map(max, worst, errors))
-    rows = [
-        {"operation": operation, "setting": setting, "error": error, "again": again}
-        for (operation, setting), (error, again) in found.items()
-    ]
-    error = max(r["error"] for r in rows if r["setting"] == "C large")
-    return {"cases": 4 * cases, "largest_error": error}, columns(rows)
+            rows.append(
+                {"operation": operation, "setting": setting, "error": error, "again": again}
+            )
+    by_setting = pd.DataFrame(rows).groupby(["operation", "setting"], sort=False, as_index=False)
+    worst = by_setting.max()
+    error = float(worst.query("setting == 'C large'")["error"].max())
+    return {"cases": 4 * cases, "largest_error": error}, worst.to_dict("list")
 
 
 def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
@@ -247,23 +258,24 @@ def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
             goto loop
         """
     )
-    wrong = compare(SubleqMachine(program.shape, torch.float32), [program], steps).wrong
+    wrong = compare(SubleqMachine(program.shape, torch.float32), [program], steps, fast=False).wrong
     rows = []
     shape = Shape(8, 10, 10)
     made = random_programs(shape, 20)
     for heat in heats:
         for corrected in (True, False):
             cold = SubleqMachine(shape, heat=heat, corrected=corrected)
-            found = compare(cold, made, cold_steps, exact=False, fast=True)
-            row = {
-                "heat": heat,
-                "corrected": corrected,
-                "wrong": found.wrong_programs,
-                "programs": len(made),
-                "first_wrong": min(filter(None, found.first_wrong), default=0),
-                "deviation": compare(cold, made, 1, fast=True).deviation,
-            }
-            rows.append(row)
+            found = compare(cold, made, cold_steps, exact=False)
+            rows.append(
+                {
+                    "heat": heat,
+                    "corrected": corrected,
+                    "wrong": found.wrong_programs,
+                    "programs": len(made),
+                    "first_wrong": min(filter(None, found.first_wrong), default=0),
+                    "deviation": compare(cold, made, 1).deviation,
+                }
+            )
     return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
 
 
@@ -278,9 +290,17 @@ def restricted_study(programs: int, steps: int, sizes: list[int]) -> Study:
         shape = Shape.of_tokens(8, n)
         made = random_programs(shape, programs)
         for name, dtype in PRECISIONS.items():
-            found = compare(SubleqMachine(shape, dtype), made, steps, "restricted", fast=True)
-            row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong}
-            rows.append(row | {"scores_full": n * n, "scores_restricted": 3 * n - 2})
+            found = compare(SubleqMachine(shape, dtype), made, steps, "restricted")
+            rows.append(
+                {
+                    "tokens": n,
+                    "precision": name,
+                    "passes": found.passes,
+                    "wrong": found.wrong,
+                    "scores_full": n * n,
+                    "scores_restricted": 3 * n - 2,
+                }
+            )
     curves = columns(rows)
     return {name: sum(curves[name]) for name in ("passes", "wrong")}, curves
 
@@ -300,7 +320,7 @@ def temperature_study(bits: list[int], heats: list[float], programs: int, steps:
         for corrected in (True, False):
             for heat in heats:
                 machine = SubleqMachine(shape, heat=heat, corrected=corrected)
-                found = compare(machine, made, steps, exact=False, fast=True)
+                found = compare(machine, made, steps, exact=False)
                 right = 1 - found.wrong_programs / programs
                 rows.append({"bits": width, "corrected": corrected, "heat": heat, "right": right})
                 if corrected and right < 1:
@@ -360,9 +380,15 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> 
         while time.perf_counter() - start < seconds:
             step(*arguments)
             count += 1
-        rate = batch * count / (time.perf_counter() - start)
-        row = {"tokens": n, "batch": batch, "precision": kind, "form": form}
-        rows.append(row | {"passes_per_second": rate})
+        rows.append(
+            {
+                "tokens": n,
+                "batch": batch,
+                "precision": kind,
+                "form": form,
+                "passes_per_second": batch * count / (time.perf_counter() - start),
+            }
+        )
 
     with torch.inference_mode():
         for n in tokens:

@@ -17,8 +17,6 @@ STUDIES = {
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
-RESUMABLE = ("scratchpad_training",)
-
 # The order in which a long tier runs its experiments: cheap ones first, so that most questions are
 # answered early.
 NIGHTLY_ORDER = ("scratchpad_training",)

@@ -13,11 +13,6 @@ OTHER_LOSS = 1e-5  # nats: above it losses differ by more than rounding
 OTHER_LOGITS = 1e-3
 
 
-def decoder_differences(equivalence: Record) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a decoder's differences with all ingredients, and without one of them."""
-    return of_decoders(pd.DataFrame(equivalence.curves))
-
-
 def one_training(rows: pd.DataFrame) -> Outcome:
     """Check that chunks and duplicated states have the same loss and the same gradient."""
     loss = rows["loss"].max()
@@ -29,21 +24,21 @@ def one_training(rows: pd.DataFrame) -> Outcome:
 @claim("IS-training", section="Appendix C.2")
 def chunks_and_duplicates_are_one_training(equivalence: Record) -> Outcome:
     """Compare both ways of training with learned positions."""
-    whole, _ = decoder_differences(equivalence)
+    whole, _ = of_decoders(equivalence.curves)
     return one_training(whole[whole["scheme"] == "learned"])
 
 
 @claim("IS-schemes", section="Appendix C.2")
 def relative_positions_change_nothing(equivalence: Record) -> Outcome:
     """Compare both ways of training with rotary positions and ALiBi."""
-    whole, _ = decoder_differences(equivalence)
+    whole, _ = of_decoders(equivalence.curves)
     return one_training(whole[whole["scheme"].isin(["rotary", "alibi"])])
 
 
 @claim("IS-ingredients", section="Appendix C.2")
 def each_ingredient_is_needed(equivalence: Record) -> Outcome:
     """Leave out group mask, re-indexed positions or masked targets."""
-    _, missing = decoder_differences(equivalence)
+    _, missing = of_decoders(equivalence.curves)
     least = missing["loss"].min()
     return Outcome(least > OTHER_LOSS, f"losses differ by {least:.0e} nats or more")
 

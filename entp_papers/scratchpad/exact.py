@@ -11,6 +11,7 @@ V vocabulary.
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -118,7 +119,7 @@ def equivalence_study(
         pick = min if missing else max
         apart = {name: pick(f[name] for f in found) for name in ("loss", "gradient")}
         rows.append({"architecture": architecture, "scheme": scheme, "without": missing, **apart})
-    equal, broken = of_decoders(pd.DataFrame(rows))
+    equal, broken = of_decoders(rows)
     metrics = {
         "largest_loss": largest(equal["loss"]),
         "largest_gradient": largest(equal["gradient"]),
@@ -128,9 +129,12 @@ def equivalence_study(
     return metrics, columns(rows)
 
 
-def of_decoders(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a decoder's differences with all ingredients, and without one of them."""
-    rows = rows.query("architecture == 'decoder'")
+def of_decoders(found: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a decoder's differences with all ingredients, and without one of them.
+
+    ``found``: the rows of ``equivalence_study``, or its curves.
+    """
+    rows = pd.DataFrame(found).query("architecture == 'decoder'")
     whole = rows["without"] == ""
     nothing_to_index = (rows["scheme"] == "none") & (rows["without"] == "positions")
     return rows[whole], rows[~whole & ~nothing_to_index]
@@ -185,7 +189,7 @@ def drawn(
         question,
         way,
         (longest, states),
-        lambda logits_V: int((logits_V + next(rows)).argmax()),
+        lambda logits_V: (logits_V + next(rows)).argmax(),
     )
 
 
@@ -242,7 +246,7 @@ def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> Te
     With ``full`` the attention is full, as ENTP reads these tokens as a prefix; else it is causal.
     """
     cache = Cache(model, 1, len(tokens))
-    cached_logits(model, torch.tensor([list(tokens)]), cache, causal=not full)
+    cached_logits(model, torch.tensor([tokens]), cache, causal=not full)
     return cache.kv
 
 
@@ -261,8 +265,8 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[Json]
         "present": segments[2],
     }
     whole = sum(parts.values(), ())
-    ends = dict(zip(parts, itertools.accumulate(map(len, parts.values())), strict=True))
-    starts = {name: ends[name] - len(part) for name, part in parts.items()}
+    lengths = map(len, parts.values())
+    starts = dict(zip(parts, itertools.accumulate(lengths, initial=0), strict=False))
     before, after = (keys_and_values(model, text, full) for text in (whole[:-1], whole))
     if inductive:
         moved = {"memory": 0, "present": len(parts["memory"])}
@@ -270,24 +274,25 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[Json]
     else:
         moved = starts
         later = keys_and_values(model, (*whole, example.states[3][0]), full)
-    compared = [("token", part, starts[part], starts[part], before, after) for part in parts]
-    compared += [
-        ("state", part, starts[part], start, after, later) for part, start in moved.items()
-    ]
     rows = []
-    for event, part, old, new, earlier, now in compared:
-        size = min(ends[part], earlier.shape[-2]) - old
-        if size > 0:
-            moved_by = earlier[..., old : old + size, :] - now[..., new : new + size, :]
-            change_L = moved_by.abs().flatten(1).amax(1)
-            rows.append(
-                {
-                    "event": event,
-                    "part": part,
-                    "layers_kept": int((change_L <= EXACT).cumprod(0).sum()),
-                    "largest_change": float(change_L.max()),
-                }
-            )
+    for event, places, earlier, now in (
+        ("token", starts, before, after),
+        ("state", moved, after, later),
+    ):
+        for part, new in places.items():
+            old = starts[part]
+            size = min(len(parts[part]), earlier.shape[-2] - old)
+            if size > 0:
+                moved_by = earlier[..., old : old + size, :] - now[..., new : new + size, :]
+                change_L = moved_by.abs().flatten(1).amax(1)
+                rows.append(
+                    {
+                        "event": event,
+                        "part": part,
+                        "layers_kept": int((change_L <= EXACT).cumprod(0).sum()),
+                        "largest_change": float(change_L.max()),
+                    }
+                )
     return rows
 
 
@@ -365,7 +370,8 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
         three_states = Example((3,), ((3,) * (tokens - 1),) * 3)
         groups = duplicate_states(three_states).groups
         reached = receptive_field(group_mask(torch.tensor([groups]))[0].numpy(), layers)
-        group_N = np.array(groups)
+        newest_N = np.equal(groups, 3)
+        older_N = np.isin(groups, (1, 2))
         # distances at which tokens of the second state must see the first, and their own
         near = range(2 * tokens)
         first = (states - 1) * tokens
@@ -373,7 +379,6 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
         # from the first token of each state back to the last of the question
         distances = [state * tokens + 1 for state in range(states)]
         grows = grows and distances == sorted(set(distances))
-        older_groups_N = (group_N == 1) | (group_N == 2)
         rows.append(
             {
                 "tokens": tokens,
@@ -381,7 +386,7 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
                 "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
                 "reach": len(last) - 1 - int(last.argmax()),
                 "leaked": sum(first - key in near for key in older),
-                "inductive_leaked": int(reached[group_N == 3][:, older_groups_N].sum()),
+                "inductive_leaked": int(reached[np.ix_(newest_N, older_N)].sum()),
             }
         )
     metrics = {

@@ -88,11 +88,9 @@ SHIFT = dict(
 )
 # Three digits of either operand leave slots for spaces; with five there are none.
 SPACED = dict(
-    n_layers=2,
-    n_heads=4,
+    SHIFT,
     width=64,
     problem_params=dict(most_digits=5, filling="0123456789$"),
-    train_sizes=[1, 2, 3],
     test_sizes=[2, 3, 4, 5],
 )
 TINY = dict(

@@ -24,7 +24,15 @@ from torch import Tensor, nn
 from entp_lab.studies import largest
 from entp_lib.decoding import Cache, cached_logits
 from entp_lib.model import Transformer
-from entp_papers.scratchpad.format import DELIMITER, END, START, Tokens, group_mask, memory_of
+from entp_papers.scratchpad.format import (
+    DELIMITER,
+    END,
+    START,
+    Example,
+    Tokens,
+    group_mask,
+    memory_of,
+)
 
 Limits = tuple[int, int]  # the most tokens of a state, and the most states
 ENDED = "end"
@@ -51,19 +59,17 @@ class Reader:
             for token in (*state, DELIMITER):
                 self.append(token)
 
-    # Hooks for readers that keep something of the text: at its start, at one more token, and at a
-    # new state.
+    # Hooks for readers that keep something of the text: at its start, and at one more token, when a
+    # state that it ends is no longer the last segment.
     def begin(self) -> None: ...
     def read(self, token: int) -> None: ...
-    def next_state(self) -> None: ...
 
     def append(self, token: int) -> None:
         """Add a token to the present state; ``delimiter`` begins the next one."""
         self.segments[-1].append(token)
-        self.read(token)
         if token == DELIMITER:
             self.segments.append([])
-            self.next_state()
+        self.read(token)
 
     @torch.no_grad()
     def run(self, tokens: Sequence[int], **relations: Tensor) -> Tensor:
@@ -137,12 +143,11 @@ class Recomputed(Cached):
     """One cache of memory, last state and present state; a state that ends is read again."""
 
     def read(self, token: int) -> None:
-        if token != DELIMITER:  # which is read with its state
+        if token == DELIMITER:
+            self.cache.length = len(self.memory)
+            self.last = self.extend(self.cache, self.segments[-2])
+        else:
             super().read(token)
-
-    def next_state(self) -> None:
-        self.cache.length = len(self.memory)
-        self.last = self.extend(self.cache, self.segments[-2])
 
 
 class Doubled(Cached):
@@ -153,15 +158,14 @@ class Doubled(Cached):
         self.next = copy.deepcopy(self.cache)
 
     def read(self, token: int) -> None:
-        if token != DELIMITER:  # after which the next state has its own context only
-            super().read(token)
         if token != END:
             self.prepared = self.extend(self.next, [token])
-
-    def next_state(self) -> None:
-        self.cache, self.next = self.next, self.cache
-        self.next.length = len(self.memory)
-        self.last = self.prepared
+        if token == DELIMITER:  # after which the next state has its own context only
+            self.cache, self.next = self.next, self.cache
+            self.next.length = len(self.memory)
+            self.last = self.prepared
+        else:
+            super().read(token)
 
 
 class Naive(Cached):
@@ -171,15 +175,17 @@ class Naive(Cached):
     ALiBi compares, are those of the trimmed text, so that only the content is wrong.
     """
 
-    def next_state(self) -> None:
-        start = len(self.memory)
-        kept = len(self.segments[-2])
-        old = slice(self.cache.length - kept, self.cache.length)
-        self.cache.kv[..., start : start + kept, :] = self.cache.kv[..., old, :].clone()
-        self.cache.length = start + kept
+    def read(self, token: int) -> None:
+        super().read(token)
+        if token == DELIMITER:
+            start = len(self.memory)
+            kept = len(self.segments[-2])
+            old = slice(self.cache.length - kept, self.cache.length)
+            self.cache.kv[..., start : start + kept, :] = self.cache.kv[..., old, :].clone()
+            self.cache.length = start + kept
 
 
-READERS: dict[str, type[Reader]] = {
+READERS = {
     way.__name__.lower(): way
     for way in (Trimmed, Masked, Recomputed, Doubled, Naive, Whole, Cached)
 }
@@ -203,7 +209,12 @@ class Written:
 
 @torch.no_grad()
 def write(
-    model: Transformer, question: Sequence[int], way: str, limits: Limits, choose=None, given=()
+    model: Transformer,
+    question: Sequence[int],
+    way: str,
+    limits: Limits,
+    choose=torch.argmax,
+    given=(),
 ) -> Written:
     """Write a scratchpad token by token, greedily unless ``choose`` picks from logits (V,).
 
@@ -216,7 +227,7 @@ def write(
     logits = []
     while True:
         logits.append(reader.logits())
-        token = int(logits[-1].argmax()) if choose is None else choose(logits[-1])
+        token = int(choose(logits[-1]))
         tokens.append(token)
         stopped = why_stopped(token, reader.segments, limits)
         if stopped:
@@ -253,24 +264,24 @@ def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
 @torch.no_grad()
 def write_many(
     model: nn.Module,
-    questions: Sequence[Sequence[int]],
+    examples: Sequence[Example],
     inductive: bool,
     limits: Limits,
-    given: Sequence[Sequence[Tokens]],
 ) -> list[Written]:
-    """Write scratchpads for many questions after their given states, greedily and without caches.
+    """Write scratchpads for the questions of examples after their given states, greedily and
+    without caches.
 
     With ``inductive`` each state is written from the question and the last state, else from the
     whole text. Rows are padded after their last token, which no architecture but a prefix decoder
     sees. A text that would outgrow the model's context stops with ``TOO_LONG``.
     """
-    segments = [[*([*state, DELIMITER] for state in states), []] for states in given]
-    stopped = [""] * len(questions)
+    segments = [[*([*state, DELIMITER] for state in e.states[: e.given]), []] for e in examples]
+    stopped = [""] * len(examples)
     while True:
         contexts = {}
-        for i, question in enumerate(questions):
+        for i, example in enumerate(examples):
             read = segments[i][-2:] if inductive else segments[i]
-            context = [*question, START, *itertools.chain(*read)]
+            context = [*example.question, START, *itertools.chain(*read)]
             if not stopped[i] and len(context) > model.cfg.max_length:
                 stopped[i] = TOO_LONG
             if not stopped[i]:

@@ -4,6 +4,7 @@ Formats are those of the authors' public code (github.com/aryol/inductive-scratc
 paper's appendix names only one of the tasks.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -37,8 +38,7 @@ class Problem:
 
     def encode(self, symbols: Iterable[str]) -> Tokens:
         """Return token ids."""
-        ids = {symbol: i for i, symbol in enumerate(self.vocabulary)}
-        return tuple(ids[symbol] for symbol in symbols)
+        return tuple(map(self.vocabulary.index, symbols))
 
     def decode(self, tokens: Sequence[int]) -> Symbols:
         """Return the symbols of token ids."""
@@ -233,26 +233,20 @@ class ShiftAddition(Problem):
     def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
         a, b, register, carry = self.fields(state)
         if a[-1] == b[-1] == "$":
-            return (str(carry), *register)
-        total = sum(int(x[-1]) for x in (a, b) if x[-1] != "$") + carry
+            return (carry, *register)
+        total = sum(int(x[-1]) for x in (a, b) if x[-1] != "$") + int(carry)
         a, b = (x if x[-1] == "$" else (x[-1], *x[:-1]) for x in (a, b))
         return (*a, "+", *b, "=", str(total % 10), *register[:-1], "|", str(total // 10))
 
-    def fields(self, state: Symbols) -> tuple[Symbols, Symbols, Symbols, int]:
+    def fields(self, state: Symbols) -> list[str]:
         """Split a state that is not the last into operands, register and carry."""
-        width = self.most_digits + 1
-        return (
-            state[:width],
-            state[width + 1 : 2 * width + 1],
-            state[2 * width + 2 : -2],
-            int(state[-1]),
-        )
+        return re.split(r"[+=|]", "".join(state))
 
     def answer(self, state: Symbols) -> Symbols | None:
         return None if "+" in state else state[: state.index("$")]
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
-        a, b = ("".join(x).rpartition("$")[2] for x in self.fields(given[0])[:2])
+        a, b = (x.rpartition("$")[2] for x in self.fields(given[0])[:2])
         return tuple(f"{int(a) + int(b):0{max(len(a), len(b)) + 1}}")
 
 
@@ -281,9 +275,9 @@ class TwoCycles(Problem):
         nodes = [f"v{i}" for i in generator.choice(self.names, 2 * size, replace=False)]
         cycles = nodes[:size], nodes[size:]
         edges = [
-            (a, b) for cycle in cycles for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True)
+            edge for cycle in cycles for edge in zip(cycle, cycle[1:] + cycle[:1], strict=True)
         ]
-        shuffled = [edges[i] for i in generator.permutation(len(edges))]
+        shuffled = generator.permutation(edges).tolist()
         target = nodes[generator.integers(1, size) if generator.integers(2) else size]
         text = [symbol for a, b in shuffled for symbol in (a, ">", b, ";")]
         return (*text, nodes[0], "?", target, ";"), ()
@@ -308,7 +302,7 @@ class TwoCycles(Problem):
         return (str(int(question[-2] in reached)),)
 
 
-PROBLEMS: dict[str, type[Problem]] = {
+PROBLEMS = {
     "parity": SpacedParity,
     "spaced_addition": SpacedAddition,
     "shift_addition": ShiftAddition,
@@ -323,4 +317,4 @@ def random_number(size: int, generator: np.random.Generator) -> str:
 
 def random_text(filling: str, length: int, generator: np.random.Generator) -> list[str]:
     """Draw random characters of ``filling``."""
-    return [filling[i] for i in generator.integers(len(filling), size=length)]
+    return generator.choice(list(filling), length).tolist()

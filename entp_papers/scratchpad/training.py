@@ -106,7 +106,7 @@ def train_on(
     model = build_model(cfg, seed_from("model", seed)).train()
     optimizer = make_optimizer(model, train)
     losses = []
-    for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
+    for step in resuming.steps({"loss": losses}, train.steps, model, optimizer):
         batch = setting.batch(
             setting.draw(train.batch_size, setting.train_sizes, "train", seed, step)
         )
@@ -135,7 +135,7 @@ def state_errors(
         lengths = [len(segment) for segment in segments_of(seen)[seen.given :]]
         for number, right in enumerate(right_N.split(lengths)):
             wrong.setdefault(number, []).append(not bool(right.all()))
-    return [sum(found) / len(found) for _, found in sorted(wrong.items())]
+    return [sum(found) / len(found) for found in wrong.values()]
 
 
 def text_scores(
@@ -144,13 +144,7 @@ def text_scores(
     """Score greedy scratchpads: shares with the right answer and with every state right."""
     seen = [setting.shown(e) for e in examples]
     texts = [e.states or (e.answer,) for e in seen]
-    found = write_many(
-        model,
-        [e.question for e in seen],
-        setting.scratchpad == "inductive",
-        limits(texts),
-        [e.states[: e.given] for e in seen],
-    )
+    found = write_many(model, seen, setting.scratchpad == "inductive", limits(texts))
     whole = answers = [text == w.states for text, w in zip(texts, found, strict=True)]
     if setting.scratchpad != "none":
         answers = [setting.task.is_right(e, w.states) for e, w in zip(examples, found, strict=True)]
@@ -206,10 +200,11 @@ def training_study(setting: Json, train: Json, tested: int, compared: int, seed:
     curves = columns(rows) | {
         "step": [i + 1 for i in thinned],
         "train_loss": [losses[i] for i in thinned],
+        "state": list(range(1, len(by_state) + 1)),
+        "error_by_state": by_state,
     }
-    curves |= {"state": list(range(1, len(by_state) + 1)), "error_by_state": by_state}
     metrics = {"train_loss": losses[-1], "context": model.cfg.max_length}
-    if compared and (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):
+    if (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):
         examples = chosen.draw(compared, chosen.train_sizes, "compare", seed)
         metrics["ways"] = compare_ways(model, examples)
     return metrics, curves

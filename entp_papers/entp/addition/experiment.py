@@ -141,7 +141,7 @@ def runs_of(
     task_name: str,
     tiers: Mapping[str, Sequence[Tier]],
     tier: str,
-    seeds: int = 0,
+    seeds: int,
     *,
     longer_eval_every: Mapping[str, int] | None = None,
 ) -> PlannedRuns:
@@ -178,7 +178,7 @@ def runs_of(
 
 def name_of_shape(shape: Json) -> str:
     """Return the name of a model in ``SIZES``, or its layers/heads/width."""
-    own = "/".join(str(shape[name]) for name in ("n_layers", "n_heads", "width"))
+    own = "{n_layers}/{n_heads}/{width}".format(**shape)
     return next((name for name, known in SIZES.items() if known == shape), own)
 
 
@@ -200,20 +200,17 @@ def published_rule(records: Records) -> str:
 
 
 def scores(records: Records) -> pd.DataFrame:
-    """Return a row per run and checkpoint rule: labels, test errors and ``seen_error``.
-
-    ``seen_error`` is the error of the last weights on training sums.
-    """
-    rows = []
-    for r in records:
-        about = {**r.labels, "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"]}
-        for rule, found in r.metrics["test"].items():
-            errors = {
-                "error": 1 - found["sequence_accuracy"],
-                "token_error": 1 - found["token_accuracy"],
-            }
-            rows.append({**about, "rule": rule, "step": found["step"], **errors})
-    return pd.DataFrame(rows)
+    """Return a row per run and checkpoint rule: labels and test errors."""
+    return pd.DataFrame(
+        {
+            **r.labels,
+            "rule": rule,
+            "error": 1 - found["sequence_accuracy"],
+            "token_error": 1 - found["token_accuracy"],
+        }
+        for r in records
+        for rule, found in r.metrics["test"].items()
+    )
 
 
 def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
@@ -257,11 +254,6 @@ def why_excluded(rows: pd.DataFrame) -> str:
     return f"errors of both {ends} at every size"
 
 
-def pooled(found: pd.DataFrame) -> pd.Series:
-    """Return each seed's mean of ``gaps`` over training-set sizes, for seeds that have them all."""
-    return found.dropna().mean(axis=1)
-
-
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the model of the figures: Small, or else the first in the table."""
     models = table["model"].unique()
@@ -286,7 +278,7 @@ def measure(records: Records) -> Findings:
         left = comparable(rows)
         excluded = "" if len(left) else why_excluded(rows)
         rows = left if len(left) else rows
-        values = pooled(gaps(rows))
+        values = gaps(rows).dropna().mean(axis=1)  # of seeds that have all sizes
         if not len(values):
             continue
         used = select(
@@ -309,11 +301,7 @@ def measure(records: Records) -> Findings:
 
 def to_999(records: Records) -> list[Record]:
     """Return the runs on the authors' task: operands up to 999, the task's default."""
-    return [
-        r
-        for r in records
-        if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999
-    ]
+    return [r for r in records if r.config.task_params.get("largest", 999) == 999]
 
 
 def authors_difference(records: Records, form: str) -> Json:

@@ -99,17 +99,16 @@ def measure(records: Records) -> Findings:
     means = errors.groupby(["seed", "arm"], as_index=False)["error"].mean()
     values = paired(means, "error", *TWINS)
     if not len(values):
-        return []
+        return
     used = select(records, arm=TWINS)
     sides = levels(errors, "error", TWINS, **SCALE)
-    found = [measured("F6-length", values, used, levels=sides, excluded_because=excluded(records))]
+    yield measured("F6-length", values, used, levels=sides, excluded_because=excluded(records))
     if records[0].config.task_params.get("view") == "windows":
         table = chosen(scores(records), BEST_ANSWERS)
         values = paired(table, "token_error", *TWINS)
         sides = levels(table, "token_error", TWINS, **SCALE)
         why = unlearned(records)
-        found.append(measured("F6-characters", values, used, levels=sides, excluded_because=why))
-    return found
+        yield measured("F6-characters", values, used, levels=sides, excluded_because=why)
 
 
 # The longer decoder is evaluated every 170 of its 34,000 steps; evaluations every 680 steps would

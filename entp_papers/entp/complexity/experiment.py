@@ -11,7 +11,7 @@ from entp_lab.experiment import Experiment, PlannedRuns, planned_study
 from entp_lab.measurements import Findings, checked
 from entp_lab.statistics import reaches
 from entp_lab.store import Record, Records
-from entp_lab.studies import exponent
+from entp_lab.studies import exponent, long
 from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig
 from entp_papers.entp.complexity.measurements import VOCABULARY, printed_error
@@ -68,24 +68,21 @@ def shape_of(record: Record) -> ModelConfig:
     return ModelConfig("entp", p["n_layers"], p["n_heads"], p["width"], VOCABULARY, longest)
 
 
+# By column of ``per_token``: its row of Table 1, and the exponents of n, D and L printed there.
+TABLE_1 = {
+    "encoder_operations": ("encoder, operations", (2, 1, 1)),
+    "decoder_operations": ("decoder, operations", (1, 1, 1)),
+    "decoder_persistent": ("decoder, persistent bytes", (1, 1, 1)),
+    "encoder_transient": ("encoder, transient bytes", (1, 1, 0)),
+    "decoder_transient": ("decoder, transient bytes", (0, 1, 0)),
+}
+
+
 def per_token(records: Records) -> pd.DataFrame:
     """Return a row per shape and length: the costs of the next token after ``length`` tokens."""
-    parts = []
-    for record in records:
-        p = record.config.params
-        own = {
-            k: v
-            for k, v in record.curves.items()
-            if k.startswith(("encoder_", "decoder_")) and "_pass_" not in k
-        }
-        about = {
-            "shape": record.labels["shape"],
-            "L": p["n_layers"],
-            "H": p["n_heads"],
-            "D": p["width"],
-        }
-        parts.append(pd.DataFrame({**about, "length": record.curves["length"], **own}))
-    return pd.concat(parts, ignore_index=True)
+    found = long(records, ("length", *TABLE_1))
+    shapes = found["shape"].str.split("/", expand=True).astype(int)
+    return found.assign(L=shapes[0], D=shapes[2])
 
 
 def formulas_hold(records: Records) -> pd.DataFrame:
@@ -97,13 +94,11 @@ def formulas_hold(records: Records) -> pd.DataFrame:
         ("decoder_pass_operations", "sequence_length", complexity.decoder_pass),
         ("decoder_persistent", "length", lambda cfg, n: BYTES * 2 * n * cfg.width * cfg.n_layers),
     ):
-        equal = []
-        for r in records:
-            shape = shape_of(r)
-            equal += [
-                value == formula(shape, n)
-                for n, value in zip(r.curves[length], r.curves[name], strict=True)
-            ]
+        equal = [
+            value == formula(shape_of(r), n)
+            for r in records
+            for n, value in zip(r.curves[length], r.curves[name], strict=True)
+        ]
         rows[name] = {"points": len(equal), "equal": sum(equal)}
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -129,13 +124,7 @@ def table_1(records: Records) -> pd.DataFrame:
         return exponent(means.index, means.to_numpy())
 
     rows = {}
-    for what, column, printed in (
-        ("encoder, operations", "encoder_operations", (2, 1, 1)),
-        ("decoder, operations", "decoder_operations", (1, 1, 1)),
-        ("decoder, persistent bytes", "decoder_persistent", (1, 1, 1)),
-        ("encoder, transient bytes", "encoder_transient", (1, 1, 0)),
-        ("decoder, transient bytes", "decoder_transient", (0, 1, 0)),
-    ):
+    for column, (what, printed) in TABLE_1.items():
         rows[what] = {
             **{f"{letter}, Table 1": p for letter, p in zip("nDL", printed, strict=True)},
             "n, found": found(longest, "length", column),

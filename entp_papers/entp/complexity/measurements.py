@@ -212,7 +212,7 @@ def timings(
             begun = clock()
             while passed < SHORTEST:
                 call()
-                made = made + 1
+                made += 1
                 passed = clock() - begun
             best[key] = min(best[key], passed / made)
     return {name: [best[name, n] for n in lengths] for name in subjects}

@@ -20,7 +20,7 @@ from entp_lab.studies import Study, at_least
 from entp_lib import costs as complexity
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.kernels.processor import multiplies_bf16
-from entp_lib.model import build_model
+from entp_lib.model import Transformer, build_model
 from entp_lib.validation import one_of
 from entp_papers.entp.complexity.measurements import VOCABULARY, timings
 
@@ -80,23 +80,26 @@ def time_steps(
     cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, max(lengths))
     models = {name: build_model(replace(cfg, architecture=name)) for name in ("entp", "decoder")}
 
-    def step_of(name: str, n: int) -> Callable[[], None]:
+    def step_of(model: Transformer, n: int) -> Callable[[], None]:
         inputs_BT, targets_BT = torch.randint(VOCABULARY, (2, max(1, tokens // n), n))
         every_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
 
         def step() -> None:
-            models[name].zero_grad(set_to_none=True)
-            for part in models[name].plan(every_BT):
+            model.zero_grad(set_to_none=True)
+            for part in model.plan(every_BT):
                 with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
                     losses = F.cross_entropy(
-                        models[name](inputs_BT, part), targets_BT[part.scored_BT], reduction="sum"
+                        model(inputs_BT, part), targets_BT[part.scored_BT], reduction="sum"
                     )
                 losses.backward()
 
         return step
 
     seconds = timings(
-        {name: partial(step_of, name) for name in models}, lengths, rounds, time.process_time
+        {name: partial(step_of, model) for name, model in models.items()},
+        lengths,
+        rounds,
+        time.process_time,
     )
     curves = {"length": list(lengths)}
     for name, model in models.items():

@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from entp_lab.configs import Json, canonical_json
 from entp_lab.tables import read_table
@@ -59,8 +60,7 @@ QUERY = re.compile(r"""\((['"])(.+?)\1, (['"])(.+?)\3\)""")  # a pair of names a
 FITTING = 0.2
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A prompt, the relation that answers it, and the number of relations in its chain."""
 
     prompt: str
@@ -100,8 +100,14 @@ class Clutrr(FixedData):
             f"source = {self.source!r}: must be 'embedded', 'hub', or a path with {{part}} for "
             "train, validation, test",
         )
-        intervals = {"n_train": "[1, inf)", "max_tokens": "[1, inf)", "subset_seed": "[0, inf)"}
-        check_intervals(self, intervals | {"longest_train": "[2, 10]", "longest_test": "[2, 10]"})
+        intervals = {
+            "n_train": "[1, inf)",
+            "max_tokens": "[1, inf)",
+            "subset_seed": "[0, inf)",
+            "longest_train": "[2, 10]",
+            "longest_test": "[2, 10]",
+        }
+        check_intervals(self, intervals)
         require(
             not self.brief or self.source == "embedded",
             f"brief = True: source {self.source!r} has its own stories; only those of 'embedded' "
@@ -199,9 +205,8 @@ def encoded(parameters: str, part: str) -> Encoded:
         f"left out: {left_out}",
     )
     lengths_P = torch.tensor([len(ids) for ids, _ in kept])
-    ids_PT = torch.zeros(len(kept), int(lengths_P.max()), dtype=torch.int32)
-    for row_T, (ids, _) in zip(ids_PT, kept, strict=True):
-        row_T[: len(ids)] = torch.tensor(ids)
+    rows = [torch.tensor(ids, dtype=torch.int32) for ids, _ in kept]
+    ids_PT = pad_sequence(rows, batch_first=True)
     answers_P = torch.tensor([answers[example.answer] for _, example in kept], dtype=torch.int32)
     scored_PT = torch.arange(ids_PT.shape[1]) == lengths_P[:, None] - 1
     facts = {
@@ -215,7 +220,7 @@ def encoded(parameters: str, part: str) -> Encoded:
 
 def checksum(examples: Sequence[Example]) -> str:
     """Return the SHA-256 of examples in their order."""
-    text = canonical_json([asdict(example) for example in examples])
+    text = canonical_json([example._asdict() for example in examples])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -245,8 +250,7 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
         return
     longest = task.longest_train, task.longest_test
     if part == "train":
-        others = [story for name in EMBEDDED for story in held_out(name, *longest, task.brief)]
-        avoid = {story.text for story in others}
+        avoid = [s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)]
         seed = task.subset_seed if task.protocol == "fair" else 0
         edges = range(2, task.longest_train + 1)
         found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, avoid)

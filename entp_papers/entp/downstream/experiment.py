@@ -16,7 +16,7 @@ from entp_lab.experiment import TWINS, Experiment, PlannedRuns, planned, planned
 from entp_lab.frames import select
 from entp_lab.measurements import Comparisons, Paired
 from entp_lab.parameters import NotebookParameters
-from entp_lab.store import Records, Store
+from entp_lab.store import Records
 from entp_lab.studies import flat
 from entp_lib.config import TrainConfig
 from entp_papers.entp.downstream.clutrr import Clutrr
@@ -54,7 +54,7 @@ TIERS = {
 }
 
 
-def language_models(tier: str, seeds: int = 0) -> PlannedRuns:
+def language_models(tier: str, seeds: int) -> PlannedRuns:
     """Return the runs on text that a tier starts from."""
     return select(OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm=TWINS)
 
@@ -100,7 +100,7 @@ def plan_pronouns(tier: str, seeds: int) -> PlannedRuns:
         )
 
 
-def train_missing(parameters: NotebookParameters, store: Store | None = None) -> None:
+def train_missing(parameters: NotebookParameters) -> None:
     """Train the language models that missing records start from, if their weights are missing.
 
     Records are in git, weights are not. If all records are complete, nothing happens. If a missing
@@ -108,17 +108,16 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
     again, with a new record.
     """
     for experiment in (DOWNSTREAM, PRONOUNS):
-        where, runs = experiment.runs_for(parameters, store)
-        if where.read_only:
+        store, runs = experiment.runs_for(parameters)
+        if store.read_only:
             continue
         tier = runs[0].config.tier
-        needed = set()
-        for run in runs:
-            if parameters.fresh or not experiment.found(where, [run]):
-                config = run.config
-                trained = isinstance(config, RunConfig)
-                needed.add(config.start_from if trained else config.params["weights"])
-        texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier), store)
+        configs = [run.config for run in runs]
+        needed = {
+            config.start_from if isinstance(config, RunConfig) else config.params["weights"]
+            for config in store.missing(configs, experiment.version, parameters.fresh)
+        }
+        texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier))
         stores = [place for place in (texts, texts.committed) if place]
         lost = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
@@ -134,28 +133,18 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
 def errors(records: Records) -> pd.DataFrame:
     """Return a row per run: errors on the validation set, and on the test set.
 
-    Validation errors are those of the best and of the last evaluation. Test errors are those of the
-    checkpoint that ``FAIR_RULE`` chose, on the whole set and on chains of the trained lengths only.
+    The validation error is that of the best evaluation, the test error that of the checkpoint that
+    ``FAIR_RULE`` chose.
     """
-    rows = []
-    for r in records:
-        accuracies = r.curves["sequence_accuracy"]
-        test = r.metrics["test"][FAIR_RULE]
-        groups = pd.DataFrame(test["groups"]).T
-        longest = r.config.task_params["longest_train"]
-        chains = groups.index.str.removeprefix("chain of ").astype(int)
-        trained = groups[chains <= longest].sum()
-        rows.append(
-            {
-                **r.labels,
-                PUBLISHED: 1 - max(accuracies),
-                "last evaluation": 1 - accuracies[-1],
-                FAIR: 1 - test["sequence_accuracy"],
-                f"{FAIR}, trained lengths": 1 - trained["right"] / trained["sequences"],
-                "most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"],
-            }
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            **r.labels,
+            PUBLISHED: 1 - max(r.curves["sequence_accuracy"]),
+            FAIR: 1 - r.metrics["test"][FAIR_RULE]["sequence_accuracy"],
+            "most frequent answer": 1 - r.metrics["baseline"]["sequence_accuracy"],
+        }
+        for r in records
+    )
 
 
 # Table 4's CLUTRR as the authors measure it, and on the test set with training rows drawn at random

@@ -13,8 +13,8 @@ import csv
 import functools
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,15 @@ LABELS = (
 # outcome is not among the 21 labels (a parent's grandparent).
 COMPOSED = pd.read_csv(FOLDER / "compositions.csv", index_col=0).stack().dropna().to_dict()
 
+# Kinds by the kind that they are seen from the other side.
+INVERSES = {
+    "parent": "child",
+    "grandparent": "grandchild",
+    "parent's sibling": "sibling's child",
+    "parent-in-law": "child-in-law",
+    "sibling-in-law": "sibling-in-law",
+}
+
 BRIEF = ("{a} met {his} {r} {b}.",)  # for every kind
 
 MEN = (
@@ -59,7 +68,7 @@ ATTEMPTS = 1000
 
 
 class Family:
-    """People by number, with their parents (a couple, or None), spouse (or None) and gender.
+    """People by number, with their parents (a couple, or none), spouse (or None) and gender.
 
     ``kinds``: the kind of relation of b to a, for every pair (a, b) that has one. ``pairs``: these
     pairs by label.
@@ -67,7 +76,7 @@ class Family:
 
     def __init__(self, generator: np.random.Generator, size: int = FAMILY_SIZE):
         """Grow a random family from a couple, by births, marriages and added parents."""
-        self.parents: list[tuple[int, int] | None] = [None, None]
+        self.parents: list[tuple[int, ...]] = [(), ()]
         self.spouse: list[int | None] = [1, 0]
         self.female = [False, True]
         while len(self.female) < size:
@@ -78,7 +87,7 @@ class Family:
                 self.add(bool(generator.integers(2)), parents=(someone, partner))
             elif partner is None and event < 0.6:
                 self.spouse[someone] = self.add(not self.female[someone], spouse=someone)
-            elif self.parents[someone] is None and event > 0.8:
+            elif not self.parents[someone] and event > 0.8:
                 father = self.add(False)
                 mother = self.add(True, spouse=father)
                 self.spouse[father] = mother
@@ -91,9 +100,7 @@ class Family:
         for pair in self.kinds:
             self.pairs.setdefault(self.label(*pair), []).append(pair)
 
-    def add(
-        self, female: bool, parents: tuple[int, int] | None = None, spouse: int | None = None
-    ) -> int:
+    def add(self, female: bool, parents: tuple[int, ...] = (), spouse: int | None = None) -> int:
         self.female.append(female)
         self.parents.append(parents)
         self.spouse.append(spouse)
@@ -101,37 +108,35 @@ class Family:
 
     def kind(self, a: int, b: int) -> str | None:
         """Return the relation of b to a by its definition on the family tree, not by composing."""
+        return self.kind_one_way(a, b) or INVERSES.get(self.kind_one_way(b, a))
+
+    def kind_one_way(self, a: int, b: int) -> str | None:
+        """Return ``kind``, but None where only its inverse, the relation of a to b, is defined."""
 
         def of(person: int | None) -> tuple[int, ...]:
-            return () if person is None else self.parents[person] or ()
+            return () if person is None else self.parents[person]
 
         def siblings(one: int | None, other: int | None) -> bool:
             return one != other and of(one) != () and set(of(one)) == set(of(other))
 
         partner = self.spouse[a]
-        other = self.spouse[b]
         if b == partner:
             return "spouse"
-        if b in of(a) or a in of(b):
-            return "parent" if b in of(a) else "child"
+        if b in of(a):
+            return "parent"
         if siblings(a, b):
             return "sibling"
         if any(b in of(p) for p in of(a)):
             return "grandparent"
-        if any(a in of(p) for p in of(b)):
-            return "grandchild"
         if any(siblings(b, p) for p in of(a)):
             return "parent's sibling"
-        if any(siblings(a, p) for p in of(b)):
-            return "sibling's child"
-        if b in of(partner) or a in of(other):
-            return "parent-in-law" if b in of(partner) else "child-in-law"
-        return "sibling-in-law" if siblings(partner, b) or siblings(other, a) else None
+        if b in of(partner):
+            return "parent-in-law"
+        return "sibling-in-law" if siblings(partner, b) else None
 
     def label(self, a: int, b: int) -> str | None:
-        """Return the relation of b to a as one of the 21 labels, or None."""
-        kind = self.kinds.get((a, b))
-        return KINDS[kind][self.female[b]] if kind else None
+        """Return the relation of b to a as one of the 21 labels; None for a brother-in-law."""
+        return KINDS[self.kinds[a, b]][self.female[b]]
 
     @functools.cache  # noqa: B019 - families live as long as the process
     def between(self, a: int, b: int) -> list[int]:
@@ -169,8 +174,7 @@ def families() -> list[Family]:
     return [Family(generator) for _ in range(FAMILIES)]
 
 
-@dataclass(frozen=True)
-class Story:
+class Story(NamedTuple):
     """Sentences with names in brackets, the chain that they tell, and its last person's relation to
     its first.
     """

@@ -181,8 +181,6 @@ def pronouns_study(weights: Path, source: str) -> Study:
         "high": high,
         "wrong": wrong,
         "items": len(table),
-    }
-    metrics |= {
         "cut": int(table["cut"].sum()),
         "architecture": config.model.architecture,
         "seed": config.model_seed,

@@ -17,12 +17,12 @@ tokens, and with ``positions_TD``; if these are None, it needs a ``width``. Ever
 Letters: T tokens, D width, L layers.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor, nn
 
 from entp_lab.studies import gaussians, largest, seeded
@@ -116,25 +116,20 @@ def theorem_4_2_encoder(width: int) -> AttentionStack:
     return model
 
 
-def theorem_4_1_rows(tokens: int) -> list[list[Fraction]]:
+def theorem_4_1_rows(tokens: int) -> ndarray:
     """Return the exact coefficients of x_1 ... x_T in each output of theorem 4.1's decoder (D = 1).
 
     Per layer h_t becomes h_t + mean(h_1 ... h_t). The first rows are (4), (7, 9)/4 and (23, 17,
-    32)/18; each sums to 4.
+    32)/18; each sums to 4. They are fractions, (T, T).
     """
-    rows = [[Fraction(i == t) for i in range(tokens)] for t in range(tokens)]
+    rows_TT = np.eye(tokens, dtype=object)
+    counts_T1 = np.array([[Fraction(t)] for t in range(1, tokens + 1)])
     for _ in range(2):
-        sums = accumulate(rows, lambda a, b: [p + q for p, q in zip(a, b, strict=True)])
-        means = [[s / t for s in total] for t, total in enumerate(sums, 1)]
-        rows = [
-            [a + b for a, b in zip(row, mean, strict=True)]
-            for row, mean in zip(rows, means, strict=True)
-        ]
-    return rows
+        rows_TT = rows_TT + rows_TT.cumsum(0) / counts_T1
+    return rows_TT
 
 
-@dataclass(frozen=True, eq=False)
-class Refutation:
+class Refutation(NamedTuple):
     """A sequence on which a model's causal model is not the theorem's function.
 
     ``difference`` is the largest entry of the difference of the two outputs at the last position of
@@ -223,13 +218,10 @@ def two_layer_example(stack: AttentionStack, x_TD: Tensor) -> list[Tensor]:
     """
     x1, x2, found = *x_TD, []
     for q, k, v in zip(stack.w_q_LDD, stack.w_k_LDD, stack.w_v_LDD, strict=True):
-
-        def mixed(xi: Tensor, x1=x1, x2=x2, q=q, k=k, v=v) -> Tensor:
-            # e^s2 / (e^s1 + e^s2) as a sigmoid: the printed quotient overflows for large scores
-            share = torch.sigmoid((q @ xi) @ (k @ x2) - (q @ xi) @ (k @ x1))
-            return (1 - share) * (v @ x1) + share * (v @ x2)
-
-        x1 = v @ x1 if stack.causal else mixed(x1)
-        x2 = mixed(x2)
+        # e^s2 / (e^s1 + e^s2) as a sigmoid: the printed quotient overflows for large scores
+        shares = [torch.sigmoid((q @ xi) @ (k @ x2) - (q @ xi) @ (k @ x1)) for xi in (x1, x2)]
+        if stack.causal:
+            shares[0] = 0.0
+        x1, x2 = [(1 - share) * (v @ x1) + share * (v @ x2) for share in shares]
         found.append(torch.stack([x1, x2]))
     return found

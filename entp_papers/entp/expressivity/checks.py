@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,13 +75,8 @@ def equality_errors(seed: int) -> Json:
 
     # A.5: the decoder of theorem 4.1 has the outputs of exact arithmetic.
     x = [Fraction(int(v), 16) for v in torch.randint(-99, 99, (TOKENS,), generator=seeded(seed))]
-    exact = [
-        sum(c * v for c, v in zip(row, x, strict=True))
-        for row in attention.theorem_4_1_rows(TOKENS)
-    ]
-    x_T1, y_T1 = (
-        torch.tensor([[float(v)] for v in values], dtype=torch.float64) for values in (x, exact)
-    )
+    exact = attention.theorem_4_1_rows(TOKENS) @ x
+    x_T1, y_T1 = torch.tensor(np.array([x, exact], dtype=float)[..., None])
     return found | {"rational_error": relative(attention.theorem_4_1_decoder(1).encode(x_T1), y_T1)}
 
 
@@ -161,9 +157,15 @@ def population(
             r for r in (attempted(refute, make(seed)) for seed in range(models)) if r is not None
         ]
         ratios = [r.difference / r.guaranteed for r in found]
-        row = dict(kind=kind, models=models, refuted=sum(ratio >= 1 - ROUNDING for ratio in ratios))
-        difference = min((r.difference for r in found), default=0.0)
-        rows.append({**row, "difference": difference, "ratio": min(ratios, default=0.0)})
+        rows.append(
+            {
+                "kind": kind,
+                "models": models,
+                "refuted": sum(ratio >= 1 - ROUNDING for ratio in ratios),
+                "difference": min((r.difference for r in found), default=0.0),
+                "ratio": min(ratios, default=0.0),
+            }
+        )
     return rows
 
 

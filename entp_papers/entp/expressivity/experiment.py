@@ -35,7 +35,7 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
     """Plan the checks, then per direction the candidates with fixed positions and, per seed, with
     trained ones.
     """
-    found = [planned_study("expressivity", tier, "expressivity", CHECKS[tier])]
+    yield planned_study("expressivity", tier, "expressivity", CHECKS[tier])
     for direction in ("encoder", "decoder"):
         fixed = [dict(length=2, distance=distance, seed=0) for distance in DISTANCES[tier]]
         trained = [
@@ -46,10 +46,7 @@ def plan(tier: str, seeds: int) -> PlannedRuns:
             labels = dict(
                 direction=direction, positions="fixed" if "distance" in params else "trained"
             )
-            found.append(
-                planned_study("expressivity", tier, "imitation", params, params["seed"], **labels)
-            )
-    return found
+            yield planned_study("expressivity", tier, "imitation", params, params["seed"], **labels)
 
 
 def measure(records: Records) -> Findings:

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, at_least, gaussians, seeded
+from entp_lab.studies import Study, at_least, descend, gaussians, seeded
 from entp_lib.validation import one_of, require
 from entp_papers.entp.expressivity import attention
 from entp_papers.entp.expressivity.attention import AttentionStack
@@ -104,12 +104,10 @@ def train(
         x_BT = boxes(BATCH, length, generator)
         with torch.no_grad():
             y_BT = causal_outputs(function, x_BT)
-        loss = (causal_outputs(model, x_BT) - y_BT).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        error = (causal_outputs(model, x_BT) - y_BT).square().mean()
+        loss = descend(model, optimizer, [error])
         schedule.step()
-        yield loss.item()
+        yield loss
 
 
 @torch.no_grad()
@@ -172,7 +170,6 @@ def imitation_study(
     axis = torch.linspace(-REACH, REACH, GRID, dtype=torch.float64)
     plane_BT = torch.cartesian_prod(axis, axis).flip(1)  # rows by x2, within a row x1
     line_BT = line(found, REACH, GRID)
-    forced_B = forced_at(function, line_BT)
     curves = {
         "step": [min(steps, (i + 1) * window) for i in range(len(chunks))],
         "loss": [sum(chunk) / len(chunk) for chunk in chunks],
@@ -184,7 +181,7 @@ def imitation_study(
         .tolist(),
         "line_x1": line_BT[:, 0].round(decimals=4).tolist(),
         "line_error": errors(model, function, line_BT).amax(1).tolist(),
-        "line_forced": forced_B.tolist(),
+        "line_forced": forced_at(function, line_BT).tolist(),
     }
     return metrics, curves
 

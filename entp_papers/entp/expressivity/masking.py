@@ -222,8 +222,8 @@ def dimension_table(lengths: Sequence[int], tolerance: float) -> Study:
     Metrics: by kind the exponent of n (log-log least squares over all lengths). Curves: "n" and one
     list per kind.
     """
-    curves = {"n": [int(n) for n in lengths]}
-    curves |= {kind: [dimensions_needed(kind, n, tolerance) for n in curves["n"]] for kind in KINDS}
+    curves = {"n": list(lengths)}
+    curves |= {kind: [dimensions_needed(kind, n, tolerance) for n in lengths] for kind in KINDS}
     x, *logs = torch.tensor(list(curves.values()), dtype=torch.float64).log()
     centred = x - x.mean()
     slopes = {

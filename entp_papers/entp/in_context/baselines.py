@@ -8,10 +8,10 @@ are fitted prompt by prompt.
 Letters: B prompts, N points, i examples, d dimensions, h hidden units.
 """
 
-import functools
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -82,50 +82,51 @@ def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InConte
         return ((query_Bd[:, None] @ into_Bdh).relu() @ out_Bh1)[:, 0, 0]
 
 
-def fitted(make: Callable[[], Any], x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor) -> Tensor:
-    """Return the predictions of a scikit-learn estimator, a fresh one for each prompt."""
+def fitted(
+    make: Callable[[InContext], Any],
+    x_Bid: Tensor,
+    y_Bi: Tensor,
+    query_Bd: Tensor,
+    task: InContext,
+) -> Tensor:
+    """Predict with a scikit-learn estimator, a fresh one for each prompt."""
     import sklearn
+    from sklearn.exceptions import ConvergenceWarning
 
     prompts = zip(x_Bid.numpy(), y_Bi.numpy(), query_Bd.numpy(), strict=True)
     # The skipped checks would take half the time of such small fits.
-    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-        found = [float(make().fit(x, y).predict(query[None])[0]) for x, y, query in prompts]
+    with (
+        sklearn.config_context(assume_finite=True, skip_parameter_validation=True),
+        warnings.catch_warnings(),
+    ):
+        # Lasso with a small α may not converge; it is scored as it is.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = [float(make(task).fit(x, y).predict(query[None])[0]) for x, y, query in prompts]
     return torch.tensor(found, dtype=x_Bid.dtype)
 
 
-def lasso(alpha: float, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """Predict w·x with the penalty α|w|₁ and no intercept."""
-    from sklearn.exceptions import ConvergenceWarning
+def lasso(alpha: float, task: InContext) -> Any:
+    """Make an estimator of w·x with the penalty α|w|₁ and no intercept."""
     from sklearn.linear_model import Lasso
 
-    with warnings.catch_warnings():
-        # A small α may not converge; it is scored as it is.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return fitted(
-            lambda: Lasso(alpha, fit_intercept=False, max_iter=100_000), x_Bid, y_Bi, query_Bd
-        )
+    return Lasso(alpha, fit_intercept=False, max_iter=100_000)
 
 
-def greedy_tree(
-    limited: bool, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext
-) -> Tensor:
-    """Predict with a regression tree that is split greedily.
+def greedy_tree(limited: bool, task: InContext) -> Any:
+    """Make a regression tree that is split greedily.
 
     Splitting ends at the task's depth if ``limited``, else when every example is fitted.
     """
     from sklearn.tree import DecisionTreeRegressor
 
-    depth = task.depth if limited else None
-    return fitted(
-        lambda: DecisionTreeRegressor(max_depth=depth, random_state=0), x_Bid, y_Bi, query_Bd
-    )
+    return DecisionTreeRegressor(max_depth=task.depth if limited else None, random_state=0)
 
 
-def boosting(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """Predict with gradient-boosted trees at the defaults of xgboost."""
+def boosting(task: InContext) -> Any:
+    """Make gradient-boosted trees at the defaults of xgboost."""
     from xgboost import XGBRegressor
 
-    return fitted(lambda: XGBRegressor(n_jobs=1), x_Bid, y_Bi, query_Bd)
+    return XGBRegressor(n_jobs=1)
 
 
 class Baseline(NamedTuple):
@@ -146,18 +147,20 @@ BASELINES = {
     "3 nearest neighbours": Baseline(neighbours, ("linear", "sparse", "network", "tree")),
     **{
         f"Lasso, α = {alpha:g}": Baseline(
-            functools.partial(lasso, alpha), ("sparse",), "sklearn", costly=True
+            partial(fitted, partial(lasso, alpha)), ("sparse",), "sklearn", costly=True
         )
         for alpha in LASSO_ALPHAS
     },
     "trained network": Baseline(trained_network, ("network",), costly=True),
     "greedy tree": Baseline(
-        functools.partial(greedy_tree, True), ("tree",), "sklearn", costly=True
+        partial(fitted, partial(greedy_tree, True)), ("tree",), "sklearn", costly=True
     ),
     "greedy tree, any depth": Baseline(
-        functools.partial(greedy_tree, False), ("tree",), "sklearn", costly=True
+        partial(fitted, partial(greedy_tree, False)), ("tree",), "sklearn", costly=True
     ),
-    "gradient boosting (xgboost)": Baseline(boosting, ("tree",), "xgboost", costly=True),
+    "gradient boosting (xgboost)": Baseline(
+        partial(fitted, boosting), ("tree",), "xgboost", costly=True
+    ),
 }
 
 

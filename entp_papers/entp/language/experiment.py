@@ -119,10 +119,9 @@ def measure(records: Records) -> Findings:
     asked = []
     for claim, (column, schedule) in tables.CLAIMS.items():
         rows = table[table["schedule"] == schedule]
-        ends = rows.rename(columns={tables.LAST: "loss"})[["arm", "loss"]]
-        late = tables.above_bigrams(ends, counts, "bigram")
+        late = tables.above_bigrams(rows, tables.LAST, counts, "bigram")
         asked.append((claim, rows, column, schedule, late, True))
-    late = tables.above_bigrams(losses, counts)
+    late = tables.above_bigrams(losses, "loss", counts, "bigram, longer prefixes")
     asked.append(("T3-long", losses, "loss", tables.TABLE_8, late, False))
     for claim, rows, column, schedule, late, paper in asked:
         values = paired(rows, column, *TWINS)

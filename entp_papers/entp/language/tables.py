@@ -11,12 +11,12 @@ it is counted. A prefix that is shorter than a context is scored with the next s
 Letters: S tokens of a part, V vocabulary, B batch, T tokens, N scored positions.
 """
 
-import math
 from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor, nn
 
 from entp_lab.configs import Json, RunConfig
@@ -46,7 +46,6 @@ CLAIMS = {
 }
 # Shorter prefixes leave the models little to differ in; at length 1 they are the same function.
 FROM_POSITION = 8
-RANGES = {False: "shorter prefixes", True: "longer prefixes"}
 
 
 def trained(records: Records) -> list[Record]:
@@ -58,7 +57,7 @@ def trained_positions(records: Records) -> str:
     """Return a remark on the positions that decoder and ENTP learn from; empty if they are all."""
     tasks = {r.config.model.architecture: Text(**r.config.task_params) for r in records}
     drawn = {name: task.prefixes or task.context for name, task in tasks.items()}
-    if len(drawn) < 2 or all(drawn[name] == task.context for name, task in tasks.items()):
+    if all(drawn[name] == task.context for name, task in tasks.items()):
         return ""
     entp = f"{drawn['entp']} of {tasks['entp'].context} positions"
     if drawn["decoder"] == drawn["entp"]:
@@ -67,40 +66,34 @@ def trained_positions(records: Records) -> str:
 
 
 def counted_losses(records: Records) -> pd.DataFrame:
-    """Return a row per seed: unigram, bigram and trigram losses on all, shorter, longer prefixes.
+    """Return a row per seed: the bigram's loss on all prefixes, and on longer ones.
 
     Longer prefixes have ``FROM_POSITION`` tokens or more. All lengths have the same weight.
     """
     rows = []
-    for r in select(records, arm=COUNTS):
-        row = {"seed": r.labels["seed"]}
-        for name in ORDERS:
-            losses = pd.Series(r.metrics[name]["loss_by_position"], r.metrics[name]["position"])
-            means = losses.groupby(losses.index >= FROM_POSITION).mean()
-            row |= {name: r.metrics[name]["loss"]}
-            row |= {f"{name}, {RANGES[late]}": means.get(late, math.nan) for late in RANGES}
-        rows.append(row)
+    for bigram in (r.metrics["bigram"] for r in select(records, arm=COUNTS)):
+        losses = pd.Series(bigram["loss_by_position"], bigram["position"])
+        late = losses[losses.index >= FROM_POSITION].mean()
+        rows.append({"bigram": bigram["loss"], "bigram, longer prefixes": late})
     return pd.DataFrame(rows)
 
 
 def minima(records: Records) -> pd.DataFrame:
-    """Return a row per run: lowest and last losses in training and validation, in nats per token.
+    """Return a row per run: lowest losses in training and validation, and the last validation loss.
 
-    The lowest of many noisy losses is biased downwards. The last validation loss is taken over more
-    windows, which are the same for every model.
+    Losses are in nats per token. The lowest of many noisy losses is biased downwards. The last
+    validation loss is taken over more windows, which are the same for every model.
     """
-    rows = []
-    for r in records:
-        training = r.curves["train_loss"]
-        validation = r.curves["loss"]
-        losses = {
-            "lowest training loss": min(training),
-            "last training loss": training[-1],
-            LOWEST: min(validation),
+    return pd.DataFrame(
+        {
+            **r.labels,
+            "lowest training loss": min(r.curves["train_loss"]),
+            LOWEST: min(r.curves["loss"]),
             LAST: r.metrics["loss"],
+            "unigram loss": r.metrics["baseline"]["loss"],
         }
-        rows.append({**r.labels, **losses, "unigram loss": r.metrics["baseline"]["loss"]})
-    return pd.DataFrame(rows)
+        for r in records
+    )
 
 
 def prefix_losses(records: Records) -> pd.DataFrame:
@@ -110,17 +103,15 @@ def prefix_losses(records: Records) -> pd.DataFrame:
     return late.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
 
 
-def above_bigrams(
-    losses: pd.DataFrame, counts: pd.DataFrame, column: str = "bigram, longer prefixes"
-) -> str:
-    """Return a reason for exclusion: the models above the bigram's loss (``column`` of ``counts``).
+def above_bigrams(losses: pd.DataFrame, loss: str, counts: pd.DataFrame, bigram: str) -> str:
+    """Return a reason for exclusion: the models whose ``loss`` is above the bigram's.
 
-    Empty if there are none, or no counts.
+    ``loss`` and ``bigram`` are columns of the two tables. Empty if there are none, or no counts.
     """
     if counts.empty:
         return ""
-    means = losses[losses["arm"].isin(TWINS)].groupby("arm")["loss"].mean()
-    above = means.index[reaches(means, counts[column].mean())]
+    means = losses[losses["arm"].isin(TWINS)].groupby("arm")[loss].mean()
+    above = means.index[reaches(means, counts[bigram].mean())]
     return f"above the bigram's loss: {', '.join(above)}" if len(above) else ""
 
 
@@ -129,11 +120,9 @@ def above_bigrams(
 
 def counted(tokens_S: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
     """Count each sequence of ``order`` tokens, (V,) * order."""
-    ends = len(tokens_S) - order + 1
-    index = 0
-    for place in range(order):
-        index = index * vocabulary + tokens_S[place : place + ends].astype(np.int64)
-    return np.bincount(index, minlength=vocabulary**order).reshape((vocabulary,) * order)
+    shape = (vocabulary,) * order
+    index = np.ravel_multi_index(sliding_window_view(tokens_S, order).T, shape)
+    return np.bincount(index, minlength=vocabulary**order).reshape(shape)
 
 
 def log_probabilities(counts: np.ndarray, delta: float) -> np.ndarray:
@@ -150,8 +139,7 @@ def best_delta(tokens_S: np.ndarray, order: int, vocabulary: int) -> float:
     counts = counted(tokens_S[:cut], order, vocabulary)
     held_out = counted(tokens_S[cut:], order, vocabulary)
     seen = held_out > 0
-    losses = {d: -(held_out[seen] * log_probabilities(counts, d)[seen]).sum() for d in DELTAS}
-    return min(losses, key=losses.get)
+    return max(DELTAS, key=lambda d: (held_out[seen] * log_probabilities(counts, d)[seen]).sum())
 
 
 class CountModel(nn.Module):
@@ -205,7 +193,7 @@ def counts_study(task: Json, sequences: int, seed: int) -> Study:
         text.vocab_size <= LARGEST,
         f"counts need at most {LARGEST} symbols; tokenizer {text.tokenizer!r} has more",
     )
-    (deltas, tables) = tables_of(text)
+    deltas, tables = tables_of(text)
     metrics = {}
     for name, order in ORDERS.items():
         scores = evaluate(CountModel(tables[:order]), text, sequences, seed, "final", detailed=True)

@@ -3,8 +3,8 @@
 ``entp``: full attention within each scored prefix, which is run by itself and read at its last
 position. An encoder attends like this already; a decoder is given an explicit mask of zeros, which
 lifts its own. ``decoder``: one pass over the whole sequence; an encoder is given a causal mask.
-Prefixes are run in groups of one length, or one by one (``method`` reference, the definition).
-``plan`` splits a step into micro-batches as for the models of this library.
+Prefixes are run in groups of one length; ``plan`` splits a step into micro-batches as for the
+models of this library.
 
 Letters: B batch, T tokens, P prefixes of a group, N scored positions, D width, V symbols of the
 task.
@@ -53,11 +53,7 @@ class Adapted(nn.Module):
         def drawn(std: float) -> Tensor:
             return torch.randn(vocab_size, width, generator=generator).to(own_VD) * std
 
-        start_VD = (
-            drawn(float(own_VD[1:].std()))
-            if tokens is None
-            else own_VD[torch.tensor(list(tokens))].clone()
-        )
+        start_VD = drawn(float(own_VD[1:].std())) if tokens is None else own_VD[list(tokens)]
         self.read_in = nn.Embedding.from_pretrained(start_VD, freeze=False)
         self.read_out = nn.Linear(width, vocab_size, bias=False).to(own_VD)
         with torch.no_grad():
@@ -65,7 +61,6 @@ class Adapted(nn.Module):
         self.architecture = architecture
         self.body = body
         self.token_budget = 1024
-        self.method = "grouped"  # or "reference"
         body.set_input_embeddings(nn.Embedding(1, width).to(own_VD).requires_grad_(False))
         self.is_causal = not sees_the_future(body, width, lifted=False)
         if architecture == "entp" and self.is_causal:
@@ -89,11 +84,6 @@ class Adapted(nn.Module):
         if self.architecture == "decoder":
             mask = None if self.is_causal else causal_mask(x_BTD)
             return self.read_out(hidden(self.body, x_BTD, mask)[part.scored_BT])
-        if self.method == "reference":
-            ends = part.scored_BT.nonzero().tolist()
-            return self.read_out(
-                torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends])
-            )
         parts = [part] if part.groups is not None else self.plan(part.scored_BT)
         states = [self.at_end(x_BTD[rows, :length]) for p in parts for rows, _, length in p.groups]
         order = torch.cat([p.order_P for p in parts]).argsort()
@@ -118,8 +108,8 @@ class Adapted(nn.Module):
 def causal_mask(x_BTD: Tensor) -> Tensor:
     """Return a mask (B, 1, T, T): 0 where a token may look, the smallest number elsewhere."""
     batch, tokens, _ = x_BTD.shape
-    mask_TT = torch.full((tokens, tokens), torch.finfo(x_BTD.dtype).min, dtype=x_BTD.dtype).triu(1)
-    return mask_TT.to(x_BTD.device).expand(batch, 1, tokens, tokens)
+    mask_TT = x_BTD.new_full((tokens, tokens), torch.finfo(x_BTD.dtype).min).triu(1)
+    return mask_TT.expand(batch, 1, tokens, tokens)
 
 
 def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lab.budgets import compute_ratio
+from entp_lab.budgets import compute_ratio, prefixes_of
 from entp_lab.configs import Json, lengthened
 from entp_lab.experiment import (
     Closed,
@@ -142,7 +142,7 @@ def plain(train: TrainConfig) -> Json:
 def schedule_of(setting: Tier, arm: str) -> Json:
     """Return the schedule of an arm: "longer" is stored and not shown (``entp_lab.budgets``)."""
     longer = arm == "longer"
-    ratio = compute_ratio(Counting(**setting.task)) if longer else 1
+    ratio = compute_ratio(prefixes_of(Counting(**setting.task))) if longer else 1
     return plain(lengthened(setting.train, ratio) if longer else setting.train)
 
 

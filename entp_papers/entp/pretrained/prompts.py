@@ -209,16 +209,16 @@ class PromptTask(Task):
 def write(language_model: nn.Module, tokenizer, prompts: list[str], most: int) -> list[str]:
     """Generate greedily after each prompt, up to ``most`` tokens or the end of the text.
 
-    Prompts are padded on the left.
+    All prompts have the same number of tokens.
     """
-    rows = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
-    longest = max(map(len, rows))
+    ids_BT = tokenizer(prompts, add_special_tokens=False, return_tensors="pt")["input_ids"]
     end = tokenizer.eos_token_id
-    ids_BT = torch.tensor([[end] * (longest - len(row)) + row for row in rows])
-    mask_BT = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
     was_training = language_model.training
     language_model.eval()
-    greedy = dict(
+    found_BT = language_model.generate(
+        input_ids=ids_BT,
+        attention_mask=torch.ones_like(ids_BT),
+        max_new_tokens=most,
         do_sample=False,
         temperature=None,
         top_p=None,
@@ -226,11 +226,8 @@ def write(language_model: nn.Module, tokenizer, prompts: list[str], most: int) -
         pad_token_id=end,
         eos_token_id=end,
     )
-    found_BT = language_model.generate(
-        input_ids=ids_BT, attention_mask=mask_BT, max_new_tokens=most, **greedy
-    )
     language_model.train(was_training)
-    return tokenizer.batch_decode(found_BT[:, longest:], skip_special_tokens=True)
+    return tokenizer.batch_decode(found_BT[:, ids_BT.shape[1] :], skip_special_tokens=True)
 
 
 class Prompted(nn.Module):

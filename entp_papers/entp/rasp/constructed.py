@@ -14,7 +14,7 @@ Letters: T tokens, D width, H heads, K head width, F hidden width.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -63,6 +63,14 @@ class ReluBlock(Block):
         return x + self.fc_out(torch.relu(self.fc_in(x)))
 
 
+def row_of(terms: Terms) -> Tensor:
+    """Return a linear function of a token's state as weights, (D,)."""
+    row_D = torch.zeros(WIDTH, dtype=torch.float64)
+    for name, weight in terms.items():
+        row_D[PLACE[name]] = weight
+    return row_D
+
+
 @dataclass
 class Layer:
     """A block whose heads and hidden units are being filled; ``says`` describes it."""
@@ -78,27 +86,22 @@ class Layer:
         its value.
         """
         width = WIDTH // HEADS
-        attention = self.block.attention
+        qkv = self.block.attention.qkv.weight
         start = self.heads * width
-        for slot, (query, key) in enumerate(scores):
-            for name, weight in query.items():  # PyTorch divides scores by √K = 4
-                attention.qkv.weight[start + slot, PLACE[name]] = weight * width**0.5
-            for name, weight in key.items():
-                attention.qkv.weight[WIDTH + start + slot, PLACE[name]] = weight
-        for slot, (target, value) in enumerate(values.items()):
-            for name, weight in value.items():
-                attention.qkv.weight[2 * WIDTH + start + slot, PLACE[name]] = weight
-            attention.out.weight[PLACE[target], start + slot] = 1.0
+        for slot, (query, key) in enumerate(scores, start):
+            qkv[slot] = row_of(query) * width**0.5  # PyTorch divides scores by √K = 4
+            qkv[WIDTH + slot] = row_of(key)
+        for slot, (target, value) in enumerate(values.items(), start):
+            qkv[2 * WIDTH + slot] = row_of(value)
+            self.block.attention.out.weight[PLACE[target], slot] = 1.0
         self.heads += 1
 
     @torch.no_grad()
     def unit(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
         """Add relu(source + bias) times each weight of ``target``."""
-        for name, weight in source.items():
-            self.block.fc_in.weight[self.units, PLACE[name]] = weight
+        self.block.fc_in.weight[self.units] = row_of(source)
         self.block.fc_in.bias[self.units] = bias
-        for name, weight in target.items():
-            self.block.fc_out.weight[PLACE[name], self.units] = weight
+        self.block.fc_out.weight[:, self.units] = row_of(target)
         self.units += 1
 
     def step(self, source: Terms, target: str, bias: float = 0.0) -> None:
@@ -267,8 +270,7 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
     return layers
 
 
-@dataclass(frozen=True)
-class LayerTrace:
+class LayerTrace(NamedTuple):
     """One layer on one sequence: its attention (H, T, T) and the tokens' states (T, D) after it."""
 
     attention_HTT: Tensor
@@ -304,7 +306,7 @@ def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
     """Return the states before the last layer overwrites a and x², with the answer it finds."""
     state_TD = layers[-2].state_TD.clone()
     state_TD[:, PLACE["answer"]] = layers[-1].column("answer")
-    return replace(layers[-2], state_TD=state_TD)
+    return layers[-2]._replace(state_TD=state_TD)
 
 
 def hard_cases(length: int, max_value: int) -> Tensor:
@@ -318,8 +320,8 @@ def hard_cases(length: int, max_value: int) -> Tensor:
     rows = [torch.full((n,), v) for v in sorted({0, 1, max_value // 2, max_value, n % values})]
     rows += [k % 2, k % 3, (k * (n // 2)) % values, k % values, (max_value - k) % values]
     rows += [
-        torch.where(k < n - 1, 0, 1),
-        torch.where(k < n - 1, 1, 0),
+        (k == n - 1).long(),
+        (k < n - 1).long(),
         torch.where(k < n // 2, 0, max_value),
     ]
     if 2 * n - 1 <= max_value:

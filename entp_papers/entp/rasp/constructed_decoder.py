@@ -109,7 +109,7 @@ class Rows:
 
     def __call__(self, **blocks: Tensor) -> Tensor:
         """Return rows (F, D) from a block of columns (F, size), or (size,), for each name."""
-        rows = max(len(block) if block.dim() == 2 else 1 for block in blocks.values())
+        rows = max(len(torch.atleast_2d(block)) for block in blocks.values())
         table_FD = torch.zeros(rows, self.width, dtype=torch.float64)
         for name, block in blocks.items():
             table_FD[:, self.parts[name]] = block
@@ -151,18 +151,14 @@ def count3_decoder(cfg: ModelConfig) -> Transformer:
     rows = Rows(cfg)
     for name, p in model.named_parameters():
         p.fill_(
-            math.sqrt(2 * STILL**2 / cfg.width)
-            if "ln_" in name and name.endswith("weight")
-            else 0.0
+            math.sqrt(2 * STILL**2 / width) if "ln_" in name and name.endswith("weight") else 0.0
         )
     symbols = identity(vocab)
     model.embedding.weight.copy_(rows(token=symbols))
     still = torch.full((length, 1), STILL)
     model.positions.weight.copy_(rows(place=identity(length), plus=still, minus=-still))
 
-    first = model.blocks[0]
-    gate = model.blocks[-2]
-    last = model.blocks[-1]
+    first, *_, gate, last = model.blocks
     first.attention.qkv.weight[2 * width :][:vocab] = rows.reading(token=symbols)
     first.attention.out.weight[rows.parts["share"], :vocab] = symbols
     early = zip(convolution(rows, vocab), marks(rows, vocab, length), strict=True)
@@ -216,8 +212,7 @@ def marks(rows: Rows, vocab: int, longest: int) -> Units:
     The unit of the right n and r adds 2 at every s with n | s + r.
     """
     pairs = torch.tensor([(n, r) for n in range(1, longest + 1) for r in range(n)])
-    n_F1 = pairs[:, :1]
-    r_F1 = pairs[:, 1:]
+    n_F1, r_F1 = pairs.split(1, dim=1)
     token = (torch.arange(vocab) - r_F1) % n_F1 == 0
     place = torch.arange(1, longest + 1) == n_F1
     completed = (torch.arange(2 * vocab - 1) + r_F1) % n_F1 == 0

@@ -17,7 +17,7 @@ hard attention head. ``traced`` collects them:
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -25,8 +25,7 @@ from numpy import ndarray
 Predicate = Callable[[int, int], bool | int]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One selection of a program. ``result``, (n,), is None where ``select`` was called
     by itself.
     """
@@ -96,8 +95,7 @@ def select(
     """
     # Python integers, one pair at a time: a predicate may use ``and`` and chained comparisons
     rows = [
-        [bool(pred(key, query)) for key in np.asarray(k).tolist()]
-        for query in np.asarray(q).tolist()
+        [pred(key, query) for key in np.asarray(k).tolist()] for query in np.asarray(q).tolist()
     ]
     attention = np.array(rows, dtype=bool).reshape(len(q), len(k))
     attention = np.tril(attention) if causal else attention

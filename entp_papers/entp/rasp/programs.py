@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy import ndarray
 
-from entp_lib.tasks.triplets import triplet_label
+from entp_lab.studies import at_least
 from entp_lib.validation import require
 from entp_papers.entp.rasp.interpreter import (
     equals,
@@ -35,6 +35,7 @@ from entp_papers.entp.rasp.interpreter import (
 
 EOS = -1
 LARGEST = 2**31 - 1
+MODULUS = 128  # of Match3′
 
 
 def count3_quadratic(x: Sequence[int]) -> int:
@@ -51,14 +52,6 @@ def _tokens(x: Sequence[int], lowest: int = 0) -> list[int]:
         fits = isinstance(value, (int, np.integer)) and lowest <= value <= LARGEST
         require(fits, f"x[{i}] = {value!r}: {right}")
     return [int(value) for value in x]
-
-
-def _positive(modulus: int) -> int:
-    require(
-        isinstance(modulus, int) and modulus >= 1,
-        f"modulus = {modulus}: must be an integer of at least 1",
-    )
-    return modulus
 
 
 def count3_encoder(x: Sequence[int], reduce: bool = True) -> ndarray:
@@ -111,33 +104,18 @@ def count3_blocks(x: Sequence[int], block: int) -> tuple[int, int]:
     total = 0
     steps = 0
     for start in range(0, n, block):
-        counters = [0] * min(block, n - start)
+        counters = dict.fromkeys(range(start, min(start + block, n)), 0)
         for value in tokens:
-            place = value % n - start
-            if 0 <= place < len(counters):
-                counters[place] += 1
+            if value % n in counters:
+                counters[value % n] += 1
             steps += 1
         for value in tokens:
-            place = -(value + tokens[-1]) % n - start
-            if 0 <= place < len(counters):
-                total += counters[place]
+            total += counters.get(-(value + tokens[-1]) % n, 0)
             steps += 1
     return total % n, steps
 
 
-def match3_bruteforce(x: Sequence[int], modulus: int = 128) -> list[int]:
-    """Return Match3′ at every position by trying every pair: the definition, O(n³).
-
-    ``modulus`` is at least 1.
-    """
-    tokens = _tokens(x)
-    return [
-        triplet_label(tokens[: t + 1], _positive(modulus), "first", "exists")
-        for t in range(len(tokens))
-    ]
-
-
-def match3_decoder(x: Sequence[int], modulus: int = 128, causal: bool = True) -> ndarray:
+def match3_decoder(x: Sequence[int], modulus: int = MODULUS, causal: bool = True) -> ndarray:
     """Run Algorithm 5, Match3′ at every position by a decoder, (n,).
 
     ``causal`` False is the program as printed: only the first of its three attention calls is
@@ -145,7 +123,7 @@ def match3_decoder(x: Sequence[int], modulus: int = 128, causal: bool = True) ->
     paper's bit mask is mod 128.
     """
     x = np.array(_tokens(x))
-    modulus = _positive(modulus)
+    at_least(1, modulus=modulus)
     first = kqv(k=indices(x), q=full(x, 0), v=x, pred=equals, causal=True, name="first element")
     missing = -x % modulus
     reached = (first + x) % modulus

@@ -13,10 +13,10 @@ import pandas as pd
 
 from entp_lab.experiment import Arm, Experiment, Plan, PlannedRuns, Tier, Variant, run_of, twins
 from entp_lab.frames import paired, select, summary
-from entp_lab.measurements import Comparisons, Findings, Level, Paired, measured
+from entp_lab.measurements import Comparisons, Findings, Paired, measured
 from entp_lab.store import Records
 from entp_lib.config import SIZES, TrainConfig
-from entp_papers.entp.count3 import REDUCED
+from entp_papers.entp.count3 import REDUCED, above_mode
 from entp_papers.entp.pairless import no_pairs_found, within
 
 NEAR = 0.02  # in accuracy: closer to the baseline, or to 1, counts as equal to it
@@ -57,17 +57,12 @@ DEPTHS = {
 
 
 def chain_table(records: Records) -> pd.DataFrame:
-    """Return ``summary`` with ``answer``, a lower bound on greedy decoding's right answers.
+    """Return ``summary`` with ``baseline_answer``, how often the most frequent answer is right.
 
-    A trace counts only if every token of it is right: then greedy decoding writes it. A trace with
-    an error may still end in the right answer. ``baseline_answer``: how often the most frequent
-    answer is right.
+    Its ``sequence_accuracy`` is a lower bound on greedy decoding's right answers: a trace counts
+    only if every token of it is right, but one with an error may still end in the right answer.
     """
     found = summary(records)
-    found["answer"] = found["sequence_accuracy"]
-    found["answer_given_trace"] = [
-        r.metrics.get("answer", r.metrics)["sequence_accuracy"] for r in records
-    ]
     found["baseline_answer"] = found.loc[
         found["arm"] == "direct", "baseline_sequence_accuracy"
     ].mean()
@@ -78,8 +73,8 @@ def plan_depths(tier: str, seeds: int) -> PlannedRuns:
     """Plan decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the
     others.
     """
-    (length, depths, lengths, setting) = DEPTHS[tier]
-    for n, layers in [*((length, depth) for depth in depths), *((n, SHALLOW) for n in lengths)]:
+    length, depths, lengths, setting = DEPTHS[tier]
+    for n, layers in [(length, depth) for depth in depths] + [(n, SHALLOW) for n in lengths]:
         params = dict(length=n, seed_length=16 if n > 16 else 4, symbols=n, held_out=0.2)
         base = run_of(
             "depth", tier, "counting", params, {"n_layers": layers, **setting.model}, setting.train
@@ -102,17 +97,15 @@ def measure_depths(records: Records) -> Findings:
     """Measure the deepest − two-layer decoders' token accuracy, which does not settle Lemma 6.2."""
     deep, _ = depth_tables(records)
     if SHALLOW not in set(deep["layers"]):
-        return []
+        return
     arms = (int(deep["layers"].max()), SHALLOW)  # with one layer it is ENTP, too
-    gain = paired(deep, "token_accuracy", *arms, by="layers")
+    table = deep.assign(arm=deep["layers"])
+    gain = paired(table, "token_accuracy", *arms)
     used = select(records, length=int(deep["length"].iloc[0]), layers=arms)
-    rows = deep[deep["layers"].isin(arms)].groupby("layers")
-    means = rows[["token_accuracy", "baseline_token_accuracy"]].mean()
-    reached = tuple(
-        Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False)
-    )
-    barred = within(means["token_accuracy"], used[0].config.task, used[0].config.task_params)
-    return [measured("6.2-depth", gain, used, levels=reached, excluded_because=barred)]
+    sides = above_mode(table, arms, NEAR)
+    config = used[0].config
+    barred = within([side.score for side in sides], config.task, config.task_params)
+    yield measured("6.2-depth", gain, used, levels=sides, excluded_because=barred)
 
 
 ARMS = {"trace": Arm("decoder"), "direct": Arm("decoder", lambda entp, own: MORE_STEPS)}
@@ -131,7 +124,8 @@ CHAIN_OF_THOUGHT = Experiment(
     PLAN,
     # whether the way out of Lemma 6.2 works when it is trained (Remark 6.4)
     Comparisons(
-        [Paired("6.4-trained", "answer", "trace", "direct")],
+        [Paired("6.4-trained", "sequence_accuracy", "trace", "direct")],
+        floor="baseline_answer",
         near=NEAR,
         frame=chain_table,
         excluded=partial(no_pairs_found, metric="sequence_accuracy"),  # answers are whole sequences

@@ -112,10 +112,10 @@ def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path
     assert (sweep.computed, sweep.reused) == (1, 1)
     assert [r.labels["seed"] for r in sweep.complete] == [0, 1]
     assert {path: path.read_bytes() for path in tmp_path.glob("records/*/*")} == before
-    assert files(tmp_path / "own") == [sweep.records[1].id] * 2
+    assert files(tmp_path / "own") == [sweep.complete[1].id] * 2
     assert experiment.collect(OWN_SEEDS).reused == 2
-    assert load_model(f"test/{sweep.records[1].id}")
-    assert plain.records[0].id in files(tmp_path)
+    assert load_model(f"test/{sweep.complete[1].id}")
+    assert plain.complete[0].id in files(tmp_path)
 
 
 def test_what_is_shown_is_said_where_it_is_not_what_the_text_tells_of(experiment, capsys):
@@ -138,8 +138,8 @@ def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
 def test_a_cut_run_of_ones_own_goes_on_where_it_was(experiment, tmp_path, capsys):
     cut = experiment.collect(NotebookParameters(tier="quick", seeds=2, jobs=1, time_limit=1e-6))
     assert len(cut.cut) == 2
-    assert cut.records == []
+    assert cut.complete == []
     assert "none of 2 runs is complete" in capsys.readouterr().out
     assert len(list(tmp_path.glob("own/checkpoints/test/*.safetensors"))) == 2
-    assert len(experiment.collect(OWN_SEEDS).records) == 2
+    assert len(experiment.collect(OWN_SEEDS).complete) == 2
     assert not [p for p in tmp_path.rglob("*.safetensors") if "weights" not in p.name]

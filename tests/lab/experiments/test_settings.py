@@ -7,53 +7,49 @@ from mistakes import one_line
 
 from entp_lab import paths, settings
 from entp_lab.configs import StudyConfig
-from entp_lab.settings import differing_settings, parsed, stated_settings
+from entp_lab.settings import differing_settings, stated_settings
 from entp_lib.validation import ConfigError
 
 STUDY = SimpleNamespace(config=StudyConfig("one", "quick", "capacity", {"width": 16}), labels={})
 
 
+def stated(key, paper, ours=""):
+    return SimpleNamespace(id="F1", key=key, paper=paper, ours=ours)
+
+
 def test_a_setting_that_no_record_holds_is_named():
-    stated = parsed("loss: every position", "place")
-    message = "place: its records have no 'loss'; write 'loss: every position | ours'"
-    with pytest.raises(ConfigError, match=message):
-        differing_settings([STUDY], [], stated)
+    with pytest.raises(ConfigError, match="no record of F1 has 'loss'; write ours"):
+        differing_settings([STUDY], [], [stated("loss", "every position")])
 
 
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("width: 16/32", "none"),
-        ("width: 16 | 16", "none"),
-        ("width: 16 | 32", "width 32 (16)"),
+        (("width", "16/32"), "none"),
+        (("width", "16", "16"), "none"),
+        (("width", "16", "32"), "width 32 (16)"),
     ],
 )
 def test_what_is_alike_is_no_difference(setting, expected):
-    assert differing_settings([STUDY], [], parsed(setting, "place")) == expected
-    assert differing_settings([STUDY], [], {}) == ""
+    assert differing_settings([STUDY], [], [stated(*setting)]) == expected
+    assert differing_settings([STUDY], [], []) == ""
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("rows", "message"),
     [
-        (
-            "F2-tokens,width",
-            r"F2-tokens has the setting 'width': must be 'key: the paper's value' or",
-        ),
-        ("F2-tokens,width:", "F2-tokens has the setting 'width:'"),
-        ("F2-tokens,width: 64 |", r"F2-tokens has the setting 'width: 64 \|'"),
-        ("F2-tokens,width: 64; width: 32", "F2-tokens has 'width' twice"),
-        ("F2-token,width: 64", "F2-token is not a claim of claims.csv beside it"),
-        ("F2-tokens,width: 1\nF2-tokens,steps: 1", "F2-tokens has a setting already"),
+        ("F2-tokens,width,,", "row 1 of the table has no paper"),
+        ("F2-tokens,width,64,\nF2-tokens,width,32,", ".*F2-tokens has 'width' twice"),
+        ("F2-token,width,64,", ".*F2-token is not a claim of claims.csv beside it"),
     ],
 )
 def test_a_setting_of_another_form_is_refused_by_table_row_and_key(
-    row, message, tmp_path, monkeypatch
+    rows, message, tmp_path, monkeypatch
 ):
     known = settings.reference_claims()
     monkeypatch.setattr(settings, "reference_claims", lambda: known)
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
     (tmp_path / "entp").mkdir()
-    (tmp_path / "entp" / "settings.csv").write_text(f"id,setting\n{row}\n")
+    (tmp_path / "entp" / "settings.csv").write_text(f"id,key,paper,ours\n{rows}\n")
     with one_line(ConfigError, match=f"settings.csv: {message}"):
         stated_settings()

@@ -115,8 +115,8 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(
             alone = sweep(
                 [long, *short], 1, store=Store(tmp_path / "alone", read_only=False), jobs=1
             )
-            assert timeless(done.records) == timeless(alone.records)
-            assert len(done.records[0].provenance["earlier_processes"]) == 1
+            assert timeless(done.complete) == timeless(alone.complete)
+            assert len(done.complete[0].provenance["earlier_processes"]) == 1
             return
         with pytest.raises(
             SweepError, match=r"^1 of 3 runs failed:\n  test entp, seed 20: KilledWorker: .*$"

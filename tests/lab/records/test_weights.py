@@ -69,11 +69,10 @@ def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(trained,
     assert sorted(store.root.rglob("*")) == before
 
 
-def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store):
+def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
     path = store.weights_path("count3", trained.id)
-    models = [
-        load_model(name, store) for name in (trained.name, trained.name[:11], str(path), path)
-    ]
+    models = [load_model(name) for name in (trained.name, trained.name[:11], str(path), path)]
     for model in models:
         assert not model.training
         assert model.cfg == trained.config.model
@@ -88,9 +87,10 @@ def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store):
         ("x/ffff", "runs of x here: none"),
     ],
 )
-def test_a_run_that_is_not_there_is_named(trained, store, name, said):
+def test_a_run_that_is_not_there_is_named(trained, store, monkeypatch, name, said):
+    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
     with pytest.raises(ConfigError, match=said):
-        load_model(name, store)
+        load_model(name)
 
 
 def test_missing_weights_name_a_command_that_knows_the_run(store):

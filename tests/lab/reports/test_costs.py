@@ -121,7 +121,7 @@ def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
         if answer == "y"
         else pytest.raises(ConfigError, match="--yes starts it")
     ):
-        estimates.announce_runs("6 runs", COUNT3.configs("quick"), 1, False)
+        estimates.announce_runs("6 runs", COUNT3.configs("quick"), 1, False, 0, Store())
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
 
 

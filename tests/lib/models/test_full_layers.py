@@ -34,7 +34,6 @@ def test_token_forwards_count_every_layer_by_itself():
         108,
     ]
     assert token_forwards(ModelConfig("hybrid", *shape), everywhere_BT) == 108
-    assert token_forwards("hybrid", everywhere_BT) == 108
 
 
 @settings(max_examples=25)

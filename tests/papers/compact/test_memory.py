@@ -27,7 +27,7 @@ def weights(cfg):
         yield {name: weight.double() for name, weight in drawn.items()}
 
 
-def attention(cfg, trained, layer, x):
+def attention(cfg, layer, x):
     """Attend with every key and value formed, one head after the other."""
     z = F.layer_norm(x, x.shape[-1:])
     length = x.shape[1]
@@ -36,11 +36,11 @@ def attention(cfg, trained, layer, x):
         seen = seen.tril()
     total = torch.zeros_like(x)
     for h in range(cfg.n_heads):
-        q = z @ trained[f"{layer}.query"][h]
-        k = z @ trained[f"{layer}.key"][h]
+        q = z @ layer["query"][h]
+        k = z @ layer["key"][h]
         v = z
         if cfg.attention_weights != "query_key":
-            v = z @ trained[f"{layer}.value"][h] @ trained[f"{layer}.out"][h]
+            v = z @ layer["value"][h] @ layer["out"][h]
         total += F.scaled_dot_product_attention(q, k, v, seen)
     return total
 
@@ -62,8 +62,9 @@ def test_equals_plain_attention(architecture, changes):
     trained, frozen = weights(cfg)
     tokens_ST = torch.randint(8, (5, 4), generator=seeded(1))
     x = frozen["embedding"][tokens_ST] + frozen["positions"]
-    for layer in range(2):
-        x = memory.feed_forward(cfg, trained, layer, x + attention(cfg, trained, layer, x))
+    for i in range(2):
+        layer = {name: trained[f"{i}.{name}"] for name in memory.layer_shapes(cfg)}
+        x = memory.feed_forward(cfg, layer, x + attention(cfg, layer, x))
     scored_STD = x if cfg.scored == "every" else x[:, -1:]
     expected = F.layer_norm(scored_STD, x.shape[-1:]) @ frozen["output"]
     found = memory.scored_logits(cfg, trained, frozen, tokens_ST)

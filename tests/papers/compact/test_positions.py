@@ -31,10 +31,10 @@ test_mistakes_are_named = named(
 )
 
 
-def scheme(name, causal=True):
+def scheme(name, architecture="decoder"):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return SCHEMES[name](16, 4, 24, causal)
+        return SCHEMES[name](ModelConfig(architecture, 1, 4, 16, 7, 24))
 
 
 def distances(length):
@@ -65,7 +65,7 @@ def test_fire_by_its_formula():
 
 def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
     causal = scheme("t5").buckets(distances(200).long())
-    full = scheme("t5", causal=False).buckets(distances(200).long())
+    full = scheme("t5", "entp").buckets(distances(200).long())
     assert (causal.triu() == 0).all()
     assert (full.tril() < 16).all()
     assert (full[0, 1:] >= 16).all()

@@ -3,7 +3,7 @@
 from made_up import record_of
 
 from entp_lab import claims
-from entp_papers.encoder_decoder.experiment import measure_objectives, plan_objectives
+from entp_papers.encoder_decoder.experiment import MEASURE_OBJECTIVES, plan_objectives
 
 NOTHING = dict(
     next_token_loss=3.39,
@@ -17,6 +17,6 @@ NOTHING = dict(
 
 def test_where_nothing_is_learned_a_comparison_says_nothing():
     records = [record_of(run, **NOTHING) for run in plan_objectives("quick", 5)]
-    judged = claims.judge(measure_objectives(records), only_measured=True)
+    judged = claims.judge(MEASURE_OBJECTIVES(records), only_measured=True)
     verdicts = judged.set_index("id")["verdict"]
     assert set(verdicts[["ED-next-token", "ED-classification"]]) == {"uninformative"}

@@ -11,7 +11,6 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from entp_lib.evaluation import evaluate
 from entp_lib.tasks import InContext, generator_for
-from entp_papers.entp.in_context import baselines
 from entp_papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
 
 SHAPE = dict(dims=4, points=7, hidden=8, depth=2)
@@ -81,7 +80,7 @@ def test_trees_fit_their_examples_as_far_as_their_depth_allows():
     for x_nd, y_n in zip(x[:, :6], y[:, :6], strict=True):
         shown_x = x_nd.expand(6, -1, -1)
         shown_y = y_n.expand(6, -1)
-        found = baselines.greedy_tree(True, shown_x, shown_y, x_nd, task)
+        found = BASELINES["greedy tree"].rule(shown_x, shown_y, x_nd, task)
         assert len(found.unique()) <= 2
 
 

@@ -67,8 +67,9 @@ def test_a_pair_in_which_neither_arrives_is_dropped(records):
 def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(tier, decoder, entp, why):
     """One rule for tokens and for the slope, whatever the tier."""
     made = made_up(tier, [decoder] * 3, [entp, entp, entp + 0.001])
-    found = EXPERIMENTS["count3"].measure(made) + count3.growth(select(made, task="count3"))
-    rows = judge(found, only_measured=True).set_index("id")
+    slope = count3.growth(select(made, task="count3"))
+    rows = judge([*EXPERIMENTS["count3"].measure(made), *slope], only_measured=True)
+    rows = rows.set_index("id")
     compared = ["F2-tokens", "F2-unseen-parity"]
     assert rows.loc[compared, "why"].to_list() == [why] * 2
     assert set(rows.loc[compared, "verdict"] == "uninformative") == {bool(why)}

@@ -121,6 +121,12 @@ def test_what_cannot_be_closed_or_was_lost_is_named(listed):
 
 
 @pytest.fixture
+def store(results):
+    """Return the project's store, which is the test's own."""
+    return Store()
+
+
+@pytest.fixture
 def fake(small_run):
     """Make an experiment of decoders and ENTPs with so many seeds by tier."""
 
@@ -152,9 +158,9 @@ def save(fake, store):
     return put
 
 
-def shown(experiment, store, **parameters):
+def shown(experiment, **parameters):
     """Return the records of a notebook with these parameters, and their tiers."""
-    records = experiment.collect(NotebookParameters(**parameters), store).complete
+    records = experiment.collect(NotebookParameters(**parameters)).complete
     return records, {r.config.tier for r in records}
 
 
@@ -165,29 +171,21 @@ def test_the_best_whole_tier_is_shown(fake, save, store):
     save("gpu", [0], arms=["decoder"])
     assert {r.config.tier for r in experiment.best(store)} == {"quick"}
     save("gpu", [0])
-    assert shown(experiment, store)[1] == {"gpu"}
-    assert shown(experiment, store, tier="quick")[1] == {"quick"}
+    assert shown(experiment)[1] == {"gpu"}
+    assert shown(experiment, tier="quick")[1] == {"quick"}
     with pytest.raises(ConfigError, match="tier = "):
-        shown(fake(), store, tier="gpu")
-
-
-def test_a_pair_is_shown_when_both_of_its_runs_are_complete(fake, save, store):
-    save("quick", [0, 2])
-    save("quick", [1], arms=["decoder"])
-    whole = fake(quick=3).whole_by("seed", "quick", store)
-    assert whole.keys() == {0, 2}
-    assert all(len(pair) == 2 for pair in whole.values())
+        shown(fake(), tier="gpu")
 
 
 def test_a_tier_without_enough_seeds_does_not_hide_one_that_has_them(fake, save, store):
     experiment = fake(gpu=2, quick=5)
     save("gpu", range(2))
-    assert shown(experiment, store)[1] == {"gpu"}  # while nothing has enough
+    assert shown(experiment)[1] == {"gpu"}  # while nothing has enough
     save("quick", range(5))
-    assert shown(experiment, store)[1] == {"quick"}
-    few, tiers = shown(experiment, store, tier="gpu")
+    assert shown(experiment)[1] == {"quick"}
+    few, tiers = shown(experiment, tier="gpu")
     assert tiers == {"gpu"}
-    assert [m.tier for m in experiment.measurements(few, store)] == ["quick"]
+    assert [m.tier for m in experiment.measurements(few)] == ["quick"]
 
 
 def test_further_seeds_count_up_to_the_pairs_of_a_verdict(fake, save, store):
@@ -196,14 +194,14 @@ def test_further_seeds_count_up_to_the_pairs_of_a_verdict(fake, save, store):
     save("quick", range(5))
     save("gpu", range(4))
     assert len(experiment.stored(store, "gpu")) == 4
-    assert shown(experiment, store)[1] == {"quick"}
+    assert shown(experiment)[1] == {"quick"}
     save("gpu", [4, 5, 6])
     for tier in ("best", "gpu"):
-        found, _ = shown(experiment, store, tier=tier)
+        found, _ = shown(experiment, tier=tier)
         assert {r.config.model_seed for r in found} == {0, 1, 2, 3, 4}
-        (measured,) = experiment.measurements(found, store)
+        (measured,) = experiment.measurements(found)
         assert (measured.tier, len(measured.values)) == ("gpu", 5)
-    assert len(shown(experiment, store, tier="gpu", seeds=2)[0]) == 4
+    assert len(shown(experiment, tier="gpu", seeds=2)[0]) == 4
 
 
 @pytest.mark.parametrize(("tier", "accuracy"), [("gpu", 0.7), ("quick", 0.5)])
@@ -214,7 +212,7 @@ def test_a_claim_that_a_tier_lacks_is_told_by_the_highest_below_it(
     save("overnight", [0], 0.7)
     save("quick", [0], 0.5)
     save("gpu", [0], 0.9)
-    (told,) = experiment.measurements(experiment.stored(store, tier), store)
+    (told,) = experiment.measurements(experiment.stored(store, tier))
     assert told.values == [accuracy]
 
 

@@ -63,7 +63,7 @@ def test_speed_is_a_logarithm_and_levels_are_the_decoders_and_entps(course, entp
     assert found["F7-own-speed"].values == pytest.approx([math.log(1.5)])
     scores = [level.score for level in found["F7-own-operations"].levels]
     assert scores == pytest.approx([0.3, 0.5])
-    assert measure([trial]) == []
+    assert not list(measure([trial]))
 
 
 def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(course):

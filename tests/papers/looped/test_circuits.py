@@ -22,15 +22,15 @@ X = torch.randn(2, 6, 7, generator=seeded(1), dtype=torch.float64)
 
 def random_stack():
     g = seeded(0)
-    made = []
+    stack = Stack([], 7)
     for i in range(3):
         attention = Attention(7, 2, 3, 4).double()
         ff = FeedForward(7, 5).double()
         for p in (*attention.parameters(), *ff.parameters()):
             p.data = torch.randn(p.shape, generator=g, dtype=torch.float64) / 3
-        attention.temperature_H = torch.tensor([1.0, 0.5 + i], dtype=torch.float64)
-        made.append(Layer(attention, ff, f"layer {i}"))
-    return Stack(made, 7)
+        attention.temperature_H11[1] = 0.5 + i
+        stack.layers.append(Layer(attention, ff, f"layer {i}"))
+    return stack.requires_grad_(False)
 
 
 def test_a_stack_equals_its_transcription_and_its_sparse_form():

@@ -18,7 +18,7 @@ OTHERS = {
     "σ(A)": (MAKERS["σ(A)"], 3),
     "√A": (MAKERS["√A"], 51),
     "diagonal": (MAKERS["diagonal"], 1),
-    "σ of every entry": (blocks.entrywise_sigmoid_block(), 1),
+    "σ of every entry": (blocks.entrywise_sigmoid_block, 1),
 }
 
 

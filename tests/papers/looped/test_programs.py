@@ -149,7 +149,7 @@ def test_a_program_that_does_not_halt_says_where_it_is():
 @given(st.integers(2, 20), st.integers(3, 9), st.integers(1, 8), st.integers(0, 10**6))
 def test_any_shape(bits, cells, commands, seed):
     shape = Shape(bits, cells, commands)
-    assert compare(SubleqMachine(shape), random_programs(shape, 1, seed), 12).wrong == 0
+    assert compare(SubleqMachine(shape), random_programs(shape, 1, seed), 12, fast=False).wrong == 0
 
 
 MASKED = SubleqMachine(Shape(6, 6, 6))

@@ -37,10 +37,10 @@ from entp_papers.scratchpad.generation import (
 def test_many_are_written_as_one_by_one(architecture, inductive, way):
     model = random_model(architecture, "learned", 2)
     generator = seeded(0)
-    questions = [random_example(generator, 1).question for _ in range(6)]
-    together = write_many(model, questions, inductive, (4, 3), [()] * 6)
-    for question, found in zip(questions, together, strict=True):
-        alone = write(model, question, way, (4, 3))
+    examples = [random_example(generator, 1) for _ in range(6)]
+    together = write_many(model, examples, inductive, (4, 3))
+    for example, found in zip(examples, together, strict=True):
+        alone = write(model, example.question, way, (4, 3))
         assert found.states == alone.states
         assert found.stopped == alone.stopped
 
@@ -63,7 +63,7 @@ def test_writing_stops(tokens, stopped, states):
 
 def test_given_states_are_read_before_anything_is_written():
     model = random_model("decoder", "learned", 4)
-    together = write_many(model, [()], True, (4, 3), given=[[(3, 4)]])
+    together = write_many(model, [Example((), ((3, 4),), given=1)], True, (4, 3))
     assert together[0].states[0] == (3, 4)
     for way in ("trimmed", "recomputed", "doubled"):
         alone = write(model, (), way, (4, 3), given=[(3, 4)])
