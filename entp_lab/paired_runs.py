@@ -14,10 +14,10 @@ from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.estimates import announce_runs
 from entp_lab.experiment import TWINS, model_for, planned
-from entp_lab.provenance import provenance
+from entp_lab.provenance import provenance, sources
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
-from entp_lab.runs import computing_threads, sweep
+from entp_lab.runs import computing_threads, modules_of, sweep
 from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
@@ -206,12 +206,17 @@ def run(
         configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
     )
     records = [record.labelled((mine | labels)[record.id]) for record in done.complete]
-    return shown(
+    runs = shown(
         records,
         [step_operations(cast(RunConfig, record.config)) for record in records],
         len(configs),
         "your own runs (results/own)" if is_own else f"records of {name}",
     )
+    today = [sources(tuple(modules_of(record.config))) for record in records]
+    made = [record.provenance["sources"] for record in records]
+    if is_own and made != today:
+        print("Some were made by other code than today's; fresh=True trains them again.")
+    return runs
 
 
 def shown(records: Sequence[Record], step_costs: list[float], asked: int, where: str) -> Runs:
@@ -240,11 +245,13 @@ def compare(
     seeds: int = 3,
     model: Shape | None = None,
     train: Schedule | None = None,
+    fresh: bool = False,
 ) -> Runs:
     """Train ``models`` on any task and return their runs; three random seeds by default, since one alone may mislead.
 
     Runs on a task of ``entp_lib.tasks`` are stored in ``results/own``. A task defined in a notebook is trained in this
-    process, with a progress bar, and not stored. ``train`` takes the place of ``steps``. The cost of each model's step
+    process, with a progress bar, and not stored. ``train`` takes the place of ``steps``. ``fresh``: train stored runs
+    again. The cost of each model's step
     is printed first.
     """
     every = max(5, steps // 20)
@@ -260,7 +267,7 @@ def compare(
     price = ", ".join(f"{name} {cost:.2g} ({cost / min(costs):.1f} ×)" for name, cost in each)
     print(f"Multiply-adds of a training step: {price}")
     if task_name(task) is not None:
-        return run(configs)
+        return run(configs, fresh=fresh)
     name = type(task).__name__
     with (
         computing_threads(1),

@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from entp_lib import kernels
 from entp_lib.config import ModelConfig
+from entp_lib.positions import SCHEMES
 
 
 def layer(cfg: ModelConfig, tokens: int, scores: int) -> int:
@@ -67,7 +68,7 @@ def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     every_prefix = (full - 1) * layer(cfg, pairs, sum(n * n for n in lengths))
     shared = 3 * (pairs - tokens) * width**2
     last = layer(cfg, prefixes, pairs * cfg.n_heads)
-    if cfg.positions == "rotary":
+    if SCHEMES[cfg.positions].rotates:
         last += (pairs - prefixes) * width**2 - pairs * (cfg.n_heads - 1) * width
     return total + every_prefix - shared + last
 

@@ -32,6 +32,7 @@ from entp_lib.attention_bias import (
 from entp_lib.config import ModelConfig
 from entp_lib.entp import MicroBatch
 from entp_lib.kernels.grouping import Projected
+from entp_lib.kernels.mlp import EPS
 from entp_lib.positions import SCHEMES, Rotation
 from entp_lib.validation import ConfigError, one_of
 
@@ -68,11 +69,14 @@ class Attention(nn.Module):
         )
         return self.out(y_BHTK.transpose(1, 2).flatten(2))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether queries, keys and values are the linear maps that were built here."""
+        return type(self) is Attention and type(self.qkv) is nn.Linear
+
 
 class Block(nn.Module):
     """x + attention(LN(x)), then x + MLP(LN(x)) with a tanh GELU."""
-
-    fusible = True  # whether the fused kernels compute the same function
 
     def __init__(self, cfg: ModelConfig):
         super().__init__()
@@ -109,6 +113,17 @@ class Block(nn.Module):
         x = x + attended
         hidden = F.gelu(self.fc_in(self.ln_2(x)), approximate="tanh")
         return x + self.fc_out(hidden)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all parts are as built here, so that fused kernels compute the same function."""
+        linear = (self.attention.out, self.fc_in, self.fc_out)
+        return (
+            type(self) is Block
+            and self.attention.is_plain
+            and all(type(part) is nn.Linear for part in linear)
+            and all(norm.eps == EPS for norm in (self.ln_1, self.ln_2))
+        )
 
 
 class Transformer(nn.Module):
@@ -147,8 +162,8 @@ class Transformer(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         for name, p in self.named_parameters():
             if p.dim() < 2:
-                if not name.endswith("weight"):
-                    p.zero_()  # LayerNorm weights stay 1
+                if name.endswith("bias"):
+                    p.zero_()  # LayerNorm weights stay 1, positional schemes as they begin
                 continue
             std = 0.02
             if name.endswith(("attention.out.weight", "fc_out.weight")):

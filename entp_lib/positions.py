@@ -23,10 +23,12 @@ class Positions(nn.Module):
     """The scheme ``none``: no positions. The other schemes override its methods.
 
     ``table``: number of positions that a scheme has vectors for, None if any position id is
-    allowed.
+    allowed. ``rotates``: whether it rotates queries and keys. The model draws a scheme's matrices;
+    its vectors begin as the scheme made them.
     """
 
     table: int | None = None
+    rotates = False
 
     def __init__(self, cfg: ModelConfig):
         super().__init__()
@@ -93,6 +95,8 @@ class Rotary(Positions):
     Coordinate i of a head's first half and coordinate i of its second half are rotated together by
     position · 10,000^(-2i/K). A score then depends only on the signed difference of two positions.
     """
+
+    rotates = True
 
     def __init__(self, cfg: ModelConfig):
         super().__init__(cfg)

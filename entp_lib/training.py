@@ -242,10 +242,18 @@ def training_batches(
         if draw != step // STEPS_PER_DRAW:  # a curriculum advances between draws only
             draw = step // STEPS_PER_DRAW
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
-            drawn = now.batch(
-                generator_for(device, "train", seed, draw), size * STEPS_PER_DRAW
-            )
+            of_draw = ("train", seed, draw)
+            drawn = now.batch(generator_for(device, *of_draw), size * STEPS_PER_DRAW)
             check_batch(now, drawn, size * STEPS_PER_DRAW)
+            if step == first_step - 1:
+                again = now.batch(
+                    generator_for(device, *of_draw), size * STEPS_PER_DRAW
+                )
+                require(
+                    torch.equal(again.inputs_BT, drawn.inputs_BT),
+                    f"{type(task).__name__}.batch draws without its generator: models would not "
+                    "see the same sequences",
+                )
         place = step % STEPS_PER_DRAW
         yield drawn.rows(slice(place * size, (place + 1) * size))
 

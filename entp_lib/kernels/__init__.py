@@ -13,12 +13,12 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from entp_lib.kernels.attention import Attend, Groups, Project
 from entp_lib.kernels.bf16 import VERSION, HalfAttend, HalfFeedForward, HalfProject
 from entp_lib.kernels.gelu import with_slope
-from entp_lib.kernels.mlp import EPS, FeedForward
+from entp_lib.kernels.mlp import FeedForward
 
 if TYPE_CHECKING:
     from entp_lib.model import Block
@@ -40,23 +40,13 @@ def without_fused_kernels() -> Iterator[None]:
 def usable(block: "Block", x: Tensor) -> bool:
     """Tell whether the kernels apply: on a CPU, in fp32, fp64 or bf16 autocast, uncompiled."""
     return (
-        block.fusible
-        and is_plain(block)
+        block.is_plain
         and not torch.compiler.is_compiling()
         and _are_enabled.get()
         and x.device.type == "cpu"
         and x.dtype
         in ((torch.float32,) if in_bf16() else (torch.float32, torch.float64))
         and torch._C._functorch.peek_interpreter_stack() is None
-    )
-
-
-def is_plain(block: "Block") -> bool:
-    """Tell whether a block still has the modules that it was built with, and their defaults."""
-    linear = (block.attention.qkv, block.attention.out, block.fc_in, block.fc_out)
-    return all(type(module) is nn.Linear for module in linear) and all(
-        type(norm) is nn.LayerNorm and norm.eps == EPS
-        for norm in (block.ln_1, block.ln_2)
     )
 
 

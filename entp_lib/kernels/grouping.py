@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from entp_lib import kernels
 from entp_lib.attention_bias import AttentionBias, attention_weights, rotate
@@ -36,7 +36,7 @@ def stack(
     MLPs alone. ``projected``: the first layer's projections of ``x_BTD``, where they are shared.
     """
     first, *middle, last = blocks
-    fused = kernels.usable(first, x_BTD)
+    fused = all(kernels.usable(block, x_BTD) for block in blocks)
 
     def finish(block: "Block", x: Tensor, attended: Tensor) -> Tensor:
         if fused:
@@ -109,9 +109,7 @@ def read_ends(
             for (_, _, length), span in spans(groups)
         ]
     )
-    if (
-        type(attention.qkv) is not nn.Linear
-    ):  # a module in its place may be no linear map
+    if not attention.is_plain:
         return x_MD[ends_P], grouped_attention(block, x_MD, groups, bias)[ends_P]
     z_MD = block.ln_1(x_MD)
     w_q, w_k, w_v = attention.qkv.weight.chunk(3)

@@ -110,8 +110,6 @@ def change_by_batch_mates(model: TripletModel, pairs_B2: Tensor) -> float:
 class ActivatedBlock(Block):
     """x + attention(LN(x)), then x + MLP(LN(x)) with any of ``ACTIVATIONS``."""
 
-    fusible = False  # the fused kernels know GELU only
-
     def __init__(self, cfg: ModelConfig, activation: str):
         super().__init__(cfg)
         self.activation = ACTIVATIONS[activation]()

@@ -46,8 +46,6 @@ PLACE = {name: i for i, name in enumerate(NAMES)}
 class ReluBlock(Block):
     """A block without LayerNorm and with a ReLU MLP, all weights zero until they are set."""
 
-    fusible = False  # the fused kernels know LayerNorm and GELU only
-
     def __init__(self, cfg: ModelConfig):
         nn.Module.__init__(self)
         self.ln_1 = nn.Identity()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import entp_lab as lab
-from entp_lab import paths, runs
+from entp_lab import paired_runs, paths, runs
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import TWINS
 from entp_lab.registry import EXPERIMENTS, build_task
@@ -67,7 +67,7 @@ def test_a_task_a_model_and_schedules_give_the_ids_of_planned_runs(name):
                 assert config_id(config, 1) in {config_id(c, 1) for c in found}
 
 
-def test_other_settings_are_trained_into_own_records(results, capsys):
+def test_other_settings_are_trained_into_own_records(results, capsys, monkeypatch):
     configs = lab.pairs(COUNT3, SHAPE, SHORT, seeds=2, experiment="count3")
     runs = lab.run(configs, jobs=1)
     said = capsys.readouterr().out
@@ -79,6 +79,10 @@ def test_other_settings_are_trained_into_own_records(results, capsys):
     table = runs.paired("loss", "entp", "decoder")
     assert list(table.index) == [0, 1, "mean"]
     assert "low" not in table
+    assert "other code" not in said
+    monkeypatch.setattr(paired_runs, "sources", lambda modules: "changed")
+    lab.run(configs, jobs=1)
+    assert "other code" in capsys.readouterr().out
 
 
 def test_curves_have_a_row_a_run_and_evaluation(committed):

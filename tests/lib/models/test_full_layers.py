@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from entp_lab.budgets import token_forwards
 from entp_lib import costs
+from entp_lib.architectures import POSITIONS
 from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
 
@@ -41,7 +42,7 @@ def test_token_forwards_count_every_layer_by_itself():
     full=st.sampled_from([0, 2, 3, 4, 5]),
     heads=st.sampled_from([1, 2, 4]),
     lengths=st.sets(st.integers(1, 12), min_size=1).map(sorted),
-    positions=st.sampled_from(["learned", "rotary"]),
+    positions=st.sampled_from(POSITIONS),
 )
 def test_counted_costs_are_what_is_computed(full, heads, lengths, positions):
     """PyTorch's own count of the matrix products, in a batch of one and with attention in plain

@@ -353,6 +353,7 @@ class Faulty(Counting):
         (lambda b: replace(b, targets_BT=b.targets_BT.int()), ConfigError, "targets of shape"),
         (lambda b: replace(b, targets_BT=b.targets_BT + 8), ConfigError, "target 1.: must be"),
         (lambda b: replace(b, scored_BT=b.scored_BT & False), TrainingError, "step 1 is scored"),
+        (lambda b: b.rows(torch.randperm(512)), ConfigError, "draws without its generator"),
     ],
 )
 def test_a_batch_that_teaches_nothing_is_named(small_model, architecture, change, error, message):
