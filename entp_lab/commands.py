@@ -22,7 +22,7 @@ from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import SweepError, device_for, sweep
 from entp_lab.stopping import Cut
-from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store
+from entp_lab.store import CLUSTER_VARIABLE, RecordError, Records, Store
 from entp_lab.texts import printable
 from entp_lab.weights import weights_of
 from entp_lib.validation import ConfigError, require
@@ -220,7 +220,7 @@ def train(
     return 1 if failures else 0
 
 
-def print_scores(records: Sequence[Record]) -> None:
+def print_scores(records: Records) -> None:
     """Print a row per training run: its last scores, steps and seconds."""
     trained = [record for record in records if isinstance(record.config, RunConfig)]
     if trained:

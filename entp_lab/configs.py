@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from entp_lib.config import MAX_CURVE_POINTS, ModelConfig, TrainConfig
-from entp_lib.validation import ConfigError, check_types, from_dict, require
+from entp_lib.validation import ConfigError, Json, check_types, from_dict, require
 
-Json = dict[str, Any]  # parameters, metrics, labels: values of JSON types by name
 TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
 TIERS = get_args(TierName)
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
@@ -32,7 +31,7 @@ class RunConfig:
     experiment: str
     tier: TierName
     task: str
-    task_params: dict[str, Any]
+    task_params: Json
     model: ModelConfig
     train: TrainConfig
     model_seed: int = 0
@@ -61,7 +60,7 @@ class StudyConfig:
     experiment: str
     tier: TierName
     study: str
-    params: dict[str, Any]
+    params: Json
     model_seed: int = 0
     data_seed: int = 0
 
@@ -82,7 +81,7 @@ class StudyConfig:
 Config = RunConfig | StudyConfig
 
 
-def config_from(values: dict[str, Any]) -> Config:
+def config_from(values: Json) -> Config:
     """Return the configuration with the plain form that ``to_dict`` gives; ConfigError for unknown or missing names."""
     return from_dict(StudyConfig if "study" in values else RunConfig, values)
 
@@ -116,7 +115,7 @@ def lengthened(train: TrainConfig, ratio: float, eval_every: int | None = None) 
     return replace(train, steps=steps, decay_steps=decay, eval_every=eval_every)
 
 
-def check_plain(name: str, params: dict[str, Any]) -> None:
+def check_plain(name: str, params: Json) -> None:
     """Raise ConfigError unless JSON, and so a record, can hold all ``params``; NumPy and torch numbers are refused."""
     for key, value in params.items():
         try:
@@ -133,14 +132,14 @@ def canonical_json(value: Any) -> str:
 
 # Fields that were added when records existed, by part of the configuration ("" for the top level). At their default
 # they are left out of the plain form, so that older records keep their ids.
-LATER_FIELDS: dict[str, dict[str, Any]] = {
+LATER_FIELDS: dict[str, Json] = {
     "": {"start_from": ""},
     "model": {"input_std": 0.02, "full_layers": None},
     "train": {"gradient_shards": 1, "stop_loss": None},
 }
 
 
-def to_dict(config: Config) -> dict[str, Any]:
+def to_dict(config: Config) -> Json:
     """Return a configuration as dictionaries, lists and tuples of plain types; its parameters are not copied."""
     found = dict(vars(config))
     for part, defaults in LATER_FIELDS.items():

@@ -29,10 +29,10 @@ from entp_lab.measurements import MIN_PAIRS, Finding, Findings, still_improving,
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
-from entp_lab.store import Record, RecordError, Store, count_seeds, seeds_of
+from entp_lab.store import Record, RecordError, Records, Store, count_seeds, seeds_of
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
-from entp_lib.validation import ConfigError, from_dict, require
+from entp_lib.validation import ConfigError, Json, from_dict, require
 
 TRIAL_SEED = 100  # random seeds from here on belong to trial runs, which no verdict counts
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
@@ -43,7 +43,7 @@ class PlannedRun:
     """A planned run: its configuration, and labels (such as its arm) that go into every frame."""
 
     config: Config
-    labels: dict[str, Any] = field(default_factory=dict)
+    labels: Json = field(default_factory=dict)
 
 
 PlannedRuns = Iterable[PlannedRun]  # what a planner yields
@@ -63,7 +63,7 @@ def planned_study(
     experiment: str,
     tier: TierName,
     study: str,
-    params: dict[str, Any],
+    params: Json,
     seed: int = 0,
     **labels: Any,
 ) -> PlannedRun:
@@ -101,7 +101,7 @@ def with_train(config: RunConfig, **fields: Any) -> RunConfig:
 
 def model_for(task: Task, architecture: str, shape: Mapping[str, Any]) -> ModelConfig:
     """Return a model configuration whose sizes follow from the task, with all else from ``shape``."""
-    sizes: dict[str, Any] = {"max_length": task.length}
+    sizes: Json = {"max_length": task.length}
     if task.continuous:
         sizes |= {"vocab_size": 0, "input_dim": task.input_dim, "output_dim": 1}
     else:
@@ -131,8 +131,8 @@ class Tier:
     seed, so that those completed within a time limit form pairs.
     """
 
-    task: dict[str, Any]
-    model: dict[str, Any]
+    task: Json
+    model: Json
     train: TrainConfig
     seeds: int
     arms: Sequence[str] = ()
@@ -262,7 +262,7 @@ class NoRuns(ConfigError):
     """A tier that an experiment does not have."""
 
 
-def no_claims(records: Sequence[Record]) -> list[Finding]:
+def no_claims(records: Records) -> list[Finding]:
     """Measure nothing: the records are shown in tables and figures and decide no claim."""
     return []
 
@@ -287,11 +287,11 @@ class Experiment:
     title: str
     notebook: str
     plan: Callable[..., list[PlannedRun]]
-    measure: Callable[[Sequence[Record]], Findings] = no_claims
+    measure: Callable[[Records], Findings] = no_claims
     tiers: Collection[str] = field(default=TIERS, hash=False)
     jobs: int = 0
     seeded: bool = True
-    still_improving_note: Callable[[Sequence[Record]], str] = still_improving
+    still_improving_note: Callable[[Records], str] = still_improving
     check_prerequisites: Callable[[Sequence[Config]], None] = lambda configs: None
     figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
     paper_runs_of: str = ""
@@ -311,7 +311,7 @@ class Experiment:
         """Return the configurations of a tier; ``seeds`` 0: as many as the tier has."""
         return [run.config for run in self.plan(tier, seeds)]
 
-    def labelled(self, records: Sequence[Record], runs: Sequence[PlannedRun]) -> list[Record]:
+    def labelled(self, records: Records, runs: Sequence[PlannedRun]) -> list[Record]:
         """Give ``records`` the labels of the runs that planned them, found by configuration."""
         labels = {config_id(run.config, self.version): run.labels for run in runs}
         return [record.labelled(labels[record.id]) for record in records]
@@ -392,7 +392,7 @@ class Experiment:
             print(self.what_is_shown(done.complete, len(runs)))
         return done
 
-    def what_is_shown(self, records: Sequence[Record], asked: int) -> str:
+    def what_is_shown(self, records: Records, asked: int) -> str:
         """Describe the records shown by tier, steps and seeds, those that the text describes, and what is missing."""
         if not records:
             return f"Shown of {self.name}: nothing; none of {asked} runs is complete."
@@ -426,7 +426,7 @@ class Experiment:
             print(f"left out: {self.title} ({why})")
         return found
 
-    def measurements(self, records: Sequence[Record]) -> list[Finding]:
+    def measurements(self, records: Records) -> list[Finding]:
         """Measure ``records``; fill claims they do not cover from stored records of the same or a lower tier.
 
         If ``records`` are those of a complete tier, a lower tier also replaces them for claims that it can decide
@@ -474,9 +474,7 @@ class Experiment:
         return done
 
 
-def measured(
-    measure: Callable[[Sequence[Record]], Findings], records: Sequence[Record]
-) -> list[Finding]:
+def measured(measure: Callable[[Records], Findings], records: Records) -> list[Finding]:
     """Call ``measure``; an error of its code keeps its traceback, with a note that names the experiment."""
     try:
         return list(measure(records)) if records else []
@@ -486,6 +484,6 @@ def measured(
         raise
 
 
-def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:
+def own(experiment: Experiment, records: Records) -> list[Record]:
     """Return the records that are the experiment's, without those of others that it compares them with."""
     return [record for record in records if record.experiment == experiment.name]

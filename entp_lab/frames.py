@@ -13,7 +13,7 @@ from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
 from entp_lab.configs import ON_CPU, RunConfig
 from entp_lab.statistics import mean_interval
-from entp_lab.store import Record, seeds_of
+from entp_lab.store import Record, Records, seeds_of
 from entp_lib.validation import ConfigError
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
     return found
 
 
-def compared(records: Sequence[Record]) -> list[Record]:
+def compared(records: Records) -> list[Record]:
     """Leave out the arm ``longer``, which is stored but not shown (``entp_lab.budgets``)."""
     return [record for record in records if record.labels.get("arm") != EQUAL_FORWARDS]
 
 
-def summary(records: Sequence[Record]) -> pd.DataFrame:
+def summary(records: Records) -> pd.DataFrame:
     """Return a row per run: labels, final metrics, cost."""
     return pd.DataFrame(
         {
@@ -61,7 +61,7 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
     )
 
 
-def curves(records: Sequence[Record]) -> pd.DataFrame:
+def curves(records: Records) -> pd.DataFrame:
     """Return all curves in long form: a row per run and evaluation.
 
     ``seconds``: training time, as CPU time if known. ``multiply_adds``: of training up to the evaluation, NaN if the
@@ -111,7 +111,7 @@ def spent(record: Record) -> float:
     ]
 
 
-def by_position(records: Sequence[Record], *metrics: str) -> pd.DataFrame:
+def by_position(records: Records, *metrics: str) -> pd.DataFrame:
     """Return final scores by prefix length in long form, from the lists ..._by_position of records; NaN without one."""
     names = {"position": "position"} | {metric: f"{metric}_by_position" for metric in metrics}
     parts = [
@@ -173,7 +173,7 @@ def published(paper: str, table: str) -> pd.DataFrame:
     return pd.read_csv(paths.reference() / paper / f"{table}.csv")
 
 
-def describe(records: Sequence[Record]) -> str:
+def describe(records: Records) -> str:
     """Describe tier, seeds, task, model and schedule of runs that share them, in two lines."""
     config = records[0].config
     seeds = seeds_of(records)

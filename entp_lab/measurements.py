@@ -14,7 +14,7 @@ import pandas as pd
 from entp_lab.configs import RunConfig
 from entp_lab.frames import paired, select, summary
 from entp_lab.statistics import exceeds, reaches
-from entp_lab.store import Record, RecordError
+from entp_lab.store import Record, RecordError, Records
 
 MIN_PAIRS = 5
 FLAT = 0.01  # rise of token accuracy from the fourth to the last fifth of a run's evaluations; below, a run is flat
@@ -180,7 +180,7 @@ def strongest(measured: Iterable[tuple[Finding, Any]]) -> dict[str, tuple]:
 def measured(
     claim: str,
     values: Iterable[float],
-    records: Sequence[Record],
+    records: Records,
     paper: bool = False,
     **judged: Any,
 ) -> Measurement:
@@ -196,14 +196,14 @@ def measured(
     )
 
 
-def checked(claim: str, printed: bool | None, records: Sequence[Record], **judged: Any) -> Check:
+def checked(claim: str, printed: bool | None, records: Records, **judged: Any) -> Check:
     """Return a ``Check`` that rests on ``records``, which are of one tier. ``judged``: its further fields."""
     names = tuple(record.name for record in records)
     return Check(claim, printed, records[0].config.tier, records=names, **judged)
 
 
 def observed(
-    claim: str, found: str, records: Sequence[Record], why: str = "", seen: str = "", runs: int = 1
+    claim: str, found: str, records: Records, why: str = "", seen: str = "", runs: int = 1
 ) -> Observation:
     """Return an ``Observation`` that rests on ``records``, which are of one tier."""
     names = tuple(record.name for record in records)
@@ -240,18 +240,18 @@ class Comparisons:
     ceiling: float = 1.0
     floor: float | str | None = None
     near: float = 0.02
-    frame: Callable[[Sequence[Record]], pd.DataFrame] = summary
-    excluded: Callable[[Sequence[Record], Sequence[str]], str] = lambda records, arms: ""
+    frame: Callable[[Records], pd.DataFrame] = summary
+    excluded: Callable[[Records, Sequence[str]], str] = lambda records, arms: ""
     paper: bool = False
-    others: Sequence[Callable[[Sequence[Record]], Findings]] = ()
+    others: Sequence[Callable[[Records], Findings]] = ()
 
-    def __call__(self, records: Sequence[Record]) -> list[Any]:
+    def __call__(self, records: Records) -> list[Any]:
         found = [
             measurement for claim in self.claims for measurement in self.measure(claim, records)
         ]
         return [*found, *(measurement for other in self.others for measurement in other(records))]
 
-    def measure(self, claim: Paired, records: Sequence[Record]) -> list[Measurement]:
+    def measure(self, claim: Paired, records: Records) -> list[Measurement]:
         """Return the measurement of one row of the table in a list, which is empty without a pair."""
         part = select(records, **claim.where)
         used = select(part, arm=claim.arms)
@@ -283,7 +283,7 @@ def rise(values: Sequence[float]) -> float:
     return float(last.mean() - before.mean())
 
 
-def still_improving(records: Sequence[Record]) -> str:
+def still_improving(records: Records) -> str:
     """Say after how many steps an arm's token accuracy was still rising by ``FLAT`` or more; empty if none was.
 
     The rise is a mean over runs that differ in seed alone. Studies and runs without that curve are skipped.

@@ -30,7 +30,7 @@ from entp_lab.parameters import NotebookParameters
 from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
 from entp_lib.files import write_atomically
-from entp_lib.validation import ConfigError, from_dict, one_of, require
+from entp_lib.validation import ConfigError, Json, from_dict, one_of, require
 
 OVERVIEW = "00"
 FIRST_OWN = 50  # first number of the user's own notebooks
@@ -103,7 +103,7 @@ def is_own(notebook: Path) -> bool:
     return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
 
 
-def read_notebook(path: Path) -> dict[str, Any]:
+def read_notebook(path: Path) -> Json:
     """Return a notebook as JSON values, the source of each cell as one text; ConfigError where it is damaged.
 
     It does without nbformat, whose import takes longer than all else before the first notebook.
@@ -122,7 +122,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def defaults(notebook: Path) -> dict[str, Any]:
+def defaults(notebook: Path) -> Json:
     """Return the parameters of a notebook with the values that its parameters cell gives them."""
     tagged = [
         cell["source"]
@@ -152,9 +152,7 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def parameters_for(
-    notebooks: Collection[Path], given: Mapping[str, Any]
-) -> dict[Path, dict[str, Any]]:
+def parameters_for(notebooks: Collection[Path], given: Mapping[str, Any]) -> dict[Path, Json]:
     """Return for each of ``notebooks`` those of the ``given`` parameters that it has.
 
     They are checked here, because papermill would only warn of a wrong one, and the notebook fail only after its
@@ -219,7 +217,7 @@ class Job:
     """
 
     notebook: Path
-    parameters: dict[str, Any]
+    parameters: Json
     update: bool = False
     todo: Sequence[Config] = ()
 
@@ -229,7 +227,7 @@ class Job:
         return not (self.todo or self.parameters.keys() - COMMON)
 
 
-def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tuple[list[Job], bool]:
+def plan(parameters: Mapping[Path, Json], update: bool = False) -> tuple[list[Job], bool]:
     """Plan the notebooks to execute; return the jobs, and whether figures and ledger belong to the project.
 
     They do if they show its best records; else they go next to the executed copies. ``parameters``: checked, by
@@ -391,7 +389,7 @@ def runs_still_missing(job: Job) -> str:
 # Executed copies, and the replacement of committed notebooks.
 
 
-def keep_copy(executed: dict[str, Any], job: Job) -> None:
+def keep_copy(executed: Json, job: Job) -> None:
     """Keep an executed copy; its links to figures and files start from its folder.
 
     If it ran with other parameters, its first cell says that its words are those of the committed runs.
@@ -414,7 +412,7 @@ def keep_copy(executed: dict[str, Any], job: Job) -> None:
     write_atomically(folder / job.notebook.name, text.encode())
 
 
-def install(executed: dict[str, Any], notebook: Path) -> None:
+def install(executed: Json, notebook: Path) -> None:
     """Replace a committed notebook by its executed copy, without papermill's passing traces."""
     from nbformat import from_dict, writes
 
@@ -480,7 +478,7 @@ def sources(path: Path) -> list[tuple[str, str]] | None:
         return None
 
 
-def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
+def before_saving(model: Json, path: str, **_: Any) -> None:
     """Keep JupyterLab from saving a committed notebook, and clean the metadata of a working copy before it is saved.
 
     JupyterLab would add the interpreter's version and its own view of the cells, which differ from machine to machine.

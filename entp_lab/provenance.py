@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -28,6 +28,7 @@ from entp_lab import paths
 from entp_lab.configs import RunConfig
 from entp_lib.kernels import UNNAMED
 from entp_lib.kernels.processor import multiplies_bf16, processor_flags
+from entp_lib.validation import Json
 
 if TYPE_CHECKING:
     from entp_lab.store import Record
@@ -47,7 +48,7 @@ VARIABLES = {
 }
 
 
-def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> dict[str, Any]:
+def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> Json:
     """Return where and with what a run is made, as of its start (UTC). ``modules``: the modules that it loads.
 
     ``cpu_capability`` is the instruction set that torch uses; the last bits of results depend on it. ``arithmetic``:
@@ -209,7 +210,7 @@ COMMIT = git_state()
 FILES = source_files(paths.root())  # source files as this process imported them
 
 
-def processes(record: "Record") -> list[dict[str, Any]]:
+def processes(record: "Record") -> list[Json]:
     """Return the provenance of every process that worked on a record, in order; an uninterrupted run has one."""
     return [*record.provenance.get("earlier_processes", []), record.provenance]
 
@@ -237,7 +238,7 @@ def pairs_apart(records: Sequence["Record"]) -> str:
     A pair shares both seeds; studies form no pairs. The processor, instruction set, precision, sources or kernels may
     differ. Fields that an older record lacks count as equal.
     """
-    pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
+    pairs: dict[tuple[int, int], list[list[Json]]] = {}
     for record in records:
         known = {"precision": precision_of(record), "kernels": kernels_of(record)}
         made = [known | where for where in processes(record)]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
 from entp_lib.training import Hook, TrainingState, train, trainable_parameters
-from entp_lib.validation import ConfigError, check_intervals, check_types, require
+from entp_lib.validation import ConfigError, Json, check_intervals, check_types, require
 
 log = logging.getLogger(__name__)
 CHECKPOINT_SECONDS = 60.0
@@ -52,7 +51,7 @@ class Costs:
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     token_forwards: int = 0
-    loop: dict[str, Any] = field(default_factory=dict)
+    loop: Json = field(default_factory=dict)
 
     def __post_init__(self):
         check_types(self)
@@ -70,7 +69,7 @@ class Checkpoint:
 
     path: Path | None = None
     config: str = ""
-    process: dict[str, Any] = field(default_factory=dict)
+    process: Json = field(default_factory=dict)
     set_aside: Callable[[Path, str], None] | None = None
     deadline: float | None = None
     stop: Callable[[], bool] = lambda: False
@@ -78,10 +77,10 @@ class Checkpoint:
     read_only: bool = False
     # state of the loop, and its own values of ``Costs``, once it has begun
     state: TrainingState = field(init=False)
-    own: Callable[[], dict[str, Any]] = field(init=False)
+    own: Callable[[], Json] = field(init=False)
     before: Costs = field(default_factory=Costs)  # what earlier processes did and spent
     # the earlier processes and this one, once the loop has begun
-    processes: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[Json] = field(default_factory=list)
     # defers requests to end while the loop runs
     deferred: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     begun: dict[str, float] = field(
@@ -96,7 +95,7 @@ class Checkpoint:
             for name, clock in CLOCKS.items()
         }
 
-    def begin(self, state: TrainingState, own: Callable[[], dict[str, Any]]) -> None:
+    def begin(self, state: TrainingState, own: Callable[[], Json]) -> None:
         """Begin a loop: fill ``state`` and ``before`` from the file, if there is one.
 
         A damaged file is set aside. From now on a request to end waits for the end of a step. Raises ConfigError if the
@@ -120,7 +119,7 @@ class Checkpoint:
         self.processes = [*self.before.processes, {**self.process, "from_step": state.step}]
         self.saved_at = time.monotonic()
 
-    def check_arithmetic(self, last: dict[str, Any], step: int) -> None:
+    def check_arithmetic(self, last: Json, step: int) -> None:
         """Raise ConfigError unless this process has the bf16 kernels of the ``last`` one, which got to ``step``.
 
         Another instruction set changes the last bits alone: it is logged as a warning, and the record says who made
@@ -180,7 +179,7 @@ def steps(
     state = TrainingState(model, optimizer, schedule, torch.zeros((), dtype=torch.float64))
     state.curves = curves
 
-    def own() -> dict[str, Any]:
+    def own() -> Json:
         drawn = generator.bit_generator.state if generator else None
         torch_state = torch.get_rng_state().tolist()
         return {"loop": {"sums": sums or {}, "generator": drawn, "torch_generator": torch_state}}
@@ -250,8 +249,8 @@ class Outcome:
     """What a finished run gives: its state, its final metrics, and its costs in tokens and seconds."""
 
     state: TrainingState
-    metrics: dict[str, Any]
-    costs: dict[str, Any]
+    metrics: Json
+    costs: Json
 
     @property
     def model(self) -> nn.Module:
@@ -309,7 +308,7 @@ def train_run(
     return Outcome(state, metrics, {"token_forwards": book.token_forwards, **times})
 
 
-def final_metrics(model: nn.Module, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
+def final_metrics(model: nn.Module, task: Task, config: RunConfig, device: str) -> Json:
     """Return detailed scores of the final weights, further scorings of the task, the constant baseline, and samples."""
     count = config.train.final_eval_sequences
     seed = config.data_seed

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store
 from entp_lab.weights import save_weights, weights_of
 from entp_lib import kernels
 from entp_lib.files import remove_stale
-from entp_lib.validation import OneLine, require
+from entp_lib.validation import Json, OneLine, require
 
 POLL_SECONDS = 0.5
 PLACE = 2  # index of a run's place in its sweep, among the arguments of ``execute``
@@ -155,7 +154,7 @@ def compute(
 
 def study(
     config: StudyConfig, store: Store, checkpoint: Checkpoint
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> tuple[Json, dict[str, list]]:
     """Call a study's function and return its metrics and curves; TimeoutError if the deadline has passed already.
 
     A study of a trained model has the name of its run as the parameter ``weights``, and is given their file.
@@ -389,7 +388,7 @@ def execute(
     config: Config,
     version: int,
     place: int,
-    options: dict[str, Any],
+    options: dict,
     stop: Callable[[], bool] = lambda: False,
 ) -> Record:
     """Compute one run of a sweep, the one at ``place``, in whatever process or thread an executor chose.

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 from entp_lab import paths
 from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import file_lock, write_atomically
-from entp_lib.validation import ConfigError, OneLine, check_types
+from entp_lib.validation import ConfigError, Json, OneLine, check_types
 
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
@@ -57,11 +57,11 @@ class Record:
     experiment: str
     version: int
     config: Config
-    metrics: dict[str, Any]
+    metrics: Json
     curves: dict[str, list]
-    provenance: dict[str, Any]
+    provenance: Json
     status: str = "complete"
-    labels: dict[str, Any] = field(default_factory=dict, compare=False)
+    labels: Json = field(default_factory=dict, compare=False)
 
     @cached_property
     def id(self) -> str:
@@ -72,7 +72,7 @@ class Record:
         """ "experiment/id", as claims, figures and files of weights name it."""
         return f"{self.experiment}/{self.id}"
 
-    def labelled(self, labels: dict[str, Any]) -> "Record":
+    def labelled(self, labels: Json) -> "Record":
         """Return the record with these labels."""
         found = copy.copy(self)  # keeps the id, which is costly to compute
         object.__setattr__(found, "labels", labels)
@@ -316,7 +316,7 @@ def read_record(path: Path) -> Record | str:
     return found
 
 
-def checksum(body: dict[str, Any]) -> str:
+def checksum(body: Json) -> str:
     """Return the SHA-256 of a record's content, the checksum itself left out."""
     return hashlib.sha256(canonical_json(body).encode()).hexdigest()
 

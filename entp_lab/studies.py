@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from entp_lab.configs import StudyConfig, TierName
 from entp_lab.experiment import PlannedRun, planned_study
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lib.training import TrainingError
 from entp_lib.validation import require
 
@@ -112,7 +112,7 @@ def by_study(records: Iterable[Record]) -> dict[str, Record]:
     return names
 
 
-def of_study(records: Sequence[Record], study: str) -> Record:
+def of_study(records: Records, study: str) -> Record:
     """Return the record of a study, named without its experiment. Raises KeyError if it is missing."""
     found = by_study(records)
     if study not in found:
@@ -120,12 +120,12 @@ def of_study(records: Sequence[Record], study: str) -> Record:
     return found[study]
 
 
-def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
+def frame(records: Records, study: str) -> pd.DataFrame:
     """Return a study's curves, a row per case. KeyError where it is missing."""
     return pd.DataFrame(of_study(records, study).curves)
 
 
-def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
+def flat(records: Records, *left_out: str) -> pd.DataFrame:
     """Return a row per record: its labels but those ``left_out``, and the metrics that are numbers or None."""
     labels = ({k: v for k, v in r.labels.items() if k not in left_out} for r in records)
     numbers = (
@@ -135,7 +135,7 @@ def flat(records: Sequence[Record], *left_out: str) -> pd.DataFrame:
     return pd.DataFrame(a | b for a, b in zip(labels, numbers, strict=True))
 
 
-def long(records: Sequence[Record], names: Sequence[str]) -> pd.DataFrame:
+def long(records: Records, names: Sequence[str]) -> pd.DataFrame:
     """Return curves of equal length in long form, with their labels: a row per record and point."""
     parts = [pd.DataFrame({**r.labels, **{n: r.curves[n] for n in names}}) for r in records]
     return pd.concat(parts, ignore_index=True)

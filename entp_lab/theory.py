@@ -12,11 +12,11 @@ function.
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from entp_lab.measurements import Check, checked
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lab.studies import by_study
 
 
@@ -76,10 +76,10 @@ def claims_in(module: str) -> list[Claim]:
     ]
 
 
-def checks_of(module: str) -> Callable[[Sequence[Record]], list[Check]]:
+def checks_of(module: str) -> Callable[[Records], list[Check]]:
     """Return a ``measure`` for experiments: the checks of the module's claims whose studies all have records."""
 
-    def measure(records: Sequence[Record]) -> list[Check]:
+    def measure(records: Records) -> list[Check]:
         found = by_study(records)
         return [
             claim.check(found) for claim in claims_in(module) if found.keys() >= set(claim.studies)
@@ -88,7 +88,7 @@ def checks_of(module: str) -> Callable[[Sequence[Record]], list[Check]]:
     return measure
 
 
-def show_claim(claim: Claim, records: Sequence[Record]) -> None:
+def show_claim(claim: Claim, records: Records) -> None:
     """Show in a notebook the function that decides a claim, and its outcome on these records."""
     from IPython.display import Code, Markdown, display
 

@@ -26,7 +26,7 @@ from entp_lab.provenance import (
     kernels_of,
 )
 from entp_lab.runs import run, worker_processes
-from entp_lab.store import Record, RecordError, Store
+from entp_lab.store import Record, RecordError, Records, Store
 from entp_lab.texts import printable
 from entp_lab.weights import weights_of
 from entp_lib.validation import require
@@ -54,7 +54,7 @@ class Comparison:
     where: str
 
 
-def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
+def sample(records: Records, count: int, seed: int) -> list[Record]:
     """Draw ``count`` of the ``records``. Raises ConfigError if there are fewer."""
     require(
         1 <= count <= len(records),
@@ -106,7 +106,7 @@ def compute_again(
         return run(config, record.version, store=apart, threads=threads, on_step=on_step)
 
 
-def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -> Comparison:
+def compare(stored: Record, computed: Record, siblings: Records = ()) -> Comparison:
     """Compare two records of one configuration; ``siblings`` differ from them in their random seeds at most."""
     mine, theirs = (
         dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed)
@@ -127,7 +127,7 @@ def compare(stored: Record, computed: Record, siblings: Sequence[Record] = ()) -
     return Comparison(stored, computed, outcome, differences.get(where, 0.0), where)
 
 
-def is_close(stored: Record, differences: Mapping[str, float], siblings: Sequence[Record]) -> bool:
+def is_close(stored: Record, differences: Mapping[str, float], siblings: Records) -> bool:
     """Say whether the differences are within what another processor may cause."""
     if "step" not in stored.curves:  # nothing is trained
         return all(difference <= BOUND for difference in differences.values())

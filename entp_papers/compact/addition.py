@@ -79,7 +79,7 @@ def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
     The answer and the ``$`` that ends it are scored.
     """
-    lengths_B = np.fromiter(map(len, texts), np.int64, len(texts))
+    lengths_B = np.array([len(text) for text in texts])
     longest = int(lengths_B.max())
     rows = "".join(text.ljust(longest, "$") for text in texts).encode()
     tokens_BT = ID_OF_BYTE[np.frombuffer(rows, np.uint8)].reshape(len(texts), longest)

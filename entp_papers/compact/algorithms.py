@@ -23,10 +23,6 @@ def digits(size: int, generator: np.random.Generator, base: int = 10) -> str:
     return "".join(map(str, generator.integers(base, size=size)))
 
 
-def draw_polynomial(size: int, generator: np.random.Generator) -> str:
-    return f"{digits(1, generator)}x{digits(size, generator)}"
-
-
 def evaluate_polynomial(question: str) -> str:
     place, coefficients = question.split("x")
     return str(sum(int(c) * int(place) ** power for power, c in enumerate(coefficients)) % 10)
@@ -48,7 +44,10 @@ def follow_lego(question: str) -> str:
 
 # By task: functions that draw a question of a given size, and find the answer of a question.
 ALGORITHMS = {
-    "polynomial": (draw_polynomial, evaluate_polynomial),
+    "polynomial": (
+        lambda size, generator: f"{digits(1, generator)}x{digits(size, generator)}",
+        evaluate_polynomial,
+    ),
     "sorting": (digits, lambda question: "".join(sorted(question))),
     "summation": (digits, lambda question: str(sum(map(int, question)) % 10)),
     "parity": (

@@ -330,9 +330,8 @@ def largest_library(records: Records) -> Observation:
 
 def batches(records: Records) -> Observation:
     """Ask whether capacity rises with the batch size, at equal epochs and at equal steps."""
-    rows = table(records, "batch").sort_values("batch_size")
     seen = []
-    for equal, part in rows.groupby("equal"):
+    for equal, part in table(records, "batch").sort_values("batch_size").groupby("equal"):
         verb = "rises" if part["best"].is_monotonic_increasing else "does not rise"
         seen.append(f"{verb} at equal {equal}")
     why = "neither separates the batch from how much is trained"
@@ -377,11 +376,6 @@ def capacities(records: Records, part: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def slope(part: pd.DataFrame) -> float:
-    """Return the slope of ln capacity over ln length."""
-    return np.polyfit(np.log(part["length"]), np.log(part["capacity"]), 1)[0]
-
-
 def measure_trainings(records: Records) -> Findings:
     """Measure both claims in the paper's training: the loss at every position, the widest heads.
 
@@ -392,7 +386,9 @@ def measure_trainings(records: Records) -> Findings:
     paper = select(records, scored="every", head_width=widest)
     if lengths := select(paper, part="length"):
         by_shape = capacities(lengths, "length").groupby(["run", "width", "n_heads"])
-        slopes = by_shape[["length", "capacity"]].apply(slope)
+        slopes = by_shape[["length", "capacity"]].apply(
+            lambda part: np.polyfit(np.log(part["length"]), np.log(part["capacity"]), 1)[0]
+        )
         yield measured("CT-length", slopes.groupby("run").mean(), lengths)
     if ablated := select(paper, part="feed_forward"):
         rows = capacities(ablated, "feed_forward")

@@ -197,12 +197,15 @@ def triplets_study(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("triplets", seed))
         network = TripletModel(found.n_concepts, found.n_relations, **model)
-
-        def predict(pick: Tensor) -> tuple[Tensor, Tensor]:
-            return network(items_P3[pick, :2]), items_P3[pick, 2]
-
         curves = fit(
-            network, "triplets", len(items_P3), predict, shuffled, epochs, batch_size, seed
+            network,
+            "triplets",
+            len(items_P3),
+            lambda pick: (network(items_P3[pick, :2]), items_P3[pick, 2]),
+            shuffled,
+            epochs,
+            batch_size,
+            seed,
         )
     sample = items_P3[:64, :2]
     best = max(curves["accuracy"])
@@ -256,7 +259,7 @@ def walks_study(
 
     def predict(pick: Tensor) -> tuple[Tensor, Tensor]:
         scored = scored_WT[pick]
-        return network(tokens_WT[pick, :-1], scored, None), tokens_WT[pick, 1:][scored]
+        return network(tokens_WT[pick, :-1], scored), tokens_WT[pick, 1:][scored]
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("slopes", seed))  # slopes of a randomised activation

@@ -236,11 +236,11 @@ def walks_or_triplets(records: Records) -> Observation:
     triplets = table(select(records, wiring="described"), "wirings")
     largest = triplets[triplets["size"] == triplets["size"].max()]
     walks = select(records, part="walks")
-    first = [
+    needed = [
         float(runs["epochs_to_99"].astype(float).iloc[0])
         for runs in (table(walks, "walks"), largest)
     ]
-    seen = "{:.0f} epochs against {:.0f} of triplets".format(*first)
+    seen = "{:.0f} epochs against {:.0f} of triplets".format(*needed)
     return observed("CT-walks", "inconclusive", walks, "one run each", seen)
 
 

@@ -15,13 +15,12 @@ Epochs until a whole library is recalled (figure 8): a negative binomial,
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from entp_lab.frames import published
 
-Form = Literal["min", "max"]
 FORMS = {"min": np.minimum, "max": np.maximum}
 
 
@@ -60,8 +59,11 @@ def saturation(p: Parameters, n_heads):
     return p.alpha * n_heads + p.beta
 
 
-def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):
-    """Return the sequences that the model predicts can be memorised; numbers or arrays."""
+def capacity(p: Parameters, width, n_heads, length, form: str = "min"):
+    """Return the sequences that the model predicts can be memorised; numbers or arrays.
+
+    ``form``: one of ``FORMS``.
+    """
     return FORMS[form](slope(p, n_heads, length) * width, saturation(p, n_heads))
 
 
@@ -77,7 +79,7 @@ def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 
 
 def fit(
-    points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None
+    points_P4: np.ndarray, form: str = "min", starts: int = 6, near: Parameters | None = None
 ) -> Parameters:
     """Fit the capacity model by least squares from random starting points, and from ``near``.
 

@@ -106,9 +106,8 @@ def a_hopfield_network_of_gpt_3_stores_billions(hopfield: Record) -> Outcome:
         and round(found["share_of_500_billion_tokens"], 2) == 0.07
         and found["gigabytes_at_two_bits"] > 40
     )
-    many = found["patterns_of_weights"] > 3e9
     return Outcome(
-        many,
+        found["patterns_of_weights"] > 3e9,
         f"{found['patterns_of_weights']:,.0f} patterns in 175 billion weights",
         correction="N counts nodes: 175 billion weights are 592 thousand nodes "
         "and store 22 thousand patterns",

@@ -115,8 +115,7 @@ class Templates(Task):
             where_T = torch.arange(self.length)
             last = self.last_prefix
             scored = {"last": where_T == last - 1, "matching": where_T >= last}
-            scored = scored.get(self.scored, where_T >= 0)
-            scored_BT = scored.expand(size, -1).clone()
+            scored_BT = scored.get(self.scored, where_T >= 0).expand(size, -1).clone()
         return Batch.of_text(text_BT, scored_BT)
 
 
@@ -137,7 +136,8 @@ def floor_by_position(task: Templates, templates: Tensor) -> list[float]:
         for row in rows:
             prefixes.setdefault(row[:j], []).append(row[j])
             used = len(set(row[:j]))
-            certain += math.log(task.digits - used) if row[j] == used else 0.0
+            if row[j] == used:
+                certain += math.log(task.digits - used)
         for prefix, nexts in prefixes.items():
             used = len(set(prefix))
             for symbol in set(nexts):
@@ -275,7 +275,7 @@ def trained(
     since = {"loss": 0.0, "steps": 0}
     for step in resuming.steps(curves, steps, model, optimizer, since):
         batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
-        loss = F.cross_entropy(model(batch.inputs_BT, batch.scored_BT, None), batch.targets_N)
+        loss = F.cross_entropy(model(batch.inputs_BT, batch.scored_BT), batch.targets_N)
         since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
         since["steps"] += 1
         if step % every == 0 or step == steps:
@@ -296,7 +296,7 @@ def split(
     A share of no sequences is 0.
     """
     batch = replace(source, scored="last").batch(generator, count, evaluating=True)
-    predicted_B = model(batch.inputs_BT, batch.scored_BT, None).argmax(-1)
+    predicted_B = model(batch.inputs_BT, batch.scored_BT).argmax(-1)
     before_B = batch.inputs_BT[:, source.last_prefix - 1]
     right_B = predicted_B == batch.targets_N
     repeating_B = batch.targets_N == before_B

@@ -87,11 +87,7 @@ def across_tokens(attention: Attention, x_BTD: Tensor, mask: Tensor | None = Non
 
 def causally(compute: Callable[..., Tensor]) -> Callable[[Attention, Tensor], Tensor]:
     """Pass a mask (T, T) on, True where a token may look."""
-
-    def call(attention: Attention, x_BTD: Tensor) -> Tensor:
-        return compute(attention, x_BTD, causal_mask(x_BTD.shape[1]))
-
-    return call
+    return lambda attention, x_BTD: compute(attention, x_BTD, causal_mask(x_BTD.shape[1]))
 
 
 def merged_as_printed(attention: Attention, x_BTD: Tensor) -> Tensor:

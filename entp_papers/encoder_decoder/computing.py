@@ -39,19 +39,21 @@ from entp_papers.encoder_decoder.parts import (
 
 
 def model_of(
-    architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any
+    architecture: str,
+    n_layers: int = 2,
+    vocab: int = 7,
+    seed: int = 0,
+    max_length: int = 16,
+    **options: Any,
 ) -> Transformer:
     """Build a model in fp64 with weights large enough for attention and order to matter."""
-    shape = dict(n_heads=2, width=16, max_length=16) | shape
-    return scale_up(
-        build_model(ModelConfig(architecture, n_layers, vocab_size=vocab, **shape), seed), seed
-    )
+    cfg = ModelConfig(architecture, n_layers, 2, 16, vocab, max_length, **options)
+    return scale_up(build_model(cfg, seed), seed)
 
 
 def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Tensor:
     """Draw token ids (B, T)."""
-    generator = seeded(seed)
-    return torch.randint(model.cfg.vocab_size, (batch, length), generator=generator)
+    return torch.randint(model.cfg.vocab_size, (batch, length), generator=seeded(seed))
 
 
 def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
@@ -222,8 +224,8 @@ def p_value_of_draws(model: Transformer, prompt_1T: Tensor, draws: int) -> float
     """Test by χ² whether drawn tokens follow the model's probabilities at a temperature of 1.5."""
     from scipy.stats import chisquare
 
-    generator = seeded(0)
-    drawn = generate(model, prompt_1T.expand(draws, -1), 1, temperature=1.5, generator=generator)
+    prompts = prompt_1T.expand(draws, -1)
+    drawn = generate(model, prompts, 1, temperature=1.5, generator=seeded(0))
     counts = torch.bincount(drawn[:, -1], minlength=model.cfg.vocab_size)
     expected = (last_logits(model, prompt_1T) / 1.5).softmax(-1)[0] * draws
     return float(chisquare(counts.numpy(), expected.numpy()).pvalue)
@@ -417,9 +419,9 @@ def longer(q: Tensor, k: Tensor, constant: float, coordinates: int) -> tuple[Ten
     own = torch.eye(length, dtype=q.dtype)[:, :coordinates]
     earlier = torch.ones(length, length, dtype=q.dtype).tril(-1)[:, :coordinates]
     scale = (q.shape[-1] + coordinates) ** 0.5  # attention divides by the root of the whole width
-    add = [x.expand(*q.shape[:2], -1, -1) for x in (own * scale, -constant * earlier)]
+    of_q, of_k = (x.expand(*q.shape[:2], -1, -1) for x in (own * scale, -constant * earlier))
     shrink = scale / q.shape[-1] ** 0.5
-    return torch.cat([q * shrink, add[0]], -1), torch.cat([k, add[1]], -1)
+    return torch.cat([q * shrink, of_q], -1), torch.cat([k, of_k], -1)
 
 
 @torch.no_grad()

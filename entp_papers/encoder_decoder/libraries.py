@@ -308,8 +308,14 @@ def heads_study() -> Study:
         head.out = out
         found = head(states_BTD if by_token else states_BTD[:, 0])
         own_loss = token_loss(found, replaced_BT) if by_token else F.cross_entropy(found, wrong_B)
-        apart = {"logits": largest(found.squeeze(-1), logits), "loss": largest(own_loss, loss)}
-        rows.append({"objective": objective, "library": type(encoder).__name__, **apart})
+        rows.append(
+            {
+                "objective": objective,
+                "library": type(encoder).__name__,
+                "logits": largest(found.squeeze(-1), logits),
+                "loss": largest(own_loss, loss),
+            }
+        )
     return {"largest_difference": max(max(row["logits"], row["loss"]) for row in rows)}, columns(
         rows
     )
@@ -410,8 +416,7 @@ def masking_study(tokens: int, libraries: Sequence[str]) -> Study:
     drawn), and whether the collator, from the same generator, selects and masks the same tokens.
     """
     masking = Masking(vocab_size=1000, mask_token=999, special=(998, 999))
-    generator = seeded(0)
-    tokens_BT = torch.randint(998, (-(-tokens // 100), 100), generator=generator)
+    tokens_BT = torch.randint(998, (-(-tokens // 100), 100), generator=seeded(0))
     tokens_BT[:, ::10] = 998
     batch = mask_tokens(tokens_BT, masking, seeded(1), padding=998)
     special_BT = tokens_BT == 998

@@ -39,6 +39,7 @@ from entp_papers.encoder_decoder.parts import (
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
 EVAL_BATCH = 256
+TUNING_RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,6 @@ class ObjectiveConfig:
     curve_windows: int
     candidates: int
     positions: str = "learned"
-    tune_lr: float = 1e-3
 
     @cached_property
     def task(self) -> Text:
@@ -235,11 +235,12 @@ def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
     place_B = torch.randint(length, (rows,), generator=generator)
     before_B = window_BT[torch.arange(rows), place_B]
     all_N = window_BT.flatten()
-
-    def draw(count: int) -> Tensor:  # tokens as often as they occur
-        return all_N[torch.randint(len(all_N), (count,), generator=generator)]
-
-    other_B = draw_on_side(draw, rows, before_B.eq, False)
+    other_B = draw_on_side(  # tokens as often as they occur
+        lambda count: all_N[torch.randint(len(all_N), (count,), generator=generator)],
+        rows,
+        before_B.eq,
+        False,
+    )
     changed_BT = window_BT.clone()
     changed_BT[torch.arange(rows), place_B] = other_B
     return changed_BT, place_B
@@ -283,7 +284,7 @@ def misprints_found(
         epochs=setting.epochs,
         batch_size=schedule.batch_size,
         seed=seed,
-        **{"lr": setting.tune_lr} | options,
+        **{"lr": TUNING_RATE} | options,
     )
 
 
@@ -321,7 +322,7 @@ def fine_tuned(
     pointer.eval()
     with torch.no_grad():
         found = [pointer(rows_BT).argmax(-1) for rows_BT in tested[0].split(EVAL_BATCH)]
-    return int((torch.cat(found) == tested[1]).sum()) / len(tested[1])
+    return float((torch.cat(found) == tested[1]).double().mean())
 
 
 def objective_study(setting: Json, train_config: Json, model_seed: int, data_seed: int) -> Study:

@@ -29,6 +29,7 @@ from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
 from entp_lib.validation import from_dict
 from entp_papers.encoder_decoder.objectives import (
+    TUNING_RATE,
     ObjectiveConfig,
     Pointer,
     misprints_found,
@@ -266,7 +267,7 @@ def tuning_study(setting: Json, train_config: Json, seed: int) -> Study:
     rows = []
     for way in WAYS:
         pointer = Pointer(copy.deepcopy(model), seed_from("score", seed))
-        options = prepared(pointer, way, chosen.tune_lr, seed)
+        options = prepared(pointer, way, TUNING_RATE, seed)
         found = misprints_found(chosen, schedule, pointer, seed, **options)
         trained = sum(p.numel() for p in pointer.parameters() if p.requires_grad)
         whole = parameter_count(pointer, embeddings=True)

@@ -19,16 +19,15 @@ SUMS = {"add": blocks.linear_block(1.0, 1.0), "sub": blocks.linear_block(1.0, -1
 COUNT = "count = add(count, one); if count <= 0 goto loop"  # count starts at 1 - rounds
 
 
-def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> Functions:
-    """Make add, sub, mul and transp; ``delta`` and ``symmetric`` are those of the product."""
-    product = blocks.product_block(delta=delta, symmetric=symmetric)
+def linear_functions(product: Maker = blocks.PRODUCT) -> Functions:
+    """Make add, sub, mul, which is ``product``, and transp."""
     return SUMS | {"mul": product, "transp": blocks.transpose_block}
 
 
 def calculator_functions(m: int) -> Functions:
     """Make the six operations of Theorem 4: 1/x on [0.1, 10] and √x on [0, 10] with m + 1 heads."""
     return SUMS | {
-        "mul": blocks.product_block(symmetric=True, delta=1e-5),
+        "mul": blocks.PRECISE_PRODUCT,
         "inv": blocks.sigmoid_block(blocks.inverse_sum(m), 1, torch.reciprocal),
         "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 10.0), 1, torch.sqrt),
         "perc": blocks.linear_block(0.01),
@@ -185,13 +184,13 @@ def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqP
         {COUNT}
         Wt = transp(W)
         w = mul(Wt, v)""")
-    return fleq("\n".join(lines), k, items, linear_functions(symmetric=True, delta=1e-5))
+    return fleq("\n".join(lines), k, items, linear_functions(blocks.PRECISE_PRODUCT))
 
 
-def learning_functions(sigmoid: Maker | None = None) -> Functions:
+def learning_functions(sigmoid: Maker = blocks.SIGMOID_BLOCK) -> Functions:
     """Make the functions of back-propagation: linear ones, the sigmoid, diagonal matrices."""
     return linear_functions() | {
-        "sigmoid": sigmoid or blocks.sigmoid_block(blocks.SIGMOID),
+        "sigmoid": sigmoid,
         "diag": blocks.diagonal_block,
     }
 
@@ -202,7 +201,7 @@ def back_propagation(
     samples: Sequence[tuple[Tensor, float]],
     rate: float,
     rounds: int,
-    sigmoid: Maker | None = None,
+    functions: Functions,
 ) -> FleqProgram:
     """Descend the gradient of (v · σ(W x) - y)² / 2, sample by sample (Lemma 15).
 
@@ -242,4 +241,4 @@ def back_propagation(
             dv = mul(rate, dv)
             v = sub(v, dv)""")
     text = "loop:" + "".join(lines) + f"\n{COUNT}\n"
-    return fleq(text, d, items, learning_functions(sigmoid))
+    return fleq(text, d, items, functions)

@@ -105,12 +105,12 @@ class Assembler:
     def command(self, text: str) -> None:
         """Read labels, and the command after them."""
         while match := LABEL.match(text):
+            label = match[1]
             require(
-                match[1] not in ("next", "halt"),
-                f"label {match[1]!r}: that name is a target of its own",
+                label not in ("next", "halt"), f"label {label!r}: that name is a target of its own"
             )
-            require(match[1] not in self.labels, f"label {match[1]!r} exists already")
-            self.labels[match[1]] = len(self.code)
+            require(label not in self.labels, f"label {label!r} exists already")
+            self.labels[label] = len(self.code)
             text = text[match.end() :]
         if not text:
             return

@@ -18,7 +18,6 @@ vector e_j that selects one of several functions, B holds x.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -197,8 +196,11 @@ def product_block(
     return make
 
 
-@dataclass(frozen=True)
-class SigmoidSum:
+PRODUCT = product_block()
+PRECISE_PRODUCT = product_block(symmetric=True, delta=1e-5)
+
+
+class SigmoidSum(NamedTuple):
     """f(x) = Σ_i c_i σ(w_i x + b_i), arrays (m,)."""
 
     c: ndarray
@@ -210,11 +212,8 @@ class SigmoidSum:
         return (1 / (1 + np.exp(-np.clip(z, -700, 700)))) @ self.c
 
     def on_tensor(self, x: Tensor) -> Tensor:
-        c, w, b = map(torch.from_numpy, (self.c, self.w, self.b))
+        c, w, b = map(torch.from_numpy, self)
         return torch.sigmoid(x[..., None] * w + b) @ c
-
-
-SIGMOID = SigmoidSum(np.ones(1), np.ones(1), np.zeros(1))
 
 
 def staircase(
@@ -299,7 +298,7 @@ def sigmoid_block(
         unseen = ({frame.inside: -FAR}, {frame.inside: 1.0, marker: -1.0, frame.rest: -1.0})
         others = ({frame.inside: -FAR, c: FAR}, marker)
         for i in range(height):
-            for c_i, w_i, b_i in zip(f.c, f.w, f.b, strict=True):
+            for c_i, w_i, b_i in zip(*f, strict=True):
                 z = ({x[i]: w_i, c: b_i}, marker)
                 frame.head(second, [z, unseen, others], [({marker: c_i}, data[i])], 1.0)
         second.clear(x)
@@ -312,6 +311,9 @@ def sigmoid_block(
         return Block(data, x, [first, second], of_matrix, [(2 * frame.d, marker)])
 
     return make
+
+
+SIGMOID_BLOCK = sigmoid_block(SigmoidSum(np.ones(1), np.ones(1), np.zeros(1)))
 
 
 def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:

@@ -36,7 +36,6 @@ from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
 from entp_papers.looped.layers import BOUND, LayerPlan, Pairs, Rows, Stack, Terms, paired, times
 
-POINTERS = ("a", "b", "c", "flag", "goto")
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
 AWAY = FAR / HEAT  # such a score of theirs, before λ
@@ -141,7 +140,7 @@ class FleqMachine(Stack):
         # the parts of a command, and the rows of the machine after those of its blocks
         L = shape.pointer
         d = shape.d
-        sizes = dict.fromkeys(POINTERS, L)
+        sizes = dict.fromkeys(("a", "b", "c", "flag", "goto"), L)
         sizes |= {"function": len(blocks), "height": d, "width": d}
         rows = frame.rows
         rows.add(position=L, memory=d, command=sum(sizes.values()))

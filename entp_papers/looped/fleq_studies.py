@@ -232,7 +232,8 @@ def back_propagation_study(
     target_v = gaussians(4, hidden)
     y = torch.sigmoid(x @ target_w.T) @ target_v
     pairs = list(zip(x, y.tolist(), strict=True))
-    program = algorithms.back_propagation(w, v, pairs, rate, rounds)
+    functions = algorithms.learning_functions()
+    program = algorithms.back_propagation(w, v, pairs, rate, rounds, functions)
     machine = program.machine()
     history = run(program, machine)
 

@@ -175,8 +175,7 @@ class Stack(nn.Module):
         """Return the same function with every ``FeedForward`` sparse; attention is shared."""
         thin = Stack([], self.width, self.dtype)
         for layer in self.layers:
-            ff = layer.feed_forward
-            sparse = None if ff is None else SparseFeedForward(ff)
+            sparse = layer.feed_forward and SparseFeedForward(layer.feed_forward)
             thin.layers.append(Layer(layer.attention, sparse, layer.purpose))
         return thin
 

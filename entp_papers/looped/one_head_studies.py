@@ -51,16 +51,15 @@ def one_head_study(
     power = algorithms.power_iteration_by_products(symmetric, start, power_rounds, root_rounds)
 
     samples = [(x, float(x.sum().tanh())) for x in gaussians(2, d, d)]
-    sigmoid = blocks.entrywise_sigmoid_block
+    functions = algorithms.learning_functions(blocks.entrywise_sigmoid_block)
     network = algorithms.back_propagation(
-        gaussians(3, d, d), gaussians(4, d), samples, 0.5, learning_rounds, sigmoid
+        gaussians(3, d, d), gaussians(4, d), samples, 0.5, learning_rounds, functions
     )
     rows = [
         compare_on_one_head("inverse", inverse, ["X"]),
         compare_on_one_head("power iteration", power, ["b"]),
         compare_on_one_head("back-propagation", network, ["Wt", "v"]),
     ]
-    functions = algorithms.learning_functions(sigmoid)
     widths = [FleqMachine(FleqShape(n, 8, 8), functions, one_head=True).width for n in (1, 2, 3, 5)]
     steps = np.diff(widths) / (1, 1, 2)
     curves = columns(rows)

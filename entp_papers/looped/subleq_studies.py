@@ -44,10 +44,9 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
     """
     rows = []
     same_weights = True
-    for s, (bits, cells, commands, count) in enumerate(shapes):
-        shape = Shape(bits, cells, commands)
+    for s, (*sizes, count) in enumerate(shapes):
+        shape = Shape(*sizes)
         made = random_programs(shape, count, 10**6 * s)
-        sizes = {"bits": bits, "cells": cells, "commands": commands, "tokens": shape.tokens}
         for name in precisions:
             machine = SubleqMachine(shape, PRECISIONS[name])
             before = machine.weights_hash()
@@ -55,7 +54,8 @@ def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[
             same_weights &= machine.weights_hash() == before
             rows.append(
                 {
-                    **sizes,
+                    **shape._asdict(),
+                    "tokens": shape.tokens,
                     "precision": name,
                     "programs": count,
                     "passes": sum(f.passes for f in found),
@@ -149,8 +149,8 @@ def circuits_study(
     lines = torch.arange(2**pointer)
     stay, jump, flag = torch.cartesian_prod(lines, lines, torch.arange(2)).T
     pointers = [to_bits(line, pointer) for line in (stay - 1, stay, jump)]
-    state = [*pointers, flag[:, None], torch.ones(len(flag), 1)]
-    chosen = to_unsigned(plan.apply_to(*state)[:, :pointer])
+    state = plan.apply_to(*pointers, flag[:, None], torch.ones(len(flag), 1))
+    chosen = to_unsigned(state[:, :pointer])
     add_row(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
     circuits.correct_errors(plan, [0])

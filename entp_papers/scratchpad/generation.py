@@ -229,8 +229,7 @@ def write(
         logits.append(reader.logits())
         token = int(choose(logits[-1]))
         tokens.append(token)
-        stopped = why_stopped(token, reader.segments, limits)
-        if stopped:
+        if stopped := why_stopped(token, reader.segments, limits):
             states = contents(reader.segments)
             return Written(states, stopped, reader.forwards, tokens, torch.stack(logits))
         reader.append(token)

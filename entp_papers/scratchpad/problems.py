@@ -176,9 +176,8 @@ class SpacedAddition(Problem):
             found.append((slot, "_" if slot < 0 else question[slot]))
         (slot_a, digit_a), (slot_b, digit_b) = found
         carry, digit = divmod(sum(int(d) for d in (digit_a, digit_b) if d != "_") + carry, 10)
-        place_a = "-1" if slot_a < 0 else f"{slot_a:02}"
         place_b = plus if slot_b < 0 else slot_b
-        return (*f"[{place_a}]{digit_a}[{place_b:02}]{digit_b}c{carry}r{digit}", *register[:-1])
+        return (*f"[{slot_a:02}]{digit_a}[{place_b:02}]{digit_b}c{carry}r{digit}", *register[:-1])
 
     def fields(self, state: Symbols) -> tuple[int, int, int, Symbols]:
         """Split a state into slots, carry and register. ValueError if it has another form."""

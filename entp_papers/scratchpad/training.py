@@ -158,7 +158,7 @@ def limits(texts: Sequence[Sequence[Sequence[int]]]) -> Limits:
 
 def compare_ways(model: nn.Module, examples: Sequence[Example]) -> Json:
     """Compare the exact ways of reading on a trained decoder, in fp64, and count tokens read."""
-    model = model.double()
+    model.double()
     most = limits([e.states for e in examples])
     apart = 0.0
     differing = 0
@@ -194,8 +194,13 @@ def training_study(setting: Json, train: Json, tested: int, compared: int, seed:
     for size in chosen.test_sizes:
         examples = chosen.draw(tested, [size], "test", seed, size)
         by_state = state_errors(model, chosen, examples)
-        scores = text_scores(model, chosen, examples)
-        rows.append({"size": size, **scores, "state_error": float(np.mean(by_state))})
+        rows.append(
+            {
+                "size": size,
+                **text_scores(model, chosen, examples),
+                "state_error": float(np.mean(by_state)),
+            }
+        )
     thinned = range(0, len(losses), -(-len(losses) // 100))
     curves = columns(rows) | {
         "step": [i + 1 for i in thinned],

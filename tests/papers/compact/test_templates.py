@@ -42,7 +42,7 @@ class Rule(nn.Module):
         super().__init__()
         self.always = always
 
-    def forward(self, inputs_BT, scored_BT, _):
+    def forward(self, inputs_BT, scored_BT):
         length = SOURCE.template_length
         last = SOURCE.last_prefix
         answers = []
