@@ -307,6 +307,8 @@ class Store:
 
 def read_record(path: Path) -> Record | str:
     """Return a file's record, or what is wrong with it. Raises OSError."""
+    if not path.is_file():  # reading a pipe would never end
+        return "it cannot be read (no regular file)"
     try:
         found = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
     except RecordError as error:

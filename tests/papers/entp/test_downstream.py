@@ -66,7 +66,7 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     weights = [store.weights_path(*name.split("/")) for name in names]
     downstream.train_missing(parameters)
     assert all(path.exists() for path in weights)
-    scored = downstream.PRONOUNS.collect(parameters).records
+    scored = downstream.PRONOUNS.collect(parameters).complete
     assert len(downstream.DOWNSTREAM.collect(parameters).records) == 4
     for path in weights:
         path.unlink()
