@@ -67,7 +67,7 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     downstream.train_missing(parameters)
     assert all(path.exists() for path in weights)
     scored = downstream.PRONOUNS.collect(parameters).complete
-    assert len(downstream.DOWNSTREAM.collect(parameters).records) == 4
+    assert len(downstream.DOWNSTREAM.collect(parameters).complete) == 4
     for path in weights:
         path.unlink()
     downstream.train_missing(parameters)
@@ -79,7 +79,7 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     downstream.train_missing(parameters)
     needed = f"{scored[0].config.params['weights'].split('/')[1]}.weights.safetensors"
     assert [path.name for path in weights if path.exists()] == [needed]
-    assert downstream.PRONOUNS.collect(parameters).records[0].metrics == scored[0].metrics
+    assert downstream.PRONOUNS.collect(parameters).complete[0].metrics == scored[0].metrics
 
 
 def test_the_authors_logs_give_their_table():
