@@ -81,7 +81,7 @@ def loop_step(model, inputs_BT, targets_BT, scored_BT, precision: str = "fp32") 
             for block in model.blocks:
                 x = block(x)
             logits_BV = model.head(model.ln_f(x[:, -1]))
-        (F.cross_entropy(logits_BV.float(), targets_BT[:, t], reduction="sum") / scored_BT.sum()).backward()
+        (Counting().losses(logits_BV, targets_BT[:, t]).sum() / scored_BT.sum()).backward()
 
 
 def plain_step(model, inputs_BT, targets_BT, scored_BT, precision: str = "fp32") -> None:
@@ -103,8 +103,8 @@ def padded_step(model, inputs_BT, targets_BT, tokens: int) -> None:
         for block in model.blocks:
             x = block(x, mask)
         x = x[torch.arange(len(some), device=x.device), ends_P]
-        losses = F.cross_entropy(model.head(model.ln_f(x)).float(), targets_BT[rows_P, ends_P], reduction="sum")
-        (losses / inputs_BT.numel()).backward()
+        losses = Counting().losses(model.head(model.ln_f(x)), targets_BT[rows_P, ends_P])
+        (losses.sum() / inputs_BT.numel()).backward()
 
 
 def gpt2_step(theirs, inputs_BT, targets_BT) -> None:
