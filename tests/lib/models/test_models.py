@@ -72,8 +72,8 @@ class Adapted(torch.nn.Module):
         super().__init__()
         self.linear = linear
         self.weight, self.bias = linear.weight, linear.bias
-        self.down = torch.nn.Linear(linear.in_features, 2).double()
-        self.up = torch.nn.Linear(2, linear.out_features).double()
+        self.down = torch.nn.Linear(linear.weight.shape[1], 2).double()
+        self.up = torch.nn.Linear(2, linear.weight.shape[0]).double()
 
     def forward(self, x):
         return self.linear(x) + self.up(self.down(x))
