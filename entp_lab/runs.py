@@ -180,7 +180,7 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
         names = [f"{c.experiment}/{config_id(c, version)}" for c in todo]
         more = f" and {len(todo) - 3} more" if len(todo) > 3 else ""
         raise RecordError(
-            f"missing or partial: record {', '.join(names[:3])}{more} (tier {todo[0].tier}, below {store.root}); "
+            f"missing: record {', '.join(names[:3])}{more} (tier {todo[0].tier}, below {store.root}); "
             "the store is read-only, so nothing is computed. Run ./run_all.sh to make it."
         )
     store.check_writable()

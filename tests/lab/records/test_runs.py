@@ -143,7 +143,7 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
     assert sweep(configs[:1], 1, store=reading).reused == 1
     monkeypatch.setattr("entp_lab.runs.train_run", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(
-        RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"
+        RecordError, match=f"missing: record test/{config_id(configs[1], 1)}.*run_all.sh"
     ):
         sweep(configs[:2], 1, store=reading)
     with pytest.raises(RecordError, match="missing"):

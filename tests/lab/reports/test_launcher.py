@@ -316,7 +316,7 @@ def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_trac
     monkeypatch.setenv("ENTP_RECORDS", "read-only")
     mistakes = {
         "notebook_parameters(globals())": "ConfigError: parameter = 'sedes': must be one of",
-        "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: ",
+        "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing: ",
         "COUNT3.collect(3)": "AttributeError: ",
     }
     imports = """
