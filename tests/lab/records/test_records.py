@@ -105,6 +105,8 @@ WAYS = {
     "binary": lambda path: path.write_bytes(bytes(range(256))),
     "a folder": replaced_by(lambda path: (path / "inside").mkdir(parents=True)),
     "a link to itself": replaced_by(lambda path: path.symlink_to(path)),
+    "a pipe": replaced_by(os.mkfifo),
+    "a device": replaced_by(lambda path: path.symlink_to("/dev/zero")),
     "another version": with_checksum_that_fits(version=2),
 }
 
