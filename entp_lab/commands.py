@@ -59,11 +59,11 @@ def listing() -> str:
 def run_notebooks(
     parameters: Mapping[Path, dict[str, Any]],
     *,
-    is_whole: bool = True,
-    update: bool = False,
-    jobs: int = 0,
-    yes: bool = False,
-    on_cluster: bool = False,
+    is_whole: bool,
+    update: bool,
+    jobs: int,
+    yes: bool,
+    on_cluster: bool,
 ) -> int:
     """Execute notebooks with checked parameters, judge the claims and print a summary; return 1 if a notebook failed.
 
@@ -190,7 +190,6 @@ def train(
         print(
             f"{label}: {len(todo[experiment.name])} of {len(runs)} runs are left",
             file=sys.stderr,
-            flush=True,
         )
         if not todo[experiment.name] and len(experiments) > 1:
             continue
@@ -208,7 +207,7 @@ def train(
         except SweepError as error:
             done = error.sweep
             failures += len(done.failures)
-            print(error.report, file=sys.stderr, flush=True)
+            print(error.report, file=sys.stderr)
         again = (
             "give it more time, since --fresh begins anew"
             if fresh
@@ -273,7 +272,7 @@ def train_along(
 # Records: checked.
 
 
-def check_records(results: str = "") -> int:
+def check_records(results: str) -> int:
     """Read every record of a results folder and print what is wrong with damaged ones; return 1 if there are any."""
     known = {name: experiment.version for name, experiment in EXPERIMENTS.items()}
     store = Store(results or None, read_only=True)

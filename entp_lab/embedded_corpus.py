@@ -32,17 +32,12 @@ def docstrings(source: str) -> Iterator[str]:
     """Yield the docstrings of a module's text, in the order of the file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escape sequences in other packages
-        waiting = [ast.parse(source)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            found = ast.get_docstring(node)
-            if found:
-                yield found
-        for block in (
-            getattr(node, name, None) for name in ("finalbody", "orelse", "handlers", "body")
-        ):
-            waiting += reversed(block) if isinstance(block, list) else ()
+        module = ast.parse(source)
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    parts = [node for node in ast.walk(module) if isinstance(node, kinds)]
+    for node in (module, *sorted(parts, key=lambda part: part.lineno)):
+        if found := ast.get_docstring(node):
+            yield found
 
 
 def documents(folders: list[Path]) -> Iterator[str]:

@@ -132,7 +132,6 @@ def announce_runs(
     print(
         f"{what}: about {spoken}, by stored runs like them and steps tried here",
         file=sys.stderr,
-        flush=True,
     )
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
         return seconds

@@ -117,7 +117,7 @@ class Look:
     marker: str = "o"
     width: float = 1.6
 
-    def style(self, marks: bool = True) -> dict:
+    def style(self, marks: bool) -> dict:
         """Return the look as matplotlib's keywords for a line, with its marker if ``marks``."""
         solid = self.dashes == "-"
         line = {
@@ -194,7 +194,7 @@ def lines(
     for i, (name, part) in enumerate(table.groupby(by, sort=False)):
         at_x = part.dropna(subset=[x, y]).groupby(x)[y]
         means = at_x.mean()
-        line = looks[name].style(marks=bool(marks))
+        line = looks[name].style(bool(marks))
         if marks:
             step = max(1, len(means) // marks)
             line["markevery"] = (i * step // 4 % step, step)
@@ -381,5 +381,5 @@ def describe_records(records: Sequence[Record]) -> str:
         return "no records: computed on the spot"
     tiers = ", ".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
-    commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
+    commits = ", ".join(sorted({r.provenance["commit"] for r in records}))
     return f"tier {tiers}; seeds {seeds}; commit {commits}; records {' '.join(r.name for r in records)}"

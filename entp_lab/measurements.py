@@ -6,7 +6,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -144,7 +144,7 @@ class Observation:
     """
 
     claim: str
-    found: Literal["same direction", "not reproduced", "inconclusive", "uninformative"]
+    found: str
     tier: str
     why: str = ""
     seen: str = ""
@@ -207,7 +207,7 @@ def observed(
 ) -> Observation:
     """Return an ``Observation`` that rests on ``records``, which are of one tier."""
     names = tuple(record.name for record in records)
-    return Observation(claim, cast(Any, found), records[0].config.tier, why, seen, runs, names)
+    return Observation(claim, found, records[0].config.tier, why, seen, runs, names)
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,6 @@ def check_name(name: str, root: Path) -> None:
         f"task {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_task",
     )
     files = [root / f"entp_lib/tasks/{name}.py", root / f"tests/lib/tasks/test_{name}.py"]
-    for holder, is_taken in (
-        ("a task", name in TASKS),
-        ("an experiment", name in EXPERIMENTS),
-        ("a file", any(path.exists() for path in files)),
-    ):
-        require(not is_taken, f"task {name!r}: exists, as the name of {holder}; take another name")
+    is_taken = name in TASKS or name in EXPERIMENTS or any(path.exists() for path in files)
+    holders = "a task, an experiment or a file"
+    require(not is_taken, f"task {name!r}: exists, as the name of {holders}; take another name")

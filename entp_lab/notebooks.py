@@ -303,11 +303,11 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
     def note(job: Job, result: Result) -> None:
         results[job.notebook] = result
         count = f"[{len(results)}/{len(jobs)}] {result.notebook}"
-        print(f"{count}, {result.seconds:.0f} s", file=sys.stderr, flush=True)
+        print(f"{count}, {result.seconds:.0f} s", file=sys.stderr)
         if result.traceback:
             print(result.traceback, file=sys.stderr)
         if result.error:
-            print(f"  failed: {result.error}", file=sys.stderr, flush=True)
+            print(f"  failed: {result.error}", file=sys.stderr)
 
     with cf.ThreadPoolExecutor(parallel(len(at_once))) as pool:
         try:
@@ -500,7 +500,7 @@ def before_saving(model: Json, path: str, **_: Any) -> None:
         clean(model["content"])
 
 
-def open_lab(port: int | None = None, browser: bool = True, reset: Collection[Path] = ()) -> None:
+def open_lab(port: int | None, browser: bool, reset: Collection[Path]) -> None:
     """Make or refresh the working copies and replace this process by JupyterLab, which opens the overview.
 
     Its root folder is the project. Raises ConfigError if JupyterLab is not installed beside this Python.

@@ -253,12 +253,13 @@ def pairs_apart(records: Sequence["Record"]) -> str:
         ("precision", "precisions"),
         ("kernels", "kernels"),
     ):
-        apart = continued = 0
-        for runs in pairs.values():
-            values = [{process[name] for process in run if process.get(name)} for run in runs]
-            if len(set().union(*values)) > 1:
-                apart += len(runs) > 1
-                continued += len(runs) == 1
+        mixed = [
+            runs
+            for runs in pairs.values()
+            if len({where[name] for run in runs for where in run if where.get(name)}) > 1
+        ]
+        apart = sum(len(runs) > 1 for runs in mixed)
+        continued = len(mixed) - apart
         if apart and is_paired:
             notes.append(f"{apart} of {len(pairs)} pairs from different {words}")
         elif apart:

@@ -68,7 +68,7 @@ class Ranks(Hook):
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             message = f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end"
-            print(message, file=sys.stderr, flush=True)
+            print(message, file=sys.stderr)
             # in an orderly exit gloo's threads may abort if another rank has left already
             os._exit(1)
 

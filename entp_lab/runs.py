@@ -65,12 +65,10 @@ def run(
     """
     record_id = config_id(config, version)
     with store.lock(config.experiment, record_id):
-        found = store.find(config, version)
-        if found is None or fresh:
-            check_can_compute([config], version, store)
+        found = None if fresh else store.find(config, version)
         if found is not None or fresh:  # a crash after saving the record leaves the checkpoint
             store.remove_checkpoint(config.experiment, record_id)
-        if found is not None and not fresh:
+        if found is not None:
             return found  # stored before, or by another process while this one waited for the lock
         study_device = config.params.get("device", "cpu") if isinstance(config, StudyConfig) else ""
         device = study_device or device_for(config.tier)

@@ -97,7 +97,7 @@ def build(folder: Path) -> Path:
     return folder / "index.html"
 
 
-def open_site(browser: bool = True) -> int:
+def open_site(browser: bool) -> int:
     """Build the site and open it; missing packages of the extra ``site`` are installed first."""
     root = paths.repository()
     if lacking := ", ".join(missing()):

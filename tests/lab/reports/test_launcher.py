@@ -343,5 +343,12 @@ def test_the_limit_of_overnight_is_for_its_runs_and_its_notebooks_together(folde
         notebooks, "plan", lambda parameters, _: given.extend(parameters.values()) or sys.exit()
     )
     with pytest.raises(SystemExit):
-        commands.run_notebooks({folder / "03_x.ipynb": {"tier": "overnight", "time_limit": 100.0}})
+        commands.run_notebooks(
+            {folder / "03_x.ipynb": {"tier": "overnight", "time_limit": 100.0}},
+            is_whole=True,
+            update=False,
+            jobs=0,
+            yes=False,
+            on_cluster=False,
+        )
     assert given == [{"tier": "overnight", "time_limit": 60.0}]

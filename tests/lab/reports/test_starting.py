@@ -59,9 +59,9 @@ def test_a_new_task_works_as_written(copy, capsys):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("counting", "exists, as the name of a task"),
-        ("count3", "exists, as the name of an experiment"),
-        ("base", "exists, as the name of a file"),
+        ("counting", "exists, as the name of"),
+        ("count3", "exists, as the name of"),
+        ("base", "exists, as the name of"),
         ("3d", "identifier"),
         ("lambda", "identifier"),
         ("a" * 31, "of at most 30 letters"),
