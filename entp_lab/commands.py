@@ -48,7 +48,7 @@ def listing() -> str:
                     there.append(
                         tier if found == len(configs) else f"{tier} ({found} of {len(configs)})"
                     )
-            quick = sum(map(spent, own(experiment, experiment.stored(store, "quick") or [])))
+            quick = sum(map(spent, own(experiment, experiment.stored(store, "quick"))))
             cost = f"; quick takes one core {quick / 60:.1f} min" if quick else ""
             lines.append(
                 f"    {experiment.name:26} records at {', '.join(there) or 'no tier'}{cost}"

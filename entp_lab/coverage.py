@@ -4,9 +4,6 @@ Items with a verdict come from the ledger. ``results/reference/<paper>/coverage.
 verdict, tried too small to tell, written but never run, missing, or out of reach of a CPU.
 """
 
-import re
-from typing import Any
-
 import pandas as pd
 
 from entp_lab import claims, paths
@@ -60,13 +57,13 @@ def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
         }
     )
     found = pd.concat([with_verdict, other_items(paper)], ignore_index=True)
-    return found.sort_values("item", key=lambda names: names.map(natural_order), kind="stable")
+    return found.sort_values("item", key=in_natural_order, kind="stable")
 
 
-def natural_order(name: str) -> list[tuple[int, Any]]:
-    """Return a sort key that puts Lemma 9 before Lemma 10 and ignores case."""
-    parts = re.findall(r"\d+|[^\d]+", name.lower())
-    return [(0, int(part)) if part.isdecimal() else (1, part.strip()) for part in parts]
+def in_natural_order(names: pd.Series) -> pd.Series:
+    """Return sort keys that put Lemma 9 before Lemma 10, and ignore case and spaces."""
+    plain = names.str.lower().str.replace(" ", "")
+    return plain.str.replace(r"\d+", lambda digits: digits[0].zfill(4), regex=True)
 
 
 def page(ledger: pd.DataFrame) -> str:

@@ -245,7 +245,7 @@ def close(experiment: "Experiment") -> str:
     lines = []
     for tier in BEST_FIRST:
         runs = experiment.plan(tier, 0)
-        for run, record in zip(runs, experiment.stored(Store(), tier) or [], strict=False):
+        for run, record in zip(runs, experiment.stored(Store(), tier), strict=False):
             common = planned(run.config).labels
             labels = {name: of for name, of in run.labels.items() if common.get(name, ...) != of}
             lines.append(json.dumps({"run": record.name, **labels}))
@@ -316,18 +316,18 @@ class Experiment:
         labels = {config_id(run.config, self.version): run.labels for run in runs}
         return [record.labelled(labels[record.id]) for record in records]
 
-    def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
-        """Return the records of ``runs``, labelled, or None if one is missing or there are no runs."""
+    def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record]:
+        """Return the records of ``runs``, labelled; empty if one is missing."""
         found = []
         for run in runs:
             record = store.find(run.config, self.version)
             if record is None:
-                return None
+                return []
             found.append(record.labelled(run.labels))
-        return found or None
+        return found
 
-    def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
-        """Return the records of a tier, labelled, or None if one is missing or the tier has none.
+    def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record]:
+        """Return the records of a tier, labelled; empty if one is missing or the tier has none.
 
         ``seeds=0``: the tier's own number of seeds, or ``MIN_PAIRS`` if the tier has fewer and those records exist.
         More never count, so that nobody adds seeds until a verdict pleases.
@@ -339,7 +339,7 @@ class Experiment:
 
     def committed(self, tier: str = "quick") -> list[Record]:
         """Return the project's records of a whole tier; empty where one is missing."""
-        return self.stored(Store(), tier) or []
+        return self.stored(Store(), tier)
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
         """Return the records of the best complete tier; empty if no tier is complete.
@@ -349,7 +349,7 @@ class Experiment:
         """
         highest: list[Record] = []
         for tier in BEST_FIRST:
-            records = self.stored(store, tier, seeds) or []
+            records = self.stored(store, tier, seeds)
             if seeds_of(records) >= MIN_PAIRS:
                 return records
             highest = highest or records
@@ -372,7 +372,7 @@ class Experiment:
             tier = best[0].config.tier if best else "quick"
         if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        counted = MIN_PAIRS if len(self.stored(store, tier) or []) > len(self.plan(tier, 0)) else 0
+        counted = MIN_PAIRS if len(self.stored(store, tier)) > len(self.plan(tier, 0)) else 0
         runs = self.plan(tier, seeds or counted)
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
@@ -440,7 +440,7 @@ class Experiment:
             config_id(c, self.version) in ids for c in self.configs(tier)
         )
         below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
-        stored = (m for lower in below for m in self.measure(self.stored(Store(), lower) or []))
+        stored = (m for lower in below for m in self.measure(self.stored(Store(), lower)))
         others = (m for m in stored if whole or m.claim not in touched)
         return [m for m, _ in strongest((m, None) for m in (*mine, *others)).values()]
 

@@ -50,7 +50,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     for experiment in EXPERIMENTS.values():
         stored = {record.config.tier for record in store.all(experiment.name)}
         for tier in (tier for tier in BEST_FIRST if tier in stored):
-            records = {record.name: record for record in experiment.stored(store, tier) or []}
+            records = {record.name: record for record in experiment.stored(store, tier)}
             found = experiment.measure(list(records.values()))
             measured += [(measurement, (experiment, records)) for measurement in found]
     best = strongest(measured).values()

@@ -361,7 +361,7 @@ def measured_costs(store: Store) -> pd.DataFrame:
     rows = []
     for experiment in EXPERIMENTS.values():
         for tier in reversed(BEST_FIRST):
-            records = own(experiment, experiment.stored(store, tier) or [])
+            records = own(experiment, experiment.stored(store, tier))
             if records:
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)
                 rows.append(

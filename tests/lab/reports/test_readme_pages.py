@@ -180,7 +180,7 @@ def test_the_records_that_a_row_names_give_its_values(name):
     experiment = EXPERIMENTS[name]
     store = Store(read_only=True)
     for tier in TIERS:
-        records = {r.name: r for r in experiment.stored(store, tier) or []}
+        records = {r.name: r for r in experiment.stored(store, tier)}
         for found in experiment.measurements(list(records.values())) if records else []:
             if not isinstance(found, Measurement) or not set(found.records) <= set(records):
                 continue  # a row may rest on another tier's runs
