@@ -126,7 +126,7 @@ def experiments_of(tier: str, of_notebooks: Sequence[Path] | None = None) -> lis
             or "none"
         )
         found = [experiment for experiment in found if experiment.notebook in stems]
-        require(bool(found), f"notebooks with experiments for the tier {tier}: {known}")
+        require(found, f"notebooks with experiments for the tier {tier}: {known}")
     return found
 
 
@@ -245,7 +245,7 @@ def chosen_runs(
         found = [i for i in by_id if beginning and i.startswith(beginning)]
         of = f"--run {beginning}: of the {len(by_id)} runs of {experiment.name} at tier {tier}"
         require(
-            bool(found),
+            found,
             f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others",
         )
         require(
@@ -299,7 +299,7 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
     store = Store(read_only=True)
     stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == tier]
     require(
-        bool(stored),
+        stored,
         f"{experiment.name} has no records at tier {tier}; run_all.sh --list says which",
     )
     found = []

@@ -249,7 +249,7 @@ def close(experiment: "Experiment") -> str:
             common = planned(run.config).labels
             labels = {name: of for name, of in run.labels.items() if common.get(name, ...) != of}
             lines.append(json.dumps({"run": record.name, **labels}))
-    require(bool(lines), f"experiment {experiment.name} has no tier whose runs are all stored")
+    require(lines, f"experiment {experiment.name} has no tier whose runs are all stored")
     path = list_of_runs(experiment.name)
     path.write_text("".join(f"{line}\n" for line in lines))
     return (

@@ -65,9 +65,9 @@ class Measurement:
     claim: str
     values: Sequence[float]
     tier: str
-    records: Sequence[str] = field(default_factory=tuple)
+    records: Sequence[str] = ()
     paper_settings: bool = False
-    levels: Sequence[Level] = field(default_factory=tuple)
+    levels: Sequence[Level] = ()
     excluded_because: str = ""
     paper_value: float | None = None
     remark: str = ""
@@ -122,7 +122,7 @@ class Check:
     tier: str
     corrected: bool | None = None
     correction: str = ""
-    records: Sequence[str] = field(default_factory=tuple)
+    records: Sequence[str] = ()
     remark: str = ""
 
     @property
@@ -149,7 +149,7 @@ class Observation:
     why: str = ""
     seen: str = ""
     runs: int = 1
-    records: Sequence[str] = field(default_factory=tuple)
+    records: Sequence[str] = ()
 
 
 Finding = Measurement | Check | Observation

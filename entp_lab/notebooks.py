@@ -87,13 +87,11 @@ def notebook_paths(only: str = "") -> list[Path]:
     asked = [
         Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()
     ]
-    require(bool(asked) or not only, f"--only {only!r}: write numbers or names, as in 03,06_match3")
+    require(asked or not only, f"--only {only!r}: write numbers or names, as in 03,06_match3")
     chosen = set() if asked else set(found)
     for name in asked:
         of_name = {path for path in found if name == path.stem or name.zfill(2) == number(path)}
-        require(
-            bool(of_name), f"no notebook {name}; there are {', '.join(sorted(map(number, found)))}"
-        )
+        require(of_name, f"no notebook {name}; there are {', '.join(sorted(map(number, found)))}")
         chosen |= of_name
     return sorted(chosen, key=lambda path: (number(path) == OVERVIEW, path))
 
@@ -145,7 +143,7 @@ def defaults(notebook: Path) -> Json:
 def parse_parameter(text: str) -> tuple[str, Any]:
     """Return name and value of ``name=value``; the value as a Python literal if it is one, else as text."""
     name, equals, value = text.partition("=")
-    require(bool(equals) and name.isidentifier(), f"parameter {text!r}: write it as name=value")
+    require(equals and name.isidentifier(), f"parameter {text!r}: write it as name=value")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError):

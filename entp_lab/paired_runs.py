@@ -171,7 +171,7 @@ def run(
     an estimate is printed first. ``jobs``: 0 for one run per core. ``fresh``: train stored runs again. ``time_limit``:
     seconds, 0 for none; the next call continues what it cuts short.
     """
-    require(bool(configs), "no runs were asked for: seeds and models must not be empty")
+    require(configs, "no runs were asked for: seeds and models must not be empty")
     first = configs[0]
     name = first.experiment
     tier = first.tier
@@ -208,7 +208,7 @@ def run(
     records = [record.labelled((mine | labels)[record.id]) for record in done.complete]
     runs = shown(
         records,
-        [step_operations(cast(RunConfig, record.config)) for record in records],
+        [step_operations(record.config) for record in records],
         len(configs),
         "your own runs (results/own)" if is_own else f"records of {name}",
     )

@@ -104,6 +104,6 @@ def open_corpus(path: Path) -> Source:
     """Return the source of a text file, a Parquet file, or a folder of Parquet files."""
     if path.is_dir():
         files = tuple(sorted(path.glob("*.parquet")))
-        require(bool(files), f"corpus = {str(path)!r}: a folder without Parquet files")
+        require(files, f"corpus = {str(path)!r}: a folder without Parquet files")
         return ParquetFiles(files)
     return ParquetFiles((path,)) if path.suffix == ".parquet" else TextFile(path)

@@ -242,7 +242,7 @@ def answer_in_short() -> str:
     """Return the overview's answer and its picture, which its first cell gives and README repeats."""
     overview = next(path for path in notebook_paths() if path.name.startswith(OVERVIEW))
     _, answer, text = read_notebook(overview)["cells"][0]["source"].partition("**The answer:**")
-    require(bool(answer), f"{paths.relative(overview)}: its first cell lacks **The answer:**")
+    require(answer, f"{paths.relative(overview)}: its first cell lacks **The answer:**")
     return f"**In short:**{text}".replace("](../", "](")
 
 

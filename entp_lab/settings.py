@@ -18,7 +18,7 @@ from entp_lab.claims import reference_claims
 from entp_lab.configs import RunConfig, StudyConfig, family
 from entp_lab.experiment import PlannedRun
 from entp_lab.registry import build_task
-from entp_lab.store import Record
+from entp_lab.store import Record, Records
 from entp_lab.tables import read_table
 from entp_lib.validation import ConfigError, require
 
@@ -45,7 +45,7 @@ def stated_settings() -> dict[str, list[Any]]:
 
 
 def differing_settings(
-    records: Sequence[Record], of_paper: Sequence[PlannedRun], stated: Sequence[Any]
+    records: Records, of_paper: Sequence[PlannedRun], stated: Sequence[Any]
 ) -> str:
     """Name the settings of ``records`` that differ from the paper's: "steps 1,200 (150,000)", the paper's in brackets.
 

@@ -206,9 +206,7 @@ def weights_script(experiment: str) -> str:
                 },
             }
         )
-    require(
-        bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them"
-    )
+    require(models, f"{paths.relative(weights)} has no weights of {experiment}: git keeps them")
     return f"window.{experiment}Data = {json.dumps({'task': task, 'models': models})};\n"
 
 

@@ -13,7 +13,7 @@ function.
 import importlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from entp_lab.measurements import Check, checked
 from entp_lab.store import Record, Records
@@ -43,7 +43,7 @@ class Claim:
     id: str
     decide: Callable[..., Outcome]
     section: str = ""
-    studies: tuple[str, ...] = field(default=())
+    studies: tuple[str, ...] = ()
 
     def __call__(self, *records: Record) -> Outcome:
         return self.decide(*records)

@@ -148,7 +148,7 @@ def find_weights(name: str | Path) -> Path:
         return Path(name)
     experiment, _, beginning = name.partition("/")
     require(
-        bool(experiment and beginning),
+        experiment and beginning,
         f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1",
     )
     kept = paths.of_repository("results") if paths.has_repository() else paths.results()
@@ -159,9 +159,7 @@ def find_weights(name: str | Path) -> Path:
             for path in sorted(place.root.glob(pattern)):
                 ids.setdefault(path.name.partition(".")[0], place)
     found = [record_id for record_id in ids if record_id.startswith(beginning)]
-    require(
-        bool(found), f"no run {name}; runs of {experiment} here: {', '.join([*ids][:5]) or 'none'}"
-    )
+    require(found, f"no run {name}; runs of {experiment} here: {', '.join([*ids][:5]) or 'none'}")
     require(
         len(found) == 1,
         f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it",

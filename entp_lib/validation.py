@@ -37,7 +37,7 @@ class ConfigError(OneLine, ValueError):
     """An invalid parameter; the message names it, its value and what is allowed."""
 
 
-def require(condition: bool, message: str) -> None:
+def require(condition: object, message: str) -> None:
     """Raise ``ConfigError(message)`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)

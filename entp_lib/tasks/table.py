@@ -234,4 +234,4 @@ def check_lengths(name: str, rows: Rows, lengths_P: Tensor) -> None:
 
 def check_each(right_P: Tensor, fault: str) -> None:
     """Raise ConfigError that names the first sequence that is not right."""
-    require(bool(right_P.all()), f"sequence {int(right_P.int().argmin()) + 1}: {fault}")
+    require(right_P.all(), f"sequence {int(right_P.int().argmin()) + 1}: {fault}")

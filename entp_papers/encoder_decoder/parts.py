@@ -199,7 +199,7 @@ def check_labels(labels: Tensor) -> Tensor:
     """Return a mask of the labels that count; ConfigError if none does."""
     counted = labels != IGNORED
     require(
-        bool(counted.any()),
+        counted.any(),
         f"labels: all {labels.numel()} are {IGNORED}, so none counts and the loss is no number; "
         "select at least one token, or leave the batch out",
     )

@@ -92,7 +92,7 @@ class Player:
         """
         ids = self.encode(text)
         most = self.model.cfg.max_length
-        require(bool(ids), "type at least one token")
+        require(ids, "type at least one token")
         require(
             self.task is None or len(ids) <= most,
             f"{len(ids)} numbers: this model reads at most {most}",

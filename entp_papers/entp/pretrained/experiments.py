@@ -326,7 +326,7 @@ class Parameters(NotebookParameters):
         super().__post_init__()
         for name in ("encoder", "language_model"):
             require(
-                bool(getattr(self, name).strip()),
+                getattr(self, name).strip(),
                 f"{name} = '': must name a model, such as {' or '.join(BUNDLED)}",
             )
 
