@@ -100,26 +100,20 @@ class Shell(InteractiveShell):
         return self.outputs
 
 
-def new_shell() -> Shell:
-    """Return a shell that shows pictures and tables as a kernel does."""
-    import pandas as pd
-
-    # figures are many small objects and few reference cycles: rare collection takes a tenth of the time
-    gc.set_threshold(100_000)
-    config = Config({"HistoryManager": {"enabled": False}})
-    shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Result)
-    shell.enable_matplotlib("inline")
-    pd.set_option("display.max_columns", 20)  # pandas' default in a kernel
-    return shell
-
-
 class Here(Engine):
     """Papermill engine that runs in this process, once per process."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **_: Any) -> None:
-        """Run the cells in order, up to the first that fails."""
-        shell = new_shell()
+        """Run the cells in order, up to the first that fails; pictures and tables are shown as a kernel does."""
+        import pandas as pd
+
+        # figures are many small objects and few reference cycles: rare collection takes a tenth of the time
+        gc.set_threshold(100_000)
+        pd.set_option("display.max_columns", 20)  # pandas' default in a kernel
+        config = Config({"HistoryManager": {"enabled": False}})
+        shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Result)
+        shell.enable_matplotlib("inline")
         for index, cell in enumerate(nb_man.nb.cells):
             nb_man.cell_start(cell, index)
             if cell.cell_type == "code" and cell.source.strip():

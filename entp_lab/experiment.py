@@ -226,7 +226,7 @@ class Closed:
             experiment, record_id = labels.pop("run").split("/")
             record = store.load(experiment, record_id, strict=True)
             if record is None:
-                path = paths.relative(list_of_runs(experiment).with_name(f"{record_id}.json"))
+                path = paths.relative(store.path(experiment, record_id))
                 raise RecordError(f"{path}, a run of {self.experiment}, is missing: git restore it")
             if record.config.tier == tier:
                 runs.append(planned(record.config, **labels))

@@ -122,22 +122,15 @@ def read_notebook(path: Path) -> Json:
 
 def defaults(notebook: Path) -> Json:
     """Return the parameters of a notebook with the values that its parameters cell gives them."""
-    tagged = [
-        cell["source"]
-        for cell in read_notebook(notebook)["cells"]
-        if "parameters" in cell["metadata"].get("tags", ())
-    ]
-    nodes = [
-        node
-        for source in tagged[:1]
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign)
-    ]
-    return {
-        ast.unparse(target): ast.literal_eval(node.value)
-        for node in nodes
-        for target in node.targets
-    }
+    for cell in read_notebook(notebook)["cells"]:
+        if "parameters" in cell["metadata"].get("tags", ()):
+            return {
+                ast.unparse(target): ast.literal_eval(node.value)
+                for node in ast.parse(cell["source"]).body
+                if isinstance(node, ast.Assign)
+                for target in node.targets
+            }
+    return {}
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:
@@ -458,8 +451,9 @@ def refresh_copies(reset: Collection[Path] = ()) -> list[Path]:
             if not copy.exists():
                 copy.symlink_to(Path("..", "notebooks", notebook.name))
             continue
-        is_edited = copy.exists() and base.exists() and sources(copy) != sources(base)
-        is_current = copy.exists() and base.exists() and base.read_bytes() == notebook.read_bytes()
+        is_there = copy.exists() and base.exists()
+        is_edited = is_there and sources(copy) != sources(base)
+        is_current = is_there and base.read_bytes() == notebook.read_bytes()
         if notebook in reset or not (is_edited or is_current):
             shutil.copyfile(notebook, copy)
             shutil.copyfile(notebook, base)

@@ -114,10 +114,7 @@ def by_study(records: Iterable[Record]) -> dict[str, Record]:
 
 def of_study(records: Records, study: str) -> Record:
     """Return the record of a study, named without its experiment. Raises KeyError if it is missing."""
-    found = by_study(records)
-    if study not in found:
-        raise KeyError(f"no record of the study {study!r}")
-    return found[study]
+    return by_study(records)[study]
 
 
 def frame(records: Records, study: str) -> pd.DataFrame:

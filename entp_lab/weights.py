@@ -176,8 +176,8 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
     experiment, record_id = name.split("/")
     own = store.weights_path(experiment, record_id)
     places = [own]
-    if store.root.name == OWN:  # the user's own run may start from a run of the project
-        places.append(Store(store.root.parent).weights_path(experiment, record_id))
+    if store.committed:  # the user's own run may start from a run of the project
+        places.append(store.committed.weights_path(experiment, record_id))
     for path in places:
         with contextlib.suppress(DamagedFileError):
             trained_model(path, name)

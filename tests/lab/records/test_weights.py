@@ -13,7 +13,7 @@ from mistakes import one_line
 
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.runs import run
-from entp_lab.store import OWN, Store
+from entp_lab.store import Store
 from entp_lab.weights import (
     beside,
     load_model,
@@ -54,7 +54,7 @@ def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(
 
 
 def test_a_run_of_ones_own_starts_from_the_projects_weights(trained, store):
-    own = Store(store.root / OWN, read_only=False)
+    own = store.own()
     config = replace(trained.config, experiment="later", start_from=trained.name)
     assert run(config, 1, store=own).experiment == "later"
     assert weights_of(own, trained.name) == store.weights_path("count3", trained.id)
