@@ -108,7 +108,7 @@ def answer(
 
 
 def reference_claims() -> pd.DataFrame:
-    """Return the claims of all papers.
+    """Return the claims of all papers, by id.
 
     Columns: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section. ``section``: the
     heading in the notebook under which the claim is examined, empty if there is none yet. ``positive``, ``negative``: a
@@ -144,7 +144,7 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
         twice.empty,
         f"results/reference: the id {twice.min()!r} stands in more than one row of claims",
     )
-    return claims
+    return claims.set_index("id", drop=False).rename_axis(None)
 
 
 def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.DataFrame:
@@ -232,7 +232,7 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
     measured = judged[
         judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")
     ]
-    rules = measured["id"].map(reference_claims().set_index("id")["rule"])
+    rules = measured["id"].map(reference_claims()["rule"])
     of_models = (rules == NO_WORSE) & measured["paper_value"].isna()
     return measured[(rules == "") | of_models]
 
@@ -255,7 +255,7 @@ def link(row: Any, folder: str = "../notebooks/") -> str:
 
 def link_to(claim: str, folder: str = "../notebooks/") -> str:
     """Return the ``link`` to the section that examines a claim."""
-    return link(reference_claims().set_index("id").loc[claim], folder)
+    return link(reference_claims().loc[claim], folder)
 
 
 def records_behind(table: pd.DataFrame) -> list[Record]:
@@ -287,7 +287,7 @@ def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         )
         return f"{row['verdict']} ({found})" if found else row["verdict"]
 
-    known = reference_claims().set_index("id").reindex(table["id"])
+    known = reference_claims().reindex(table["id"])
     rows = table.to_dict("records")
     out = table.assign(
         paper=[number(row["paper_value"]) for row in rows],

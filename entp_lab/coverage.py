@@ -41,17 +41,15 @@ def other_items(paper: str) -> pd.DataFrame:
 
 def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
     """Return a row per item of a paper, in the order of its sections, lemmas, figures and tables."""
-    known = claims.reference_claims().set_index("id")
-    judged = ledger[
-        (ledger["id"].map(known["paper"]) == paper)
-        & (ledger["id"].map(known["kind"]) != "question")
-    ]
+    known = claims.reference_claims()
+    stated = known[(known["paper"] == paper) & (known["kind"] != "question")]
+    judged = ledger.set_index("id").loc[stated.index]
     with_verdict = pd.DataFrame(
         {
-            "item": judged["source"],
-            "says": judged["id"].map(known["statement"]),
-            "notebook": judged["notebook"],
-            "section": judged["id"].map(known["section"]),
+            "item": stated["source"],
+            "says": stated["statement"],
+            "notebook": stated["notebook"],
+            "section": stated["section"],
             "size": judged["differs"],
             "state": judged["verdict"].replace(claims.PLAIN),
         }

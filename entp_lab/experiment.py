@@ -43,7 +43,7 @@ class PlannedRun:
     """A planned run: its configuration, and labels (such as its arm) that go into every frame."""
 
     config: Config
-    labels: Json = field(default_factory=dict)
+    labels: Json
 
 
 PlannedRuns = Iterable[PlannedRun]  # what a planner yields
@@ -99,28 +99,28 @@ def with_train(config: RunConfig, **fields: Any) -> RunConfig:
     return replace(config, train=replace(config.train, **fields))
 
 
-def model_for(task: Task, architecture: str, shape: Mapping[str, Any]) -> ModelConfig:
+def model_for(task: Task, architecture: str, shape: Json) -> ModelConfig:
     """Return a model configuration whose sizes follow from the task, with all else from ``shape``."""
     sizes: Json = {"max_length": task.length}
     if task.continuous:
         sizes |= {"vocab_size": 0, "input_dim": task.input_dim, "output_dim": 1}
     else:
         sizes["vocab_size"] = task.vocab_size
-    return from_dict(ModelConfig, {"architecture": architecture} | sizes | dict(shape), "model.")
+    return from_dict(ModelConfig, {"architecture": architecture} | sizes | shape, "model.")
 
 
 def run_of(
     experiment: str,
     tier: TierName,
     task: str,
-    params: Mapping[str, Any],
-    shape: Mapping[str, Any],
+    params: Json,
+    shape: Json,
     train: TrainConfig,
     seed: int = 0,
 ) -> RunConfig:
     """Plan a decoder whose sizes follow from the task. ConfigError for wrong parameters."""
-    model = model_for(build_task(task, dict(params)), "decoder", shape)
-    return RunConfig(experiment, tier, task, dict(params), model, train, seed, seed)
+    model = model_for(build_task(task, params), "decoder", shape)
+    return RunConfig(experiment, tier, task, params, model, train, seed, seed)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Arm:
 
     architecture: str
     budget: Budget | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
+    model: Json = field(default_factory=dict)
     once: bool = False
 
     def run(self, base: RunConfig, seed: int) -> RunConfig:
@@ -167,7 +167,7 @@ class Arm:
 class Variant:
     """A task that differs from the tier's in some parameters, and the arms that it has, empty for all."""
 
-    task: Mapping[str, Any] = field(default_factory=dict)
+    task: Json = field(default_factory=dict)
     arms: Sequence[str] = ()
 
 
@@ -293,7 +293,7 @@ class Experiment:
     seeded: bool = True
     still_improving_note: Callable[[Records], str] = still_improving
     check_prerequisites: Callable[[Sequence[Config]], None] = lambda configs: None
-    figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    figure_labels: Json = field(default_factory=dict, hash=False)
     paper_runs_of: str = ""
     show_only: bool = False
 

@@ -55,7 +55,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
             measured += [(measurement, (experiment, records)) for measurement in found]
     best = strongest(measured).values()
     table = claims.judge([measurement for measurement, _ in best])
-    units = dict(zip(table["id"], table["unit"], strict=True))
+    units = claims.reference_claims()["unit"]
     stated = stated_settings()
     differs = {}
     caveats = {}
@@ -159,7 +159,7 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     columns = ["task", *BUDGETS, "drawn_as"]
     tasks = pd.concat([read_table(path, columns, needed=("task", "equal_steps")) for path in files])
     rows = table.set_index("id")
-    margins = claims.reference_claims().set_index("id")["margin"]
+    margins = claims.reference_claims()["margin"]
     found = []
     for task in tasks.fillna("").to_dict("records"):
         for column, budget in BUDGETS.items():

@@ -4,14 +4,14 @@
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from entp_lab.configs import RunConfig
+from entp_lab.configs import Json, RunConfig
 from entp_lab.frames import paired, select, summary
 from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Record, RecordError, Records
@@ -218,7 +218,7 @@ class Paired:
     metric: str
     first: str
     second: str
-    where: Mapping[str, Any] = field(default_factory=dict)
+    where: Json = field(default_factory=dict)
 
     @property
     def arms(self) -> tuple[str, str]:

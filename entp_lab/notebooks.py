@@ -143,7 +143,7 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def parameters_for(notebooks: Collection[Path], given: Mapping[str, Any]) -> dict[Path, Json]:
+def parameters_for(notebooks: Collection[Path], given: Json) -> dict[Path, Json]:
     """Return for each of ``notebooks`` those of the ``given`` parameters that it has.
 
     They are checked here, because papermill would only warn of a wrong one, and the notebook fail only after its
@@ -160,7 +160,7 @@ def parameters_for(notebooks: Collection[Path], given: Mapping[str, Any]) -> dic
     }
 
 
-def common(parameters: Mapping[str, Any]) -> NotebookParameters:
+def common(parameters: Json) -> NotebookParameters:
     """Return the parameters that all notebooks have, checked; ConfigError for a value that makes no sense."""
     return from_dict(
         NotebookParameters, {name: value for name, value in parameters.items() if name in COMMON}
@@ -181,7 +181,7 @@ def notebooks_markdown() -> str:
 # What notebooks will compute.
 
 
-def missing_runs(notebook: Path, parameters: Mapping[str, Any]) -> list[Config]:
+def missing_runs(notebook: Path, parameters: Json) -> list[Config]:
     """Return the runs without a record that a notebook shows with these parameters; with ``fresh``, all that it shows.
 
     Experiments that ``best`` only shows, without computing them, are left out. A notebook's own parameters, which may

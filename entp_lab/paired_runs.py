@@ -22,12 +22,12 @@ from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
-from entp_lib.validation import require
+from entp_lib.validation import Json, require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Shape = ModelConfig | Mapping[str, Any]
+Shape = ModelConfig | Json
 Schedule = TrainConfig | Mapping[str, TrainConfig]
 OWN = "own"  # stands for the experiment of runs that belong to none
 SMALL = {"n_layers": 3, "n_heads": 4, "width": 64}  # default shape of ``compare``

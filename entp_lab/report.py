@@ -185,7 +185,7 @@ def tally(table: pd.DataFrame) -> pd.DataFrame:
 
 def paper_of_claims() -> pd.Series:
     """Return the paper of each claim, by id."""
-    return claims.reference_claims().set_index("id")["paper"]
+    return claims.reference_claims()["paper"]
 
 
 def tally_sentence(table: pd.DataFrame) -> str:

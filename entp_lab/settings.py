@@ -9,7 +9,7 @@ setting that is fixed in code, so that no record holds it, has our value beside 
 import functools
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from entp_lab.experiment import PlannedRun
 from entp_lab.registry import build_task
 from entp_lab.store import Record, Records
 from entp_lab.tables import read_table
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, Json, require
 
 NO_DIFFERENCE = "none"
 TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
@@ -123,10 +123,10 @@ def settings_of_task(name: str, params: str) -> dict[str, Any]:
     return dict(innermost(asdict(cast(Any, build_task(name, json.loads(params))))))
 
 
-def innermost(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def innermost(params: Json) -> Iterator[tuple[str, Any]]:
     """Yield names and values of nested parameters, except those that only identify a run or a file."""
     for name, value in params.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from innermost(value)
         elif not name.endswith("seed") and name not in ("part", "checksum"):
             yield name, value
