@@ -260,7 +260,9 @@ def train_along(
 ) -> None:
     """Compute this rank's share of the training runs whose records rank 0 writes, in the same order."""
     torch.set_num_threads(1)
-    for config in store.missing([c for c in configs if isinstance(c, RunConfig)], version, fresh):
+    for config in store.missing(configs, version, fresh):
+        if not isinstance(config, RunConfig):  # rank 0 computes studies alone
+            continue
         device = device_for(config.tier)
         path = store.checkpoint_path(config.experiment, config_id(config, version))
         checkpoint = Checkpoint(None if fresh else path, read_only=True)

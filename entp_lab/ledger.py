@@ -11,7 +11,7 @@ from entp_lab.claims import OPEN, UNINFORMATIVE
 from entp_lab.configs import BEST_FIRST, RunConfig
 from entp_lab.experiment import Experiment, PlannedRun
 from entp_lab.frames import select
-from entp_lab.measurements import Check, Measurement, Observation, strongest
+from entp_lab.measurements import Check, Finding, Measurement, strongest
 from entp_lab.provenance import pairs_apart, processes
 from entp_lab.registry import EXPERIMENTS, build_task, papers
 from entp_lab.settings import differing_settings, stated_settings
@@ -21,7 +21,6 @@ from entp_lab.tables import read_table
 from entp_lib.files import write_atomically
 from entp_lib.validation import require
 
-Found = Measurement | Check | Observation
 # Units of claims that compare final weights.
 SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
 BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
@@ -46,7 +45,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     models that were still improving; ``part``, by ``part_of``. No row rests on seconds.
     """
     store = store or Store()
-    measured: list[tuple[Found, tuple[Experiment, dict[str, Record]]]] = []
+    measured: list[tuple[Finding, tuple[Experiment, dict[str, Record]]]] = []
     for experiment in EXPERIMENTS.values():
         stored = {record.config.tier for record in store.all(experiment.name)}
         for tier in (tier for tier in BEST_FIRST if tier in stored):
@@ -101,7 +100,7 @@ def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
 
 
 def caveats_of(
-    experiment: Experiment, used: Sequence[Record], measurement: Found, unit: str
+    experiment: Experiment, used: Sequence[Record], measurement: Finding, unit: str
 ) -> str:
     """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from entp_lab import paths
 from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
@@ -27,7 +27,6 @@ from entp_lib.validation import ConfigError, Json, OneLine, check_types
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute by default (``entp_lab.cluster``)
-AnyConfig = TypeVar("AnyConfig", bound=Config)
 log = logging.getLogger(__name__)
 
 
@@ -80,11 +79,8 @@ class Record:
 
     def to_json(self) -> str:
         """Return the file's text: one line per key, numbers with six significant digits, the checksum last."""
-        body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "labels"}
-        body = {
-            name: to_dict(value) if name == "config" else rounded(value)
-            for name, value in body.items()
-        }
+        body = {f.name: rounded(getattr(self, f.name)) for f in fields(self) if f.name != "labels"}
+        body["config"] = to_dict(self.config)
         body["checksum"] = checksum(body)
         lines = [f"{json.dumps(key)}: {canonical_json(value)}" for key, value in body.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -244,9 +240,7 @@ class Store:
         found = self.committed.find(config, version) if self.committed else None
         return found or self.load(config.experiment, config_id(config, version))
 
-    def missing(
-        self, configs: Iterable[AnyConfig], version: int, fresh: bool = False
-    ) -> list[AnyConfig]:
+    def missing(self, configs: Iterable[Config], version: int, fresh: bool = False) -> list[Config]:
         """Return those of ``configs`` that have no record; with ``fresh``, all of them."""
         return [config for config in configs if fresh or self.find(config, version) is None]
 
