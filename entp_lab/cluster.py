@@ -36,8 +36,7 @@ def connected(address: str) -> Iterator["Workers"]:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        message = f"--cluster {address}: no scheduler answers there ({reason})"
-        raise ConfigError(message) from error
+        raise ConfigError(f"--cluster {address}: no scheduler answers there ({reason})") from error
     try:
         yield Workers(client)
     finally:

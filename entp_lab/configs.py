@@ -42,8 +42,10 @@ class RunConfig:
         check_types(self)
         check_plain("task_params", self.task_params)
         if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from):
-            message = "must be experiment/id of a record, or empty for a fresh start"
-            raise ConfigError(f"start_from = {self.start_from!r}: {message}")
+            raise ConfigError(
+                f"start_from = {self.start_from!r}: must be experiment/id of a record, "
+                "or empty for a fresh start"
+            )
 
     @property
     def label(self) -> str:

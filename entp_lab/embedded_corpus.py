@@ -74,8 +74,10 @@ def embedded_file(checksum: str = "") -> Path:
         return path
     missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
     copy = f"copy embedded-{checksum or '*'}.txt from results/corpora of a machine that has it to {folder}"
-    wrong = f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is"
-    require(not missing, f"{wrong}; {copy}")
+    require(
+        not missing,
+        f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is; {copy}",
+    )
     versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
     with file_lock(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # from the packages' versions to the checksum
@@ -93,8 +95,9 @@ def embedded_file(checksum: str = "") -> Path:
             path = folder / f"embedded-{known[versions]}.txt"
             write_atomically(path, data)
             write_atomically(index, json.dumps(known, indent=1).encode())
-    wrong = f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions})"
     require(
-        checksum in ("", known[versions]), f"{wrong}; install those of requirements.txt, or {copy}"
+        checksum in ("", known[versions]),
+        f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions}); "
+        f"install those of requirements.txt, or {copy}",
     )
     return path

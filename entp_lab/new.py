@@ -46,12 +46,13 @@ def new_task(name: str) -> int:
 
 def check_name(name: str, root: Path) -> None:
     """Raise ConfigError for a name that is not a lower-case identifier, or is already taken."""
-    fits = re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name)
     require(
-        fits,
+        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) and not keyword.iskeyword(name),
         f"task {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_task",
     )
     files = [root / f"entp_lib/tasks/{name}.py", root / f"tests/lib/tasks/test_{name}.py"]
     is_taken = name in TASKS or name in EXPERIMENTS or any(path.exists() for path in files)
-    holders = "a task, an experiment or a file"
-    require(not is_taken, f"task {name!r}: exists, as the name of {holders}; take another name")
+    require(
+        not is_taken,
+        f"task {name!r}: exists, as the name of a task, an experiment or a file; take another name",
+    )

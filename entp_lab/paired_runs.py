@@ -176,13 +176,14 @@ def run(
     name = first.experiment
     tier = first.tier
     for config in configs:
-        same = (config.experiment, config.tier) == (name, tier)
         require(
-            same,
+            (config.experiment, config.tier) == (name, tier),
             f"{config.experiment}, {config.tier}: one call takes runs of one experiment and tier",
         )
-        known = config.task.isidentifier()
-        require(known, f"task = {config.task}: not a task of the project; lab.compare trains it")
+        require(
+            config.task.isidentifier(),
+            f"task = {config.task}: not a task of the project; lab.compare trains it",
+        )
     labels = {}
     version = 1
     if name != OWN:

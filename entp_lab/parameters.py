@@ -35,11 +35,13 @@ class NotebookParameters:
     def __post_init__(self):
         check_types(self)
         one_of("tier", self.tier, ("best", *TIERS))
-        optimised = "Python runs with -O or PYTHONOPTIMIZE, which turns the checks in notebooks off: start it without"
-        require(__debug__, optimised)
-        fits = 0 <= self.seeds <= MAX_SEEDS
         require(
-            fits, f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}"
+            __debug__,
+            "Python runs with -O or PYTHONOPTIMIZE, which turns the checks in notebooks off: start it without",
+        )
+        require(
+            0 <= self.seeds <= MAX_SEEDS,
+            f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}",
         )
         require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
         require(

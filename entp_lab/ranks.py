@@ -31,9 +31,11 @@ class Ranks(Hook):
         """Raise ConfigError unless this rank is at the same step of the same run as rank 0."""
         first = [(self.run, state.step)]
         dist.broadcast_object_list(first)
-        message = f"rank {self.rank} begins step {state.step} of another run or step than rank 0"
-        same = first == [(self.run, state.step)]
-        require(same, f"{message}: all ranks must see the same results")
+        require(
+            first == [(self.run, state.step)],
+            f"rank {self.rank} begins step {state.step} of another run or step than rank 0: "
+            "all ranks must see the same results",
+        )
 
     def on_batch(self, batch: Batch) -> Batch:
         """Return this rank's sequences of a batch."""
@@ -67,8 +69,10 @@ class Ranks(Hook):
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            message = f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end"
-            print(message, file=sys.stderr)
+            print(
+                f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end",
+                file=sys.stderr,
+            )
             # in an orderly exit gloo's threads may abort if another rank has left already
             os._exit(1)
 

@@ -187,8 +187,10 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
 def device_for(tier: str) -> str:
     """Return ``cpu`` up to overnight, so that records are comparable; ``cuda`` for gpu; for paper what there is."""
     gpu = tier not in ON_CPU and torch.cuda.is_available()
-    hint = "use --tier quick, or run it on a machine that has one"
-    require(gpu or tier != "gpu", f"tier gpu needs a CUDA GPU and torch sees none; {hint}")
+    require(
+        gpu or tier != "gpu",
+        "tier gpu needs a CUDA GPU and torch sees none; use --tier quick, or run it on a machine that has one",
+    )
     return "cuda" if gpu else "cpu"
 
 

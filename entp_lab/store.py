@@ -42,8 +42,10 @@ class Entries(dict):
     def __missing__(self, name: str) -> Any:
         near = difflib.get_close_matches(str(name), self, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        again = "if other code made it, `train` with --fresh makes it again"
-        raise RecordError(f"record {self.where.format(repr(name))}{hint}; {again}")
+        raise RecordError(
+            f"record {self.where.format(repr(name))}{hint}; "
+            "if other code made it, `train` with --fresh makes it again"
+        )
 
 
 @dataclass(frozen=True)

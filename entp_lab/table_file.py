@@ -78,12 +78,14 @@ def read_positions(text: str, length: int, first: int, where: str) -> list[int]:
         high = int(written[2] or low)
         wrong = low if low < first else high
         if low < first or high > length:
-            right = f"{first} to {length}, and nothing stands before the first to predict it from"
             raise ConfigError(
-                f"{where}: scored position {wrong} of a sequence of {length}: {right}"
+                f"{where}: scored position {wrong} of a sequence of {length}: {first} to {length}, "
+                "and nothing stands before the first to predict it from"
             )
-        ascends = low <= high and low > max(positions, default=0)
-        require(ascends, f"{where}: scored {text!r} must ascend")
+        require(
+            low <= high and low > max(positions, default=0),
+            f"{where}: scored {text!r} must ascend",
+        )
         positions += range(low, high + 1)
     return positions or list(range(first, length + 1))
 

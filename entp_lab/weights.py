@@ -53,8 +53,10 @@ def load_tokenizer(path: Path, config: RunConfig) -> Tokenizer:
     state = ""
     if task.tokenizer in LEARNED:
         file = beside(path)
-        missing = f"{path}: their tokenizer {file.name} is missing; it lies beside weights where they were trained"
-        require(file.is_file(), missing)
+        require(
+            file.is_file(),
+            f"{path}: their tokenizer {file.name} is missing; it lies beside weights where they were trained",
+        )
         text = read_text(file)
         try:
             state = json.loads(text)["state"]
