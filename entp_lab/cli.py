@@ -59,12 +59,6 @@ Cluster = Annotated[
         metavar="ADDRESS", help="compute on a Dask scheduler's workers, as tcp://127.0.0.1:8786"
     ),
 ]
-Only = Annotated[
-    str, typer.Option(metavar="03,06", help="these notebooks alone, by number or name")
-]
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")
-]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="only print its address")]
 
 
@@ -89,7 +83,9 @@ def run(
     tier: Annotated[
         TierName | None, typer.Option(help="show this tier and compute what is missing of it")
     ] = None,
-    only: Only = "",
+    only: Annotated[
+        str, typer.Option(metavar="03,06", help="these notebooks alone, by number or name")
+    ] = "",
     fresh: Fresh = False,
     time_limit: TimeLimit = "0",
     jobs: Jobs = 0,
@@ -302,7 +298,11 @@ def readme(
 
 
 @new.command()
-def task(name: Name) -> int:
+def task(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")
+    ],
+) -> int:
     """Write a task (parity of every prefix), its line among the others, and its test."""
     from entp_lab.new import new_task
 

@@ -94,10 +94,7 @@ def processor_share(record: Record) -> float:
 
     On cores shared with other work, wall time is many times the CPU time, by a factor that differs from seed to seed.
     """
-    where = record.provenance
-    # on a GPU, wall time counts
-    told = record.config.tier in ON_CPU and where.get("cpu_seconds") and where.get("wall_seconds")
-    return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
+    return spent(record) / record.provenance["wall_seconds"]
 
 
 def spent(record: Record) -> float:
@@ -106,9 +103,8 @@ def spent(record: Record) -> float:
     On a crowded machine wall time is several times as long; with a GPU the CPU mostly waits.
     """
     where = record.provenance
-    return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where[
-        "wall_seconds"
-    ]
+    on_cpu = record.config.tier in ON_CPU and where.get("cpu_seconds")
+    return on_cpu or where["wall_seconds"]
 
 
 def by_position(records: Records, *metrics: str) -> pd.DataFrame:

@@ -27,7 +27,7 @@ def read_table(
         with warnings.catch_warnings():
             # raised for rows with more cells than columns
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(path, **{"encoding": "utf-8-sig", "index_col": False} | options)
+            table = pd.read_csv(path, encoding="utf-8-sig", index_col=False, **options)
     except pd.errors.ParserWarning:
         raise ConfigError(
             f"{path}: its rows have more cells than columns; put a cell with commas in quotes"
