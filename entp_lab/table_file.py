@@ -29,8 +29,14 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
     ``held_out`` and ``seed`` are those of ``Table.from_arrays``; blank lines are left out.
     """
     # every cell is a text, and NA a word like others
-    options = {"dtype": str, "na_values": [""], "keep_default_na": False}
-    table = read_table(Path(file), ["sequence"], needed=["sequence"], **options).fillna("")
+    table = read_table(
+        Path(file),
+        ["sequence"],
+        needed=["sequence"],
+        dtype=str,
+        na_values=[""],
+        keep_default_na=False,
+    ).fillna("")
     for name in table:
         one_of(f"{file}: column", name, COLUMNS)
     has_targets = "targets" in table
