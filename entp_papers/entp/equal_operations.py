@@ -24,11 +24,11 @@ from entp_papers.entp.match3 import MATCH3
 
 
 class Comparison(NamedTuple):
-    """An experiment's comparison at another budget: its ENTP against the decoders here.
+    """An experiment's comparison with other decoders: its ENTP against those of ``arm`` here.
 
-    ``asked`` maps each claim at equal steps to the claim at equal multiply-adds. ``where``: labels
-    of all arms. ``entp``, ``decoder``: labels of the experiment's own two, by default their
-    ``arm``; the decoders here get the decoder's, so that the experiment's ``measure`` finds them.
+    ``asked`` maps each claim of the experiment to the claim here. ``where``: labels of all arms.
+    ``entp``, ``decoder``: labels of the experiment's own two, by default their ``arm``; the
+    decoders here get the decoder's, so that the experiment's ``measure`` finds them.
     """
 
     name: str
@@ -37,12 +37,13 @@ class Comparison(NamedTuple):
     where: Json
     entp: Json | None = None
     decoder: Json | None = None
+    arm: str = EQUAL_OPERATIONS
 
     def measured(self, records: Records) -> Findings:
         """Measure by the experiment's rules, with the decoders here in place of its own."""
         mine = select(records, comparison=self.name)
         own = self.where | (self.decoder or {"arm": "decoder"})
-        decoders = select(mine, arm=EQUAL_OPERATIONS)
+        decoders = select(mine, arm=self.arm)
         used = [replace(r, labels={**r.labels, **own}) for r in decoders]
         used += select(mine, **self.where, **(self.entp or {"arm": "entp"}))
         used += select(mine, arm=COUNTS)  # of text, which its ``measure`` needs

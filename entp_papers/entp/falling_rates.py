@@ -10,20 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from entp_lab.budgets import EQUAL_OPERATIONS, equal_operations
-from entp_lab.configs import RunConfig
+from entp_lab.configs import Json, RunConfig
 from entp_lab.experiment import (
     TRIAL_SEED,
     Arm,
     Experiment,
-    PlannedRun,
     PlannedRuns,
     planned,
     with_train,
 )
 from entp_lab.frames import select
+from entp_lab.measurements import Findings
+from entp_lab.store import Records
 from entp_papers.entp.count3 import COUNT3_UNSEEN_SETS
 from entp_papers.entp.deciding import TEXT_POSITIONS
-from entp_papers.entp.equal_operations import IN_CONTEXT_OPERATIONS
+from entp_papers.entp.equal_operations import IN_CONTEXT_OPERATIONS, Comparison
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
 
 ARMS = {
@@ -35,10 +36,9 @@ PEAKS = (1e-3, 3e-3, 1e-2)
 SHARED = 3e-3  # the peak of earlier pairs, which serve an arm that has the same one
 
 
-def at_peak(base: RunConfig, arm: str, peak: float, seed: int) -> PlannedRun:
+def at_peak(base: RunConfig, arm: str, peak: float, seed: int) -> RunConfig:
     """Plan one arm with a learning rate that falls from ``peak`` to a tenth of it."""
-    config = ARMS[arm].run(with_train(base, max_lr=peak, min_lr=peak / 10), seed)
-    return planned(config, arm=arm, rate=peak)
+    return ARMS[arm].run(with_train(base, max_lr=peak, min_lr=peak / 10), seed)
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,41 @@ class OwnPeaks:
             if not seed:
                 for arm in ARMS:
                     for peak in (*PEAKS, *self.beyond.get(arm, ())):
-                        yield at_peak(base, arm, peak, TRIAL_SEED)
+                        trial = at_peak(base, arm, peak, TRIAL_SEED)
+                        yield planned(trial, arm=arm, rate=peak, **self.labels)
             for arm, peak in self.chosen.items():
                 same = select(shared, arm=arm, seed=seed) if peak == SHARED else ()
-                if same:
-                    yield planned(same[0].config, arm=arm, rate=peak)
-                else:
-                    yield at_peak(base, arm, peak, seed)
+                config = same[0].config if same else at_peak(base, arm, peak, seed)
+                yield planned(config, arm=arm, rate=peak, comparison=self.name, **self.labels)
 
 
-def experiment(name: str, title: str, notebook: str, *earlier: Experiment, **plan) -> Experiment:
-    """Make an experiment whose pairs have the settings of ``earlier``."""
+def experiment(
+    name: str, title: str, notebook: str, asked: Json, *earlier: Experiment, **plan
+) -> Experiment:
+    """Make an experiment whose pairs have the settings of ``earlier``, measured by its rules.
+
+    ``asked`` maps the claims of the first of ``earlier`` to those here, at equal steps; at equal
+    multiply-adds their names end in ``-operations``.
+    """
+    pairs = OwnPeaks(name, earlier, **plan)
+    of_arms = {"decoder": "", EQUAL_OPERATIONS: "-operations"}
+    comparisons = [
+        Comparison(
+            name, earlier[0], {known: f"{new}{end}" for known, new in asked.items()}, {}, arm=arm
+        )
+        for arm, end in of_arms.items()
+    ]
+
+    def measure(records: Records) -> Findings:
+        return [found for each in comparisons for found in each.measured(records)]
+
     return Experiment(
         name,
         1,
         f"{title}, each model at its own falling learning rate",
         notebook,
-        OwnPeaks(name, earlier, **plan),
+        pairs,
+        measure,
         tiers=("overnight",),
         paper_runs_of=earlier[0].name,
     )
@@ -91,6 +109,7 @@ LINEAR_FALLING = experiment(
     "linear_falling_rates",
     "Linear functions in three dimensions",
     "08_in_context_learning",
+    {"F7-linear": "F7-falling", "F7-linear-late": "F7-falling-late"},
     IN_CONTEXT,
     IN_CONTEXT_OPERATIONS,
     labels=dict(function="linear"),
@@ -99,8 +118,13 @@ SETS_FALLING = experiment(
     "sets_falling_rates",
     "Count3 on numbers never seen together",
     "03_count3",
+    {"F2-unseen-sets": "F2-sets-falling"},
     COUNT3_UNSEEN_SETS,
 )
 TEXT_FALLING = experiment(
-    "text_falling_rates", "Language modelling on all positions", "09_openwebtext", TEXT_POSITIONS
+    "text_falling_rates",
+    "Language modelling on all positions",
+    "09_openwebtext",
+    {"T3-all": "T3-falling"},
+    TEXT_POSITIONS,
 )
