@@ -12,7 +12,7 @@ import importlib.util
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from entp_lib.data.folders import FOLDERS
@@ -24,6 +24,7 @@ from entp_lib.validation import require
 PACKAGES = {name: name for name in ("torch", "pandas", "numpy", "matplotlib", "scipy")} | {
     "sklearn": "scikit-learn"
 }
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 LEFT_OUT = {"test", "tests", "testing", "_vendor"}
 RECURRING = 40  # characters; shorter paragraphs may repeat, as headings do
 
@@ -32,12 +33,13 @@ def docstrings(source: str) -> Iterator[str]:
     """Yield the docstrings of a module's text, in the order of the file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escape sequences in other packages
-        module = ast.parse(source)
-    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    parts = [node for node in ast.walk(module) if isinstance(node, kinds)]
-    for node in (module, *sorted(parts, key=lambda part: part.lineno)):
-        if found := ast.get_docstring(node):
+        waiting = [ast.parse(source)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, DOCUMENTED) and (found := ast.get_docstring(node)):
             yield found
+        for block in ("finalbody", "orelse", "handlers", "body"):
+            waiting += reversed(getattr(node, block, ()))
 
 
 def documents(folders: list[Path]) -> Iterator[str]:
@@ -62,23 +64,23 @@ def documents(folders: list[Path]) -> Iterator[str]:
                 yield "\n\n".join(kept) + "\n"
 
 
-def embedded_file(checksum: str = "") -> Path:
+def embedded_file(checksum: str = "", packages: Mapping[str, str] = PACKAGES) -> Path:
     """Return the path of the exported corpus, made on first use.
 
-    With a ``checksum``, an export copied from another machine is accepted. Raises ConfigError if there is no such file
-    and the installed packages do not give it.
+    With a ``checksum``, an export copied from another machine is accepted. ``packages``: import names, and the
+    distributions that have them. Raises ConfigError if there is no such file and the installed packages do not give it.
     """
     folder = FOLDERS.cache()
     path = folder / f"embedded-{checksum}.txt"
     if checksum and path.exists():
         return path
-    missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
+    missing = [d for name, d in packages.items() if importlib.util.find_spec(name) is None]
     copy = f"copy embedded-{checksum or '*'}.txt from results/corpora of a machine that has it to {folder}"
     require(
         not missing,
         f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation it is; {copy}",
     )
-    versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
+    versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in packages.values())
     with file_lock(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # from the packages' versions to the checksum
         try:
@@ -87,7 +89,7 @@ def embedded_file(checksum: str = "") -> Path:
             known = {}  # the file is missing or damaged
         path = folder / f"embedded-{known.get(versions, '')}.txt"
         if not path.exists():
-            specs = map(importlib.util.find_spec, PACKAGES)
+            specs = map(importlib.util.find_spec, packages)
             sources = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
             # takes about a minute
             data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()

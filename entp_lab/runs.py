@@ -70,6 +70,7 @@ def run(
             store.remove_checkpoint(config.experiment, record_id)
         if found is not None:
             return found  # stored before, or by another process while this one waited for the lock
+        check_can_compute([config], version, store)
         study_device = config.params.get("device", "cpu") if isinstance(config, StudyConfig) else ""
         device = study_device or device_for(config.tier)
         checkpoint = Checkpoint(
