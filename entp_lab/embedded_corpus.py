@@ -64,12 +64,13 @@ def documents(folders: list[Path]) -> Iterator[str]:
                 yield "\n\n".join(kept) + "\n"
 
 
-def embedded_file(checksum: str = "", packages: Mapping[str, str] = PACKAGES) -> Path:
+def embedded_file(checksum: str = "", packages: Mapping[str, str] | None = None) -> Path:
     """Return the path of the exported corpus, made on first use.
 
-    With a ``checksum``, an export copied from another machine is accepted. ``packages``: import names, and the
-    distributions that have them. Raises ConfigError if there is no such file and the installed packages do not give it.
+    With a ``checksum``, an export copied from another machine is accepted. ``packages``: those to read
+    in place of ``PACKAGES``. Raises ConfigError if there is no such file and the installed packages do not give it.
     """
+    packages = packages or PACKAGES
     folder = FOLDERS.cache()
     path = folder / f"embedded-{checksum}.txt"
     if checksum and path.exists():

@@ -59,3 +59,10 @@ def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
     assert source_of("embedded").checksum == checksum
     monkeypatch.setattr(embedded_corpus, "documents", lambda _: pytest.fail("it is there"))
     assert embedded_file() == embedded_file(checksum[:16]) == path
+
+
+def test_one_package_alone_is_a_corpus_of_its_own(packages):
+    text = "".join(TextFile(embedded_file(packages={"second": "second"})).documents())
+    assert "second.f" in text
+    assert "first.f" not in text
+    assert "first.f" in "".join(TextFile(embedded_file()).documents())
