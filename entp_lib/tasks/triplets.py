@@ -44,7 +44,7 @@ class Triplets(Task):
     """Labels of the triplet relation at every position of ``length`` symbols in [0, ``symbols``).
 
     The defaults are Match3′ as the authors ran it. Labels are tokens of their own, after the
-    symbols.
+    symbols. ``ascending``: symbols after the first are drawn in ascending order.
     """
 
     length: int = 64
@@ -52,6 +52,7 @@ class Triplets(Task):
     modulus: int = 128
     anchor: Literal["first", "last"] = "first"
     output: Literal["exists", "count"] = "exists"
+    ascending: bool = False
 
     def __post_init__(self):
         check_types(self)
@@ -89,6 +90,8 @@ class Triplets(Task):
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
         x_BT = integers(generator, self.symbols, size, self.length)
+        if self.ascending:
+            x_BT[:, 1:] = x_BT[:, 1:].sort(1).values
         labels_BT = self.labels(x_BT) + self.symbols
         scored_BT = torch.ones_like(x_BT, dtype=torch.bool)
         return Batch(x_BT, labels_BT, scored_BT, torch.ones_like(x_BT[:, 0]))

@@ -76,7 +76,10 @@ def measure_own_rates(records: Records) -> Findings:
         decoders = [run for run in decoders if run.labels["seed"] != TRIAL_SEED]
         row = Paired(claims[arm], "sequence_accuracy", "entp", arm)
         judge = Comparisons((row,), near=match3.NEAR, excluded=match3.excluded)
-        yield from judge([*decoders, *entp])
+        pairs = [*decoders, *entp]
+        yield from judge(pairs)
+        if arm == "decoder":
+            yield measured("T2-half-area", area_leads(pairs, arm), pairs)
 
 
 AREA_TO = 5000  # ENTP's steps over which the area is taken
@@ -122,6 +125,14 @@ def measure_ways(records: Records) -> Findings:
     ):
         if len(values):
             yield measured(claim, values, select(records, arm=(arm, "entp")))
+
+
+def measure_ascending(records: Records) -> Findings:
+    """Measure ENTP's mean lead in whole sequences, of numbers in ascending order, over the run."""
+    pairs = [run for run in records if run.labels["seed"] != TRIAL_SEED]
+    leads = area_leads(pairs, "decoder")
+    if len(leads):
+        yield measured("T2-ascending", leads, pairs)
 
 
 MEASURE_MATCH3 = Comparisons(

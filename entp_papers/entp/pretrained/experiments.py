@@ -22,7 +22,14 @@ from entp_lab.experiment import (
     planned_study,
 )
 from entp_lab.frames import select
-from entp_lab.measurements import Comparisons, Findings, Level, Paired, measured
+from entp_lab.measurements import (
+    Comparisons,
+    Findings,
+    Level,
+    Paired,
+    measured,
+    still_improving,
+)
 from entp_lab.parameters import NotebookParameters
 from entp_lab.store import Records
 from entp_lib.config import TrainConfig
@@ -271,9 +278,16 @@ def measure_prompts(records: Records) -> Findings:
     ]
 
 
+def notes(records: Records) -> str:
+    """Say whether prompts were seen in other orders, and who was still improving."""
+    task = Counting(**records[0].config.params["task"])
+    return "; ".join(filter(None, (task.caveat, still_improving(records))))
+
+
 def experiment(name: str, title: str, plan, measure=no_claims, **options: Any) -> Experiment:
     """Make an experiment of this notebook; one run at a time, so that weights are read once."""
-    return Experiment(name, 1, title, NOTEBOOK, plan, measure, jobs=1, **options)
+    options |= dict(jobs=1, still_improving_note=notes)
+    return Experiment(name, 1, title, NOTEBOOK, plan, measure, **options)
 
 
 def tokens_compared(*claims: tuple[str, str, str]) -> Comparisons:
@@ -290,6 +304,8 @@ PRETRAINED_ENCODER = experiment(
         ("F3-bert", "pretrained", "random"),
         ("F3-bert-entp", "random", "decoder"),
         ("F3-bert-operations", "random", EQUAL_OPERATIONS),
+        ("F3-bert-pretrained-operations", "pretrained", EQUAL_OPERATIONS),
+        ("F3-bert-fresh", "fresh", "pretrained"),
     ),
     tiers=ENCODER,
     check_prerequisites=check_readable,

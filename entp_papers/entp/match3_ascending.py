@@ -1,0 +1,37 @@
+"""Match3′ with its numbers in ascending order, each model at its own learning rate."""
+
+from dataclasses import replace
+
+from entp_lab.experiment import TRIAL_SEED, TWINS, Arm, Experiment, PlannedRuns, planned, with_train
+from entp_lab.frames import select
+from entp_papers.entp.deciding import measure_ascending
+from entp_papers.entp.match3 import MATCH3
+
+RATES = (1e-3, 3e-3, 1e-2)
+CHOSEN: dict[str, float] = {}  # each model's learning rate, once its trial has told
+
+
+def plan(tier: str, seeds: int = 0) -> PlannedRuns:
+    """Plan both models at every rate on the trial's seed, then pairs at the chosen rates."""
+    for entp in select(MATCH3.plan(tier, seeds), variant="match3", arm="entp"):
+        config = entp.config
+        params = {**config.task_params, "ascending": True}
+        base = replace(config, experiment="match3_ascending", task_params=params)
+        seed = entp.labels["seed"]
+        trials = [(arm, rate, TRIAL_SEED) for arm in TWINS for rate in RATES] if not seed else []
+        pairs = [(arm, rate, seed) for arm, rate in CHOSEN.items()]
+        for arm, rate, of_seed in (*trials, *pairs):
+            tuned = with_train(base, max_lr=rate, min_lr=rate / 10)
+            yield planned(Arm(arm).run(tuned, of_seed), arm=arm, rate=rate)
+
+
+MATCH3_ASCENDING = Experiment(
+    "match3_ascending",
+    1,
+    "Match3′ with its numbers in ascending order, each model at its own rate",
+    "06_match3",
+    plan,
+    measure_ascending,
+    tiers=("overnight",),
+    paper_runs_of="match3",
+)
