@@ -3,7 +3,7 @@ parameters of all.
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
@@ -100,6 +100,11 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     assert labels_BT.max() < task.n_labels
     for x, labels in zip(batch.inputs_BT.tolist(), labels_BT.tolist(), strict=True):
         assert labels == [triplet_label(x[:t], modulus, anchor, output) for t in range(1, 10)]
+    ordered = replace(task, ascending=True).batch(generator_for("cpu", 2), 30)
+    firsts_B = batch.inputs_BT[:, :1]
+    rest_BT = batch.inputs_BT[:, 1:].sort(1).values
+    assert torch.equal(ordered.inputs_BT, torch.cat([firsts_B, rest_BT], 1))
+    assert torch.equal(ordered.targets_BT, task.labels(ordered.inputs_BT) + 12)
 
 
 @settings(max_examples=25)
