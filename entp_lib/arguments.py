@@ -35,13 +35,12 @@ def check_inputs(
         check_tensor(
             "inputs", inputs, REALS, (None, None, cfg.input_dim), "real numbers"
         )
-    batch, length = inputs.shape[:2]
-    if batch * length == 0:
+    shape = inputs.shape[:2]
+    if 0 in shape:
         raise ValueError(f"inputs of shape {tuple(inputs.shape)}: the batch is empty")
     if scored_BT is not None:
-        check_tensor(
-            "scored", scored_BT, (torch.bool,), (batch, length), "a boolean mask"
-        )
+        check_tensor("scored", scored_BT, (torch.bool,), shape, "a boolean mask")
+    _, length = shape
     if length > cfg.max_length:
         raise ValueError(
             f"inputs of {length} tokens: beyond the model's max_length of {cfg.max_length}"
@@ -49,13 +48,12 @@ def check_inputs(
     if cfg.input_dim is None:
         check_ids("token id", inputs, cfg.vocab_size)
     if positions_BT is not None:
-        shape = (batch, length)
         check_tensor(
             "positions", positions_BT, INTEGERS, shape, "whole numbers, torch.int64,"
         )
         check_ids("position id", positions_BT, table)
     if mask_BTT is not None:
-        check_mask(mask_BTT, (batch, length, length))
+        check_mask(mask_BTT, (*shape, length))
     if cfg.open_prompt:
         check_prompts(inputs, scored_BT, prompt_lengths_B)
 
@@ -108,9 +106,8 @@ def check_tensor(
         "BT"[i] if size is None else str(size) for i, size in enumerate(shape)
     )
     if not isinstance(value, Tensor):
-        kind = type(value).__name__
         raise ValueError(
-            f"{name} is a {kind}: must be a tensor, {wanted} of shape ({sizes})"
+            f"{name} is a {type(value).__name__}: must be a tensor, {wanted} of shape ({sizes})"
         )
     fits = value.dim() == len(shape) and all(
         size in (None, found) for size, found in zip(shape, value.shape, strict=True)
@@ -126,8 +123,7 @@ def check_ids(name: str, ids: Tensor, size: int | None) -> None:
     """Raise ValueError for ids below 0, or not below ``size``."""
     if not can_look(ids):
         return
-    low = int(ids.min())
-    high = int(ids.max())
+    low, high = map(int, ids.aminmax())
     if low < 0 or (size is not None and high >= size):
         wanted = "0 or more" if size is None else f"from 0 to {size - 1}"
         raise ValueError(f"{name} {low if low < 0 else high}: must be {wanted}")
