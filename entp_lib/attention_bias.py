@@ -36,16 +36,17 @@ class AttentionBias:
     ) -> tuple[Tensor | None, Rotation | None]:
         """Return mask (R, H, length, length) and rotation (R, 1, length, K) of some prefixes."""
 
-        def of_rows(x: Tensor) -> Tensor:
-            return x if len(x) == 1 else x[rows]  # a single row is shared by all
+        def starts(x: Tensor) -> Tensor:
+            of_rows = x if len(x) == 1 else x[rows]  # a single row is shared by all
+            return of_rows[:, :, :length]
 
         mask = self.mask_BHTT
         if mask is not None:
-            mask = of_rows(mask)[:, :, :length, :length]
+            mask = starts(mask)[..., :length]
         rotation = self.rotation
         if rotation is not None:
             cosines, sines = rotation
-            rotation = of_rows(cosines)[:, :, :length], of_rows(sines)[:, :, :length]
+            rotation = starts(cosines), starts(sines)
         return mask, rotation
 
 
