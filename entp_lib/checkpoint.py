@@ -10,9 +10,9 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import safetensors
 import safetensors.torch
@@ -58,18 +58,19 @@ class DamagedFileError(ConfigError):
 
     def __init__(self, path: Path, reason: str):
         is_weights = str(path).endswith(SUFFIX)
-        remedy = "have them made again" if is_weights else "start afresh"
         self.path = Path(path)
         self.reason = reason
         self.why = f"{'weights' if is_weights else 'checkpoint'} {path} {reason}"
-        super().__init__(f"{self.why}; delete it to {remedy}")
+        super().__init__(
+            f"{self.why}; delete it to {'have them made again' if is_weights else 'start afresh'}"
+        )
 
     def __reduce__(self) -> tuple:
         return type(self), (self.path, self.reason)  # worker processes pickle errors
 
 
 def save_tensors(
-    path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]
+    path: Path, tensors: Mapping[str, Tensor], header: dict[str, str]
 ) -> None:
     """Write tensors and the texts of ``header``, with a checksum over both, atomically."""
     # clones, since safetensors refuses tensors that share a storage
@@ -119,21 +120,17 @@ def check_tensors(
             )
 
 
-def checksum(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
+def checksum(tensors: Mapping[str, Tensor], header: dict[str, str]) -> str:
     """Return the SHA-256 over the header's texts and each tensor's name, type, shape and bytes."""
-    digest = hashlib.sha256(json.dumps(dict(header), sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(
-            json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode()
-        )
+        digest.update(json.dumps([name, str(tensor.dtype), tensor.shape]).encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def save_checkpoint(
-    path: Path, state: TrainingState, config: str, extra: Mapping[str, Any]
-) -> None:
+def save_checkpoint(path: Path, state: TrainingState, config: str, extra: Json) -> None:
     """Write a run in progress: weights and moments as tensors, the rest as JSON in the header.
 
     ``config``: text that identifies the run. ``extra``: the caller's own JSON values. Atomic.
@@ -145,9 +142,7 @@ def save_checkpoint(
             tensors[f"optimizer.{key}.{name}"] = value
     for rule, weights in state.kept_weights.items():
         tensors |= {f"kept.{rule}.{name}": p for name, p in weights.items()}
-    values = {
-        field.name: getattr(state, field.name) for field in fields(Values)
-    } | dict(extra)
+    values = {name: getattr(state, name) for name in Values.__annotations__} | extra
     save_tensors(path, tensors, {"config": config, "state": json.dumps(values)})
 
 
@@ -177,7 +172,7 @@ def load_checkpoint(
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(tensors[f"model.{name}"])
-            if has_moments(name, tensors):
+            if f"optimizer.step.{name}" in tensors:  # else it has had no gradient
                 # the fused AdamW needs its step counter on the parameter's device
                 moments = {
                     key: tensors[f"optimizer.{key}.{name}"].to(p.device)
@@ -193,20 +188,18 @@ def load_checkpoint(
     return found
 
 
-def has_moments(name: str, tensors: Weights) -> bool:
-    """Say whether a parameter has had a gradient, so that the optimiser has moments of it."""
-    return f"optimizer.step.{name}" in tensors
-
-
 def expected_tensors(
     parameters: Mapping[str, Tensor], values: Values, tensors: Weights
 ) -> Weights:
-    """Return tensors with the names, shapes and types that a checkpoint with these values has."""
+    """Return tensors with the names, shapes and types that a checkpoint with these values has.
+
+    The optimiser has moments of a parameter that has had a gradient.
+    """
     expected: Weights = {"loss_sum": torch.zeros((), dtype=torch.float64)}
     for name, p in parameters.items():
         expected[f"model.{name}"] = p
         expected |= {f"kept.{rule}.{name}": p for rule in values.kept}
-        for key in MOMENTS if has_moments(name, tensors) else ():
+        for key in MOMENTS if f"optimizer.step.{name}" in tensors else ():
             expected[f"optimizer.{key}.{name}"] = (
                 torch.tensor(0.0) if key == "step" else p
             )
