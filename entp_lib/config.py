@@ -4,13 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
-from entp_lib.validation import (
-    ConfigError,
-    check_intervals,
-    check_types,
-    one_of,
-    require,
-)
+from entp_lib.validation import check_intervals, check_types, one_of, require
 
 MAX_CURVE_POINTS = 300
 
@@ -96,18 +90,19 @@ class ModelConfig:
         kind = ARCHITECTURES[self.architecture]
         usual = kind.full_layers(self.n_layers)
         if not kind.any_depth:
-            if asked != usual:
-                raise ConfigError(
-                    f"full_layers = {asked}: {self.architecture!r} of {self.n_layers} layers has "
-                    f"{usual}; for another number use 'hybrid'"
-                )
+            require(
+                asked == usual,
+                f"full_layers = {asked}: {self.architecture!r} of {self.n_layers} layers has "
+                f"{usual}; for another number use 'hybrid'",
+            )
             # the usual number is not stored
             object.__setattr__(self, "full_layers", None)
-        elif not 2 <= asked < self.n_layers:
-            raise ConfigError(
+        else:
+            require(
+                2 <= asked < self.n_layers,
                 f"full_layers = {asked}: a hybrid of {self.n_layers} layers has 2 to "
                 f"{self.n_layers - 1}; none is architecture = 'decoder' (and a single one the same "
-                "function), all of them is 'entp'"
+                "function), all of them is 'entp'",
             )
 
     @property
@@ -162,9 +157,9 @@ class TrainConfig:
             f"({self.warmup_steps})",
         )
         points = -(-self.steps // self.eval_every)
-        if points > MAX_CURVE_POINTS:
-            raise ConfigError(
-                f"eval_every = {self.eval_every} with steps = {self.steps} would store {points} "
-                f"points; at most {MAX_CURVE_POINTS}: use eval_every >= "
-                f"{-(-self.steps // MAX_CURVE_POINTS)}"
-            )
+        require(
+            points <= MAX_CURVE_POINTS,
+            f"eval_every = {self.eval_every} with steps = {self.steps} would store {points} "
+            f"points; at most {MAX_CURVE_POINTS}: use eval_every >= "
+            f"{-(-self.steps // MAX_CURVE_POINTS)}",
+        )
