@@ -28,7 +28,7 @@ def layer(cfg: ModelConfig, tokens: int, scores: int) -> int:
 
 def head(cfg: ModelConfig) -> int:
     """Count the output projection of one position."""
-    return cfg.width * (cfg.vocab_size if cfg.output_dim is None else cfg.output_dim)
+    return cfg.width * (cfg.output_dim or cfg.vocab_size)
 
 
 def encoder_token(cfg: ModelConfig, n: int) -> int:
