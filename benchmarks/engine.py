@@ -178,7 +178,7 @@ def products(model, tokens: int, outputs: int, precision: str) -> tuple[Callable
     """Part of the matrix products of a step with ``tokens`` in the stack, and how many such parts a step has."""
     cfg, dtype = model.cfg, torch.bfloat16 if precision == "bf16" else torch.float32
     entp = cfg.recomputed_layers > 1
-    some = min(tokens, micro_batch_tokens("cpu", cfg.width, cfg.n_layers, cfg.max_length))
+    some = min(tokens, micro_batch_tokens("cpu", cfg.width, cfg.n_layers))
     heads = max(1, outputs * some // tokens)
     block = [(some, cfg.width, n * cfg.width) for n in (3, 1, 4, 4)]
     done = [(torch.randn(m, k, dtype=dtype), torch.randn(n, k, dtype=dtype), torch.randn(m, n, dtype=dtype))
@@ -248,7 +248,7 @@ def padded_batch(size: str, device: str, quick: bool) -> dict:
     model, (inputs, targets) = model_of(size, length, device), data(batch, length, device)
     scored = torch.ones_like(inputs, dtype=torch.bool)
     groups = functools.partial(engine_step, model, inputs, targets, scored)
-    tokens = micro_batch_tokens(device, model.cfg.width, model.cfg.n_layers, length)
+    tokens = micro_batch_tokens(device, model.cfg.width, model.cfg.n_layers)
     padded = functools.partial(padded_step, model, inputs, targets, tokens)
     case = f"train, T = {length}, all prefixes, batch {batch}"
     row = compare(groups, padded, device, 3)

@@ -130,7 +130,7 @@ def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[Micro
     return micro_batches
 
 
-def micro_batch_tokens(device: str, width: int, layers: int, longest: int) -> int:
+def micro_batch_tokens(device: str, width: int, layers: int) -> int:
     """Return the default tokens of a micro-batch, for a CPU's cache or about 6 GiB of a GPU."""
     entries = 2**20 if device == "cpu" else 2**27 // layers  # tokens times width
-    return max(longest, entries // width)
+    return entries // width

@@ -273,7 +273,7 @@ class Transformer(nn.Module):
         one_of("entp_method", self.entp_method, METHODS)
         width = self.cfg.width
         budget = self.micro_batch_tokens or entp.micro_batch_tokens(
-            scored_BT.device.type, width, self.cfg.n_layers, scored_BT.shape[1]
+            scored_BT.device.type, width, self.cfg.n_layers
         )
         return entp.plan(scored_BT, budget, even=width > entp.RECORDED_WIDTH)
 
