@@ -118,7 +118,7 @@ class Totals:
         added = {"loss": losses_N, "count": torch.ones_like(losses_N)}
         if self.task.continuous:
             added["square"] = losses_N.square()
-            right_B = torch.zeros(len(batch.scored_BT), dtype=torch.bool)
+            right_B = torch.zeros_like(batch.scored_BT[:, 0])
         else:
             right_N = outputs_NV.argmax(-1) == batch.targets_N
             added["right"] = right_N.double()
@@ -168,9 +168,7 @@ class Totals:
         if not self.margins:
             return scores
         margins = torch.cat(self.margins)
-        levels = torch.tensor(
-            [0.05, 0.5, 0.95], dtype=margins.dtype, device=margins.device
-        )
+        levels = margins.new_tensor([0.05, 0.5, 0.95])
         some = margins[:: -(-len(margins) // MAX_QUANTILE)]
         q05, q50, q95 = torch.quantile(some, levels).tolist()
         return scores | {
