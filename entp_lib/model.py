@@ -246,9 +246,7 @@ class Transformer(nn.Module):
         """Return the hidden states (N, D): causal layers run once, full layers on every prefix."""
         x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)
         if scored_BT is None:
-            scored_BT = torch.ones(
-                x_BTD.shape[:2], dtype=torch.bool, device=x_BTD.device
-            )
+            scored_BT = x_BTD.new_ones(x_BTD.shape[:2], dtype=torch.bool)
         if self.is_by_definition:
             return entp.reference(self.full_blocks, x_BTD, scored_BT, bias)
         micro_batches = (

@@ -89,10 +89,9 @@ class Chain(Task):
     def batch(
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
-        device = generator.device
         n_B = 2 + integers(generator, self.longest - 1, size)
-        text_BT = torch.full((size, self.length + 1), self.eos, device=device)
-        scored_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
+        text_BT = n_B.new_full((size, self.length + 1), self.eos)
+        scored_BT = torch.zeros_like(text_BT[:, 1:], dtype=torch.bool)
         for n in range(2, self.longest + 1):
             rows = (n_B == n).nonzero()[:, 0]
 

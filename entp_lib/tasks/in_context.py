@@ -35,8 +35,9 @@ def linear(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tens
     """Return w·x with w ~ N(0, I), (B, N); if sparse, all but some coordinates of w are 0."""
     w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
     if task.function == "sparse":
-        shape = (len(x_BNd), task.used_dims)
-        random_Bd = torch.rand(shape, generator=generator, device=generator.device)
+        random_Bd = torch.rand(
+            len(x_BNd), task.used_dims, generator=generator, device=generator.device
+        )
         kept = random_Bd.argsort(1)[:, : task.sparsity]
         w_Bd = w_Bd * torch.zeros_like(w_Bd).scatter_(1, kept, 1.0)
     return torch.einsum("bnd,bd->bn", x_BNd, w_Bd)
@@ -62,7 +63,7 @@ def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor
     inner = 2**task.depth - 1
     splits_Bi = integers(generator, d, size, inner)
     leaves_Bl = normal(generator, size, inner + 1)
-    node_BN = torch.zeros(x_BNd.shape[:2], dtype=torch.long, device=generator.device)
+    node_BN = x_BNd.new_zeros(x_BNd.shape[:2], dtype=torch.long)
     for _ in range(task.depth):
         coordinate_BN1 = splits_Bi.gather(1, node_BN)[..., None]
         values_BN = x_BNd.gather(2, coordinate_BN1)[..., 0]
@@ -206,15 +207,14 @@ class InContext(Task):
     def batch(
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Batch:
-        device = generator.device
         x_BNd, y_BN = self.pairs(generator, size)
-        inputs_BTd = torch.zeros(size, 2 * self.points, self.dims, device=device)
+        inputs_BTd = x_BNd.new_zeros(size, 2 * self.points, self.dims)
         inputs_BTd[:, ::2] = x_BNd
         inputs_BTd[:, 1::2, 0] = y_BN
-        targets_BT = torch.zeros(size, self.length, device=device)
+        targets_BT = y_BN.new_zeros(size, self.length)
         targets_BT[:, ::2] = y_BN
-        scored_T = torch.arange(self.length, device=device) % 2 == 0
-        prompts_B = torch.ones(size, dtype=torch.long, device=device)
+        scored_T = torch.arange(self.length, device=y_BN.device) % 2 == 0
+        prompts_B = y_BN.new_ones(size, dtype=torch.long)
         return Batch(
             inputs_BTd[:, :-1], targets_BT, scored_T.expand(size, -1), prompts_B
         )

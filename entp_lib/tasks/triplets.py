@@ -79,7 +79,7 @@ class Triplets(Task):
             anchor_B1 = (
                 prefix_BT[:, :1] if self.anchor == "first" else prefix_BT[:, -1:]
             )
-            table = torch.zeros(len(x_BT), m, dtype=x_BT.dtype, device=x_BT.device)
+            table = x_BT.new_zeros(len(x_BT), m)
             table.scatter_add_(1, prefix_BT % m, torch.ones_like(prefix_BT))
             pairs_B = table.gather(1, -(prefix_BT + anchor_B1) % m).sum(1)
             counts = self.output == "count"
