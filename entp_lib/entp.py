@@ -112,8 +112,7 @@ def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[Micro
     Short prefixes come first. ``even``: split into equal work instead, exceeding the budget by one
     prefix at most. A budget below the longest scored prefix is raised to its length.
     """
-    prefixes_N2 = scored_BT.nonzero()
-    rows_N, ends_N = prefixes_N2.unbind(1)
+    rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
     if not len(rows_N):
         return []
     token_budget = max(token_budget, int(ends_N.max()) + 1)
@@ -125,7 +124,7 @@ def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[Micro
     micro_batches = []
     for groups, order_P in zip(parts, by_length_N.split(counts), strict=True):
         mine_BT = torch.zeros_like(scored_BT)
-        mine_BT[tuple(prefixes_N2[order_P].t())] = True
+        mine_BT[rows_N[order_P], ends_N[order_P]] = True
         micro_batches.append(MicroBatch(mine_BT, groups, order_P))
     return micro_batches
 
