@@ -118,13 +118,19 @@ def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[Micro
     token_budget = max(token_budget, int(ends_N.max()) + 1)
     by_length_N = ends_N.argsort(stable=True)
     cut = grouping.even_micro_batches if even else grouping.micro_batches
-    lengths_N = ends_N[by_length_N] + 1
-    parts = cut(rows_N[by_length_N], lengths_N, len(scored_BT), token_budget)
-    counts = [sum(rows for _, rows, _ in groups) for groups in parts]
+    parts = cut(ends_N[by_length_N] + 1, token_budget)
+    counts = [sum(count for count, _ in sizes) for sizes in parts]
+    batch = len(scored_BT)
     micro_batches = []
-    for groups, order_P in zip(parts, by_length_N.split(counts), strict=True):
+    for sizes, order_P in zip(parts, by_length_N.split(counts), strict=True):
+        rows_P = rows_N[order_P]
         mine_BT = torch.zeros_like(scored_BT)
-        mine_BT[rows_N[order_P], ends_N[order_P]] = True
+        mine_BT[rows_P, ends_N[order_P]] = True
+        each = rows_P.split([count for count, _ in sizes])
+        groups = [
+            (slice(batch) if len(rows) == batch else rows, *size)
+            for rows, size in zip(each, sizes, strict=True)
+        ]
         micro_batches.append(MicroBatch(mine_BT, groups, order_P))
     return micro_batches
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from entp_lib import kernels
 from entp_lib.attention_bias import AttentionBias, attention_weights, rotate
-from entp_lib.kernels.attention import Group, Groups, spans
+from entp_lib.kernels.attention import Groups, spans
 
 if TYPE_CHECKING:
     from entp_lib.model import Block
 
+Size = tuple[int, int]  # how many prefixes a group has (R), and their length T
 # Inputs (B, T, D) of the first layer, and their queries, keys and values (B, T, 3D).
 Projected = tuple[Tensor, Tensor]
 
@@ -144,38 +145,30 @@ def read_ends(
     return x_MD[ends_P], attention.out(value_PHK.flatten(1))
 
 
-def micro_batches(
-    rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: int
-) -> list[Groups]:
+def micro_batches(lengths_N: Tensor, token_budget: int) -> list[list[Size]]:
     """Cut prefixes in ascending order of length into micro-batches of ``token_budget`` tokens.
 
-    Each is a list of groups (rows, R, T): R prefixes of length T; ``rows`` is None if they are all
-    rows in order.
+    Each is a list of sizes (R, T): R prefixes of length T. The budget is at least the longest.
     """
-    parts: list[list[Group]] = [[]]
+    parts: list[list[Size]] = [[]]
     held = 0
     lengths, counts = torch.unique_consecutive(lengths_N, return_counts=True)
-    for length, rows in zip(
-        lengths.tolist(), rows_N.split(counts.tolist()), strict=True
-    ):
-        while len(rows):
+    for length, left in zip(lengths.tolist(), counts.tolist(), strict=True):
+        while left:
             room = (token_budget - held) // length
             # start a new micro-batch unless this one has room for the group or a full load
-            if room < min(len(rows), max(1, token_budget // length)):
+            if room < min(left, token_budget // length):
                 parts.append([])
                 held = 0
                 room = token_budget // length
-            taken = rows[:room]
-            rows = rows[room:]
-            chosen = slice(batch) if len(taken) == batch else taken
-            parts[-1].append((chosen, len(taken), length))
-            held += len(taken) * length
-    return [part for part in parts if part]
+            taken = min(room, left)
+            left -= taken
+            held += taken * length
+            parts[-1].append((taken, length))
+    return parts
 
 
-def even_micro_batches(
-    rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: int
-) -> list[Groups]:
+def even_micro_batches(lengths_N: Tensor, token_budget: int) -> list[list[Size]]:
     """Cut as ``micro_batches`` does, into equal work of about ``token_budget`` tokens.
 
     This avoids a remainder of few tokens, for which all weights would be read again.
@@ -185,10 +178,7 @@ def even_micro_batches(
     part_N = (ends_N - lengths_N) * count // ends_N[-1]
     pairs = torch.stack([part_N, lengths_N])
     runs, counts = torch.unique_consecutive(pairs, dim=1, return_counts=True)
-    parts: list[list[Group]] = [[] for _ in range(count)]
-    for part, length, rows in zip(
-        *runs.tolist(), rows_N.split(counts.tolist()), strict=True
-    ):
-        chosen = slice(batch) if len(rows) == batch else rows
-        parts[part].append((chosen, len(rows), length))
+    parts: list[list[Size]] = [[] for _ in range(count)]
+    for part, length, rows in zip(*runs.tolist(), counts.tolist(), strict=True):
+        parts[part].append((rows, length))
     return [part for part in parts if part]
