@@ -46,6 +46,12 @@ def heads(flat: Tensor, group: Group, span: slice, n_heads: int) -> Tensor:
     return tokens_of(flat, group, span).unflatten(-1, (n_heads, -1)).transpose(1, 2)
 
 
+def qkv_heads(qkv: Tensor, group: Group, span: slice, n_heads: int) -> Tensor:
+    """Return a group's queries, keys and values, (3, R, H, T, K); flat tokens give a view."""
+    tokens = tokens_of(qkv, group, span).unflatten(-1, (3, n_heads, -1))
+    return tokens.permute(2, 0, 3, 1, 4)
+
+
 def add_gradients(
     d_qkv: Tensor, grads: Sequence[Tensor], group: Group, span: slice, n_heads: int
 ) -> None:
@@ -60,8 +66,8 @@ def add_gradients(
         for which, grad in enumerate(grads):
             target[rows, :length, which] += grad.transpose(1, 2)
         return
-    tokens = tokens_of(d_qkv, group, span).unflatten(-1, (3, n_heads, -1))
-    for target, grad in zip(tokens.permute(2, 0, 3, 1, 4), grads, strict=True):
+    targets = qkv_heads(d_qkv, group, span, n_heads)
+    for target, grad in zip(targets, grads, strict=True):
         target.copy_(grad)
 
 
@@ -115,8 +121,8 @@ class Attend(torch.autograd.Function):
         out = torch.empty_like(y)
         sums = []
         for group, span in spans(groups):
-            z = tokens_of(qkv, group, span).unflatten(-1, (3, n_heads, -1))
-            attended, log_sums = flash(*z.permute(2, 0, 3, 1, 4), 0.0, causal)
+            z = qkv_heads(qkv, group, span, n_heads)
+            attended, log_sums = flash(*z, 0.0, causal)
             heads(y, group, span, n_heads).copy_(attended)
             torch.add(tokens_of(x, group, span), b_out, out=tokens_of(out, group, span))
             sums.append(log_sums)
@@ -133,10 +139,9 @@ class Attend(torch.autograd.Function):
         d_y = grad_MD @ w_out
         d_qkv = torch.zeros_like(qkv) if qkv.dim() == 3 else torch.empty_like(qkv)
         for (group, span), log_sums in zip(spans(groups), sums, strict=True):
-            z = tokens_of(qkv, group, span).unflatten(-1, (3, n_heads, -1))
+            z = qkv_heads(qkv, group, span, n_heads)
             d_attended, attended = (heads(u, group, span, n_heads) for u in (d_y, y))
-            q, k, v = z.permute(2, 0, 3, 1, 4)
-            grads = flash_backward(d_attended, q, k, v, attended, log_sums, 0.0, causal)
+            grads = flash_backward(d_attended, *z, attended, log_sums, 0.0, causal)
             add_gradients(d_qkv, grads, group, span, n_heads)
         d_x = input_gradients(grad_MD, qkv.shape, groups)
         return d_x, d_qkv, grad_MD.t() @ y, grad_MD.sum(0), None, None, None

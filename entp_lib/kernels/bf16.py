@@ -26,6 +26,7 @@ from entp_lib.kernels.attention import (
     flash_backward,
     heads,
     input_gradients,
+    qkv_heads,
     spans,
     tokens_of,
 )
@@ -153,16 +154,15 @@ class HalfProject(torch.autograd.Function):
         return through.view(d_x.shape).add_(d_x), d_scale, d_shift, d_w, d_b, None
 
 
-def attention(
-    q_16: Tensor, k_16: Tensor, v_16: Tensor, causal: bool
-) -> tuple[Tensor, Tensor]:
+def attention(qkv_16: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
     """Return the attention (R, H, T, K) of scaled bf16 queries, and what its gradient needs.
 
-    The gradient needs the probabilities or, above ``EXPLICIT`` tokens, the log-sums of exponentials
-    of the scores.
+    ``qkv_16``: queries, keys and values, (3, R, H, T, K). The gradient needs the probabilities or,
+    above ``EXPLICIT`` tokens, the log-sums of exponentials of the scores.
     """
-    if q_16.shape[-2] > EXPLICIT:
-        return flash(q_16.float(), k_16.float(), v_16.float(), 0.0, causal, scale=1.0)
+    if qkv_16.shape[-2] > EXPLICIT:
+        return flash(*qkv_16.float(), 0.0, causal, scale=1.0)
+    q_16, k_16, v_16 = qkv_16
     scores_16 = product(q_16, k_16.transpose(-1, -2))
     if causal:
         hidden_TT = torch.ones(scores_16.shape[-2:], dtype=torch.bool).triu(1)
@@ -172,12 +172,14 @@ def attention(
 
 
 def attention_backward(
-    d_y, q_16, k_16, v_16, y, kept, causal: bool
+    d_y, qkv_16, y, kept, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
-    if q_16.shape[-2] > EXPLICIT:
-        inputs = [z.float() for z in (d_y, q_16, k_16, v_16, y)]
-        return flash_backward(*inputs, kept, 0.0, causal, scale=1.0)
+    if qkv_16.shape[-2] > EXPLICIT:
+        return flash_backward(
+            d_y.float(), *qkv_16.float(), y.float(), kept, 0.0, causal, scale=1.0
+        )
+    q_16, k_16, v_16 = qkv_16
     d_weights_16 = product(d_y, v_16.transpose(-1, -2))
     d_scores_16 = softmax_backward(d_weights_16, kept, -1, torch.bfloat16)
     d_q = product(d_scores_16, k_16)
@@ -196,11 +198,10 @@ class HalfAttend(torch.autograd.Function):
         y_16 = torch.empty(tokens, x.shape[-1], dtype=torch.bfloat16)
         kept = []
         for group, span in spans(groups):
-            z_16 = split_heads(tokens_of(qkv, group, span), 3, n_heads)
-            q_16, k_16, v_16 = z_16
-            attended, of_gradient = attention(q_16, k_16, v_16, causal)
+            qkv_16 = copy_in_bf16(qkv_heads(qkv, group, span, n_heads))
+            attended, of_gradient = attention(qkv_16, causal)
             heads(y_16, group, span, n_heads).copy_(attended)
-            kept += [z_16, of_gradient]
+            kept += [qkv_16, of_gradient]
         w_16 = w_out.bfloat16()
         ctx.save_for_backward(y_16, w_16, *kept)
         ctx.layout = groups, n_heads, causal, qkv.shape
@@ -225,12 +226,11 @@ class HalfAttend(torch.autograd.Function):
             shape, dtype=torch.float32 if are_prefixes else torch.bfloat16
         )
         steps = zip(spans(groups), kept[::2], kept[1::2], strict=True)
-        for (group, span), z_16, of_gradient in steps:
-            d_attended = split_heads(tokens_of(d_y_16, group, span), 1, n_heads)[0]
+        for (group, span), qkv_16, of_gradient in steps:
+            d_attended = copy_in_bf16(heads(d_y_16, group, span, n_heads))
             attended = heads(y_16, group, span, n_heads)
-            q_16, k_16, v_16 = z_16
             grads = attention_backward(
-                d_attended, q_16, k_16, v_16, attended, of_gradient, causal
+                d_attended, qkv_16, attended, of_gradient, causal
             )
             add_gradients(d_qkv, grads, group, span, n_heads)
         d_x = input_gradients(grad_MD, shape, groups)
@@ -238,7 +238,6 @@ class HalfAttend(torch.autograd.Function):
         return d_x, d_qkv, d_w, grad_MD.sum(0), None, None, None
 
 
-def split_heads(x_RTE: Tensor, count: int, n_heads: int) -> Tensor:
-    """Copy tokens (R, T, count·D) to heads (count, R, H, T, K) in bf16."""
-    z = x_RTE.unflatten(-1, (count, n_heads, -1)).permute(2, 0, 3, 1, 4)
-    return torch.empty(z.shape, dtype=torch.bfloat16).copy_(z)
+def copy_in_bf16(view: Tensor) -> Tensor:
+    """Copy a view of heads, so that each head's entries lie together."""
+    return torch.empty(view.shape, dtype=torch.bfloat16).copy_(view)
