@@ -21,8 +21,6 @@ def processor_flags() -> frozenset[str]:
 
 def multiplies_bf16() -> bool:
     """Tell whether bf16 products run in bf16: the processor can, and oneDNN is allowed to."""
-    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
-    limited = not any(
-        name in allowed for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX")
-    )
-    return not limited and bool({"avx512_bf16", "amx_bf16"} & processor_flags())
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
+    allowed = any(name in limit for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
+    return allowed and bool({"avx512_bf16", "amx_bf16"} & processor_flags())
