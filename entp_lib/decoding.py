@@ -188,8 +188,6 @@ def sampling_probabilities(
     if top_p < 1:
         before_BV = probabilities_BV.cumsum(-1) - probabilities_BV
         probabilities_BV = probabilities_BV.masked_fill(before_BV >= top_p, 0)
-        smallest = torch.finfo(torch.float64).tiny
-        probabilities_BV[:, 0] = probabilities_BV[:, 0].clamp_min(smallest)
         probabilities_BV = probabilities_BV / probabilities_BV.sum(-1, keepdim=True)
     return torch.zeros_like(probabilities_BV).scatter_(-1, order_BV, probabilities_BV)
 
