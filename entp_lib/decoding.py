@@ -40,10 +40,10 @@ def generate(
     empty prompt, ids outside the vocabulary, sampling parameters out of range and lengths beyond
     the model's.
     """
-    length = check_prompt(model, prompt_BT, new_tokens)
+    read = check_prompt(model, prompt_BT, new_tokens)
     check_sampling(temperature, top_k, top_p)
     with eval_mode(model):
-        decoder = IncrementalDecoder(model, prompt_BT, length - 1, use_cache)
+        decoder = IncrementalDecoder(model, prompt_BT, read, use_cache)
         for _ in range(new_tokens):
             logits_BV = decoder.logits()
             if temperature == 0:
@@ -194,7 +194,7 @@ def sampling_probabilities(
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
     """Raise ValueError, naming the value, for sampling parameters out of range."""
-    if not 0 <= temperature < float("inf"):
+    if not 0 <= temperature < torch.inf:
         raise ValueError(
             f"temperature = {temperature}: must be 0 (greedy) or more, and finite"
         )
@@ -205,7 +205,7 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
 
 
 def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
-    """Return the length after generation; ValueError for a prompt that does not fit the model."""
+    """Return how many tokens are read; ValueError for a prompt that does not fit the model."""
     if model.cfg.input_dim is not None:
         raise ValueError(
             "generation needs a model of tokens; this one has continuous inputs"
@@ -218,14 +218,13 @@ def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
     if new_tokens < 1:
         raise ValueError(f"new_tokens = {new_tokens}: must be at least 1")
     check_ids("token id", prompt_BT, model.cfg.vocab_size)
-    length = prompt_BT.shape[1] + new_tokens
-    longest = model.cfg.max_length
-    if length - 1 > longest:  # the last token is never read
+    read = prompt_BT.shape[1] + new_tokens - 1  # the last token is never read
+    if read > model.cfg.max_length:
         raise ValueError(
-            f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: reading {length - 1} tokens is "
-            f"beyond the model's max_length of {longest}"
+            f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: reading {read} tokens is "
+            f"beyond the model's max_length of {model.cfg.max_length}"
         )
-    return length
+    return read
 
 
 @contextlib.contextmanager

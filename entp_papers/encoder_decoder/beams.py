@@ -23,11 +23,11 @@ def beam_search(
     returned if fewer exist. ValueError as in ``generate``, and if the prompt is not one row.
     """
     check_tensor("prompt", prompt_T, INTEGERS, (None,), "token ids of one prompt, torch.int64,")
-    length = check_prompt(model, prompt_T[None], new_tokens)
+    read = check_prompt(model, prompt_T[None], new_tokens)
     if beams < 1:
         raise ValueError(f"beams = {beams}: must be at least 1")
     with eval_mode(model):
-        decoder = IncrementalDecoder(model, prompt_T[None], length - 1, use_cache)
+        decoder = IncrementalDecoder(model, prompt_T[None], read, use_cache)
         scores_W = torch.zeros(1, dtype=torch.float64, device=prompt_T.device)
         for _ in range(new_tokens):
             candidates_WV = scores_W[:, None] + F.log_softmax(decoder.logits().double(), -1)
