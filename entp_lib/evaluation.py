@@ -16,9 +16,8 @@ from entp_lib.validation import Json, one_of, require
 EVAL_BATCH = 256
 # most logits of a batch, so that a large vocabulary does not fill the memory
 EVAL_LOGITS = 2**27
-MAX_QUANTILE = (
-    1_000_000  # most margins used; torch.quantile refuses more than 16 million
-)
+# most margins used; torch.quantile refuses more than 16 million
+MAX_QUANTILE = 1_000_000
 
 
 @torch.no_grad()
@@ -80,7 +79,7 @@ def constant_baseline(
     """
     if task.continuous:
         rows = task.length
-        guesses_TV = task.constants_T()[:, None]
+        guesses_TV = task.constants_T()[:, None].to(device)
     else:
         rows = 1 if task.stationary else task.length
         counts_TV = torch.zeros(rows, task.vocab_size, device=device)
@@ -93,8 +92,6 @@ def constant_baseline(
         guesses_TV = (counts_TV / counts_TV.sum(1, keepdim=True)).log()
     totals = Totals(task, device)
     for batch in evaluation_batches(task, sequences, device, "baseline", *seed_parts):
-        if task.continuous:
-            guesses_TV = guesses_TV.to(batch.targets_BT)
         places_N = batch.scored_BT.nonzero()[:, 1] % rows
         totals.add(batch, guesses_TV[places_N], detailed=False)
     return totals.detailed_scores()
@@ -125,10 +122,10 @@ class Totals:
             right_BT = torch.ones_like(batch.scored_BT)
             right_BT[batch.scored_BT] = right_N
             right_B = right_BT.all(1)
-        if detailed and not self.task.continuous:
-            top_N2 = outputs_NV.topk(2, dim=-1).values.double()
-            added["margin"] = top_N2[:, 0] - top_N2[:, 1]
-            self.margins.append(added["margin"])
+            if detailed:
+                top_N2 = outputs_NV.topk(2, dim=-1).values.double()
+                added["margin"] = top_N2[:, 0] - top_N2[:, 1]
+                self.margins.append(added["margin"])
         asked_B = batch.scored_BT.any(1)
         self.sequences_right += int(right_B[asked_B].sum())
         self.sequences += int(asked_B.sum())
@@ -185,11 +182,11 @@ class Totals:
 def evaluation_batches(
     task: Task, sequences: int, device: str, *seed_parts: int | str
 ) -> Iterator[Batch]:
-    """Yield ``sequences`` sequences in batches, the same ones for the same seed parts."""
+    """Return ``sequences`` sequences in batches, the same ones for the same seed parts."""
     most = EVAL_BATCH
     if not task.continuous:
         most = min(most, max(1, EVAL_LOGITS // (task.length * task.vocab_size)))
-    yield from task.evaluation(generator_for(device, *seed_parts), sequences, most)
+    return task.evaluation(generator_for(device, *seed_parts), sequences, most)
 
 
 def device_of(model: nn.Module) -> str:
@@ -201,5 +198,6 @@ def device_of(model: nn.Module) -> str:
 def autocast(device: str | torch.device, precision: str) -> torch.autocast:
     """Return the autocast context of a precision; for fp32 it is disabled."""
     one_of("precision", precision, ("fp32", "bf16"))
-    kind = torch.device(device).type
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bf16")
+    return torch.autocast(
+        torch.device(device).type, dtype=torch.bfloat16, enabled=precision == "bf16"
+    )
