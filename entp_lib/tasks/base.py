@@ -87,9 +87,8 @@ class Task:
     stationary = False  # whether targets have the same distribution at every position
     patience_score = "train_loss"  # the curve that patience watches for new minima
     same_prompts = True  # whether training has the prompts that a prefix decoder needs
-    added_tokens = (
-        0  # appended to the vocabulary, for runs that start from stored weights
-    )
+    # appended to the vocabulary, for runs that start from stored weights
+    added_tokens = 0
     caveat = ""  # a caveat of every conclusion from its scores, in a few words
 
     def batch(

@@ -163,9 +163,8 @@ class Counting(Task):
         x_BT = self.sequences(generator, size, evaluating)
         length_T = torch.arange(1, self.length + 1, device=x_BT.device)
         scored_BT = (length_T >= self.first_scored).expand(size, -1)
-        if (
-            self.drawn and not evaluating
-        ):  # drawn last, so that paired runs share sequences
+        # drawn last, so that paired runs share sequences
+        if self.drawn and not evaluating:
             scored_BT = some_positions(generator, scored_BT, self.drawn, lowest=True)
         return Batch.of_text(
             x_BT, scored_BT, torch.full_like(x_BT[:, 0], self.seed_length)
