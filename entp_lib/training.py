@@ -222,7 +222,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """Return AdamW for all unfrozen parameters, with weight decay on matrices but not vectors."""
-    parameters = list(trainable_parameters(model).values())
+    parameters = trainable_parameters(model).values()
     matrices = [p for p in parameters if p.dim() >= 2]  # embeddings included
     vectors = [p for p in parameters if p.dim() < 2]
     groups = [
@@ -300,14 +300,19 @@ def add_point(
             precision=config.precision,
         )
 
-    check_finite("training", train_loss, state.step, config.max_lr)
+    check_finite("training", train_loss, state)
     scores = score(task)
     # the last update may have ruined the weights
-    check_finite("held-out", scores["loss"], state.step, config.max_lr)
+    check_finite("held-out", scores["loss"], state)
     for name, other in task.extra_scorings().items():
         scores[loss_curve(name)] = score(other, name)["loss"]
-    spent = {"step": state.step, **columns, "seconds": round(state.seconds, 3)}
-    point = spent | {"train_loss": train_loss} | scores
+    point = {
+        "step": state.step,
+        **columns,
+        "seconds": round(state.seconds, 3),
+        "train_loss": train_loss,
+        **scores,
+    }
     for name, value in point.items():
         state.curves.setdefault(name, []).append(value)
     if point[task.patience_score] < state.best_loss:
@@ -330,11 +335,10 @@ def keep_best_weights(state: TrainingState, task: Task) -> None:
         is_better = value > best if rule.startswith("highest") else value < best
         if is_better or math.isnan(best):
             state.kept[rule] = {"step": state.step, "score": value}
-            copies = {
+            state.kept_weights[rule] = {
                 name: p.detach().clone()
                 for name, p in trainable_parameters(state.model).items()
             }
-            state.kept_weights[rule] = copies
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -342,11 +346,12 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def check_finite(kind: str, loss: float, step: int, max_lr: float) -> None:
+def check_finite(kind: str, loss: float, state: TrainingState) -> None:
     """Raise TrainingError where a loss is not finite."""
     if not math.isfinite(loss):
         raise TrainingError(
-            f"the {kind} loss is {loss} at step {step}; a lower max_lr than {max_lr:g} may help"
+            f"the {kind} loss is {loss} at step {state.step}; a lower max_lr than "
+            f"{state.config.max_lr:g} may help"
         )
 
 
