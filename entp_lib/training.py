@@ -138,7 +138,7 @@ def train(
             columns = {
                 name: value for hook in hooks for name, value in hook.columns().items()
             }
-            add_point(state, task, mean_loss, seed, device, columns)
+            add_point(state, task, mean_loss, seed, columns)
         for hook in hooks:
             hook.after_step(state)
     return state
@@ -260,7 +260,7 @@ def training_batches(
 
 def check_batch(task: Task, batch: Batch, size: int) -> None:
     """Raise ConfigError for another number of sequences than asked for, or wrong targets."""
-    shape = tuple(batch.scored_BT.shape)
+    shape = batch.scored_BT.shape
     name = f"{type(task).__name__}.batch"
     require(
         shape[:1] == (size,),
@@ -282,22 +282,19 @@ def add_point(
     task: Task,
     train_loss: float,
     seed: int,
-    device: str,
     columns: Mapping[str, float],
 ) -> None:
     """Evaluate, append a point to the curves, and keep the weights that are the best so far."""
-    config = state.config
 
     def score(scoring: Task, *name: str) -> Json:
         return evaluate(
             state.model,
             scoring,
-            config.eval_sequences,
+            state.config.eval_sequences,
             seed,
             *name,
             state.step,
-            device=device,
-            precision=config.precision,
+            precision=state.config.precision,
         )
 
     check_finite("training", train_loss, state)

@@ -254,7 +254,7 @@ def test_the_weights_of_the_lowest_loss_and_of_the_first_highest_score_are_kept(
         state.step = step
         scores = {"loss": loss, "sequence_accuracy": 0.0}
         monkeypatch.setattr("entp_lib.training.evaluate", lambda *_, found=scores, **__: found)
-        add_point(state, Addition(**ANSWERS), 1.0, 0, "cpu", {})
+        add_point(state, Addition(**ANSWERS), 1.0, 0, {})
     assert state.kept["lowest_loss"] == {"step": 3, "score": 0.5}
     assert state.kept["highest_accuracy"]["step"] == 0
 
