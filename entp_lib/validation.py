@@ -49,8 +49,9 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
     if value not in allowed:
         near = difflib.get_close_matches(str(value), map(str, allowed), 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        names = ", ".join(map(str, allowed))
-        raise ConfigError(f"{name} = {value!r}: must be one of {names}{hint}")
+        raise ConfigError(
+            f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}{hint}"
+        )
 
 
 def from_dict(cls: Any, values: Json, where: str = "") -> Any:
@@ -84,14 +85,14 @@ def check_types(config: Any) -> None:
     cls: Any = type(config)
     for name, (kind, _) in fields_of(cls).items():
         value = getattr(config, name)
-        of_union = kind.__args__ if isinstance(kind, types.UnionType) else ()
-        if type(value) is kind or kind is Any or type(value) in of_union:
+        if type(value) is kind:
             continue
         if type(value) is int and kind in (float, float | None):
             object.__setattr__(config, name, float(value))
         elif not matches(value, kind):
-            found = f"{name} = {value!r} ({type(value).__name__})"
-            raise ConfigError(f"{found}: must be {describe(kind)}")
+            raise ConfigError(
+                f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}"
+            )
         elif type(value) is tuple and kind == tuple[float, float]:
             object.__setattr__(config, name, tuple(map(float, value)))
 
@@ -128,16 +129,15 @@ def matches(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind)
     args = typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return type(value) in args or any(matches(value, arg) for arg in args)
+        return any(matches(value, arg) for arg in args)
     if origin is Literal:
         return value in args and type(args[args.index(value)]) is type(value)
     if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
         if args[-1] is Ellipsis:
-            return isinstance(value, tuple) and all(
-                matches(item, args[0]) for item in value
-            )
-        is_pair = isinstance(value, tuple) and len(value) == len(args)
-        return is_pair and all(map(matches, value, args))
+            args = args[:1] * len(value)
+        return len(value) == len(args) and all(map(matches, value, args))
     if origin is dict:
         return isinstance(value, dict) and {*map(type, value)} <= {args[0]}
     return isinstance(value, kind)
@@ -155,6 +155,7 @@ def describe(kind: Any) -> str:
         float: "a number",
         str: "a text",
         bool: "True or False",
+        list: "a list",
+        type(None): "None",
     }
-    words |= {list: "a list", type(None): "None"}
     return words.get(kind, str(kind).replace("typing.", ""))
