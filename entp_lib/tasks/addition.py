@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.tasks.base import (
+    PARTS,
     Batch,
     FixedData,
     Task,
@@ -48,7 +49,7 @@ Pairs = dict[str, np.ndarray]  # the pairs (P, 2) of each part
 def carries(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Count the carries in a + b: into place k where the last k digits add up to 10^k or more."""
     most = len(str(max(a.max(initial=0), b.max(initial=0))))
-    return sum((a % 10**k + b % 10**k >= 10**k).astype(int) for k in range(1, most + 1))
+    return sum(a % 10**k + b % 10**k >= 10**k for k in range(1, most + 1))
 
 
 def digits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -89,10 +90,9 @@ def split(n_train: int, seed: int, largest: int = 999) -> Pairs:
     if len(three):
         kept = in_proportion(cell[three], round(KEPT * len(three)), generator)
         pool = np.concatenate([pool, three[kept]])
-    sizes = {"train": n_train - len(one)}
-    sizes["validation"], sizes["test"] = HELD_OUT[largest]
+    sizes = n_train - len(one), *HELD_OUT[largest]
     parts = {}
-    for name, size in sizes.items():
+    for name, size in zip(PARTS, sizes, strict=True):
         chosen = in_proportion(cell[pool], size, generator)
         parts[name] = pool[chosen]
         pool = np.delete(pool, chosen)
@@ -205,7 +205,7 @@ class Sums(FixedData):
         ends = batch.prompt_lengths_B.tolist()
         prompts = zip(batch.inputs_BT.tolist(), ends, strict=True)
         operands = [decode(row[1 : end - 1]).split("+") for row, end in prompts]
-        a, b = np.array([[int(x) for x in pair] for pair in operands]).T
+        a, b = np.array(operands, dtype=int).T
         return self.name_of(a, b)
 
 
@@ -221,7 +221,7 @@ class Addition(Sums):
 
     def __post_init__(self):
         check_types(self)
-        pool = 100 + 9_900 + (round(KEPT * 990_000) if self.largest == 999 else 0)
+        pool = 10_000 + (round(KEPT * 990_000) if self.largest == 999 else 0)
         left = pool - sum(HELD_OUT[self.largest])
         check_intervals(self, {"n_train": f"[200, {left}]"})
         self.check_window()
@@ -273,7 +273,6 @@ def running_text(task: Sums, part: str) -> Tensor:
     text_PS = torch.cat([rows.inputs_BT[:, :1], rows.targets_BT], 1)[order_P]
     # one more line end, since the longest rows have none of their own
     text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=CHARACTERS.index("\n"))
-    length = rows.scored_BT.shape[1]
-    # the position of the $ that ends each example
-    ends_P = length - rows.scored_BT.flip(1).int().argmax(1)
+    # the position of the $ that ends each example, the last that is predicted
+    ends_P = rows.scored_BT.cumsum(1).argmax(1) + 1
     return text_PS[torch.arange(text_PS.shape[1]) <= ends_P[order_P][:, None] + 1]
