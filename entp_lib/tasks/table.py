@@ -179,7 +179,7 @@ def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
     """Draw the part of each example, (P,); shares count different inputs, not their repetitions."""
     length = examples.scored_BT.shape[1]
     # number of tokens up to the last scored one
-    seen_P = length - examples.scored_BT.flip(1).int().argmax(1)
+    seen_P = examples.scored_BT.cumsum(1).argmax(1) + 1
     unseen_PT = torch.arange(length) >= seen_P[:, None]
     inputs = examples.inputs_BT.clone()
     inputs[unseen_PT] = 0
@@ -196,10 +196,7 @@ def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
 
 def as_ids(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, ...]]:
     """Return tokens as ids, and the words of the ids; whole numbers are their own ids."""
-    lists = [
-        row.tolist() if isinstance(row, (np.ndarray, Tensor)) else list(row)
-        for row in rows
-    ]
+    lists = [row.tolist() if hasattr(row, "tolist") else list(row) for row in rows]
     symbols = {token for row in lists for token in row}
     if all(isinstance(symbol, str) for symbol in symbols):
         words = tuple(sorted(symbols))
