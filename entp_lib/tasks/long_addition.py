@@ -72,10 +72,8 @@ class LongAddition(Sums):
 
     def __post_init__(self):
         check_types(self)
-        check_intervals(self, {"trained_digits": "[1, inf)"})
-        check_intervals(
-            self, {"tested_digits": f"[{self.trained_digits + 1}, {MOST_DIGITS}]"}
-        )
+        tested = f"[{self.trained_digits + 1}, {MOST_DIGITS}]"
+        check_intervals(self, {"trained_digits": "[1, inf)", "tested_digits": tested})
         short = 10 ** (2 * self.trained_digits)
         long = 10 ** (2 * self.tested_digits) - short
         # at most half of all different pairs, since drawing the last would never end
