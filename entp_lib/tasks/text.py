@@ -54,7 +54,7 @@ class Text(Task):
     def __post_init__(self):
         check_types(self)
         require(
-            self.corpus != "",
+            self.corpus,
             "corpus = '': must be 'embedded', 'openwebtext' or a path",
         )
         check_checksum(self.checksum)

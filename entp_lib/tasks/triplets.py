@@ -83,7 +83,7 @@ class Triplets(Task):
             table.scatter_add_(1, prefix_BT % m, torch.ones_like(prefix_BT))
             pairs_B = table.gather(1, -(prefix_BT + anchor_B1) % m).sum(1)
             counts = self.output == "count"
-            labels_BT[:, t - 1] = pairs_B % m if counts else (pairs_B > 0).long()
+            labels_BT[:, t - 1] = pairs_B % m if counts else pairs_B > 0
         return labels_BT
 
     def batch(
