@@ -101,12 +101,11 @@ class Chain(Task):
             x_Rn = draw_on_side(draw, len(rows), self.is_held_out, evaluating)
             residues_Rn, counts_Rn, answer_R = traces(x_Rn)
             text_BT[rows, :n] = x_Rn
-            if self.scored == "direct":
-                text_BT[rows, n + 1] = answer_R
-                scored_BT[rows, n] = True
-                continue
-            text_BT[rows, n + 1 : 3 * n + 1] = torch.cat([residues_Rn, counts_Rn], 1)
-            text_BT[rows, 3 * n + 1] = answer_R
-            scored = 3 * n if self.scored == "last" else slice(n, 3 * n + 2)
+            end = n  # of what the answer follows
+            if self.scored != "direct":
+                end = 3 * n
+                text_BT[rows, n + 1 : end + 1] = torch.cat([residues_Rn, counts_Rn], 1)
+            text_BT[rows, end + 1] = answer_R
+            scored = slice(n, end + 2) if self.scored == "trace" else end
             scored_BT[rows, scored] = True
         return Batch.of_text(text_BT, scored_BT, n_B + 1)
