@@ -73,12 +73,11 @@ class Triplets(Task):
     def labels(self, x_BT: Tensor) -> Tensor:
         """Return the label at every position of symbols ``x_BT``, (B, T), from 0 on."""
         labels_BT = torch.empty_like(x_BT)
+        anchor = 0 if self.anchor == "first" else -1
         for t in range(1, x_BT.shape[1] + 1):
             m = self.modulus or t
             prefix_BT = x_BT[:, :t]
-            anchor_B1 = (
-                prefix_BT[:, :1] if self.anchor == "first" else prefix_BT[:, -1:]
-            )
+            anchor_B1 = prefix_BT[:, anchor, None]
             table = x_BT.new_zeros(len(x_BT), m)
             table.scatter_add_(1, prefix_BT % m, torch.ones_like(prefix_BT))
             pairs_B = table.gather(1, -(prefix_BT + anchor_B1) % m).sum(1)
