@@ -23,7 +23,7 @@ from entp_lib.data.folders import FOLDERS
 from entp_lib.data.sources import Source, file_checksum, source_of
 from entp_lib.data.tokenizers import Tokenizer, learned_state, restore, vocabulary_size
 from entp_lib.files import file_lock, remove_stale
-from entp_lib.validation import Json, require
+from entp_lib.validation import ConfigError, Json, require
 
 FORMAT = 3  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")
@@ -56,7 +56,7 @@ class Recipe:
 class Tokens:
     """The tokens of both parts, mapped from disk into memory, and facts about them."""
 
-    parts: dict[str, np.ndarray]
+    parts: dict[str, np.memmap]
     meta: Json
     recipe: Recipe
 
@@ -76,12 +76,11 @@ def open_tokens(recipe: Recipe) -> Tokens:
     corpus that is not text or lacks a part.
     """
     source = source_of(recipe.corpus, recipe.checksum)
-    size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
     key = [
         FORMAT,
         source.checksum,
         recipe.tokenizer,
-        size,
+        vocabulary_size(recipe.tokenizer, recipe.vocabulary),
         recipe.split,
         recipe.held_out,
     ]
@@ -95,12 +94,11 @@ def open_tokens(recipe: Recipe) -> Tokens:
         if meta is None:
             make(folder, source, recipe)
             meta = read_meta(folder)
-    require(
-        meta is not None,
-        f"tokens in {folder} do not read back as written; check the disk",
-    )
-    assert meta is not None
-    parts: dict[str, np.ndarray] = {
+    if meta is None:
+        raise ConfigError(
+            f"tokens in {folder} do not read back as written; check the disk"
+        )
+    parts = {
         name: np.memmap(folder / f"{name}.bin", meta["dtype"], "r") for name in PARTS
     }
     return Tokens(parts, meta, recipe)
@@ -185,10 +183,12 @@ def warn_of_share(recipe: Recipe, parts: dict[str, Json]) -> None:
     train, held_out = (parts[name]["tokens"] for name in PARTS)
     share = held_out / (train + held_out)
     if recipe.split == "tail" and not 0.5 < share / recipe.held_out < 2:
-        message = (
-            "%s: %d tokens are held out, %.0f %% of all, since documents stay whole"
+        log.warning(
+            "%s: %d tokens are held out, %.0f %% of all, since documents stay whole",
+            recipe.corpus,
+            held_out,
+            100 * share,
         )
-        log.warning(message, recipe.corpus, held_out, 100 * share)
 
 
 def write(
