@@ -69,9 +69,8 @@ class Characters(Tokenizer):
         known = self.points[np.minimum(tokens, len(self.points) - 1)] == points
         if not known.all():
             stranger = chr(points[~known][0])
-            count = len(self.state)
             raise ConfigError(
-                f"{stranger!r}: not among the {count} characters of the corpus"
+                f"{stranger!r}: not among the {len(self.state)} characters of the corpus"
             )
         return tokens
 
@@ -95,7 +94,7 @@ class GPT2(Tokenizer):
             ) from error
 
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
-        tail = [self.end] if ended else []
+        tail = [self.end] * ended
         lists = self.encoding.encode_ordinary_batch(list(texts))
         ids = [token for tokens in lists for token in (*tokens, *tail)]
         return np.array(ids, dtype=np.int32)
