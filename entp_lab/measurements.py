@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lab.configs import Json, RunConfig
+from entp_lab.configs import Json
 from entp_lab.frames import paired, select, summary
 from entp_lab.statistics import exceeds, reaches
 from entp_lab.store import Record, RecordError, Records
@@ -286,11 +286,11 @@ def rise(values: Sequence[float]) -> float:
 def still_improving(records: Records) -> str:
     """Say after how many steps an arm's token accuracy was still rising by ``FLAT`` or more; empty if none was.
 
-    The rise is a mean over runs that differ in seed alone. Studies and runs without that curve are skipped.
+    The rise is a mean over runs that differ in seed alone. Records without that curve are skipped.
     """
     curves: dict[frozenset, list[Record]] = {}
     for record in records:
-        if isinstance(record.config, RunConfig) and "token_accuracy" in record.curves:
+        if "token_accuracy" in record.curves and "steps" in record.provenance:
             alike = frozenset(
                 (name, str(value)) for name, value in record.labels.items() if name != "seed"
             )

@@ -51,7 +51,7 @@ EXPERIMENTS = {
     "text_rising_rate": "deciding:TEXT_RISING_RATE",
     "match3_rates": "deciding:MATCH3_RATES",
     "match3_own_rates": "deciding:MATCH3_OWN_RATES",
-    "match3_ascending": "match3_ascending:MATCH3_ASCENDING",
+    "match3_ascending": "deciding:MATCH3_ASCENDING",
     "match3_end": "deciding:MATCH3_END",
     "count3_gate": "count3_steps:COUNT3_GATE",
     "count3_end": "count3_steps:COUNT3_END",

@@ -187,6 +187,13 @@ MATCH3_OWN_RATES = closed(
     measure_own_rates,
     paper_runs_of="match3",
 )
+MATCH3_ASCENDING = closed(
+    "match3_ascending",
+    "Match3′ with its numbers in ascending order, each model at its own rate",
+    "06_match3",
+    measure_ascending,
+    paper_runs_of="match3",
+)
 MATCH3_END = closed(
     "match3_end",
     "Match3′ to its end, each arm at its own rate",
