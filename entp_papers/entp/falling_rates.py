@@ -22,10 +22,10 @@ from entp_lab.experiment import (
 from entp_lab.frames import select
 from entp_lab.measurements import Findings
 from entp_lab.store import Records
+from entp_papers.entp.closed import closed
 from entp_papers.entp.count3 import COUNT3_UNSEEN_SETS
 from entp_papers.entp.deciding import TEXT_POSITIONS
-from entp_papers.entp.equal_operations import IN_CONTEXT_OPERATIONS, Comparison
-from entp_papers.entp.in_context.experiment import IN_CONTEXT
+from entp_papers.entp.equal_operations import Comparison
 
 ARMS = {
     "entp": Arm("entp"),
@@ -53,24 +53,21 @@ class OwnPeaks:
     earlier: Sequence[Experiment]
     beyond: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, float] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, tier: str, seeds: int = 0) -> PlannedRuns:
         shared = [run for source in self.earlier for run in source.plan(tier, seeds)]
-        shared = select(shared, **self.labels)
-        pairs = select(self.earlier[0].plan(tier, seeds), arm="entp", **self.labels)
-        for entp in pairs:
+        for entp in select(self.earlier[0].plan(tier, seeds), arm="entp"):
             base = replace(entp.config, experiment=self.name)
             seed = entp.labels["seed"]
             if not seed:
                 for arm in ARMS:
                     for peak in (*PEAKS, *self.beyond.get(arm, ())):
                         trial = at_peak(base, arm, peak, TRIAL_SEED)
-                        yield planned(trial, arm=arm, rate=peak, **self.labels)
+                        yield planned(trial, arm=arm, rate=peak)
             for arm, peak in self.chosen.items():
                 same = select(shared, arm=arm, seed=seed) if peak == SHARED else ()
                 config = same[0].config if same else at_peak(base, arm, peak, seed)
-                yield planned(config, arm=arm, rate=peak, comparison=self.name, **self.labels)
+                yield planned(config, arm=arm, rate=peak, comparison=self.name)
 
 
 def experiment(
@@ -105,14 +102,13 @@ def experiment(
     )
 
 
-LINEAR_FALLING = experiment(
+# Every arm's peak is the shared one, so that the earlier pairs stand.
+LINEAR_FALLING = closed(
     "linear_falling_rates",
-    "Linear functions in three dimensions",
+    "Linear functions in three dimensions: which falling rate suits which arm",
     "08_in_context_learning",
-    {"F7-linear": "F7-falling", "F7-linear-late": "F7-falling-late"},
-    IN_CONTEXT,
-    IN_CONTEXT_OPERATIONS,
-    labels=dict(function="linear"),
+    paper_runs_of="in_context",
+    seeded=False,
 )
 SETS_FALLING = experiment(
     "sets_falling_rates",
