@@ -21,7 +21,7 @@ from entp_lab.budgets import scored_lengths, sequence_operations, training_opera
 from entp_lab.configs import Config, RunConfig, family
 from entp_lab.frames import spent
 from entp_lab.registry import build_task
-from entp_lab.runs import device_for, jobs_for
+from entp_lab.runs import computing_threads, device_for, jobs_for
 from entp_lab.store import Store
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import build_model
@@ -52,10 +52,8 @@ def rate_here(
     lengths = scored_lengths(task_name, task_params)
     every = round(sequence_operations(model, lengths) / TRIED_OPERATIONS)
     every = max(1, min(every, *map(len, lengths[1])))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in runs
-    try:
-        size = 0  # the first step also loads what steps need and is not counted
+    size = 0  # the first step also loads what steps need and is not counted
+    with computing_threads(1):  # as in runs
         while True:
             batch = task.batch(generator_for(device, "estimate", size), max(1, size))
             scored_BT = batch.scored_BT & (batch.scored_BT.cumsum(1) % every == 0)
@@ -67,8 +65,6 @@ def rate_here(
             if size == train.batch_size or (size and seconds > TRIED_SECONDS):
                 return sequence_operations(model, (scored_BT.shape[1], rows)) * size / seconds
             size = min(max(1, 2 * size), train.batch_size)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def seconds_here(config: RunConfig, device: str) -> float:
