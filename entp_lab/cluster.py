@@ -25,11 +25,15 @@ def publish(address: str) -> None:
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator["Workers"]:
+def connected(address: str) -> Iterator["Workers | None"]:
     """Connect to the scheduler at ``address``; ConfigError if none answers. Unfinished runs end with the block.
 
-    If a worker dies, the scheduler gives its run to another one, which continues from the checkpoint.
+    If a worker dies, the scheduler gives its run to another one, which continues from the checkpoint. Yields None for
+    no address.
     """
+    if not address:
+        yield None
+        return
     distributed = import_optional("distributed", "--cluster", "cluster")
     logging.getLogger("distributed").setLevel(logging.ERROR)
     try:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import torch
 
 from entp_lab import progress, ranks, stopping
+from entp_lab.cluster import connected
 from entp_lab.configs import (
     ON_CPU,
     Config,
@@ -296,7 +297,8 @@ def sweep(
         try:
             with contextlib.ExitStack() as stack:
                 meter = stack.enter_context(contextlib.closing(progress.Meter(len(todo), label)))
-                executor = executor or stack.enter_context(connected(cluster, jobs))
+                address = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
+                executor = executor or stack.enter_context(connected(address))
                 at_a_time = len(todo) if executor else min(jobs_for(c.tier, jobs) for c in todo)
                 for i, outcome in outcomes(calls, min(len(todo), at_a_time), executor, meter):
                     try:
@@ -317,19 +319,6 @@ def sweep(
     if result.failures:
         raise SweepError(result)
     return result
-
-
-@contextlib.contextmanager
-def connected(cluster: str, jobs: int) -> Iterator[cf.Executor | None]:
-    """Connect to the cluster given, or named by ENTP_CLUSTER; yield None for one job, and without a cluster."""
-    address = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
-    if not address:
-        yield None
-        return
-    from entp_lab.cluster import connected
-
-    with connected(address) as executor:
-        yield executor
 
 
 def jobs_for(tier: str, jobs: int) -> int:
