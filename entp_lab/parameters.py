@@ -8,7 +8,7 @@ from typing import Any
 
 from entp_lab.configs import TIERS
 from entp_lab.live import answer_interrupts
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.validation import check_intervals, check_types, one_of, require
 
 MAX_SEEDS = 1000
 INJECTED = (
@@ -43,11 +43,7 @@ class NotebookParameters:
             0 <= self.seeds <= MAX_SEEDS,
             f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}",
         )
-        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
-        require(
-            0 <= self.time_limit < math.inf,
-            f"time_limit = {self.time_limit}: must be 0 (none) or more seconds",
-        )
+        check_intervals(self, {"jobs": "[0, inf)", "time_limit": "[0, inf)"})
 
     @property
     def as_committed(self) -> bool:
@@ -73,10 +69,8 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     return cls(**{name: values[name] for name in names})
 
 
-def seconds(text: str | None) -> float:
-    """Return a time limit in seconds from 900, 900s, 15m or 2h; 0 for None."""
-    if text is None:
-        return 0.0
+def seconds(text: str) -> float:
+    """Return a time limit in seconds from 900, 900s, 15m or 2h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     found = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else math.inf
     require(math.isfinite(found), f"time limit {text[:20]!r}: write 900, 900s, 15m or 2h")
