@@ -15,23 +15,26 @@ def steps(count: int, tier: str) -> int:
 
     Tests set this variable, and so does ``./run_all.sh`` unless it is asked for single notebooks or for an update.
     """
-    require(
-        isinstance(count, int) and count >= 1,
-        f"steps = {count!r}: must be a whole number from 1 up",
-    )
+    check_counts(steps=count)
     is_short = tier == "smoke" or os.environ.get(VARIABLE) == "short"
     return min(count, FEW) if is_short else count
 
 
 def shape(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
     """Return the size of a live cell's model; ConfigError for one that cannot be built."""
-    for name, value in {"width": width, "heads": heads, "layers": layers}.items():
+    size = {"width": width, "heads": heads, "layers": layers}
+    check_counts(**size)
+    require(width % heads == 0, f"width = {width}: must be a multiple of heads = {heads}")
+    return size | more
+
+
+def check_counts(**counts: int) -> None:
+    """Raise ConfigError for a value that is no whole number from 1 up, naming it."""
+    for name, value in counts.items():
         require(
             isinstance(value, int) and value >= 1,
             f"{name} = {value!r}: must be a whole number from 1 up",
         )
-    require(width % heads == 0, f"width = {width}: must be a multiple of heads = {heads}")
-    return {"width": width, "heads": heads, "layers": layers, **more}
 
 
 def answer_interrupts() -> None:
