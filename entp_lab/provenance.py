@@ -18,9 +18,10 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import torch
 
@@ -96,18 +97,9 @@ def environment_for(name: str) -> dict[str, str]:
     return rest | (VARIABLES if name == AVX2 else {})
 
 
-@contextlib.contextmanager
-def for_new_processes(name: str) -> Iterator[None]:
+def for_new_processes(name: str) -> contextlib.AbstractContextManager:
     """Let processes started within the block compute with the arithmetic ``name``; this one does not change."""
-    before = dict(os.environ)
-    changed = environment_for(name)
-    try:
-        os.environ.clear()
-        os.environ.update(changed)
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    return mock.patch.dict(os.environ, environment_for(name), clear=True)
 
 
 def available_cores() -> int:
