@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from entp_lab.configs import StudyConfig, TierName
 from entp_lab.experiment import PlannedRun, planned_study
 from entp_lab.store import Record, Records
-from entp_lib.training import TrainingError
+from entp_lib.training import TrainingError, set_learning_rate
 from entp_lib.validation import require
 
 Study = tuple[dict[str, Any], dict[str, list]]  # what a study returns: metrics and curves
@@ -73,8 +73,8 @@ def descend(
     ``rate``: the learning rate of this step, None to keep it. ``clip``: the largest norm of the gradient. Raises
     TrainingError if the sum is not finite.
     """
-    for group in optimizer.param_groups if rate is not None else ():
-        group["lr"] = rate
+    if rate is not None:
+        set_learning_rate(optimizer, rate)
     total = 0.0
     for part in parts:
         part.backward()
@@ -105,11 +105,11 @@ def plan_studies(
 
 def by_study(records: Iterable[Record]) -> dict[str, Record]:
     """Return records by the name of their study, without the experiment's name before it."""
-    names = {}
-    for record in records:
-        if isinstance(record.config, StudyConfig):
-            names[record.config.study.removeprefix(f"{record.experiment}_")] = record
-    return names
+    return {
+        record.config.study.removeprefix(f"{record.experiment}_"): record
+        for record in records
+        if isinstance(record.config, StudyConfig)
+    }
 
 
 def of_study(records: Records, study: str) -> Record:
@@ -124,12 +124,11 @@ def frame(records: Records, study: str) -> pd.DataFrame:
 
 def flat(records: Records, *left_out: str) -> pd.DataFrame:
     """Return a row per record: its labels but those ``left_out``, and the metrics that are numbers or None."""
-    labels = ({k: v for k, v in r.labels.items() if k not in left_out} for r in records)
-    numbers = (
-        {k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None}
+    return pd.DataFrame(
+        {k: v for k, v in r.labels.items() if k not in left_out}
+        | {k: v for k, v in r.metrics.items() if isinstance(v, int | float | None)}
         for r in records
     )
-    return pd.DataFrame(a | b for a, b in zip(labels, numbers, strict=True))
 
 
 def long(records: Records, names: Sequence[str]) -> pd.DataFrame:
