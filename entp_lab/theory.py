@@ -45,9 +45,6 @@ class Claim:
     section: str = ""
     studies: tuple[str, ...] = ()
 
-    def __call__(self, *records: Record) -> Outcome:
-        return self.decide(*records)
-
     def check(self, found: dict[str, Record]) -> Check:
         """Return the claim's ``Check`` for the ledger, from records by the name of their study."""
         used = [found[study] for study in self.studies]
@@ -94,10 +91,10 @@ def show_claim(claim: Claim, records: Records) -> None:
 
     found = by_study(records)
     check = claim.check(found)
-    outcome = claim(*(found[study] for study in claim.studies))
-    display(Code(inspect.getsource(claim.decide), language="python"))
+    outcome = claim.decide(*(found[study] for study in claim.studies))
     display(
+        Code(inspect.getsource(claim.decide), language="python"),
         Markdown(
             f"**{check.verdict}**. {outcome.correction or outcome.remark} {outcome.evidence}".strip()
-        )
+        ),
     )
