@@ -245,18 +245,18 @@ class Comparisons:
     paper: bool = False
     others: Sequence[Callable[[Records], Findings]] = ()
 
-    def __call__(self, records: Records) -> list[Any]:
-        found = [
-            measurement for claim in self.claims for measurement in self.measure(claim, records)
-        ]
-        return [*found, *(measurement for other in self.others for measurement in other(records))]
+    def __call__(self, records: Records) -> Findings:
+        for claim in self.claims:
+            yield from self.measure(claim, records)
+        for other in self.others:
+            yield from other(records)
 
-    def measure(self, claim: Paired, records: Records) -> list[Measurement]:
-        """Return the measurement of one row of the table in a list, which is empty without a pair."""
+    def measure(self, claim: Paired, records: Records) -> Findings:
+        """Yield the measurement of one row of the table, unless it has no pair."""
         part = select(records, **claim.where)
         used = select(part, arm=claim.arms)
         if not used:
-            return []
+            return
         table = self.frame(part)
         if claim.metric not in table:
             raise RecordError(
@@ -264,7 +264,7 @@ class Comparisons:
             )
         values = paired(table, claim.metric, *claim.arms)
         if not len(values):
-            return []
+            return
         floor = f"baseline_{claim.metric}" if self.floor is None else self.floor
         if isinstance(floor, str):
             floor = table[floor].mean()
@@ -272,7 +272,7 @@ class Comparisons:
             table, claim.metric, claim.arms, floor=floor, ceiling=self.ceiling, distance=self.near
         )
         why = self.excluded(part, claim.arms)
-        return [measured(claim.claim, values, used, self.paper, levels=sides, excluded_because=why)]
+        yield measured(claim.claim, values, used, self.paper, levels=sides, excluded_because=why)
 
 
 def rise(values: Sequence[float]) -> float:
