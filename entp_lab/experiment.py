@@ -34,6 +34,7 @@ from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, Json, from_dict, require
 
+WORKERS_SECONDS = 5.0  # shorter runs are not worth starting other processes
 TRIAL_SEED = 100  # random seeds from here on belong to trial runs, which no verdict counts
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
 
@@ -455,19 +456,19 @@ class Experiment:
         configs = [run.config for run in runs]
         missing = store.missing(configs, self.version, fresh)
         self.check_prerequisites(missing)
-        one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
-        jobs = parameters.jobs or self.jobs or one
+        jobs = parameters.jobs or self.jobs
         limit = parameters.time_limit
+        seconds = 0.0  # unknown
         if missing and not store.read_only and paths.NEW_FIGURES_VARIABLE not in os.environ:
-            announce_runs(f"{len(missing)} runs of {self.name}", missing, jobs, True, limit, store)
-        label = f"{self.name} {tier}"
+            what = f"{len(missing)} runs of {self.name}"
+            seconds = announce_runs(what, missing, jobs, True, limit, store)
         done = sweep(
             configs,
             self.version,
             store=store,
             fresh=fresh,
-            label=label,
-            jobs=jobs,
+            label=f"{self.name} {tier}",
+            jobs=jobs or int(tier == "smoke" or 0 < seconds < WORKERS_SECONDS),
             time_limit=limit,
         )
         done.complete = self.labelled(done.complete, runs)

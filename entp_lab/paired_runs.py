@@ -12,12 +12,12 @@ from tqdm.auto import tqdm
 from entp_lab import paths
 from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
-from entp_lab.estimates import announce_runs
-from entp_lab.experiment import TWINS, model_for, planned
+from entp_lab.experiment import TWINS, Experiment, model_for, planned
+from entp_lab.parameters import NotebookParameters
 from entp_lab.provenance import provenance, sources
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
-from entp_lab.runs import computing_threads, modules_of, sweep
+from entp_lab.runs import computing_threads, modules_of
 from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
@@ -31,7 +31,6 @@ Shape = ModelConfig | Json
 Schedule = TrainConfig | Mapping[str, TrainConfig]
 OWN = "own"  # stands for the experiment of runs that belong to none
 SMALL = {"n_layers": 3, "n_heads": 4, "width": 64}  # default shape of ``compare``
-WORKERS_SECONDS = 5.0  # shorter runs are not worth starting other processes
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,8 +167,8 @@ def run(
     """Return the stored records of ``configs``, and train those that have none, several at a time.
 
     Runs planned by a committed experiment are stored with its own, all others in ``results/own``. If they take minutes,
-    an estimate is printed first. ``jobs``: 0 for one run per core. ``fresh``: train stored runs again. ``time_limit``:
-    seconds, 0 for none; the next call continues what it cuts short.
+    an estimate is printed first, unless a command executes the notebook. ``jobs``: 0 for one run per core. ``fresh``:
+    train stored runs again. ``time_limit``: seconds, 0 for none; the next call continues what it cuts short.
     """
     require(configs, "no runs were asked for: seeds and models must not be empty")
     first = configs[0]
@@ -184,29 +183,20 @@ def run(
             config.task.isidentifier(),
             f"task = {config.task}: not a task of the project; lab.compare trains it",
         )
-    labels = {}
-    version = 1
-    if name != OWN:
-        experiment = EXPERIMENTS.named(name)
-        version = experiment.version
-        seeds = len({config.model_seed for config in configs})
-        labels = {
-            config_id(run.config, version): run.labels for run in experiment.plan(tier, seeds)
-        }
-    mine = {config_id(config, version): planned(config).labels for config in configs}
-    is_own = not mine.keys() <= labels.keys()
+    no_experiment = Experiment(OWN, 1, "", "", lambda tier, seeds: [])
+    experiment = no_experiment if name == OWN else EXPERIMENTS.named(name)
+    seeds = len({config.model_seed for config in configs})
+    version = experiment.version
+    known = {config_id(run.config, version): run for run in experiment.plan(tier, seeds)}
+    asked = {config_id(config, version): planned(config) for config in configs}
+    is_own = not asked.keys() <= known.keys()
     if tier == "smoke":
         store = Store(paths.results() / "smoke", read_only=False)
     else:
         store = Store().own() if is_own else Store()
-    missing = store.missing(configs, version, fresh)
-    if missing and not store.read_only:
-        seconds = announce_runs(f"{len(missing)} runs", missing, jobs, True, time_limit, store)
-        jobs = jobs or int(0 < seconds < WORKERS_SECONDS)  # 0 seconds: unknown
-    done = sweep(
-        configs, version, store=store, fresh=fresh, jobs=jobs, time_limit=time_limit, label=name
-    )
-    records = [record.labelled((mine | labels)[record.id]) for record in done.complete]
+    parameters = NotebookParameters(jobs=jobs, time_limit=time_limit)
+    planned_runs = [known.get(name, run) for name, run in asked.items()]
+    records = experiment.compute(planned_runs, parameters, store, fresh).complete
     runs = shown(
         records,
         [step_operations(record.config) for record in records],
