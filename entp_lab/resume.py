@@ -28,7 +28,7 @@ from entp_lab.weights import start_from
 from entp_lib import checkpoint as files
 from entp_lib import kernels
 from entp_lib.checkpoint import DamagedFileError
-from entp_lib.config import TrainConfig
+from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
@@ -59,7 +59,7 @@ class Costs:
 
 
 @dataclass
-class Checkpoint:
+class Checkpoint(Hook):
     """The checkpoint file of a record in progress, what the record has cost, and when its loop must stop.
 
     ``config``: the configuration, which the file must name. ``process``: this process's provenance, which is
@@ -75,9 +75,13 @@ class Checkpoint:
     stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, int], None] = lambda step, last: None
     read_only: bool = False
-    # state of the loop, and its own values of ``Costs``, once it has begun
-    state: TrainingState = field(init=False)
-    own: Callable[[], Json] = field(init=False)
+    # of a training run: its model, what fills the model if there is no file, and the ranks that share its batches
+    model: ModelConfig = field(init=False)
+    initialise: Callable[[nn.Module], None] = lambda model: None
+    ranks: Ranks | None = None
+    token_forwards: int = 0  # of a training run, by all processes so far
+    loop: Callable[[], Json] = dict  # of a study: ``Costs.loop`` as it is now
+    state: TrainingState = field(init=False)  # of the loop, once it has begun
     before: Costs = field(default_factory=Costs)  # what earlier processes did and spent
     # the earlier processes and this one, once the loop has begun
     processes: list[Json] = field(default_factory=list)
@@ -95,8 +99,8 @@ class Checkpoint:
             for name, clock in CLOCKS.items()
         }
 
-    def begin(self, state: TrainingState, own: Callable[[], Json]) -> None:
-        """Begin a loop: fill ``state`` and ``before`` from the file, if there is one.
+    def begin(self, state: TrainingState) -> None:
+        """Begin a loop: fill ``state`` and ``before`` from the file if there is one, else initialise the model.
 
         A damaged file is set aside. From now on a request to end waits for the end of a step. Raises ConfigError if the
         steps so far used bf16 kernels that this process does not have.
@@ -104,7 +108,6 @@ class Checkpoint:
         if self.processes:
             raise RuntimeError("a study keeps one training loop, and this is its second")
         self.state = state
-        self.own = own
         if self.path is not None:
             self.deferred.enter_context(stopping.defer_signals())
             if self.path.exists():
@@ -114,8 +117,11 @@ class Checkpoint:
                     if self.set_aside is None:
                         raise
                     self.set_aside(self.path, error.why)
+        self.token_forwards = self.before.token_forwards
         if self.before.processes:
             self.check_arithmetic(self.before.processes[-1], state.step)
+        else:
+            self.initialise(state.model)
         self.processes = [*self.before.processes, {**self.process, "from_step": state.step}]
         self.saved_at = time.monotonic()
 
@@ -138,14 +144,24 @@ class Checkpoint:
                 "%s: %d steps were computed with %s; it goes on with %s", self.path, step, *sets
             )
 
-    def asked_to_stop(self) -> bool:
-        """Say whether the loop must end before its next step."""
+    def should_stop(self, state: TrainingState) -> bool:
+        """Say whether the loop must end before its next step, since this process or any rank is asked to."""
         late = self.deadline is not None and time.time() >= self.deadline
-        return late or stopping.REQUEST.made or self.stop()
+        asked = late or stopping.REQUEST.made or self.stop()
+        return asked if self.ranks is None else self.ranks.any_asks(asked)
 
-    def after_step(self) -> None:
+    def on_batch(self, batch: Batch) -> Batch:
+        """Count the tokens of a training run's batch."""
+        self.token_forwards += token_forwards(self.model, batch.scored_BT)
+        return batch
+
+    def columns(self) -> dict[str, float]:
+        """Return the number of tokens so far."""
+        return {"token_forwards": self.token_forwards}
+
+    def after_step(self, state: TrainingState) -> None:
         """Report the step, and write the checkpoint if the last one is more than a minute old."""
-        self.on_step(self.state.step, self.state.config.steps)
+        self.on_step(state.step, state.config.steps)
         if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
             self.save()
             self.saved_at = time.monotonic()
@@ -153,7 +169,12 @@ class Checkpoint:
     def save(self) -> None:
         """Write the checkpoint, unless it has no path or is read-only."""
         if self.path is not None and not self.read_only:
-            costs = {**self.own(), **self.times(), "processes": self.processes}
+            costs = {
+                **self.columns(),
+                **self.times(),
+                "loop": self.loop(),
+                "processes": self.processes,
+            }
             files.save_checkpoint(self.path, self.state, self.config, costs)
 
 
@@ -179,12 +200,13 @@ def steps(
     state = TrainingState(model, optimizer, schedule, torch.zeros((), dtype=torch.float64))
     state.curves = curves
 
-    def own() -> Json:
+    def loop() -> Json:
         drawn = generator.bit_generator.state if generator else None
         torch_state = torch.get_rng_state().tolist()
-        return {"loop": {"sums": sums or {}, "generator": drawn, "torch_generator": torch_state}}
+        return {"sums": sums or {}, "generator": drawn, "torch_generator": torch_state}
 
-    checkpoint.begin(state, own)
+    checkpoint.loop = loop
+    checkpoint.begin(state)
     if before := checkpoint.before.loop:
         if sums is not None:
             sums.update(before["sums"])
@@ -195,53 +217,14 @@ def steps(
             curve[:] = state.curves[name]
         state.curves = curves
     while state.step < last:
-        if checkpoint.asked_to_stop():
+        if checkpoint.should_stop(state):
             checkpoint.save()
             raise Cut(state.step)
         yield state.step + 1
         state.step += 1
-        checkpoint.after_step()
+        checkpoint.after_step(state)
     checkpoint.save()
     checkpoint.deferred.close()
-
-
-@dataclass
-class Bookkeeping(Hook):
-    """Hook of ``train`` that keeps a training run's checkpoint and counts the tokens that it computes.
-
-    ``initialise``: called if there is no checkpoint.
-    """
-
-    config: RunConfig
-    checkpoint: Checkpoint
-    initialise: Callable[[nn.Module], None]
-    ranks: Ranks | None
-    token_forwards: int = 0
-
-    def begin(self, state: TrainingState) -> None:
-        """Fill the state from the checkpoint if there is one, else from the weights that the run starts from."""
-        self.checkpoint.begin(state, self.columns)
-        self.token_forwards = self.checkpoint.before.token_forwards
-        if not self.checkpoint.before.processes:
-            self.initialise(state.model)
-
-    def should_stop(self, state: TrainingState) -> bool:
-        """Say whether this process, or any rank, is asked to stop."""
-        asked = self.checkpoint.asked_to_stop()
-        return asked if self.ranks is None else self.ranks.any_asks(asked)
-
-    def on_batch(self, batch: Batch) -> Batch:
-        """Count the tokens of the batch."""
-        self.token_forwards += token_forwards(self.config.model, batch.scored_BT)
-        return batch
-
-    def columns(self) -> dict[str, float]:
-        """Return the number of tokens so far."""
-        return {"token_forwards": self.token_forwards}
-
-    def after_step(self, state: TrainingState) -> None:
-        """Report the step, and write the checkpoint when it is due."""
-        self.checkpoint.after_step()
 
 
 @dataclass
@@ -291,8 +274,10 @@ def train_run(
     checkpoint = checkpoint or CURRENT.get() or Checkpoint()
     before = checkpoint.times()
     checkpoint.config = canonical_json(to_dict(config))
-    book = Bookkeeping(config, checkpoint, initialise, ranks)
-    hooks: list[Hook] = [book]
+    checkpoint.model = config.model
+    checkpoint.initialise = initialise
+    checkpoint.ranks = ranks
+    hooks: list[Hook] = [checkpoint]
     if ranks is not None:
         ranks.run = checkpoint.config
         hooks.append(ranks)
@@ -305,7 +290,7 @@ def train_run(
     if (test := task.test()) is not None:
         metrics["test"] = test_metrics(state, test, config, device)
     times = {name: now - before[name] for name, now in checkpoint.times().items()}
-    return Outcome(state, metrics, {"token_forwards": book.token_forwards, **times})
+    return Outcome(state, metrics, {**checkpoint.columns(), **times})
 
 
 def final_metrics(model: nn.Module, task: Task, config: RunConfig, device: str) -> Json:
