@@ -24,7 +24,6 @@ from entp_lab.runs import SweepError, device_for, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, RecordError, Records, Store
 from entp_lab.texts import printable
-from entp_lab.weights import weights_of
 from entp_lib.validation import ConfigError, require
 
 SUMMARY = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
@@ -266,9 +265,8 @@ def train_along(
         device = device_for(config.tier)
         path = store.checkpoint_path(config.experiment, config_id(config, version))
         checkpoint = Checkpoint(None if fresh else path, read_only=True)
-        start = functools.partial(weights_of, store, config.start_from, config.tier)
         with contextlib.suppress(Cut), checkpoint.deferred, team.together(device):
-            train_run(config, device=device, checkpoint=checkpoint, start=start, ranks=team)
+            train_run(config, device=device, checkpoint=checkpoint, store=store, ranks=team)
 
 
 # Records: checked.

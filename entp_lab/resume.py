@@ -24,6 +24,7 @@ from entp_lab.configs import RunConfig, canonical_json, to_dict
 from entp_lab.ranks import Ranks
 from entp_lab.registry import build_task
 from entp_lab.stopping import Cut
+from entp_lab.store import Store
 from entp_lab.weights import start_from
 from entp_lib import checkpoint as files
 from entp_lib import kernels
@@ -33,7 +34,7 @@ from entp_lib.evaluation import constant_baseline, evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Task, generator_for, seed_from
 from entp_lib.training import Hook, TrainingState, train, trainable_parameters
-from entp_lib.validation import ConfigError, Json, check_intervals, check_types, require
+from entp_lib.validation import Json, check_intervals, check_types, require
 
 log = logging.getLogger(__name__)
 CHECKPOINT_SECONDS = 60.0
@@ -245,15 +246,15 @@ def train_run(
     *,
     device: str = "cpu",
     checkpoint: Checkpoint | None = None,
-    start: Callable[[], Path] | None = None,
+    store: Store | None = None,
     task: Task | None = None,
     model: nn.Module | None = None,
     ranks: Ranks | None = None,
 ) -> Outcome:
     """Train ``config`` to its end, from its checkpoint if there is one (by default that of the record being computed).
 
-    ``start``: returns the file of the weights that ``config.start_from`` names. ``task``, ``model``: used in place of
-    those of the configuration. ``ranks``: the processes that share the rows of every batch.
+    ``store``: where the weights lie that ``config.start_from`` names. ``task``, ``model``: used in place of those of
+    the configuration. ``ranks``: the processes that share the rows of every batch.
 
     Raises Cut if it was asked to stop, ConfigError if task and model do not fit, its subclass DamagedFileError if a
     checkpoint is damaged and cannot be set aside, and TrainingError if the loss is no longer finite.
@@ -263,19 +264,12 @@ def train_run(
     if model is None:
         model = build_model(config.model, seed_from("model", config.model_seed), device)
 
-    def initialise(model: nn.Module) -> None:
-        if config.start_from:
-            if start is None:
-                raise ConfigError(
-                    f"start_from = {config.start_from!r}: its file of weights was not given"
-                )
-            start_from(start(), config, task, model)
-
     checkpoint = checkpoint or CURRENT.get() or Checkpoint()
     before = checkpoint.times()
     checkpoint.config = canonical_json(to_dict(config))
     checkpoint.model = config.model
-    checkpoint.initialise = initialise
+    if config.start_from:
+        checkpoint.initialise = functools.partial(start_from, store, config, task)
     checkpoint.ranks = ranks
     hooks: list[Hook] = [checkpoint]
     if ranks is not None:

@@ -124,9 +124,8 @@ def compute(
         team = ranks.joined()
         if team is not None:
             where["ranks"] = team.size
-        start = functools.partial(weights_of, store, config.start_from, config.tier)
         with team.together(device) if team else contextlib.nullcontext():
-            outcome = train_run(config, start=start, device=device, ranks=team)
+            outcome = train_run(config, store=store, device=device, ranks=team)
         metrics = outcome.metrics
         curves = outcome.state.curves
         model = outcome.model

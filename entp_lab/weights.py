@@ -101,30 +101,32 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, Transformer]:
 
 
 @torch.no_grad()
-def start_from(path: Path, config: RunConfig, task: Task, model: nn.Module) -> None:
-    """Fill the model of ``config`` with the weights in ``path``.
+def start_from(store: Store | None, config: RunConfig, task: Task, model: nn.Module) -> None:
+    """Fill the model of ``config`` with the weights that ``config.start_from`` names, from ``store``.
 
     Rows that only its own tables have, for the task's added tokens and for later positions, keep their initial values.
-    Raises ConfigError if shapes or vocabularies do not fit, DamagedFileError if ``path`` is not of the run
-    ``config.start_from``.
+    Raises ConfigError if there is no store or no such weights, or if shapes or vocabularies do not fit.
     """
-    source_config, source = trained_model(path, config.start_from)
+    name = config.start_from
+    if store is None:
+        raise ConfigError(f"start_from = {name!r}: its file of weights was not given")
+    source_config, source = trained_model(weights_of(store, name, config.tier))
     ours = config.model
     theirs = source_config.model
-    for name in SHAPE:
-        mine = getattr(ours, name)
-        other = getattr(theirs, name)
-        require(mine == other, f"{name} = {mine}: the weights of {config.start_from} have {other}")
+    for field in SHAPE:
+        mine = getattr(ours, field)
+        other = getattr(theirs, field)
+        require(mine == other, f"{field} = {mine}: the weights of {name} have {other}")
     known = ours.vocab_size - task.added_tokens
     require(
         known == theirs.vocab_size,
         f"vocab_size = {ours.vocab_size}, of which the task adds {task.added_tokens}: ids up to {known - 1} should be "
-        f"those of {config.start_from}, whose vocabulary has {theirs.vocab_size}; use the same tokenizer",
+        f"those of {name}, whose vocabulary has {theirs.vocab_size}; use the same tokenizer",
     )
     tensors = dict(source.named_parameters())
-    for name, p in model.named_parameters():
-        rows = min(len(p), len(tensors[name])) if name in TABLES else len(p)
-        p[:rows] = tensors[name][:rows].to(p)
+    for key, p in model.named_parameters():
+        rows = min(len(p), len(tensors[key])) if key in TABLES else len(p)
+        p[:rows] = tensors[key][:rows].to(p)
 
 
 def load_model(name: str | Path) -> Transformer:

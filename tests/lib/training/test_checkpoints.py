@@ -1,6 +1,5 @@
 """Checkpoints and weights: what is not exactly what was written, or another run's, is not used."""
 
-import functools
 import json
 import math
 import os
@@ -185,9 +184,9 @@ def continued(config, record, **changes):
     return replace(config, experiment="later", start_from=record.name, **changes)
 
 
-def unfinished(config, start):
+def unfinished(config, store):
     """The model as it is before the first step."""
-    return train_until(config, 0, start=lambda: start)[1].model
+    return train_until(config, 0, store=store)[1].model
 
 
 def test_a_run_starts_from_the_weights_of_another(small_run, store):
@@ -196,7 +195,7 @@ def test_a_run_starts_from_the_weights_of_another(small_run, store):
     path = weights_of(store, record.name)
     _, model = trained_model(path)
     assert not model.training
-    begun = unfinished(continued(config, record, model_seed=5), path)
+    begun = unfinished(continued(config, record, model_seed=5), store)
     assert all(map(torch.equal, model.parameters(), begun.parameters()))
     later = run(continued(config, record), 1, store=store)
     assert later.curves["train_loss"][0] < record.curves["train_loss"][0]
@@ -205,9 +204,8 @@ def test_a_run_starts_from_the_weights_of_another(small_run, store):
 def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
     record = run(small_run("entp"), 1, store=store)
     config = continued(small_run("entp"), record)
-    start = functools.partial(weights_of, store, record.name)
-    whole = train_run(config, start=start)
-    assert train_until(config, 5, tmp_path / "cut", start=start)[0] is None
+    whole = train_run(config, store=store)
+    assert train_until(config, 5, tmp_path / "cut", store=store)[0] is None
     # what it started from is no longer needed
     rest = train_run(config, checkpoint=Checkpoint(tmp_path / "cut"))
     assert rest.metrics == whole.metrics
@@ -231,7 +229,7 @@ def test_weights_that_do_not_fit_are_named(small_run, store, model, task, messag
     record = run(small_run(), 1, store=store)
     config = continued(small_run(model=model, task=task), record)
     with pytest.raises(ConfigError, match=message):
-        unfinished(config, weights_of(store, config.start_from))
+        unfinished(config, store)
 
 
 def test_missing_weights_name_the_command_that_makes_them(small_run, store):
