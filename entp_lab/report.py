@@ -8,7 +8,6 @@ in plain words. A sentence whose verdict has changed is refused, or marked.
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -54,7 +53,7 @@ WRITTEN = "<!-- The whole page is written by python -m entp_lab readme; no line 
 
 def how_sure(table: pd.DataFrame) -> str:
     """Say what comparisons rest on, and how many of their intervals exclude zero."""
-    _, measured = ledger.standing(table)
+    measured = claims.tested(table)
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     return (
         "Comparisons rest on five random seeds or more, both models from the same weights on the same batches. Of "
@@ -111,7 +110,7 @@ def supposed(rests_on: str) -> dict[str, str]:
 
 
 def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
-    """Return the table of claims by a ledger: says, verdict (in plain words), here, numbers, sure, claim, front.
+    """Return the table of claims by a ledger: says, here (as Markdown, the verdict first), numbers, sure, claim, front.
 
     A name in braces stands for a row's value: ``{T3-all:.2f}`` for its size in a sentence, ``{T3-all}`` for value and
     interval among the numbers. Raises ConfigError if a sentence rests on a row that the ledger lacks and, if
@@ -146,12 +145,13 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
             not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}"
         )
         first = next(iter(verdicts))
+        verdict = PLAIN.get(now[first], now[first])
         filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
+        here = f"(to be written anew: {changes})" if moved else filled
         found.append(
             {
                 "says": row.says,
-                "verdict": PLAIN.get(now[first], now[first]),
-                "here": f"(to be written anew: {changes})" if moved else filled,
+                "here": f"**{verdict[:1].upper()}{verdict[1:]}.** {here}",
                 "numbers": re.sub(r"\{([^}]+)\}", number, row.numbers),
                 "sure": row.sure,
                 "claim": first,
@@ -212,22 +212,12 @@ def tally_sentence(table: pd.DataFrame) -> str:
 # The table of claims as it is shown: in README, in notebook 00, in a terminal, and on pages of docs/.
 
 
-def answer_of(row: Any) -> str:
-    """Return an answer of the table of claims as Markdown, its verdict first."""
-    return f"**{row.verdict[:1].upper()}{row.verdict[1:]}.** {row.here}"
-
-
 def claims_in_front(table: pd.DataFrame, strict: bool = True, notebooks: str = "notebooks/") -> str:
     """Return README's table of claims as Markdown, with links to notebooks in this folder."""
-    rows = [
-        {
-            "the paper says": row.says,
-            "here": answer_of(row),
-            "": claims.link_to(row.claim, notebooks),
-        }
-        for row in table_of_claims(table, strict).query("front").itertuples()
-    ]
-    return markdown_table(pd.DataFrame(rows))
+    rows = table_of_claims(table, strict).query("front")
+    links = [claims.link_to(claim, notebooks) for claim in rows["claim"]]
+    shown = {"the paper says": rows["says"], "here": rows["here"], "": links}
+    return markdown_table(pd.DataFrame(shown))
 
 
 def front(table: pd.DataFrame) -> str:
@@ -252,7 +242,7 @@ def findings_page(table: pd.DataFrame) -> str:
     shown = pd.DataFrame(
         {
             "statement": answered["says"],
-            "here": [answer_of(row) for row in answered.itertuples()],
+            "here": answered["here"],
             "numbers (+: ENTP, or writing, is better)": answered["numbers"],
             "how sure": answered["sure"],
             "where": answered["claim"].map(claims.link_to),
@@ -262,9 +252,9 @@ def findings_page(table: pd.DataFrame) -> str:
     untold = table[table["part"] == "could not tell"]
     reasons = pd.DataFrame(
         {
-            "statement": untold["statement"].tolist(),
-            "why it could not tell": untold["why"].tolist(),
-            "where": untold["id"].map(claims.link_to).tolist(),
+            "statement": untold["statement"],
+            "why it could not tell": untold["why"],
+            "where": untold["id"].map(claims.link_to),
         }
     )
     return f"""# Findings
