@@ -44,17 +44,13 @@ def items(ledger: pd.DataFrame, paper: str) -> pd.DataFrame:
     known = claims.reference_claims()
     stated = known[(known["paper"] == paper) & (known["kind"] != "question")]
     judged = ledger.set_index("id").loc[stated.index]
-    with_verdict = pd.DataFrame(
-        {
-            "item": stated["source"],
-            "says": stated["statement"],
-            "notebook": stated["notebook"],
-            "section": stated["section"],
-            "size": judged["differs"],
-            "state": judged["verdict"].replace(claims.PLAIN),
-        }
+    with_verdict = stated.assign(
+        item=stated["source"],
+        says=stated["statement"],
+        size=judged["differs"],
+        state=judged["verdict"].replace(claims.PLAIN),
     )
-    found = pd.concat([with_verdict, other_items(paper)], ignore_index=True)
+    found = pd.concat([with_verdict[[*COLUMNS]], other_items(paper)], ignore_index=True)
     return found.sort_values("item", key=in_natural_order, kind="stable")
 
 

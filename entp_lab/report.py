@@ -135,19 +135,18 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
                 f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks",
             )
         now = {claim: rows.loc[claim, "verdict"] for claim in verdicts}
-        moved = [
+        changes = "; ".join(
             f"{claim} is {now[claim]!r} and was {was!r}"
             for claim, was in verdicts.items()
             if now[claim] != was
-        ]
-        changes = "; ".join(moved)
+        )
         require(
-            not (moved and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}"
+            not (changes and strict), f"{ANSWERS}: {row.says!r} wants other words, since {changes}"
         )
         first = next(iter(verdicts))
         verdict = PLAIN.get(now[first], now[first])
         filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
-        here = f"(to be written anew: {changes})" if moved else filled
+        here = f"(to be written anew: {changes})" if changes else filled
         found.append(
             {
                 "says": row.says,
