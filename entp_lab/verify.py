@@ -7,17 +7,14 @@ then judged by its first evaluation and by whether its final scores are within t
 random seeds; whatever is not trained, by each number. docs/journal/house.md has what was seen, by processor.
 """
 
-import copy
 import math
 import random
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from entp_lab.configs import ON_CPU, RunConfig, family
+from entp_lab.configs import ON_CPU, family
 from entp_lab.provenance import (
     arithmetic_here,
     arithmetic_of,
@@ -28,7 +25,6 @@ from entp_lab.provenance import (
 from entp_lab.runs import run, worker_processes
 from entp_lab.store import Record, RecordError, Records, Store
 from entp_lab.texts import printable
-from entp_lab.weights import weights_of
 from entp_lib.validation import require
 
 BOUND = 0.02  # largest difference of a score between 0 and 1; relative for larger numbers
@@ -91,19 +87,19 @@ def verify(
 def compute_again(
     record: Record, store: Store, on_step: Callable[[int, int], None] = lambda step, last: None
 ) -> Record:
-    """Compute the record of the same configuration in this process, in a temporary store."""
-    config = record.config
-    name = config.start_from if isinstance(config, RunConfig) else config.params.get("weights")
+    """Compute the record of the same configuration in this process, in a temporary store.
+
+    That store has the weights of ``store``, too, and writes nothing to it.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        apart = Store(Path(folder), read_only=False)
-        if name:
-            untouched = copy.copy(store)
-            untouched.read_only = True  # damaged weights stay where they are
-            target = apart.weights_path(*name.split("/"))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(weights_of(untouched, name, config.tier), target)
-        threads = record.provenance["threads"]
-        return run(config, record.version, store=apart, threads=threads, on_step=on_step)
+        return run(
+            record.config,
+            record.version,
+            store=Store(folder, read_only=False, committed=store),
+            fresh=True,
+            threads=record.provenance["threads"],
+            on_step=on_step,
+        )
 
 
 def compare(stored: Record, computed: Record, siblings: Records = ()) -> Comparison:

@@ -203,6 +203,8 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
     """Return the error for missing weights, with the command that makes them if there is one."""
     experiment, record_id = name.split("/")
     record = store.load(experiment, record_id)
+    if record is None and store.committed:
+        return missing_weights(store.committed, name, tier)
     if record is not None and isinstance(record.config, StudyConfig):
         return ConfigError(f"{name} is a study, which leaves a record and no weights")
     problem = f"the weights of {name} are missing ({paths.relative(store.weights_path(experiment, record_id))})"
