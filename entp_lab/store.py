@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from entp_lab import paths
 from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import file_lock, write_atomically
-from entp_lib.validation import ConfigError, Json, OneLine, check_types
+from entp_lib.validation import ConfigError, Json, OneLine, check_types, require
 
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
@@ -128,39 +128,31 @@ LARGEST = 1e30  # the largest absolute value of a number
 
 def check_content(record: Record) -> None:
     """Raise ConfigError for a record of a run that is not whole, and for numbers that no run gives."""
-    if record.status != "complete":
-        raise ConfigError(f"status = {record.status!r}: must be 'complete'")
-    if not (record.metrics or record.curves):
-        raise ConfigError("metrics and curves are both empty")
+    require(record.status == "complete", f"status = {record.status!r}: must be 'complete'")
+    require(record.metrics or record.curves, "metrics and curves are both empty")
     if isinstance(record.config, RunConfig):
         lengths = {name: len(curve) for name, curve in record.curves.items()}
-        if len(set(lengths.values())) != 1:
-            raise ConfigError(f"curves differ in their lengths: {lengths}")
-    check_numbers(metrics=record.metrics, curves=record.curves, provenance=record.provenance)
+        require(len({*lengths.values()}) == 1, f"curves differ in their lengths: {lengths}")
+    for part in ("metrics", "curves", "provenance"):
+        check_numbers(part, getattr(record, part))
 
 
-def check_numbers(**parts: Any) -> None:
-    """Raise ConfigError for a number beyond ``LARGEST``, and for an accuracy that is not from 0 to 1."""
-    left = [
-        (name, value, False) for name, value in parts.items()
-    ]  # the third: whether it is an accuracy
-    while left:
-        name, value, score = left.pop()
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                # a key of digits is a length, as in accuracies by length
-                left.append(
-                    (f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))
-                )
-        elif isinstance(value, list):
-            if value and {*map(type, value)} <= {int, float}:  # only the extremes need a check
-                value = [min(value), max(value)]
-            left += [(name, inner, score) for inner in value]
-        elif type(value) in (int, float):
-            least = 0 if score else -LARGEST
-            most = 1 if score else LARGEST
-            if not least <= value <= most:
-                raise ConfigError(f"{name} = {value!r:.40}: must be from {least:g} to {most:g}")
+def check_numbers(name: str, value: Any, score: bool = False) -> None:
+    """Raise ConfigError for a number beyond ``LARGEST``, and for an accuracy (``score``) that is not from 0 to 1."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            # a key of digits is a length, as in accuracies by length
+            check_numbers(f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))
+    elif isinstance(value, list):
+        if value and {*map(type, value)} <= {int, float}:  # only the extremes need a check
+            value = [min(value), max(value)]
+        for inner in value:
+            check_numbers(name, inner, score)
+    elif type(value) in (int, float):
+        least = 0 if score else -LARGEST
+        most = 1 if score else LARGEST
+        if not least <= value <= most:
+            raise ConfigError(f"{name} = {value!r:.40}: must be from {least:g} to {most:g}")
 
 
 class Store:
