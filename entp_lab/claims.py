@@ -260,12 +260,8 @@ def link_to(claim: str, folder: str = "../notebooks/") -> str:
 
 def records_behind(table: pd.DataFrame) -> list[Record]:
     """Return the records that the rows of a ledger rest on, each once."""
-    store = Store()
-    found = []
-    for name in dict.fromkeys(name for row in table["records"] for name in str(row).split()):
-        experiment, record_id = name.split("/")
-        found.append(store.load(experiment, record_id))
-    return [record for record in found if record is not None]
+    names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
+    return [record for record in map(Store().load, names) if record is not None]
 
 
 def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from entp_lab import ledger, live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
-from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, config_id
+from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, config_id, record_name
 from entp_lab.estimates import announce_runs
 from entp_lab.experiment import Experiment, PlannedRun, own
 from entp_lab.frames import spent, summary
@@ -263,7 +263,7 @@ def train_along(
         if not isinstance(config, RunConfig):  # rank 0 computes studies alone
             continue
         device = device_for(config.tier)
-        path = store.checkpoint_path(config.experiment, config_id(config, version))
+        path = store.checkpoint_path(record_name(config, version))
         checkpoint = Checkpoint(None if fresh else path, read_only=True)
         with contextlib.suppress(Cut), checkpoint.deferred, team.together(device):
             train_run(config, device=device, checkpoint=checkpoint, store=store, ranks=team)
@@ -282,7 +282,7 @@ def check_records(results: str) -> int:
     wrong = []
     for path in sorted(folder.glob("*/*.json")):
         try:
-            record = store.load(path.parent.name, path.stem)
+            record = store.load(f"{path.parent.name}/{path.stem}")
             if record is None:
                 raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
             if known.get(record.experiment) != record.version:
@@ -304,7 +304,7 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
     )
     found = []
     for record in verification.sample(stored, sample, seed):
-        said = f"computing {record.experiment}/{record.id} again: {record.config.label}"
+        said = f"computing {record.name} again: {record.config.label}"
         print(printable(said), file=sys.stderr)
         with tqdm(leave=False) as bar:
             found.append(verification.verify(record, store, functools.partial(move_to, bar)))

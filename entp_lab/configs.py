@@ -94,6 +94,11 @@ def config_id(config: Config, version: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def record_name(config: Config, version: int) -> str:
+    """Return "experiment/id", by which stores, claims, figures and weights name the record of ``config``."""
+    return f"{config.experiment}/{config_id(config, version)}"
+
+
 def family(config: Config) -> str:
     """Return a configuration without its random seeds, as text: runs of one family cost and measure the same."""
     found = to_dict(config) | {"model_seed": 0, "data_seed": 0}

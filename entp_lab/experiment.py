@@ -224,10 +224,10 @@ class Closed:
         runs = []
         for line in list_of_runs(self.experiment).read_text().splitlines():
             labels = json.loads(line)
-            experiment, record_id = labels.pop("run").split("/")
-            record = store.load(experiment, record_id, strict=True)
+            name = labels.pop("run")
+            record = store.load(name, strict=True)
             if record is None:
-                path = paths.relative(store.path(experiment, record_id))
+                path = paths.relative(store.path(name))
                 raise RecordError(f"{path}, a run of {self.experiment}, is missing: git restore it")
             if record.config.tier == tier:
                 runs.append(planned(record.config, **labels))

@@ -28,7 +28,7 @@ from entp_lab.configs import (
     RunConfig,
     StudyConfig,
     canonical_json,
-    config_id,
+    record_name,
     to_dict,
 )
 from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
@@ -64,18 +64,18 @@ def run(
     ``time.time``), by ``stop`` (called between steps) or by SIGTERM leaves its checkpoint and raises Cut; the next call
     continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks compute it together.
     """
-    record_id = config_id(config, version)
-    with store.lock(config.experiment, record_id):
+    name = record_name(config, version)
+    with store.lock(name):
         found = None if fresh else store.find(config, version)
         if found is not None or fresh:  # a crash after saving the record leaves the checkpoint
-            store.remove_checkpoint(config.experiment, record_id)
+            store.remove_checkpoint(name)
         if found is not None:
             return found  # stored before, or by another process while this one waited for the lock
         check_can_compute([config], version, store)
         study_device = config.params.get("device", "cpu") if isinstance(config, StudyConfig) else ""
         device = study_device or device_for(config.tier)
         checkpoint = Checkpoint(
-            store.checkpoint_path(config.experiment, record_id),
+            store.checkpoint_path(name),
             canonical_json(to_dict(config)),
             provenance(device, threads, modules_of(config)),
             store.set_aside,
@@ -91,7 +91,7 @@ def run(
                 store.save(record)
         finally:
             CURRENT.reset(token)
-        store.remove_checkpoint(config.experiment, record_id)
+        store.remove_checkpoint(name)
     return record
 
 
@@ -146,7 +146,7 @@ def compute(
     record = Record(config.experiment, version, config, metrics, curves, where)
     # saved before the record, which must never lack its weights
     if isinstance(config, RunConfig) and model is not None:
-        save_weights(store.weights_path(config.experiment, record.id), config, model, record.name)
+        save_weights(store.weights_path(record.name), config, model, record.name)
     # in the stored form, so that new and reused records are equal
     return Record.from_json(record.to_json())
 
@@ -176,7 +176,7 @@ def modules_of(config: Config) -> list[str]:
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
     """Raise RecordError, before anything is computed, if the store is read-only or cannot be written."""
     if store.read_only:
-        names = [f"{c.experiment}/{config_id(c, version)}" for c in todo]
+        names = [record_name(config, version) for config in todo]
         more = f" and {len(todo) - 3} more" if len(todo) > 3 else ""
         raise RecordError(
             f"missing: record {', '.join(names[:3])}{more} (tier {todo[0].tier}, below {store.root}); "
@@ -273,23 +273,23 @@ def sweep(
     require(
         0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite"
     )
-    planned = {config_id(config, version): config for config in configs}
-    anew = {i for i, c in planned.items() if fresh and c.experiment == configs[0].experiment}
+    planned = {record_name(config, version): config for config in configs}
+    anew = {name for name, c in planned.items() if fresh and c.experiment == configs[0].experiment}
     found = {
-        i: record
-        for i, config in planned.items()
-        if i not in anew and (record := store.find(config, version))
+        name: record
+        for name, config in planned.items()
+        if name not in anew and (record := store.find(config, version))
     }
-    for i, record in found.items():  # a crash right after saving a record leaves its checkpoint
-        store.remove_checkpoint(record.experiment, i)
+    for name in found:  # a crash right after saving a record leaves its checkpoint
+        store.remove_checkpoint(name)
     options = {"store": store, "deadline": time.time() + time_limit if time_limit else None}
     calls: dict[str, tuple] = {
-        i: (planned[i], version, place, options | {"fresh": i in anew})
-        for place, i in enumerate(i for i in planned if i not in found)
+        name: (planned[name], version, place, options | {"fresh": name in anew})
+        for place, name in enumerate(name for name in planned if name not in found)
     }
     result = Sweep(reused=len(found))
     if calls:
-        todo = [planned[i] for i in calls]
+        todo = [planned[name] for name in calls]
         check_can_compute(todo, version, store)
         for pattern in ("records/*/.*.json.*", "checkpoints/*/.*.safetensors.*", ".*.csv.*"):
             remove_stale(store.root, pattern)  # files that killed processes left half written
@@ -299,14 +299,14 @@ def sweep(
                 address = "" if jobs == 1 else cluster or os.environ.get(CLUSTER_VARIABLE, "")
                 executor = executor or stack.enter_context(connected(address))
                 at_a_time = len(todo) if executor else min(jobs_for(c.tier, jobs) for c in todo)
-                for i, outcome in outcomes(calls, min(len(todo), at_a_time), executor, meter):
+                for name, outcome in outcomes(calls, min(len(todo), at_a_time), executor, meter):
                     try:
-                        found[i] = outcome()
+                        found[name] = outcome()
                     except Cut as cut:
-                        result.cut[f"{planned[i].experiment}/{i}"] = cut.step
+                        result.cut[name] = cut.step
                     except Exception as error:
-                        result.add_failure(planned[i], error)
-                    meter.update(ended=calls[i][PLACE])
+                        result.add_failure(planned[name], error)
+                    meter.update(ended=calls[name][PLACE])
         except stopping.Terminated:
             raise
         except KeyboardInterrupt:
@@ -314,7 +314,7 @@ def sweep(
                 f"{len(found)} of {len(planned)} runs are complete and kept; run it again, "
                 "and the others go on from their last checkpoints"
             ) from None
-    result.complete = [found[i] for i in planned if i in found]
+    result.complete = [found[name] for name in planned if name in found]
     if result.failures:
         raise SweepError(result)
     return result

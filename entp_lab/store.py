@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from entp_lab import paths
-from entp_lab.configs import Config, RunConfig, canonical_json, config_from, config_id, to_dict
+from entp_lab.configs import (
+    Config,
+    RunConfig,
+    canonical_json,
+    config_from,
+    config_id,
+    record_name,
+    to_dict,
+)
 from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import ConfigError, Json, OneLine, check_types, require
 
@@ -70,7 +78,7 @@ class Record:
 
     @cached_property
     def name(self) -> str:
-        """ "experiment/id", as claims, figures and files of weights name it."""
+        """As ``record_name`` of the configuration gives it."""
         return f"{self.experiment}/{self.id}"
 
     def labelled(self, labels: Json) -> "Record":
@@ -156,7 +164,7 @@ def check_numbers(name: str, value: Any, score: bool = False) -> None:
 
 
 class Store:
-    """Records below ``root`` (default: the project's ``results``). Safe for several processes at once.
+    """Records below ``root`` (default: the project's ``results``), by their names. Safe for several processes at once.
 
     ``read_only`` (default: as ``ENTP_RECORDS`` says): nothing is computed or written, and a missing or damaged record
     is a RecordError. Reading changes nothing. A process reads and checks an unchanged record only once, so that callers
@@ -187,28 +195,28 @@ class Store:
         """
         return Store(self.root / OWN, self.read_only, committed=self)
 
-    def path(self, experiment: str, record_id: str) -> Path:
-        return self.root.joinpath("records", experiment, f"{record_id}.json")
+    def path(self, name: str) -> Path:
+        return self.root / "records" / f"{name}.json"
 
-    def checkpoint_path(self, experiment: str, record_id: str) -> Path:
+    def checkpoint_path(self, name: str) -> Path:
         """Return where a run in progress leaves its state."""
-        return self.root / "checkpoints" / experiment / f"{record_id}.safetensors"
+        return self.root / "checkpoints" / f"{name}.safetensors"
 
-    def weights_path(self, experiment: str, record_id: str) -> Path:
-        return self.root / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
+    def weights_path(self, name: str) -> Path:
+        return self.root / "checkpoints" / f"{name}.weights.safetensors"
 
-    def remove_checkpoint(self, experiment: str, record_id: str) -> None:
+    def remove_checkpoint(self, name: str) -> None:
         """Remove the checkpoint of a run that has ended, if there is one."""
-        path = self.checkpoint_path(experiment, record_id)
+        path = self.checkpoint_path(name)
         if not self.read_only and path.exists():
             path.unlink(missing_ok=True)
 
-    def load(self, experiment: str, record_id: str, strict: bool = False) -> Record | None:
+    def load(self, name: str, strict: bool = False) -> Record | None:
         """Read a record; None if there is none, or after a warning if it is damaged.
 
         A damaged record is a RecordError if ``strict``, or if the store is read-only.
         """
-        path = self.path(experiment, record_id)
+        path = self.path(name)
         try:
             state = path.stat()
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
@@ -232,7 +240,7 @@ class Store:
     def find(self, config: Config, version: int) -> Record | None:
         """Return the record of a configuration, or None."""
         found = self.committed.find(config, version) if self.committed else None
-        return found or self.load(config.experiment, config_id(config, version))
+        return found or self.load(record_name(config, version))
 
     def missing(self, configs: Iterable[Config], version: int, fresh: bool = False) -> list[Config]:
         """Return those of ``configs`` that have no record; with ``fresh``, all of them."""
@@ -241,7 +249,7 @@ class Store:
     def all(self, experiment: str, version: int | None = None) -> list[Record]:
         """Return every readable record of an experiment, in the order of their ids."""
         folder = self.root / "records" / experiment
-        found = (self.load(experiment, path.stem) for path in sorted(folder.glob("*.json")))
+        found = (self.load(f"{experiment}/{path.stem}") for path in sorted(folder.glob("*.json")))
         return [r for r in found if r is not None and version in (None, r.version)]
 
     def save(self, record: Record) -> Path:
@@ -252,9 +260,9 @@ class Store:
         """
         if self.read_only:
             raise RecordError(f"the store is read-only: {record.name} was not written")
-        path = self.path(record.experiment, record.id)
+        path = self.path(record.name)
         try:
-            self.load(record.experiment, record.id, strict=True)
+            self.load(record.name, strict=True)
         except RecordError as error:
             self.set_aside(path, str(error))
         write_atomically(path, record.to_json().encode())
@@ -273,12 +281,12 @@ class Store:
         os.replace(path, target)
         log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
 
-    def lock(self, experiment: str, record_id: str) -> contextlib.AbstractContextManager[None]:
+    def lock(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of a record, so that two processes never compute it twice; do nothing if read-only."""
         if self.read_only:
             return contextlib.nullcontext()
-        path = self.root / "locks" / f"{experiment}-{record_id}.lock"
-        return file_lock(path, f"it computes {experiment}/{record_id}")
+        path = self.root / "locks" / f"{name.replace('/', '-')}.lock"
+        return file_lock(path, f"it computes {name}")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""
@@ -301,7 +309,7 @@ def read_record(path: Path) -> Record | str:
         found = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
     except RecordError as error:
         return str(error)
-    if (found.experiment, found.id) != (path.parent.name, path.stem):
+    if found.name != f"{path.parent.name}/{path.stem}":
         return f"it is the record {found.name} (moved or renamed?)"
     return found
 

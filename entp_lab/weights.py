@@ -177,17 +177,16 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
     Raises ConfigError with the command that makes them if there are none. ``tier``: that of the run that starts from
     them.
     """
-    experiment, record_id = name.split("/")
-    own = store.weights_path(experiment, record_id)
+    own = store.weights_path(name)
     places = [own]
     if store.committed:  # the user's own run may start from a run of the project
-        places.append(store.committed.weights_path(experiment, record_id))
+        places.append(store.committed.weights_path(name))
     for path in places:
         with contextlib.suppress(DamagedFileError):
             trained_model(path, name)
             return path
     # another process may have written them just now
-    with store.lock(experiment, record_id):
+    with store.lock(name):
         try:
             if own.exists():
                 trained_model(own, name)
@@ -201,13 +200,13 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
 
 def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
     """Return the error for missing weights, with the command that makes them if there is one."""
-    experiment, record_id = name.split("/")
-    record = store.load(experiment, record_id)
+    record = store.load(name)
     if record is None and store.committed:
         return missing_weights(store.committed, name, tier)
     if record is not None and isinstance(record.config, StudyConfig):
         return ConfigError(f"{name} is a study, which leaves a record and no weights")
-    problem = f"the weights of {name} are missing ({paths.relative(store.weights_path(experiment, record_id))})"
+    problem = f"the weights of {name} are missing ({paths.relative(store.weights_path(name))})"
+    experiment, record_id = name.split("/")
     if OWN in (experiment, store.root.name):
         return ConfigError(
             f"{problem}; what made that run, with --fresh or fresh = True, makes them again"

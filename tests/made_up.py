@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lab.configs import RunConfig, config_id
+from entp_lab.configs import RunConfig, record_name
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run
 from entp_lab.stopping import Cut
@@ -85,7 +85,7 @@ def cut_at(config, step, store):
     with pytest.raises(Cut) as cut:
         run(config, 1, store=store, **stop_behind(step))
     assert cut.value.step == step and store.find(config, 1) is None
-    return store.checkpoint_path(config.experiment, config_id(config, 1))
+    return store.checkpoint_path(record_name(config, 1))
 
 
 def turn_bit(path):

@@ -94,7 +94,7 @@ class Ground:
                 curves = {k: v for k, v in r.curves.items() if k != "seconds"}
                 found.append((r.status, json.dumps(r.metrics, sort_keys=True), json.dumps(curves, sort_keys=True)))
                 if isinstance(r.config, RunConfig):
-                    trained_model(store.weights_path(r.experiment, r.id), f"{r.experiment}/{r.id}")
+                    trained_model(store.weights_path(r.name), r.name)
         return sorted(found)
 
     def litter(self) -> list[str]:

@@ -14,7 +14,7 @@ import pandas as pd
 from benchmarks.hammer.attacks import TEXT, Tally, environment_of
 from entp_lab import paths
 from entp_lab.claims import judge
-from entp_lab.configs import RunConfig, config_id
+from entp_lab.configs import RunConfig, record_name
 from entp_lab.notebooks import defaults
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import run
@@ -98,7 +98,7 @@ def small(steps: int = 4) -> RunConfig:
     return RunConfig("hammer", "smoke", "counting", dict(length=8, seed_length=3, symbols=8), model, schedule)
 
 
-NAME = ("hammer", config_id(small(), 1))
+NAME = record_name(small(), 1)
 
 
 def store_of(at: Path) -> Store:
@@ -107,16 +107,16 @@ def store_of(at: Path) -> Store:
 
 def made_record(at: Path) -> Path:
     run(small(), 1, store=store_of(at))
-    return store_of(at).path(*NAME)
+    return store_of(at).path(NAME)
 
 
 def made_weights(at: Path) -> Path:
     made_record(at)
-    return store_of(at).weights_path(*NAME)
+    return store_of(at).weights_path(NAME)
 
 
 def made_checkpoint(at: Path) -> Path:
-    path = store_of(at).checkpoint_path(*NAME)
+    path = store_of(at).checkpoint_path(NAME)
     with contextlib.suppress(Cut):
         train_run(small(), checkpoint=Checkpoint(path, stop=lambda: True))
     return path
@@ -129,7 +129,7 @@ def computed(at: Path) -> Any:
 
 
 def loaded(at: Path) -> Any:
-    record = Store(at / "results", read_only=True).load(*NAME)
+    record = Store(at / "results", read_only=True).load(NAME)
     return record and record.metrics
 
 
@@ -181,7 +181,7 @@ KINDS = {
     "checkpoint": Kind(made_checkpoint, computed, exact=True),
     "weights": Kind(
         made_weights,
-        lambda at: [p.tolist() for p in trained_model(weights_of(store_of(at), "/".join(NAME)))[1].parameters()],
+        lambda at: [p.tolist() for p in trained_model(weights_of(store_of(at), NAME))[1].parameters()],
         exact=True,
     ),
     "tokens' list": Kind(made_tokens, tokens_of, exact=True),

@@ -122,7 +122,7 @@ def train_missing(parameters: NotebookParameters) -> None:
         lost = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config)
-            weights = [place.weights_path(*name.split("/")) for place in stores]
+            weights = [place.weights_path(name) for place in stores]
             if name in needed and not any(path.exists() for path in weights):
                 lost[bool(OPENWEBTEXT.found(texts, [run]))].append(run)
         for again, runs in lost.items():

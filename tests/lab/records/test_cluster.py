@@ -12,7 +12,7 @@ import pytest
 from made_up import checkpoint_step, timeless, wait_for
 
 from entp_lab import cluster
-from entp_lab.configs import config_id
+from entp_lab.configs import record_name
 from entp_lab.runs import SweepError, execute, sweep
 from entp_lab.store import CLUSTER_VARIABLE, Store
 from entp_lib.validation import ConfigError
@@ -88,7 +88,7 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(
 ):
     long = small_run("entp", 10 * kills, steps=steps, eval_every=steps // 3)
     short = [small_run("decoder", 10 * kills + seed) for seed in (1, 2)]
-    checkpoint = store.checkpoint_path("test", config_id(long, 1))
+    checkpoint = store.checkpoint_path(record_name(long, 1))
     killed = set()
     workers.wait_for_workers(2, timeout=240)
 
@@ -131,7 +131,7 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(
 def test_an_interrupted_sweep_leaves_nothing_computing(workers, small_run, store, monkeypatch):
     """Ctrl-C: the run stops after a step, with its checkpoint, though it had minutes to go."""
     config = small_run("entp", 41, steps=100_000, eval_every=1000)
-    checkpoint = store.checkpoint_path("test", config_id(config, 1))
+    checkpoint = store.checkpoint_path(record_name(config, 1))
 
     def interrupt(self, **_):
         if checkpoint.exists():

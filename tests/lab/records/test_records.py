@@ -34,7 +34,7 @@ def path(store, record):
 
 
 def test_a_record_survives_its_file(store, record, path):
-    found = store.load("test", record.id)
+    found = store.load(record.name)
     assert found.config == record.config
     assert found.curves == record.curves
     assert path.stem == record.id
@@ -51,7 +51,7 @@ def test_a_curve_that_a_record_lacks_is_named_with_the_record(store, record, pat
         RecordError,
         match=rf"test/{record.id} has no 'los' in its curves \(did you mean 'loss'\?\)",
     ):
-        store.load("test", record.id).curves["los"]
+        store.load(record.name).curves["los"]
 
 
 UNSAFE = re.compile(
@@ -115,13 +115,13 @@ WAYS = {
 def test_a_damaged_record_is_named_and_left_alone_by_looking(store, record, path, caplog, how):
     WAYS[how](path)
     before = os.lstat(path)[:7]  # without times: reading sets one
-    assert store.load("test", record.id) is None
+    assert store.load(record.name) is None
     assert store.all("test") == []
     assert store.find(record.config, 1) is None
     (said,) = caplog.messages  # once
     assert path.name in said
     with pytest.raises(RecordError, match=path.name):
-        Store(store.root, read_only=True).load("test", record.id)
+        Store(store.root, read_only=True).load(record.name)
     assert os.lstat(path)[:7] == before
     assert not (store.root / "set_aside").exists()
 
@@ -161,25 +161,25 @@ def test_content_that_no_run_writes_is_named_with_the_record(
 ):
     with_checksum_that_fits(part, **{name: value})(path)
     with pytest.raises(RecordError, match=rf"(?s){path.name}.*{name}") as raised:
-        store.load("test", record.id, strict=True)
+        store.load(record.name, strict=True)
     assert len(str(raised.value)) < 400
 
 
 @pytest.mark.parametrize("name", ["other/{id}", "test/0123456789abcdef"])
 def test_a_moved_or_renamed_record_is_damage_too(store, record, path, name):
     name = name.format(id=record.id)
-    other = store.path(*name.split("/"))
+    other = store.path(name)
     other.parent.mkdir(exist_ok=True)
     path.rename(other)
     with pytest.raises(RecordError, match=f"{name}.json: it is the record test/{record.id}"):
-        store.load(*name.split("/"), strict=True)
+        store.load(name, strict=True)
 
 
 def test_a_record_that_did_not_change_is_read_once(store, record, path, monkeypatch):
     parsed = []
     real = Record.from_json
     monkeypatch.setattr(Record, "from_json", lambda text: parsed.append(text) or real(text))
-    assert store.find(record.config, 1) == Store(store.root).load("test", record.id)
+    assert store.find(record.config, 1) == Store(store.root).load(record.name)
     assert len(parsed) == 1
     store.save(dataclasses.replace(record, metrics=record.metrics | {"loss": 2.0}))
     assert store.find(record.config, 1).metrics["loss"] == 2.0
@@ -187,7 +187,7 @@ def test_a_record_that_did_not_change_is_read_once(store, record, path, monkeypa
 
 
 def test_a_link_that_leads_nowhere_is_no_record_and_gives_way_to_one(store, record):
-    path = store.path("test", record.id)
+    path = store.path(record.name)
     path.parent.mkdir(parents=True)
     path.symlink_to("nowhere")
     assert store.find(record.config, 1) is None
@@ -211,7 +211,7 @@ def test_reading_only_refuses_to_save(store, record, monkeypatch):
     monkeypatch.setenv("ENTP_RECORDS", "read-only")
     with pytest.raises(RecordError, match=f"read-only: test/{record.id}"):
         Store(store.root).save(record)
-    assert not store.path("test", record.id).exists()
+    assert not store.path(record.name).exists()
 
 
 @pytest.mark.parametrize("fails", ["fsync", "replace"])
@@ -250,10 +250,10 @@ def test_a_lock_lets_one_in_at_a_time(store):
     order = []
 
     def second():
-        with store.lock("test", "x"):
+        with store.lock("test/x"):
             order.append("second")
 
-    with store.lock("test", "x"):
+    with store.lock("test/x"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(0.3)

@@ -25,7 +25,7 @@ from mistakes import one_line
 
 from entp_lab import paths, stopping
 from entp_lab import resume as resuming
-from entp_lab.configs import StudyConfig, config_id, to_dict
+from entp_lab.configs import StudyConfig, record_name, to_dict
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.runs import run, sweep
 from entp_lab.store import Store
@@ -115,7 +115,7 @@ def test_sigterm_ends_the_step_and_leaves_the_checkpoint(config, whole, store):
         run(config, 1, store=store, on_step=on_step)
     assert stopping.REQUEST.deferred == 0
     assert store.find(config, 1) is None
-    assert checkpoint_step(store.checkpoint_path(config.experiment, whole.id)) == 7
+    assert checkpoint_step(store.checkpoint_path(whole.name)) == 7
     assert timeless([run(config, 1, store=store)]) == timeless([whole])
 
 
@@ -130,7 +130,7 @@ def test_a_killed_run_goes_on_from_the_last_minute(config, whole, store, monkeyp
         run(config, 1, store=store, on_step=on_step)
     assert stopping.REQUEST.deferred == 0
     assert resuming.CURRENT.get() is None
-    assert checkpoint_step(store.checkpoint_path(config.experiment, whole.id)) == 8
+    assert checkpoint_step(store.checkpoint_path(whole.name)) == 8
     assert timeless([run(config, 1, store=store)]) == timeless([whole])
 
 
@@ -221,7 +221,7 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside_in_one_line(config, wh
         assert timeless([rest]) == timeless([whole]), how
         assert "earlier_processes" not in rest.provenance, how
         (store.root / "set_aside" / f"{config.experiment}-{path.name}").unlink()
-        store.path(config.experiment, rest.id).unlink()
+        store.path(rest.name).unlink()
 
 
 def test_a_run_keeps_its_kernels_and_says_which(small_run, store, monkeypatch):
@@ -312,9 +312,7 @@ def started(small_run, tmp_path):
 
 
 def steps_of(configs, store):
-    return [
-        checkpoint_step(store.checkpoint_path("test", config_id(config, 1))) for config in configs
-    ]
+    return [checkpoint_step(store.checkpoint_path(record_name(config, 1))) for config in configs]
 
 
 def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(started):

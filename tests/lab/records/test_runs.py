@@ -15,7 +15,7 @@ import torch
 from made_up import timeless, wait_for
 
 from entp_lab import progress, runs
-from entp_lab.configs import config_id
+from entp_lab.configs import config_id, record_name
 from entp_lab.runs import SweepError, device_for, run, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import RecordError, Store
@@ -83,7 +83,7 @@ def test_a_fresh_run_that_does_not_end_leaves_the_old_record(configs, store, err
     assert len(steps) == 5
     assert contents(store) == before
     assert sweep(configs[:1], 1, store=store, jobs=1).reused == 1
-    assert not store.checkpoint_path("test", config_id(configs[0], 1)).exists()
+    assert not store.checkpoint_path(record_name(configs[0], 1)).exists()
 
 
 def test_a_failing_run_is_a_line_and_the_others_are_kept(configs, small_run, store):
@@ -124,7 +124,7 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
         patch.setattr(Store, "save", save)
         sweep(configs, 1, store=store, jobs=1)
     assert len(store.all("test")) == 3
-    assert store.checkpoint_path("test", victim).exists()
+    assert store.checkpoint_path(f"test/{victim}").exists()
     assert sweep(configs, 1, store=store, jobs=1).computed == 1
 
 

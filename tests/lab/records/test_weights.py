@@ -39,7 +39,7 @@ def trained(small_run, store):
 def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(
     trained, store, caplog
 ):
-    path = store.weights_path("count3", trained.id)
+    path = store.weights_path(trained.name)
     turn_bit(path)
     config = replace(trained.config, experiment="later", start_from=trained.name)
     with (
@@ -57,11 +57,11 @@ def test_a_run_of_ones_own_starts_from_the_projects_weights(trained, store):
     own = store.own()
     config = replace(trained.config, experiment="later", start_from=trained.name)
     assert run(config, 1, store=own).experiment == "later"
-    assert weights_of(own, trained.name) == store.weights_path("count3", trained.id)
+    assert weights_of(own, trained.name) == store.weights_path(trained.name)
 
 
 def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(trained, store):
-    path = store.weights_path("count3", trained.id)
+    path = store.weights_path(trained.name)
     path.write_bytes(path.read_bytes()[:-1])
     before = sorted(store.root.rglob("*"))
     with pytest.raises(ConfigError, match="weights .* cannot be read"):
@@ -71,7 +71,7 @@ def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(trained,
 
 def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(store.root))
-    path = store.weights_path("count3", trained.id)
+    path = store.weights_path(trained.name)
     models = [load_model(name) for name in (trained.name, trained.name[:11], str(path), path)]
     for model in models:
         assert not model.training
@@ -124,7 +124,7 @@ def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store
     corpus.write_text("\f".join(["the quick brown dog jumps over it"] * 40))
     monkeypatch.setenv("ENTP_RESULTS", str(store.root))
     record = run(text_run(corpus), 1, store=store)
-    path = store.weights_path("test", record.id)
+    path = store.weights_path(record.name)
     learned = load_tokenizer(path, record.config)
     assert learned.decode(learned.encode(["dog"], ended=False)) == "dog"
     corpus.unlink()

@@ -70,7 +70,7 @@ def test_records_tell_how_long_runs_like_them_take(store):
     wider = replace(study, params={"width": 16, "graph_seed": 3})
     store.save(took(study, 600.0))
     store.save(took(again, 800.0))
-    store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
+    store.path(f"compact/{'0' * 16}").write_text("{")  # a damaged one tells nothing
     assert estimates.expected([third, again, wider], 1, store) == (1400.0, 1)
     assert estimates.expected([third, again], 2, store) == (700.0, 0)
     assert estimates.expected([third], 1, store, "cuda") == (0.0, 1)

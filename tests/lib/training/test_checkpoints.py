@@ -239,7 +239,7 @@ def test_missing_weights_name_the_command_that_makes_them(small_run, store):
     ):
         sweep([config], 1, store=store, jobs=1)
     record = run(small_run("entp"), 1, store=store)
-    store.weights_path("test", record.id).unlink()
+    store.weights_path(record.name).unlink()
     with pytest.raises(
         ConfigError, match="train test --tier smoke --seeds 1 --run [0-9a-f]{16} --fresh"
     ):

@@ -63,7 +63,7 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     parameters = NotebookParameters(tier="smoke")
     store = Store(paths.results() / "smoke")
     names = map(downstream.record_name, pretrainings("smoke"))
-    weights = [store.weights_path(*name.split("/")) for name in names]
+    weights = [store.weights_path(name) for name in names]
     downstream.train_missing(parameters)
     assert all(path.exists() for path in weights)
     scored = downstream.PRONOUNS.collect(parameters).complete
@@ -75,7 +75,7 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     assert not any(path.exists() for path in weights)
     assert downstream.DOWNSTREAM.collect(parameters).computed == 0
     assert downstream.PRONOUNS.collect(parameters).computed == 0
-    store.path("pronouns", scored[0].id).unlink()
+    store.path(scored[0].name).unlink()
     downstream.train_missing(parameters)
     needed = f"{scored[0].config.params['weights'].split('/')[1]}.weights.safetensors"
     assert [path.name for path in weights if path.exists()] == [needed]
