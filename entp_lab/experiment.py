@@ -245,10 +245,9 @@ def close(experiment: "Experiment") -> str:
     """Write the list of an experiment's runs beside their records, for ``Closed``; ConfigError if no tier is whole."""
     lines = []
     for tier in BEST_FIRST:
-        runs = experiment.plan(tier, 0)
-        for run, record in zip(runs, experiment.stored(Store(), tier), strict=False):
-            common = planned(run.config).labels
-            labels = {name: of for name, of in run.labels.items() if common.get(name, ...) != of}
+        for record in experiment.found(Store(), experiment.plan(tier, 0)):
+            common = planned(record.config).labels.items()
+            labels = dict(label for label in record.labels.items() if label not in common)
             lines.append(json.dumps({"run": record.name, **labels}))
     require(lines, f"experiment {experiment.name} has no tier whose runs are all stored")
     path = list_of_runs(experiment.name)
