@@ -41,8 +41,7 @@ class Registry(Mapping[str, Any]):
         return found
 
     def __getitem__(self, name: str) -> Any:
-        module, _, attribute = self.places[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return pkgutil.resolve_name(self.places[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -64,9 +63,8 @@ def papers() -> dict[str, ModuleType]:
     """Return every paper's package by its folder's name, in the order of the reports, then alphabetically."""
     package = importlib.import_module(PAPERS)
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg)
-    order = [name for name in package.ORDER if name in names]
-    order += [name for name in names if name not in order]
-    return {name: importlib.import_module(f"{PAPERS}.{name}") for name in order}
+    order = dict.fromkeys([*package.ORDER, *names])
+    return {name: importlib.import_module(f"{PAPERS}.{name}") for name in order if name in names}
 
 
 EXPERIMENTS = Registry("experiment", "EXPERIMENTS")
