@@ -139,29 +139,27 @@ def lab(
         int | None, typer.Option(min=1, max=65535, metavar="N", help="the port it listens on")
     ] = None,
     no_browser: NoBrowser = False,
-) -> int:
+) -> None:
     """Open JupyterLab on working copies of the notebooks, in lab/."""
     from entp_lab.notebooks import notebook_paths, open_lab
 
     open_lab(port, not no_browser, notebook_paths("" if reset == "all" else reset) if reset else ())
-    return 0
 
 
 @app.command()
-def site(no_browser: NoBrowser = False) -> int:
+def site(no_browser: NoBrowser = False) -> None:
     """Build the site from the committed notebooks and open it."""
     from entp_lab.site import open_site
 
-    return open_site(browser=not no_browser)
+    open_site(browser=not no_browser)
 
 
 @app.command(name="list")
-def list_() -> int:
+def list_() -> None:
     """List notebooks, experiments and their records."""
     from entp_lab.commands import listing
 
     print(listing())
-    return 0
 
 
 @app.command()
@@ -220,7 +218,7 @@ def train(
 
 
 @app.command()
-def claims() -> int:
+def claims() -> None:
     """Recompute claims.csv and questions.csv and print them."""
     from entp_lab import ledger
     from entp_lab.claims import multiplicity, readable
@@ -234,7 +232,6 @@ def claims() -> int:
     print(
         f"\nOur own questions\n{readable(table[is_question], columns).to_string()}\n\n{multiplicity(table)}"
     )
-    return 0
 
 
 @app.command()
@@ -253,12 +250,11 @@ def records(
 
 
 @app.command()
-def close(experiment: Annotated[str, typer.Argument(help="its name")]) -> int:
+def close(experiment: Annotated[str, typer.Argument(help="its name")]) -> None:
     """List an experiment's runs beside their records: it has them all, and needs no planner any more."""
     from entp_lab import experiment as experiments
 
     print(experiments.close(experiment_named(experiment)))
-    return 0
 
 
 @app.command()
@@ -302,11 +298,11 @@ def task(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")
     ],
-) -> int:
+) -> None:
     """Write a task (parity of every prefix), its line among the others, and its test."""
     from entp_lab.new import new_task
 
-    return new_task(name)
+    new_task(name)
 
 
 def experiment_named(name: str) -> Any:

@@ -17,7 +17,7 @@ from entp_lib.validation import require
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def new_task(name: str) -> int:
+def new_task(name: str) -> None:
     """Write a task, its import and its line in ``TASKS``, and its test."""
     root = paths.repository()
     check_name(name, root)
@@ -41,7 +41,6 @@ def new_task(name: str) -> int:
     print(f"added its import, and {line.strip()}, to entp_lib/tasks/__init__.py")
     print(f"next: ./run_tests.sh {test}, then change what it computes;")
     print("entp_lab.compare trains both models on it (docs/starting.md)")
-    return 0
 
 
 def check_name(name: str, root: Path) -> None:

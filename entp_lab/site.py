@@ -97,7 +97,7 @@ def build(folder: Path) -> Path:
     return folder / "index.html"
 
 
-def open_site(browser: bool) -> int:
+def open_site(browser: bool) -> None:
     """Build the site and open it; missing packages of the extra ``site`` are installed first."""
     root = paths.repository()
     if lacking := ", ".join(missing()):
@@ -122,7 +122,6 @@ def open_site(browser: bool) -> int:
     )
     if browser:
         webbrowser.open(first.as_uri())
-    return 0
 
 
 def lay_out(folder: Path) -> None:
