@@ -32,14 +32,15 @@ class Meter:
         else:
             ending = "\n"
             pause = LOGGED_SECONDS
-        options = {
-            "bar_format": "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]" + ending,
-            "mininterval": pause,
-            "miniters": 1,
-            "leave": False,
-            "file": stream,
-        }
-        self.bar = tqdm(total=count, desc=label, **options)
+        self.bar = tqdm(
+            total=count,
+            desc=label,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]" + ending,
+            mininterval=pause,
+            miniters=1,
+            leave=False,
+            file=stream,
+        )
         ON_STEP[:] = [self.on_step]
 
     def close(self) -> None:
