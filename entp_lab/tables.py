@@ -18,7 +18,7 @@ def read_table(
     """Return a CSV file as a frame; ``options`` go to ``pandas.read_csv``.
 
     ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
-    cells than columns, or an empty cell in one of ``needed``. A row with fewer cells has empty ones at its end.
+    cells than columns, or an empty cell in those that are ``needed``. A row with fewer cells has empty ones at its end.
     """
     import pandas as pd  # imported here to keep a command's help fast
 
@@ -35,7 +35,7 @@ def read_table(
     except (ValueError, OverflowError) as error:  # includes pandas' own errors
         why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
         raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error
-    missing = [name for name in dict.fromkeys([*columns, *needed]) if name not in table]
+    missing = [name for name in columns if name not in table]
     require(
         not missing,
         f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(map(str, table.columns))}",
