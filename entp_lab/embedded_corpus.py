@@ -31,8 +31,7 @@ RECURRING = 40  # characters; shorter paragraphs may repeat, as headings do
 
 def docstrings(source: str) -> Iterator[str]:
     """Yield the docstrings of a module's text, in the order of the file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escape sequences in other packages
+    with warnings.catch_warnings(action="ignore"):  # invalid escape sequences in other packages
         waiting = [ast.parse(source)]
     while waiting:
         node = waiting.pop()

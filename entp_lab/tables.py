@@ -24,9 +24,8 @@ def read_table(
 
     text = read_text(path)
     try:
-        with warnings.catch_warnings():
-            # raised for rows with more cells than columns
-            warnings.simplefilter("error", pd.errors.ParserWarning)
+        # warned of for rows with more cells than columns
+        with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             table = pd.read_csv(path, encoding="utf-8-sig", index_col=False, **options)
     except pd.errors.ParserWarning:
         raise ConfigError(
