@@ -163,22 +163,14 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
 def tally(table: pd.DataFrame) -> pd.DataFrame:
     """Count the statements of each paper, of theory and of trained models, by verdict in plain words."""
     stated = table[table["kind"] != "question"]
-    rows = pd.DataFrame(
-        {
-            "paper": stated["id"].map(paper_of_claims()).map(PAPERS),
-            "statements on": stated["kind"].map(KINDS),
-            "verdict": stated["verdict"].map(lambda verdict: PLAIN.get(verdict, verdict)),
-        }
-    )
-    counts = (
-        rows.groupby(["paper", "statements on", "verdict"]).size().unstack("verdict", fill_value=0)
-    )
+    papers = stated["id"].map(paper_of_claims()).map(PAPERS)
+    counts = pd.crosstab([papers, stated["kind"].map(KINDS)], stated["verdict"].replace(PLAIN))
     counts = counts[[word for word in dict.fromkeys(PLAIN.values()) if word in counts]]
     order = [(paper, kind) for paper in PAPERS.values() for kind in KINDS.values()]
     return (
         counts.loc[[row for row in order if row in counts.index]]
         .rename_axis(columns=None)
-        .reset_index()
+        .reset_index(names=["paper", "statements on"])
     )
 
 
