@@ -210,17 +210,15 @@ def judged_by_rule(
     )
 
 
-def excludes_paper(row: dict) -> str:
-    """Say whether a row's 95 % interval excludes the paper's value: "yes", "no", or "" without a value or interval.
+def excludes_paper(rows: pd.DataFrame) -> pd.Series:
+    """Say of each 95 % interval if it excludes the paper's value: "yes", "no", or "" without a value or interval.
 
     An interval whose end equals the value does not exclude it.
     """
-    low = row["low"]
-    high = row["high"]
-    value = row["paper_value"]
-    if pd.isna(value) or pd.isna(low):
-        return ""
-    return "yes" if exceeds(low, value) or exceeds(value, high) else "no"
+    value = rows["paper_value"]
+    outside = exceeds(rows["low"], value) | exceeds(value, rows["high"])
+    known = value.notna() & rows["low"].notna()
+    return outside.map({True: "yes", False: "no"}).where(known, "")
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
@@ -286,15 +284,15 @@ def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     known = reference_claims().reindex(table["id"])
     rows = table.to_dict("records")
     out = table.assign(
-        paper=[number(row["paper_value"]) for row in rows],
-        ours=[number(row["our_value"]) for row in rows],
+        paper=table["paper_value"].map(number),
+        ours=table["our_value"].map(number),
         tier=table["tier"].fillna(""),
         verdict=[notes(row) for row in rows],
         margin=["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]],
     )
     ends = [(number(row["low"]), number(row["high"])) for row in rows]
     out["95 % interval"] = [f"{low} to {high}" if low else "" for low, high in ends]
-    out["paper excluded"] = [excludes_paper(row) for row in rows]
+    out["paper excluded"] = excludes_paper(table)
     out["where"] = [
         f"{paths.number_of(row.notebook)} · {row.section}" for row in known.itertuples()
     ]

@@ -72,7 +72,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     main = set(main_rows())
     return table.assign(
         differs=table["id"].map(differs).fillna(""),
-        excludes_paper=[claims.excludes_paper(row) for row in table.to_dict("records")],
+        excludes_paper=claims.excludes_paper(table),
         caveats=table["id"].map(caveats).fillna(""),
         part=[part_of(row.id, row.verdict, main) for row in table.itertuples()],
         scale=table["id"].map(levels).fillna(table["unit"].map({"accuracy": 1.0, "error": 1.0})),

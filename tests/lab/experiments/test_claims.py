@@ -3,6 +3,7 @@
 import math
 import shutil
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,14 +99,14 @@ def test_last_digits_change_no_verdict(interval, off, sign, no_worse):
     words = dict(pairs=5, margin=0.02, positive="ENTP ahead", negative="decoder ahead")
     said = []
     for low, high in (interval, moved):
-        row = dict(low=low, high=high, paper_value=0.2)
+        rows = pd.DataFrame([dict(low=low, high=high, paper_value=0.2)])
         levels = [Level(score, 0.0, 0.22, 0.02) for score in (low, high)]
         said.append(
             [
                 verdict(low, high, **rule),
                 claims.answer(low, high, **words),
                 claims.answer_of_every([low, high, 0.1, 0.2, 0.3], "learns", "stays below"),
-                claims.excludes_paper(row),
+                claims.excludes_paper(rows).tolist(),
                 [level.at_floor for level in levels],
                 [exceeds(0.02, level.room) for level in levels],
             ]
