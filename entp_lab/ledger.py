@@ -1,6 +1,6 @@
 """Judge every claim by the records, and compare decoder and ENTP at equal steps and at equal compute."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     best possible score in the unit of the row (1 for accuracies and errors without levels, NaN if unknown);
     ``differs``, the settings that differ from the paper's (``settings``); ``excludes_paper``, whether our interval
     excludes the paper's value; ``caveats`` of the verdict, such as uncommitted code, pairs from different machines, or
-    models that were still improving; ``part``, by ``part_of``. No row rests on seconds.
+    models that were still improving; ``part``: ``main``, ``annex`` or ``could not tell``. No row rests on seconds.
     """
     store = store or Store()
     measured: list[tuple[Finding, tuple[Experiment, dict[str, Record]]]] = []
@@ -69,12 +69,12 @@ def compute(store: Store | None = None) -> pd.DataFrame:
             differs[claim] = differing_settings(used, of_paper, stated[claim])
         if isinstance(measurement, Measurement) and measurement.levels:
             levels[claim] = abs(measurement.levels[0].ceiling - measurement.levels[0].floor)
-    main = set(main_rows())
+    part = table["id"].isin(main_rows()).map({True: "main", False: "annex"})
     return table.assign(
         differs=table["id"].map(differs).fillna(""),
         excludes_paper=claims.excludes_paper(table),
         caveats=table["id"].map(caveats).fillna(""),
-        part=[part_of(row.id, row.verdict, main) for row in table.itertuples()],
+        part=part.mask(table["verdict"] == UNINFORMATIVE, "could not tell"),
         scale=table["id"].map(levels).fillna(table["unit"].map({"accuracy": 1.0, "error": 1.0})),
     )
 
@@ -90,13 +90,6 @@ def runs_of_paper(experiment: Experiment) -> list[PlannedRun]:
 def main_rows() -> list[str]:
     """Return the ids of the main rows, from ``results/reference/main_rows.csv``; all others form the annex."""
     return read_table(paths.reference() / "main_rows.csv", ["id"], needed=("id",))["id"].tolist()
-
-
-def part_of(claim: str, verdict: str, main: Collection[str]) -> str:
-    """Return the part of the ledger that a row belongs to: ``main``, ``annex`` or ``could not tell``."""
-    if verdict == UNINFORMATIVE:
-        return "could not tell"
-    return "main" if claim in main else "annex"
 
 
 def caveats_of(
