@@ -38,12 +38,17 @@ def compared(records: Records) -> list[Record]:
     return [record for record in records if record.labels.get("arm") != EQUAL_FORWARDS]
 
 
+def numbers(record: Record) -> dict[str, float]:
+    """Return the metrics of a run that are numbers."""
+    return {name: of for name, of in record.metrics.items() if isinstance(of, int | float)}
+
+
 def summary(records: Records) -> pd.DataFrame:
     """Return a row per run: labels, final metrics, cost."""
     return pd.DataFrame(
         {
             **r.labels,
-            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float))},
+            **numbers(r),
             **{
                 f"baseline_{k}": r.metrics["baseline"][k]
                 for k in ACCURACIES

@@ -13,6 +13,7 @@ from entp_lab import paths
 from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.experiment import TWINS, Experiment, model_for, planned
+from entp_lab.frames import numbers
 from entp_lab.parameters import NotebookParameters
 from entp_lab.provenance import provenance, sources
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
@@ -55,21 +56,16 @@ class Runs:
 
     def scores(self) -> pd.DataFrame:
         """Return a row per run: model, seed, its last scores, steps, multiply_adds, and seconds of training."""
-        rows = []
-        for record, cost in zip(self.records, self.step_costs, strict=True):
-            numbers = {
-                name: value
-                for name, value in record.metrics.items()
-                if isinstance(value, int | float)
-            }
-            steps = record.provenance["steps"]
-            spent = {
-                "steps": steps,
-                "multiply_adds": cost * steps,
+        return pd.DataFrame(
+            {
+                **identity(record),
+                **numbers(record),
+                "steps": record.provenance["steps"],
+                "multiply_adds": cost * record.provenance["steps"],
                 "seconds": record.provenance["train_seconds"],
             }
-            rows.append({**identity(record), **numbers, **spent})
-        return pd.DataFrame(rows)
+            for record, cost in zip(self.records, self.step_costs, strict=True)
+        )
 
     def paired(self, score: str, first: str, second: str) -> pd.DataFrame:
         """Return a row per random seed with both models' scores and their difference, and the mean as the last row.
