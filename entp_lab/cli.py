@@ -10,13 +10,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
-from entp_lab import paths
+from entp_lab import paths, stopping
+from entp_lab.cluster import publish
 from entp_lab.configs import TierName
+from entp_lab.parameters import seconds
+from entp_lab.registry import EXPERIMENTS
+from entp_lab.store import RecordError
 from entp_lab.texts import printable
 from entp_lib.config import ARCHITECTURES
 from entp_lib.validation import ConfigError, one_of, require
@@ -38,6 +42,7 @@ app = typer.Typer(
 new = typer.Typer(help="Begin a task of your own with a small example that works.")
 app.add_typer(new, name="new", no_args_is_help=True)
 
+Name = Annotated[str, typer.Argument(help="its name")]
 TimeLimit = Annotated[
     str,
     typer.Option(
@@ -109,9 +114,7 @@ def run(
     Without options: the best records there are, and the quick tier where there are none. ./run_all.sh takes three
     options more, each with options of its own: --lab, --site and --list.
     """
-    from entp_lab import cluster as clusters
     from entp_lab import commands, notebooks
-    from entp_lab.parameters import seconds
 
     options = {"tier": tier, "jobs": jobs, "fresh": fresh, "time_limit": seconds(time_limit)}
     given = {name: value for name, value in options.items() if value}
@@ -119,7 +122,7 @@ def run(
     twice = ", ".join(given.keys() & extra.keys())
     require(not twice, f"{twice}: given as an option and by -p; leave out one of them")
     parameters = notebooks.parameters_for(notebooks.notebook_paths(only), given | extra)
-    clusters.publish(cluster)
+    publish(cluster)
     return commands.run_notebooks(
         parameters,
         is_whole=not only,
@@ -198,12 +201,11 @@ def train(
     everywhere, gpu on a CUDA GPU, paper on one if there is one. docs/costs.md says what each took.
     """
     from entp_lab import commands
-    from entp_lab.parameters import seconds
 
     for name in architecture or ():
         one_of("architecture", name, ARCHITECTURES)
     return commands.train(
-        [experiment_named(experiment)] if experiment else commands.experiments_of(tier),
+        [EXPERIMENTS.named(experiment)] if experiment else commands.experiments_of(tier),
         tier,
         architectures=architecture or (),
         ids=run or (),
@@ -250,16 +252,16 @@ def records(
 
 
 @app.command()
-def close(experiment: Annotated[str, typer.Argument(help="its name")]) -> None:
+def close(experiment: Name) -> None:
     """List an experiment's runs beside their records: it has them all, and needs no planner any more."""
     from entp_lab import experiment as experiments
 
-    print(experiments.close(experiment_named(experiment)))
+    print(experiments.close(EXPERIMENTS.named(experiment)))
 
 
 @app.command()
 def verify(
-    experiment: Annotated[str, typer.Argument(help="its name")],
+    experiment: Name,
     sample: Annotated[
         int, typer.Option(min=1, metavar="N", help="how many records, drawn by --seed")
     ] = 1,
@@ -269,7 +271,7 @@ def verify(
     """Compute some records of an experiment again, apart, and compare every number but times."""
     from entp_lab.commands import verify_records
 
-    return verify_records(experiment_named(experiment), sample, seed, tier)
+    return verify_records(EXPERIMENTS.named(experiment), sample, seed, tier)
 
 
 @app.command()
@@ -305,13 +307,6 @@ def task(
     new_task(name)
 
 
-def experiment_named(name: str) -> Any:
-    """Return the experiment of this name; ConfigError for an unknown one."""
-    from entp_lab.registry import EXPERIMENTS
-
-    return EXPERIMENTS.named(name)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
@@ -337,9 +332,6 @@ def make_printable(record: logging.LogRecord) -> bool:
 
 def exit_status(command: Callable[[], int]) -> int:
     """Run ``command``: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
-    from entp_lab import stopping
-    from entp_lab.store import RecordError
-
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started this
