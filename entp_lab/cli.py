@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -312,7 +311,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(make_printable)
-    return exit_status(lambda: command(arguments))
+    return exit_status(arguments)
 
 
 def command(arguments: list[str] | None) -> int:
@@ -330,8 +329,8 @@ def make_printable(record: logging.LogRecord) -> bool:
     return True
 
 
-def exit_status(command: Callable[[], int]) -> int:
-    """Run ``command``: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
+def exit_status(arguments: list[str] | None) -> int:
+    """Run one command: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started this
@@ -341,7 +340,7 @@ def exit_status(command: Callable[[], int]) -> int:
             stream.reconfigure(errors="replace")
     try:
         with stopping.handled():
-            status = command()
+            status = command(arguments)
             sys.stdout.flush()
             if status == INTERRUPTED:
                 print(
