@@ -199,7 +199,7 @@ def run(
         len(configs),
         "your own runs (results/own)" if is_own else f"records of {name}",
     )
-    today = [sources(tuple(modules_of(record.config))) for record in records]
+    today = [sources(modules_of(record.config)) for record in records]
     if is_own and today != [record.provenance["sources"] for record in records]:
         print("Some were made by other code than today's; fresh=True trains them again.")
     return runs

@@ -49,7 +49,7 @@ VARIABLES = {
 }
 
 
-def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> Json:
+def provenance(device: str, threads: int, modules: tuple[str, ...] = ()) -> Json:
     """Return where and with what a run is made, as of its start (UTC). ``modules``: the modules that it loads.
 
     ``cpu_capability`` is the instruction set that torch uses; the last bits of results depend on it. ``arithmetic``:
@@ -60,7 +60,7 @@ def provenance(device: str, threads: int, modules: Iterable[str] = ()) -> Json:
     found = {
         "commit": commit,
         "dirty": dirty,
-        "sources": sources(tuple(modules)),
+        "sources": sources(modules),
         "versions": {
             "python": platform.python_version(),
             "torch": importlib.metadata.version("torch"),

@@ -166,11 +166,11 @@ def study(
     return STUDIES.named(config.study)(**params)
 
 
-def modules_of(config: Config) -> list[str]:
+def modules_of(config: Config) -> tuple[str, ...]:
     """Return the modules that computing ``config`` begins with."""
     if isinstance(config, StudyConfig):
-        return [STUDIES.places.get(config.study, "").partition(":")[0]]
-    return ["entp_lab.resume", task_class(config.task).__module__]
+        return (STUDIES.places.get(config.study, "").partition(":")[0],)
+    return "entp_lab.resume", task_class(config.task).__module__
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
