@@ -163,12 +163,12 @@ def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.Da
 
 def row_of(claim: dict, found: Finding | None) -> dict:
     """Return one row of the ledger; a correction or a remark is added to the statement in brackets."""
-    row: dict[str, Any] = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(
-        ("our_value", "low", "high"), math.nan
-    )
+    row: dict[str, Any] = {name: claim.get(name) for name in COLUMNS}
+    row |= dict.fromkeys(("our_value", "low", "high"), math.nan)
+    row |= {"tier": "", "seeds": 0, "verdict": "not attempted", "why": "", "records": ""}
     if found is None or (isinstance(found, Measurement) and not len(found.values)):
-        return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
-    row |= {"tier": found.tier, "records": " ".join(found.records), "seeds": 0, "why": ""}
+        return row
+    row |= {"tier": found.tier, "records": " ".join(found.records)}
     if isinstance(found, Check):
         corrected = found.verdict == "verified with correction"
         remark = f"corrected: {found.correction}" if corrected else found.remark
@@ -183,28 +183,27 @@ def row_of(claim: dict, found: Finding | None) -> dict:
         mean, low, high = mean_interval(found.values)
         row |= {"our_value": mean, "low": low, "high": high, "seeds": len(found.values)}
         row |= {
-            "verdict": judged_by_rule(claim, found, low, high, row["paper_value"]),
+            "verdict": judged_by_rule(claim | row, found),
             "why": found.undecided,
         }
     return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
-def judged_by_rule(
-    claim: dict, found: Measurement, low: float, high: float, paper_value: float
-) -> str:
-    """Return the verdict on a paper's comparison, or the answer to a question, from an interval of differences."""
+def judged_by_rule(claim: dict, found: Measurement) -> str:
+    """Return the verdict on a paper's comparison, or the answer to a question, from its interval of differences."""
     words = {"positive": claim["positive"], "negative": claim["negative"]}
     if claim["rule"] == EVERY_SEED:
         return answer_of_every(found.values, **words)
     if found.uninformative_because:
         return UNINFORMATIVE
-    interval = {"low": low, "high": high, "pairs": len(found.values), "margin": claim["margin"]}
+    interval = {name: claim[name] for name in ("low", "high", "margin")}
+    interval["pairs"] = len(found.values)
     if claim["kind"] == "question":
         return answer(**interval, **words)
     return verdict(
         **interval,
         sign=claim["sign"],
-        paper_value=paper_value,
+        paper_value=claim["paper_value"],
         paper_settings=found.paper_settings,
         no_worse=claim["rule"] == NO_WORSE,
     )
