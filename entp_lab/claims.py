@@ -23,7 +23,7 @@ from entp_lab.measurements import MIN_PAIRS, Check, Finding, Measurement, Observ
 from entp_lab.statistics import exceeds, mean_interval, reaches
 from entp_lab.store import Record, Store
 from entp_lab.tables import read_table
-from entp_lib.validation import one_of, require
+from entp_lib.validation import Json, one_of, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
 # Answers to questions, besides the two words that each row has for its sides.
@@ -163,7 +163,7 @@ def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.Da
 
 def row_of(claim: dict, found: Finding | None) -> dict:
     """Return one row of the ledger; a correction or a remark is added to the statement in brackets."""
-    row: dict[str, Any] = {name: claim.get(name) for name in COLUMNS}
+    row: Json = {name: claim.get(name) for name in COLUMNS}
     row |= dict.fromkeys(("our_value", "low", "high"), math.nan)
     row |= {"tier": "", "seeds": 0, "verdict": "not attempted", "why": "", "records": ""}
     if found is None or (isinstance(found, Measurement) and not len(found.values)):

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -24,7 +23,7 @@ from entp_lab.runs import SweepError, device_for, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, RecordError, Records, Store
 from entp_lab.texts import printable
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, Json, require
 
 SUMMARY = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
 
@@ -56,7 +55,7 @@ def listing() -> str:
 
 
 def run_notebooks(
-    parameters: Mapping[Path, dict[str, Any]],
+    parameters: Mapping[Path, Json],
     *,
     is_whole: bool,
     update: bool,

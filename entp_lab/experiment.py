@@ -25,7 +25,7 @@ from entp_lab.configs import (
     lengthened,
 )
 from entp_lab.estimates import announce_runs
-from entp_lab.measurements import MIN_PAIRS, Finding, Findings, still_improving, strongest
+from entp_lab.measurements import MIN_PAIRS, Finding, Measure, still_improving, strongest
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
@@ -287,7 +287,7 @@ class Experiment:
     title: str
     notebook: str
     plan: Callable[..., list[PlannedRun]]
-    measure: Callable[[Records], Findings] = no_claims
+    measure: Measure = no_claims
     tiers: Collection[str] = field(default=TIERS, hash=False)
     jobs: int = 0
     seeded: bool = True
@@ -474,7 +474,7 @@ class Experiment:
         return done
 
 
-def measured(measure: Callable[[Records], Findings], records: Records) -> list[Finding]:
+def measured(measure: Measure, records: Records) -> list[Finding]:
     """Call ``measure``; an error of its code keeps its traceback, with a note that names the experiment."""
     try:
         return list(measure(records)) if records else []

@@ -1,8 +1,6 @@
 """Judge every claim by the records, and compare decoder and ENTP at equal steps and at equal compute."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,10 +14,10 @@ from entp_lab.provenance import pairs_apart, processes
 from entp_lab.registry import EXPERIMENTS, build_task, papers
 from entp_lab.settings import differing_settings, stated_settings
 from entp_lab.statistics import holm, p_value
-from entp_lab.store import Record, Store
+from entp_lab.store import Record, Records, Store
 from entp_lab.tables import read_table
 from entp_lib.files import write_atomically
-from entp_lib.validation import require
+from entp_lib.validation import Json, require
 
 # Units of claims that compare final weights.
 SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
@@ -92,9 +90,7 @@ def main_rows() -> list[str]:
     return read_table(paths.reference() / "main_rows.csv", ["id"], needed=("id",))["id"].tolist()
 
 
-def caveats_of(
-    experiment: Experiment, used: Sequence[Record], measurement: Finding, unit: str
-) -> str:
+def caveats_of(experiment: Experiment, used: Records, measurement: Finding, unit: str) -> str:
     """List the caveats of the verdict on a measurement, in ``unit``, that rests on the records ``used``.
 
     Checks and observations pair no runs, so that they may rest on any machine. Models that had not converged are noted
@@ -167,7 +163,7 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def compared(row: pd.Series, margin: float) -> dict[str, Any]:
+def compared(row: pd.Series, margin: float) -> Json:
     """Return one row of the ledger in the form of ``comparisons``."""
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from entp_lib.validation import require
+from entp_lib.validation import Json, require
 
 VARIABLE = "ENTP_LIVE"
 FEW = 2  # steps, enough to run all of the code
@@ -20,7 +20,7 @@ def steps(count: int, tier: str) -> int:
     return min(count, FEW) if is_short else count
 
 
-def shape(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
+def shape(width: int, heads: int, layers: int, **more: Any) -> Json:
     """Return the size of a live cell's model; ConfigError for one that cannot be built."""
     size = {"width": width, "heads": heads, "layers": layers}
     check_counts(**size)

@@ -154,6 +154,7 @@ class Observation:
 
 Finding = Measurement | Check | Observation
 Findings = Iterable[Finding]  # what an experiment's ``measure`` yields
+Measure = Callable[[Records], Findings]
 
 
 def evidence_rank(finding: Finding) -> tuple[bool, bool]:
@@ -243,7 +244,7 @@ class Comparisons:
     frame: Callable[[Records], pd.DataFrame] = summary
     excluded: Callable[[Records, Sequence[str]], str] = lambda records, arms: ""
     paper: bool = False
-    others: Sequence[Callable[[Records], Findings]] = ()
+    others: Sequence[Measure] = ()
 
     def __call__(self, records: Records) -> Findings:
         for claim in self.claims:

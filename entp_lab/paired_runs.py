@@ -106,7 +106,7 @@ class Runs:
         return self.note
 
 
-def identity(record: Record) -> dict[str, Any]:
+def identity(record: Record) -> Json:
     """Return the model and random seed, which distinguish a run from the others."""
     return {
         "model": cast(RunConfig, record.config).model.architecture,

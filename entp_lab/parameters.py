@@ -4,11 +4,10 @@ import dataclasses
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from entp_lab.configs import TIERS
 from entp_lab.live import answer_interrupts
-from entp_lib.validation import check_intervals, check_types, one_of, require
+from entp_lib.validation import Json, check_intervals, check_types, one_of, require
 
 MAX_SEEDS = 1000
 INJECTED = (
@@ -51,7 +50,7 @@ class NotebookParameters:
         return (self.tier, self.seeds, self.fresh) == ("best", 0, False)
 
 
-def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
+def notebook_parameters(values: Json, cls: type = NotebookParameters):
     """Return the parameters of a notebook, checked, from its own ``globals()``.
 
     Raises ConfigError for a misspelt name, which papermill injects without complaint. From here on an interrupt is

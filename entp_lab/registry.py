@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from entp_lib.validation import ConfigError, from_dict, one_of, require
+from entp_lib.validation import ConfigError, Json, from_dict, one_of, require
 
 if TYPE_CHECKING:
     from entp_lib.tasks import Task
@@ -92,7 +92,7 @@ def task_name(task: "Task") -> str | None:
     return names[0] if names else None
 
 
-def build_task(name: str, params: dict[str, Any]) -> "Task":
+def build_task(name: str, params: Json) -> "Task":
     """Return the task of this name with its parameters; ConfigError names what does not fit."""
     return from_dict(task_class(name), params, f"{name}.")
 

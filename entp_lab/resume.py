@@ -38,6 +38,7 @@ from entp_lib.validation import Json, check_intervals, check_types, require
 
 log = logging.getLogger(__name__)
 CHECKPOINT_SECONDS = 60.0
+OnStep = Callable[[int, int], None]  # called with a step and the last one
 CLOCKS = {"wall_seconds": time.monotonic, "cpu_seconds": time.process_time}
 
 
@@ -74,7 +75,7 @@ class Checkpoint(Hook):
     set_aside: Callable[[Path, str], None] | None = None
     deadline: float | None = None
     stop: Callable[[], bool] = lambda: False
-    on_step: Callable[[int, int], None] = lambda step, last: None
+    on_step: OnStep = lambda step, last: None
     read_only: bool = False
     # of a training run: its model, what fills the model if there is no file, and the ranks that share its batches
     model: ModelConfig = field(init=False)

@@ -33,7 +33,7 @@ from entp_lab.configs import (
 )
 from entp_lab.provenance import available_cores, peak_memory, prepare_memory, provenance
 from entp_lab.registry import STUDIES, task_class
-from entp_lab.resume import CURRENT, Checkpoint, train_run
+from entp_lab.resume import CURRENT, Checkpoint, OnStep, train_run
 from entp_lab.stopping import Cut
 from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store
 from entp_lab.weights import save_weights, weights_of
@@ -54,7 +54,7 @@ def run(
     fresh: bool = False,
     threads: int = 1,
     deadline: float | None = None,
-    on_step: Callable[[int, int], None] = lambda step, last: None,
+    on_step: OnStep = lambda step, last: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Record:
     """Return the stored record of ``config``; if there is none, compute it.

@@ -118,7 +118,7 @@ def settings_of(config: RunConfig | StudyConfig) -> dict[str, Values]:
 
 
 @functools.lru_cache(maxsize=512)
-def settings_of_task(name: str, params: str) -> dict[str, Any]:
+def settings_of_task(name: str, params: str) -> Json:
     """Return all parameters of a task, with their defaults; ``params``: those that are given, as JSON."""
     return dict(innermost(asdict(cast(Any, build_task(name, json.loads(params))))))
 

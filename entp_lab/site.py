@@ -16,7 +16,6 @@ import time
 import tomllib
 import webbrowser
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from entp_lab.notebooks import notebook_paths, read_notebook
 from entp_lab.store import Store
 from entp_lab.texts import read_text
 from entp_lab.weights import load_run
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, Json, require
 
 NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml")
 INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
@@ -209,7 +208,7 @@ def weights_script(experiment: str) -> str:
     return f"window.{experiment}Data = {json.dumps({'task': task, 'models': models})};\n"
 
 
-def half_floats(tensor: Tensor) -> dict[str, Any]:
+def half_floats(tensor: Tensor) -> Json:
     """Return a tensor for JSON: its shape, and its numbers as base64 of half floats."""
     numbers = tensor.numpy().astype("<f2").tobytes()
     return {"shape": list(tensor.shape), "data": base64.b64encode(numbers).decode()}

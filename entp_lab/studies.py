@@ -12,9 +12,9 @@ from entp_lab.configs import StudyConfig, TierName
 from entp_lab.experiment import PlannedRun, planned_study
 from entp_lab.store import Record, Records
 from entp_lib.training import TrainingError, set_learning_rate
-from entp_lib.validation import require
+from entp_lib.validation import Json, require
 
-Study = tuple[dict[str, Any], dict[str, list]]  # what a study returns: metrics and curves
+Study = tuple[Json, dict[str, list]]  # what a study returns: metrics and curves
 
 
 def at_least(least: int, **values: int) -> None:

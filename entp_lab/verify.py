@@ -10,7 +10,7 @@ random seeds; whatever is not trained, by each number. docs/journal/house.md has
 import math
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from entp_lab.provenance import (
     has_avx2,
     kernels_of,
 )
+from entp_lab.resume import OnStep
 from entp_lab.runs import run, worker_processes
 from entp_lab.store import Record, RecordError, Records, Store
 from entp_lab.texts import printable
@@ -59,9 +60,7 @@ def sample(records: Records, count: int, seed: int) -> list[Record]:
     return random.Random(seed).sample(sorted(records, key=lambda record: record.id), count)
 
 
-def verify(
-    record: Record, store: Store, on_step: Callable[[int, int], None] = lambda step, last: None
-) -> Comparison:
+def verify(record: Record, store: Store, on_step: OnStep = lambda step, last: None) -> Comparison:
     """Compute ``record`` again in its own arithmetic, in a temporary store, and compare; ``store`` stays as it is.
 
     The weights that it starts from and its siblings with other random seeds come from ``store``. ``on_step`` is called
@@ -72,7 +71,7 @@ def verify(
     here = record.config.tier not in ON_CPU or asked == arithmetic_here() or not has_avx2()
     try:
         if here:
-            computed = compute_again(record, store, on_step)
+            computed = compute_again(record, store, on_step=on_step)
         else:
             with for_new_processes(asked), worker_processes(1, []) as workers:
                 computed = workers.submit(compute_again, record, store).result()
@@ -84,10 +83,8 @@ def verify(
     return compare(record, computed, siblings)
 
 
-def compute_again(
-    record: Record, store: Store, on_step: Callable[[int, int], None] = lambda step, last: None
-) -> Record:
-    """Compute the record of the same configuration in this process, in a temporary store.
+def compute_again(record: Record, store: Store, **options: Any) -> Record:
+    """Compute the record of the same configuration in this process, in a temporary store; ``options``: of ``run``.
 
     That store has the weights of ``store``, too, and writes nothing to it.
     """
@@ -98,7 +95,7 @@ def compute_again(
             store=Store(folder, read_only=False, committed=store),
             fresh=True,
             threads=record.provenance["threads"],
-            on_step=on_step,
+            **options,
         )
 
 
