@@ -21,7 +21,7 @@ import pandas as pd
 from entp_lab import paths
 from entp_lab.measurements import MIN_PAIRS, Check, Finding, Measurement, Observation
 from entp_lab.statistics import exceeds, mean_interval, reaches
-from entp_lab.store import Record, Store
+from entp_lab.store import Records, Store
 from entp_lab.tables import read_table
 from entp_lib.validation import Json, one_of, require
 
@@ -255,7 +255,7 @@ def link_to(claim: str, folder: str = "../notebooks/") -> str:
     return link(reference_claims().loc[claim], folder)
 
 
-def records_behind(table: pd.DataFrame) -> list[Record]:
+def records_behind(table: pd.DataFrame) -> Records:
     """Return the records that the rows of a ledger rest on, each once."""
     names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
     return [record for record in map(Store().load, names) if record is not None]

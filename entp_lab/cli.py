@@ -41,6 +41,7 @@ app = typer.Typer(
 new = typer.Typer(help="Begin a task of your own with a small example that works.")
 app.add_typer(new, name="new", no_args_is_help=True)
 
+Texts = list[str] | None  # a command's arguments, or the values of a repeatable option
 Name = Annotated[str, typer.Argument(help="its name")]
 TimeLimit = Annotated[
     str,
@@ -96,7 +97,7 @@ def run(
     yes: Yes = False,
     cluster: Cluster = "",
     parameter: Annotated[
-        list[str] | None,
+        Texts,
         typer.Option(
             "--parameter",
             "-p",
@@ -174,10 +175,10 @@ def train(
     ] = "",
     tier: Annotated[TierName, typer.Option(help="the scale of the runs")] = "quick",
     architecture: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="this one alone; repeatable")
+        Texts, typer.Option(metavar="NAME", help="this one alone; repeatable")
     ] = None,
     run: Annotated[
-        list[str] | None,
+        Texts,
         typer.Option(
             metavar="ID", help="this one alone, by the beginning of its record's name; repeatable"
         ),
@@ -306,7 +307,7 @@ def task(
     new_task(name)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Texts = None) -> int:
     """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
@@ -314,7 +315,7 @@ def main(arguments: list[str] | None = None) -> int:
     return exit_status(arguments)
 
 
-def command(arguments: list[str] | None) -> int:
+def command(arguments: Texts) -> int:
     """Run one command in an environment whose variables are checked."""
     for variable, values in VARIABLES.items():
         one_of(variable, os.environ.get(variable, ""), values)
@@ -329,7 +330,7 @@ def make_printable(record: logging.LogRecord) -> bool:
     return True
 
 
-def exit_status(arguments: list[str] | None) -> int:
+def exit_status(arguments: Texts) -> int:
     """Run one command: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -29,7 +29,7 @@ from entp_lab.measurements import MIN_PAIRS, Finding, Measure, still_improving, 
 from entp_lab.parameters import NotebookParameters
 from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
-from entp_lab.store import Record, RecordError, Records, Store, count_seeds, seeds_of
+from entp_lab.store import RecordError, Records, Store, count_seeds, seeds_of
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, Json, from_dict, require
@@ -311,12 +311,12 @@ class Experiment:
         """Return the configurations of a tier; ``seeds`` 0: as many as the tier has."""
         return [run.config for run in self.plan(tier, seeds)]
 
-    def labelled(self, records: Records, runs: Sequence[PlannedRun]) -> list[Record]:
+    def labelled(self, records: Records, runs: Sequence[PlannedRun]) -> Records:
         """Give ``records`` the labels of the runs that planned them, found by configuration."""
         labels = {config_id(run.config, self.version): run.labels for run in runs}
         return [record.labelled(labels[record.id]) for record in records]
 
-    def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record]:
+    def found(self, store: Store, runs: Sequence[PlannedRun]) -> Records:
         """Return the records of ``runs``, labelled; empty if one is missing."""
         found = []
         for run in runs:
@@ -326,7 +326,7 @@ class Experiment:
             found.append(record.labelled(run.labels))
         return found
 
-    def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record]:
+    def stored(self, store: Store, tier: str, seeds: int = 0) -> Records:
         """Return the records of a tier, labelled; empty if one is missing or the tier has none.
 
         ``seeds=0``: the tier's own number of seeds, or ``MIN_PAIRS`` if the tier has fewer and those records exist.
@@ -337,17 +337,17 @@ class Experiment:
             return self.found(store, self.plan(tier, MIN_PAIRS)) or found
         return found
 
-    def committed(self, tier: str = "quick") -> list[Record]:
+    def committed(self, tier: str = "quick") -> Records:
         """Return the project's records of a whole tier; empty where one is missing."""
         return self.stored(Store(), tier)
 
-    def best(self, store: Store, seeds: int = 0) -> list[Record]:
+    def best(self, store: Store, seeds: int = 0) -> Records:
         """Return the records of the best complete tier; empty if no tier is complete.
 
         That is the highest complete tier with at least ``MIN_PAIRS`` seeds, as in the ledger, else the highest complete
         one.
         """
-        highest: list[Record] = []
+        highest: Records = []
         for tier in BEST_FIRST:
             records = self.stored(store, tier, seeds)
             if seeds_of(records) >= MIN_PAIRS:
@@ -406,7 +406,7 @@ class Experiment:
             parts.append(f"{asked - len(records)} of {asked} runs are not complete")
         return f"Shown of {self.name}: {'; '.join(parts)}."
 
-    def collect_if_any(self, parameters: NotebookParameters) -> list[Record]:
+    def collect_if_any(self, parameters: NotebookParameters) -> Records:
         """Return the records of ``collect``, but under ``best`` only stored ones, without computing any.
 
         Empty if there are none, and for a tier that the experiment lacks; a printed line then says so.
@@ -484,6 +484,6 @@ def measured(measure: Measure, records: Records) -> list[Finding]:
         raise
 
 
-def own(experiment: Experiment, records: Records) -> list[Record]:
+def own(experiment: Experiment, records: Records) -> Records:
     """Return the records that are the experiment's, without those of others that it compares them with."""
     return [record for record in records if record.experiment == experiment.name]

@@ -35,7 +35,7 @@ from entp_lab.provenance import available_cores, peak_memory, prepare_memory, pr
 from entp_lab.registry import STUDIES, task_class
 from entp_lab.resume import CURRENT, Checkpoint, OnStep, train_run
 from entp_lab.stopping import Cut
-from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Store
+from entp_lab.store import CLUSTER_VARIABLE, Record, RecordError, Records, Store
 from entp_lab.weights import save_weights, weights_of
 from entp_lib import kernels
 from entp_lib.files import remove_stale
@@ -199,7 +199,7 @@ def device_for(tier: str) -> str:
 class Sweep:
     """Records of the complete runs of a sweep, in order; which runs were cut, at what step; and what failed."""
 
-    complete: list[Record] = field(default_factory=list)
+    complete: Records = field(default_factory=list)
     cut: dict[str, int] = field(default_factory=dict)  # by the name of the record
     failures: list[tuple[Config, str]] = field(default_factory=list)
     reused: int = 0

@@ -26,6 +26,7 @@ NO_DIFFERENCE = "none"
 TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
 COLUMNS = ("id", "key", "paper", "ours")  # of settings.csv
 Values = dict[str, None]  # an ordered set of texts
+Settings = dict[str, Values]
 
 
 def stated_settings() -> dict[str, list[Any]]:
@@ -57,9 +58,9 @@ def differing_settings(
     families: dict[str, Record] = {}
     for record in records:
         families.setdefault(family(record.config), record)
-    ours: dict[str, Values] = defaultdict(dict)
-    mine: dict[str, Values] = defaultdict(dict)  # our values that differ
-    theirs: dict[str, Values] = defaultdict(dict)  # the paper's values that they differ from
+    ours: Settings = defaultdict(dict)
+    mine: Settings = defaultdict(dict)  # our values that differ
+    theirs: Settings = defaultdict(dict)  # the paper's values that they differ from
     compared = bool(stated)
     for record in families.values():
         papers = settings_most_alike(record, of_paper)
@@ -83,9 +84,9 @@ def differing_settings(
     return ", ".join(said) or (NO_DIFFERENCE if compared else "")
 
 
-def settings_most_alike(record: Record, of_paper: Sequence[PlannedRun]) -> dict[str, Values]:
+def settings_most_alike(record: Record, of_paper: Sequence[PlannedRun]) -> Settings:
     """Return the settings of the paper's training runs whose labels are most similar to those of a record."""
-    found: dict[str, Values] = defaultdict(dict)
+    found: Settings = defaultdict(dict)
     if isinstance(record.config, StudyConfig):
         return found
     runs = [run for run in of_paper if isinstance(run.config, RunConfig)]
@@ -97,7 +98,7 @@ def settings_most_alike(record: Record, of_paper: Sequence[PlannedRun]) -> dict[
     return found
 
 
-def settings_of(config: RunConfig | StudyConfig) -> dict[str, Values]:
+def settings_of(config: RunConfig | StudyConfig) -> Settings:
     """Return the settings that a reader would compare, as text: a run's task, model and schedule, a study's parameters.
 
     Nested settings go by their innermost name. The width of a head follows from width and heads unless it is set.

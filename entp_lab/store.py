@@ -246,7 +246,7 @@ class Store:
         """Return those of ``configs`` that have no record; with ``fresh``, all of them."""
         return [config for config in configs if fresh or self.find(config, version) is None]
 
-    def all(self, experiment: str, version: int | None = None) -> list[Record]:
+    def all(self, experiment: str, version: int | None = None) -> Records:
         """Return every readable record of an experiment, in the order of their ids."""
         folder = self.root / "records" / experiment
         found = (self.load(f"{experiment}/{path.stem}") for path in sorted(folder.glob("*.json")))

@@ -51,7 +51,7 @@ class Comparison:
     where: str
 
 
-def sample(records: Records, count: int, seed: int) -> list[Record]:
+def sample(records: Records, count: int, seed: int) -> Records:
     """Draw ``count`` of the ``records``. Raises ConfigError if there are fewer."""
     require(
         1 <= count <= len(records),
