@@ -18,21 +18,18 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import torch
 
 from entp_lab import paths
 from entp_lab.configs import RunConfig
+from entp_lab.store import Record, Records
 from entp_lib.kernels import UNNAMED
 from entp_lib.kernels.processor import multiplies_bf16, processor_flags
 from entp_lib.validation import Json
-
-if TYPE_CHECKING:
-    from entp_lab.store import Record
 
 PACKAGES = ("entp_lib", "entp_lab", "entp_papers")
 TRIM_THRESHOLD = -1
@@ -202,29 +199,29 @@ COMMIT = git_state()
 FILES = source_files(paths.root())  # source files as this process imported them
 
 
-def processes(record: "Record") -> list[Json]:
+def processes(record: Record) -> list[Json]:
     """Return the provenance of every process that worked on a record, in order; an uninterrupted run has one."""
     return [*record.provenance.get("earlier_processes", []), record.provenance]
 
 
-def arithmetic_of(record: "Record") -> str:
+def arithmetic_of(record: Record) -> str:
     """Return the arithmetic of a record; without the field it follows from ``cpu_capability``."""
     where = record.provenance
     portable = where.get("cpu_capability") == AVX2
     return where.get("arithmetic", AVX2 if portable else NATIVE)
 
 
-def precision_of(record: "Record") -> str:
+def precision_of(record: Record) -> str:
     """Return the precision of a training run, empty for a study."""
     return record.config.train.precision if isinstance(record.config, RunConfig) else ""
 
 
-def kernels_of(record: "Record") -> str:
+def kernels_of(record: Record) -> str:
     """Return the kernels that a bf16 run ended with, ``UNNAMED`` without the field; empty for other records."""
     return record.provenance.get("kernels", UNNAMED if precision_of(record) == "bf16" else "")
 
 
-def pairs_apart(records: Sequence["Record"]) -> str:
+def pairs_apart(records: Records) -> str:
     """Describe the pairs among ``records`` whose two runs were made differently; empty if there are none.
 
     A pair shares both seeds; studies form no pairs. The processor, instruction set, precision, sources or kernels may
