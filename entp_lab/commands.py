@@ -115,7 +115,7 @@ def experiments_of(tier: str, of_notebooks: Sequence[Path] | None = None) -> lis
     ``of_notebooks``: only those of these notebooks. Raises ConfigError if there are none.
     """
     found = [
-        experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).plan(tier, 0)
+        experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).configs(tier)
     ]
     if of_notebooks is not None:
         stems = {path.stem for path in of_notebooks}
@@ -234,7 +234,7 @@ def chosen_runs(
         if not architectures or run.labels.get("architecture") in architectures:
             by_id[config_id(run.config, experiment.version)] = run
     if not by_id:
-        has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
+        has = ", ".join(t for t in TIERS if experiment.configs(t))
         raise ConfigError(
             f"experiment {experiment.name} has no such runs at tier {tier}; its tiers: {has}"
         )

@@ -372,7 +372,7 @@ class Experiment:
             tier = best[0].config.tier if best else "quick"
         if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        counted = MIN_PAIRS if len(self.stored(store, tier)) > len(self.plan(tier, 0)) else 0
+        counted = MIN_PAIRS if len(self.stored(store, tier)) > len(self.configs(tier)) else 0
         runs = self.plan(tier, seeds or counted)
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
@@ -418,7 +418,7 @@ class Experiment:
         if not found:
             stored = self.best(store)
             tier = next(
-                (tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier
+                (tier for tier in reversed(BEST_FIRST) if self.configs(tier)), parameters.tier
             )
             why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {paths.number_of(self.notebook)}"
             if stored:

@@ -31,7 +31,7 @@ from PIL import Image
 from entp_lab import budgets, paths
 from entp_lab.frames import check_costs
 from entp_lab.statistics import DISPLAY_DIGITS, mean_interval, to_figures
-from entp_lab.store import Record, RecordError, Store
+from entp_lab.store import RecordError, Records, Store
 from entp_lab.texts import read_text
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.files import file_lock, write_atomically
@@ -281,7 +281,7 @@ def legend(figure: Figure, **options):
 
 
 def save_figure(
-    figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False
+    figure: Figure, name: str, *, records: Records, alt: str, smoke: bool = False
 ) -> list[Path]:
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
@@ -375,7 +375,7 @@ def committed_digests() -> dict[str, str]:
     return json.loads(read_text(path)) if path.exists() else {}
 
 
-def describe_records(records: Sequence[Record]) -> str:
+def describe_records(records: Records) -> str:
     """Describe tier, seeds, commits and ids of the records behind a figure, in one line."""
     if not records:
         return "no records: computed on the spot"

@@ -20,7 +20,7 @@ from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import computing_threads, modules_of
 from entp_lab.statistics import mean_interval
-from entp_lab.store import Record, Store, count_seeds
+from entp_lab.store import Record, Records, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import Json, require
@@ -205,7 +205,7 @@ def run(
     return runs
 
 
-def shown(records: Sequence[Record], step_costs: list[float], asked: int, where: str) -> Runs:
+def shown(records: Records, step_costs: list[float], asked: int, where: str) -> Runs:
     """Return runs, and print their models, size and seeds, and how many of them a time limit cut."""
     note = f"Shown: nothing; none of {asked} runs is complete."
     if records:

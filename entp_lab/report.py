@@ -367,7 +367,7 @@ def extrapolated_costs(store: Store) -> pd.DataFrame:
     for experiment in EXPERIMENTS.values():
         for tier in PAPER_SCALE:
             once = experiment.configs(tier, 1)
-            every = experiment.configs(tier, 0)
+            every = experiment.configs(tier)
             runs = [config for config in once if isinstance(config, RunConfig)]
             if not runs or experiment.stored(store, tier):
                 continue

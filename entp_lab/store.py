@@ -120,12 +120,12 @@ class Record:
 Records = Sequence[Record]
 
 
-def seeds_of(records: Iterable[Record]) -> int:
+def seeds_of(records: Records) -> int:
     """Count the random seeds that records have."""
     return len({record.config.model_seed for record in records})
 
 
-def count_seeds(records: Iterable[Record]) -> str:
+def count_seeds(records: Records) -> str:
     """Return the number of random seeds in words, "5 random seeds"."""
     count = seeds_of(records)
     return f"{count} random seed{'s' if count != 1 else ''}"

@@ -103,7 +103,7 @@ def plan_studies(
     return plan
 
 
-def by_study(records: Iterable[Record]) -> dict[str, Record]:
+def by_study(records: Records) -> dict[str, Record]:
     """Return records by the name of their study, without the experiment's name before it."""
     return {
         record.config.study.removeprefix(f"{record.experiment}_"): record
