@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from entp_lab import ledger, live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
-from entp_lab.configs import BEST_FIRST, TIERS, Config, RunConfig, config_id, record_name
+from entp_lab.configs import BEST_FIRST, TIERS, Configs, RunConfig, config_id, record_name
 from entp_lab.estimates import announce_runs
 from entp_lab.experiment import Experiment, PlannedRun, own
 from entp_lab.frames import spent, summary
@@ -254,7 +254,7 @@ def chosen_runs(
 
 
 def train_along(
-    team: ranks.Ranks, configs: Sequence[Config], version: int, store: Store, fresh: bool
+    team: ranks.Ranks, configs: Configs, version: int, store: Store, fresh: bool
 ) -> None:
     """Compute this rank's share of the training runs whose records rank 0 writes, in the same order."""
     torch.set_num_threads(1)

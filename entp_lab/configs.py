@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -81,6 +82,7 @@ class StudyConfig:
 
 
 Config = RunConfig | StudyConfig
+Configs = Sequence[Config]
 
 
 def config_from(values: Json) -> Config:

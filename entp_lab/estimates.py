@@ -13,12 +13,11 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 
 import torch
 
 from entp_lab.budgets import scored_lengths, sequence_operations, training_operations
-from entp_lab.configs import Config, RunConfig, family
+from entp_lab.configs import Configs, RunConfig, family
 from entp_lab.frames import spent
 from entp_lab.registry import build_task
 from entp_lab.runs import computing_threads, device_for, jobs_for
@@ -78,9 +77,7 @@ def seconds_here(config: RunConfig, device: str) -> float:
     return math.nan
 
 
-def expected(
-    configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu"
-) -> tuple[float, int]:
+def expected(configs: Configs, jobs: int, store: Store, device: str = "cpu") -> tuple[float, int]:
     """Return the wall seconds of runs of one tier, ``jobs`` at a time, and the number of runs without an estimate.
 
     A run's estimate is the median over records that differ in seeds alone, else ``seconds_here`` for a training run.
@@ -105,7 +102,7 @@ def expected(
 
 def announce_runs(
     what: str,
-    configs: Sequence[Config],
+    configs: Configs,
     jobs: int,
     yes: bool,
     time_limit: float,

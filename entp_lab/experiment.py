@@ -18,6 +18,7 @@ from entp_lab.configs import (
     BEST_FIRST,
     TIERS,
     Config,
+    Configs,
     RunConfig,
     StudyConfig,
     TierName,
@@ -292,7 +293,7 @@ class Experiment:
     jobs: int = 0
     seeded: bool = True
     still_improving_note: Callable[[Records], str] = still_improving
-    check_prerequisites: Callable[[Sequence[Config]], None] = lambda configs: None
+    check_prerequisites: Callable[[Configs], None] = lambda configs: None
     figure_labels: Json = field(default_factory=dict, hash=False)
     paper_runs_of: str = ""
     show_only: bool = False
@@ -307,7 +308,7 @@ class Experiment:
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", functools.partial(measured, self.measure))
 
-    def configs(self, tier: str, seeds: int = 0) -> list[Config]:
+    def configs(self, tier: str, seeds: int = 0) -> Configs:
         """Return the configurations of a tier; ``seeds`` 0: as many as the tier has."""
         return [run.config for run in self.plan(tier, seeds)]
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from entp_lab import paths, stopping
-from entp_lab.configs import Config
+from entp_lab.configs import Config, Configs
 from entp_lab.parameters import NotebookParameters
 from entp_lab.provenance import available_cores
 from entp_lab.registry import EXPERIMENTS
@@ -181,7 +181,7 @@ def notebooks_markdown() -> str:
 # What notebooks will compute.
 
 
-def missing_runs(notebook: Path, parameters: Json) -> list[Config]:
+def missing_runs(notebook: Path, parameters: Json) -> Configs:
     """Return the runs without a record that a notebook shows with these parameters; with ``fresh``, all that it shows.
 
     Experiments that ``best`` only shows, without computing them, are left out. A notebook's own parameters, which may
@@ -210,7 +210,7 @@ class Job:
     notebook: Path
     parameters: Json
     update: bool = False
-    todo: Sequence[Config] = ()
+    todo: Configs = ()
 
     @property
     def computes_nothing(self) -> bool:

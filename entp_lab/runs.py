@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 
@@ -25,6 +25,7 @@ from entp_lab.cluster import connected
 from entp_lab.configs import (
     ON_CPU,
     Config,
+    Configs,
     RunConfig,
     StudyConfig,
     canonical_json,
@@ -173,7 +174,7 @@ def modules_of(config: Config) -> tuple[str, ...]:
     return "entp_lab.resume", task_class(config.task).__module__
 
 
-def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
+def check_can_compute(todo: Configs, version: int, store: Store) -> None:
     """Raise RecordError, before anything is computed, if the store is read-only or cannot be written."""
     if store.read_only:
         names = [record_name(config, version) for config in todo]
@@ -247,7 +248,7 @@ class SweepError(OneLine, RuntimeError):
 
 
 def sweep(
-    configs: Sequence[Config],
+    configs: Configs,
     version: int,
     *,
     store: Store,

@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from entp_lab import paths
 from entp_lab.configs import (
     Config,
+    Configs,
     RunConfig,
     canonical_json,
     config_from,
@@ -242,7 +243,7 @@ class Store:
         found = self.committed.find(config, version) if self.committed else None
         return found or self.load(record_name(config, version))
 
-    def missing(self, configs: Iterable[Config], version: int, fresh: bool = False) -> list[Config]:
+    def missing(self, configs: Configs, version: int, fresh: bool = False) -> Configs:
         """Return those of ``configs`` that have no record; with ``fresh``, all of them."""
         return [config for config in configs if fresh or self.find(config, version) is None]
 
