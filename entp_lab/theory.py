@@ -64,22 +64,15 @@ def claim(id: str, section: str = "") -> Callable[[Callable[..., Outcome]], Clai
     return lambda decide: Claim(id, decide, section, tuple(inspect.signature(decide).parameters))
 
 
-def claims_in(module: str) -> list[Claim]:
-    """Return the claims that a module defines, in the order of its text."""
-    return [
-        value
-        for value in vars(importlib.import_module(module)).values()
-        if isinstance(value, Claim)
-    ]
-
-
 def checks_of(module: str) -> Callable[[Records], list[Check]]:
-    """Return a ``measure`` for experiments: the checks of the module's claims whose studies all have records."""
+    """Return a ``measure`` for experiments: checks of the module's claims, in its order, whose studies have records."""
 
     def measure(records: Records) -> list[Check]:
         found = by_study(records)
         return [
-            claim.check(found) for claim in claims_in(module) if found.keys() >= set(claim.studies)
+            claim.check(found)
+            for claim in vars(importlib.import_module(module)).values()
+            if isinstance(claim, Claim) and found.keys() >= set(claim.studies)
         ]
 
     return measure
