@@ -212,11 +212,6 @@ class Job:
     update: bool = False
     todo: Configs = ()
 
-    @property
-    def computes_nothing(self) -> bool:
-        """Whether it certainly computes no runs: a parameter of its own may ask for other runs than planned."""
-        return not (self.todo or self.parameters.keys() - COMMON)
-
 
 def plan(parameters: Mapping[Path, Json], update: bool = False) -> tuple[list[Job], bool]:
     """Plan the notebooks to execute; return the jobs, and whether figures and ledger belong to the project.
@@ -281,10 +276,11 @@ class Result:
 def run_all(jobs: Sequence[Job]) -> list[Result]:
     """Execute notebooks, continuing after a failure, and return a result for each, in the same order.
 
-    Those that compute nothing run in parallel, as many as there are cores and at most 4. The others follow one by one,
-    since their runs take all cores, and the overview comes last. An interrupt ends them all.
+    Those that certainly compute nothing run in parallel, as many as there are cores and at most 4. The others follow
+    one by one, since their runs take all cores, and the overview comes last. An interrupt ends them all.
     """
-    at_once = [job for job in jobs if job.computes_nothing]
+    # a parameter of a notebook's own may ask for other runs than planned
+    at_once = [job for job in jobs if not (job.todo or job.parameters.keys() - COMMON)]
     if len(at_once) < len(jobs):
         at_once = [job for job in at_once if number(job.notebook) != OVERVIEW]
     else:  # the overview waits for no other, and goes first because it takes long

@@ -7,7 +7,6 @@ directory.
 """
 
 import os
-import sys
 from pathlib import Path
 
 from entp_lab.embedded_corpus import embedded_file
@@ -103,12 +102,6 @@ def notebooks() -> Path:
 def reference() -> Path:
     """Return the folder of published numbers, each table with its source; part of the repository, never written to."""
     return of_repository("results") / "reference"
-
-
-def program() -> str:
-    """Return the command line for messages, with the project's own Python if that is running."""
-    python = ".venv/bin/python" if Path(sys.prefix) == root() / ".venv" else "python"
-    return f"{python} -m entp_lab"
 
 
 def relative(path: Path) -> str:

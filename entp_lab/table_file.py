@@ -13,7 +13,6 @@ position. A column ``part`` assigns each row to train, validation or test. Array
 """
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from entp_lab.tables import read_table
@@ -57,7 +56,8 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
         sequences.append(tokens)
         scored.append([place in answer_at for place, _ in enumerate(tokens, 1)])
         targets.append([answer_at.get(place, token) for place, token in enumerate(tokens, 1)])
-    if are_numbers([*sequences, *targets]):
+    words = (token for row in [*sequences, *targets] for token in row)
+    if all(re.fullmatch("0|[1-9][0-9]{0,19}", word) for word in words):  # 01 is none of the numbers
         sequences = [[int(token) for token in row] for row in sequences]
         targets = [[int(token) for token in row] for row in targets]
     try:
@@ -94,8 +94,3 @@ def read_positions(text: str, length: int, first: int, where: str) -> list[int]:
         )
         positions += range(low, high + 1)
     return positions or list(range(first, length + 1))
-
-
-def are_numbers(rows: Sequence[Sequence[str]]) -> bool:
-    """Say whether all tokens are whole numbers from 0 on; 01 is a word."""
-    return all(re.fullmatch("0|[1-9][0-9]{0,19}", token) for row in rows for token in row)

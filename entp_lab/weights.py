@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import torch
@@ -211,7 +212,9 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
         return ConfigError(
             f"{problem}; what made that run, with --fresh or fresh = True, makes them again"
         )
-    command = f"{paths.program()} train {experiment}"
+    # the project's own Python if that is running
+    python = ".venv/bin/python" if Path(sys.prefix) == paths.root() / ".venv" else "python"
+    command = f"{python} -m entp_lab train {experiment}"
     folder = store.root
     if record is not None:
         seeds = record.config.model_seed + 1
