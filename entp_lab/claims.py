@@ -130,11 +130,10 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
     # a line that is cut short lacks the last of these
     needed = ("id", "kind", "source", "statement", "notebook")
     kinds = dict.fromkeys(("sign", "paper_value", "margin"), float) | {"id": str, "notebook": str}
-    tables = []
-    for path, _ in files:
-        table = read_table(path, columns, needed=needed, dtype=kinds)
-        table.insert(0, "paper", path.parent.name)
-        tables.append(table)
+    tables = [
+        read_table(path, columns, needed=needed, dtype=kinds).assign(paper=path.parent.name)
+        for path, _ in files
+    ]
     claims = pd.concat(tables, ignore_index=True)
     claims = claims.fillna({"section": "", "rule": ""})
     for rule in claims["rule"].unique():

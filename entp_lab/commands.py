@@ -229,10 +229,11 @@ def chosen_runs(
     experiment: Experiment, tier: str, seeds: int, architectures: Sequence[str], ids: Sequence[str]
 ) -> list[PlannedRun]:
     """Return the planned runs of these architectures whose records' names begin with one of ``ids``."""
-    by_id = {}
-    for run in experiment.plan(tier, seeds):
-        if not architectures or run.labels.get("architecture") in architectures:
-            by_id[config_id(run.config, experiment.version)] = run
+    by_id = {
+        config_id(run.config, experiment.version): run
+        for run in experiment.plan(tier, seeds)
+        if not architectures or run.labels.get("architecture") in architectures
+    }
     if not by_id:
         has = ", ".join(t for t in TIERS if experiment.configs(t))
         raise ConfigError(

@@ -46,7 +46,9 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     measured: list[tuple[Finding, tuple[Experiment, dict[str, Record]]]] = []
     for experiment in EXPERIMENTS.values():
         stored = {record.config.tier for record in store.all(experiment.name)}
-        for tier in (tier for tier in BEST_FIRST if tier in stored):
+        for tier in BEST_FIRST:
+            if tier not in stored:
+                continue
             records = {record.name: record for record in experiment.stored(store, tier)}
             found = experiment.measure(list(records.values()))
             measured += [(measurement, (experiment, records)) for measurement in found]
@@ -59,8 +61,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     levels = {}
     for measurement, (experiment, records) in best:
         claim = measurement.claim
-        names = set(measurement.records)
-        used = [record for name, record in records.items() if name in names]
+        used = [record for name, record in records.items() if name in measurement.records]
         caveats[claim] = caveats_of(experiment, used, measurement, units[claim])
         if not isinstance(measurement, Check):  # a check compares no runs
             of_paper = runs_of_paper(experiment)
@@ -153,13 +154,15 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
         for column, budget in BUDGETS.items():
             claim = task[column]
             if claim:
-                about = {
-                    "task": task["task"],
-                    "drawn_as": task["drawn_as"],
-                    "budget": budget,
-                    "claim": claim,
-                }
-                found.append(about | compared(rows.loc[claim], margins[claim]))
+                found.append(
+                    {
+                        "task": task["task"],
+                        "drawn_as": task["drawn_as"],
+                        "budget": budget,
+                        "claim": claim,
+                        **compared(rows.loc[claim], margins[claim]),
+                    }
+                )
     return pd.DataFrame(found)
 
 

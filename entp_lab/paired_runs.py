@@ -47,11 +47,17 @@ class Runs:
 
     def curves(self) -> pd.DataFrame:
         """Return a row per run and evaluation: model, seed, step, multiply_adds, and every curve."""
-        frames = []
-        for record, cost in zip(self.records, self.step_costs, strict=True):
-            steps = record.curves["step"]
-            spent = {"step": steps, "multiply_adds": [cost * step for step in steps]}
-            frames.append(pd.DataFrame(identity(record) | spent | record.curves))
+        frames = (
+            pd.DataFrame(
+                {
+                    **identity(record),
+                    "step": record.curves["step"],
+                    "multiply_adds": [cost * step for step in record.curves["step"]],
+                    **record.curves,
+                }
+            )
+            for record, cost in zip(self.records, self.step_costs, strict=True)
+        )
         return pd.concat(frames, ignore_index=True)
 
     def scores(self) -> pd.DataFrame:
@@ -132,10 +138,11 @@ def pairs(
     require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
     known = task_name(task)
     name = known or f"({type(task).__name__})"  # a new task: only ``compare`` trains it
-    params = {}
-    for field in dataclasses.fields(cast(Any, task)) if known else ():
-        if field.init and getattr(task, field.name) != field.default:
-            params[field.name] = getattr(task, field.name)
+    params = {
+        field.name: getattr(task, field.name)
+        for field in (dataclasses.fields(cast(Any, task)) if known else ())
+        if field.init and getattr(task, field.name) != field.default
+    }
     if experiment != OWN:  # it may write the parameters of an equal task differently
         for config in EXPERIMENTS.named(experiment).configs(tier, seeds):
             if (

@@ -108,12 +108,12 @@ def available_cores() -> int:
 
 def source_files(root: Path) -> dict[str, bytes]:
     """Read the packages' modules and tables, by their path below ``root``."""
-    found = {}
-    for package in PACKAGES:
-        for path in (root / package).rglob("*"):
-            if path.suffix in (".py", ".csv"):
-                found[path.relative_to(root).as_posix()] = path.read_bytes()
-    return found
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for package in PACKAGES
+        for path in (root / package).rglob("*")
+        if path.suffix in (".py", ".csv")
+    }
 
 
 @functools.cache

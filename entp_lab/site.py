@@ -160,18 +160,14 @@ def gallery() -> list[tuple[Path, str]]:
     return found
 
 
-def saved_figures(notebook: Path) -> list[str]:
-    """Return the names of the figures that a notebook's code saves."""
-    return [
-        name
-        for cell in read_notebook(notebook)["cells"]
-        for name in re.findall(SAVES, cell["source"])
-    ]
-
-
 def gallery_page(pictures: list[tuple[Path, str]]) -> str:
     """Return the page of all figures in Markdown; each leads to the notebook that draws it."""
-    homes = {name: path.stem for path in notebook_paths() for name in saved_figures(path)}
+    homes = {
+        name: path.stem
+        for path in notebook_paths()
+        for cell in read_notebook(path)["cells"]
+        for name in re.findall(SAVES, cell["source"])
+    }
     parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
     for path, about in pictures:
         alt, _, provenance = about.partition(" [")
