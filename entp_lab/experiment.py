@@ -78,12 +78,7 @@ def twins(
 ) -> list[PlannedRun]:
     """Plan ``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
     pairs = itertools.product(range(seeds), architectures)
-    return [
-        planned(
-            replace(with_model(base, architecture=name), model_seed=seed, data_seed=seed), **labels
-        )
-        for seed, name in pairs
-    ]
+    return [planned(Arm(name).run(base, seed), **labels) for seed, name in pairs]
 
 
 def by_seed(runs: PlannedRuns) -> list[PlannedRun]:
@@ -157,8 +152,8 @@ class Arm:
 
     def run(self, base: RunConfig, seed: int) -> RunConfig:
         """Return the arm's run with a seed, from the tier's run ``base``."""
-        model = replace(base.model, architecture=self.architecture, **self.model)
-        own = replace(base, model=model, model_seed=seed, data_seed=seed)
+        shaped = with_model(base, architecture=self.architecture, **self.model)
+        own = replace(shaped, model_seed=seed, data_seed=seed)
         if self.budget is None:
             return own
         ratio = self.budget(with_model(base, architecture="entp"), own)

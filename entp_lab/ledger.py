@@ -67,7 +67,8 @@ def compute(store: Store | None = None) -> pd.DataFrame:
             of_paper = runs_of_paper(experiment)
             differs[claim] = differing_settings(used, of_paper, stated[claim])
         if isinstance(measurement, Measurement) and measurement.levels:
-            levels[claim] = abs(measurement.levels[0].ceiling - measurement.levels[0].floor)
+            first = measurement.levels[0]
+            levels[claim] = abs(first.ceiling - first.floor)
     part = table["id"].isin(main_rows()).map({True: "main", False: "annex"})
     return table.assign(
         differs=table["id"].map(differs).fillna(""),

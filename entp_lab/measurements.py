@@ -296,11 +296,12 @@ def still_improving(records: Records) -> str:
                 (name, str(value)) for name, value in record.labels.items() if name != "seed"
             )
             curves.setdefault(alike, []).append(record)
-    steps: set[int] = set()
-    for part in curves.values():
-        if reaches(np.mean([rise(record.curves["token_accuracy"]) for record in part]), FLAT):
-            steps.update(record.provenance["steps"] for record in part)
-    return after(steps)
+    return after(
+        record.provenance["steps"]
+        for part in curves.values()
+        if reaches(np.mean([rise(record.curves["token_accuracy"]) for record in part]), FLAT)
+        for record in part
+    )
 
 
 def after(steps: Iterable[int]) -> str:

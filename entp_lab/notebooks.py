@@ -37,9 +37,11 @@ FIRST_OWN = 50  # first number of the user's own notebooks
 AFTER_OWN = 90  # first number after them
 COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
 NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as they are
-KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # metadata of every committed notebook
-METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
 # Metadata that authors write: tags; in the first cell also the verdicts that the text assumes, and the question asked.
 WRITTEN = ("tags", "rests_on", "asks")
 # Tags by which the site folds a part of a cell, and JupyterLab's names for that.
