@@ -171,9 +171,13 @@ def compared(row: pd.Series, margin: float) -> Json:
     """Return one row of the ledger in the form of ``comparisons``."""
     is_text = row.get("unit") == "nats"
     scale = 1.0 if is_text else row["scale"]
-    pairs = int(row["seeds"])
     by_rule = claims.answer(
-        row["low"], row["high"], pairs=pairs, margin=margin, positive=AHEAD, negative=BEHIND
+        row["low"],
+        row["high"],
+        pairs=row["seeds"],
+        margin=margin,
+        positive=AHEAD,
+        negative=BEHIND,
     )
     return {
         "unit": "nats" if is_text else "share",

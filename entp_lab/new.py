@@ -18,12 +18,23 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def new_task(name: str) -> None:
-    """Write a task, its import and its line in ``TASKS``, and its test."""
+    """Write a task, its import and its line in ``TASKS``, and its test.
+
+    Raises ConfigError for a name that is not a lower-case identifier, or is already taken.
+    """
     root = paths.repository()
-    check_name(name, root)
+    require(
+        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) and not keyword.iskeyword(name),
+        f"task {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_task",
+    )
     cls = name.title().replace("_", "")
     task = f"entp_lib/tasks/{name}.py"
     test = f"tests/lib/tasks/test_{name}.py"
+    is_there = (root / task).exists() or (root / test).exists()
+    require(
+        not (is_there or name in TASKS or name in EXPERIMENTS),
+        f"task {name!r}: exists, as the name of a task, an experiment or a file; take another name",
+    )
     for file, template in ((task, "task.txt"), (test, "task_test.txt")):
         text = (TEMPLATES / template).read_text(encoding="utf-8")
         title = name.replace("_", " ").capitalize()
@@ -41,17 +52,3 @@ def new_task(name: str) -> None:
     print(f"added its import, and {line.strip()}, to entp_lib/tasks/__init__.py")
     print(f"next: ./run_tests.sh {test}, then change what it computes;")
     print("entp_lab.compare trains both models on it (docs/starting.md)")
-
-
-def check_name(name: str, root: Path) -> None:
-    """Raise ConfigError for a name that is not a lower-case identifier, or is already taken."""
-    require(
-        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) and not keyword.iskeyword(name),
-        f"task {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_task",
-    )
-    files = [root / f"entp_lib/tasks/{name}.py", root / f"tests/lib/tasks/test_{name}.py"]
-    is_taken = name in TASKS or name in EXPERIMENTS or any(path.exists() for path in files)
-    require(
-        not is_taken,
-        f"task {name!r}: exists, as the name of a task, an experiment or a file; take another name",
-    )

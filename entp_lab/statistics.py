@@ -78,8 +78,8 @@ def welch_interval(
     Each sample is given as in published tables: mean, standard deviation (n − 1) and number of values. low and high are
     NaN if either has fewer than two values, and the difference itself if neither varies.
     """
-    (mean, sd, n) = first
-    (other, other_sd, m) = second
+    mean, sd, n = first
+    other, other_sd, m = second
     gap = mean - other
     if min(n, m) < 2:
         return portable(gap, math.nan, math.nan)

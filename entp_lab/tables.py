@@ -49,5 +49,5 @@ def markdown_table(frame: "pd.DataFrame") -> str:
     """Return a frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
     plain = frame.astype(object).where(frame.notna(), "").astype(str)
     cells = plain.map(lambda text: " ".join(text.replace("|", "\\|").splitlines()).strip())
-    lines = [list(frame.columns), ["---"] * len(frame.columns), *cells.values.tolist()]
+    lines = [frame.columns, ["---"] * len(frame.columns), *cells.values]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
