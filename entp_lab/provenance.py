@@ -262,8 +262,7 @@ def device_name(device: str) -> str:
     """Return the GPU's name, or the processor's."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    name = line_of("/proc/cpuinfo", "model name")
-    return name or platform.processor() or platform.machine()
+    return line_of("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def line_of(path: str, beginning: str) -> str:

@@ -268,12 +268,8 @@ def sweep(
     workers must see the same results.
 
     Raises SweepError at the end if runs failed, RecordError at once if the store is read-only and a record is missing,
-    or if it cannot be written, and ConfigError for options that make no sense, or a tier without its GPU.
+    or if it cannot be written, and ConfigError for a tier without its GPU.
     """
-    require(jobs >= 0, f"jobs = {jobs}: must be at least 0")
-    require(
-        0 <= time_limit < float("inf"), f"time_limit = {time_limit}: must be at least 0 and finite"
-    )
     planned = {record_name(config, version): config for config in configs}
     anew = {name for name, c in planned.items() if fresh and c.experiment == configs[0].experiment}
     found = {

@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 def read_text(path: Path) -> str:
     """Return a UTF-8 text, without byte order mark and with line feeds as line ends; ConfigError names another file."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 (byte {error.start}); convert it") from error
     except OSError as error:
