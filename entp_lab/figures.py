@@ -126,12 +126,14 @@ class Look:
             "lw": self.width,
             "label": self.label,
         }
-        edge = {
+        mark = {
+            "marker": self.marker,
+            "ms": self.width + 3,
             "mfc": self.colour if solid else "white",
             "mec": "white" if solid else self.colour,
             "mew": 0.6,
         }
-        return line | ({"marker": self.marker, "ms": self.width + 3, **edge} if marks else {})
+        return line | mark if marks else line
 
 
 # The arms of comparisons: colour shows the architecture, dashes and marker show the budget. Lines differ in width, so
@@ -241,8 +243,8 @@ def heat(
     if str(cmap).startswith("#"):
         cmap = sns.light_palette(cmap, as_cmap=True)
     rows, columns = np.shape(matrix)
-    lines = {"linewidths": 0, "edgecolors": "white", **options}
-    ax.pcolormesh(np.asarray(matrix), cmap=cmap, vmin=vmin, vmax=vmax, **lines)
+    grid = {"linewidths": 0, "edgecolors": "white"}
+    ax.pcolormesh(np.asarray(matrix), cmap=cmap, vmin=vmin, vmax=vmax, **grid | options)
     ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal" if square else "auto")
     for axis, labels in ((ax.xaxis, xticklabels), (ax.yaxis, yticklabels)):
         axis.set_ticks(np.arange(len(labels)) + 0.5, labels)
@@ -345,7 +347,7 @@ def drawn(figure: Figure) -> str:
     for ax in figure.axes:
         words += [ax.get_title(loc=place) for place in ("left", "center", "right")]
         words += [ax.get_xlabel(), ax.get_ylabel(), *(text.get_text() for text in ax.texts)]
-        legends += [legend for legend in [ax.get_legend()] if legend is not None]
+        legends += filter(None, [ax.get_legend()])
         for line in ax.lines:
             words.append(to_hex(line.get_color()))
             values.append(line.get_xydata())

@@ -26,9 +26,9 @@ def make_absolute() -> None:
     Raises ConfigError for a path that is a file, or lies below one.
     """
     for variable in (RESULTS_VARIABLE, FIGURES_VARIABLE, NEW_FIGURES_VARIABLE):
-        if os.environ.get(variable):
-            path = Path(os.path.abspath(os.environ[variable]))
-            there = next(place for place in (path, *path.parents) if place.exists())
+        if place := os.environ.get(variable):
+            path = Path(os.path.abspath(place))
+            there = next(folder for folder in (path, *path.parents) if folder.exists())
             require(
                 there.is_dir(), f"{variable} = {str(path)!r}: must be a folder, and {there} is none"
             )

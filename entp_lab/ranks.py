@@ -29,10 +29,11 @@ class Ranks(Hook):
 
     def begin(self, state: TrainingState) -> None:
         """Raise ConfigError unless this rank is at the same step of the same run as rank 0."""
-        first = [(self.run, state.step)]
+        mine = self.run, state.step
+        first = [mine]
         dist.broadcast_object_list(first)
         require(
-            first == [(self.run, state.step)],
+            first == [mine],
             f"rank {self.rank} begins step {state.step} of another run or step than rank 0: "
             "all ranks must see the same results",
         )
