@@ -33,8 +33,8 @@ from entp_lib.files import write_atomically
 from entp_lib.validation import ConfigError, Json, from_dict, one_of, require
 
 OVERVIEW = "00"
-FIRST_OWN = 50  # first number of the user's own notebooks
-AFTER_OWN = 90  # first number after them
+FIRST_OWN = "50"  # first number of the user's own notebooks
+AFTER_OWN = "90"  # first number after them
 COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
 NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as they are
 # metadata of every committed notebook
@@ -100,7 +100,7 @@ def notebook_paths(only: str = "") -> list[Path]:
 
 def is_own(notebook: Path) -> bool:
     """Say whether a notebook's number is reserved for the user's own notebooks."""
-    return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
+    return FIRST_OWN <= notebook.name < AFTER_OWN
 
 
 def read_notebook(path: Path) -> Json:

@@ -9,6 +9,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 PAPERS = "entp_papers"
 
 
+@dataclass(eq=False)
 class Registry(Mapping[str, Any]):
     """Objects of all papers by name, imported when one is asked for; iterating over names imports nothing."""
 
-    def __init__(self, kind: str, table: str):
-        self.kind = kind
-        self.table = table
+    kind: str
+    table: str
 
     @functools.cached_property
     def places(self) -> dict[str, str]:
