@@ -257,7 +257,7 @@ def link_to(claim: str, folder: str = "../notebooks/") -> str:
 def records_behind(table: pd.DataFrame) -> Records:
     """Return the records that the rows of a ledger rest on, each once."""
     names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
-    return [record for record in map(Store().load, names) if record is not None]
+    return list(filter(None, map(Store().load, names)))
 
 
 def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

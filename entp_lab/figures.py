@@ -77,7 +77,7 @@ def use_style() -> None:
     """
     matplotlib.rcParams.update(STYLE)
     shell = get_ipython()
-    if shell is not None:
+    if shell:
         InlineBackend.instance(parent=shell).set_trait("print_figure_kwargs", {"bbox_inches": None})
 
 

@@ -42,5 +42,5 @@ def answer_interrupts() -> None:
     from IPython import get_ipython
 
     shell = get_ipython()
-    if shell is not None:
+    if shell:
         shell.set_custom_exc((KeyboardInterrupt,), lambda *_, **__: print(STOPPED))

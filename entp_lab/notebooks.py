@@ -512,7 +512,7 @@ def open_lab(port: int | None, browser: bool, reset: Collection[Path]) -> None:
         "--LabApp.default_url=/lab/tree/lab/00_overview.ipynb",
         "--ContentsManager.pre_save_hook=entp_lab.notebooks.before_saving",
     ]
-    if port is not None:
+    if port:
         command.append(f"--port={port}")
     if not browser:
         command.append("--no-browser")

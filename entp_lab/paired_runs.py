@@ -259,7 +259,7 @@ def compare(
     each = zip(models, costs, strict=False)
     price = ", ".join(f"{name} {cost:.2g} ({cost / min(costs):.1f} ×)" for name, cost in each)
     print(f"Multiply-adds of a training step: {price}")
-    if task_name(task) is not None:
+    if task_name(task):
         return run(configs, fresh=fresh)
     name = type(task).__name__
     with (

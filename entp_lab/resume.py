@@ -110,7 +110,7 @@ class Checkpoint(Hook):
         if self.processes:
             raise RuntimeError("a study keeps one training loop, and this is its second")
         self.state = state
-        if self.path is not None:
+        if self.path:
             self.deferred.enter_context(stopping.defer_signals())
             if self.path.exists():
                 try:
@@ -150,7 +150,7 @@ class Checkpoint(Hook):
         """Say whether the loop must end before its next step, since this process or any rank is asked to."""
         late = self.deadline is not None and time.time() >= self.deadline
         asked = late or stopping.REQUEST.made or self.stop()
-        return asked if self.ranks is None else self.ranks.any_asks(asked)
+        return self.ranks.any_asks(asked) if self.ranks else asked
 
     def on_batch(self, batch: Batch) -> Batch:
         """Count the tokens of a training run's batch."""
@@ -170,7 +170,7 @@ class Checkpoint(Hook):
 
     def save(self) -> None:
         """Write the checkpoint, unless it has no path or is read-only."""
-        if self.path is not None and not self.read_only:
+        if self.path and not self.read_only:
             costs = {
                 **self.columns(),
                 **self.times(),
@@ -212,7 +212,7 @@ def steps(
     if before := checkpoint.before.loop:
         if sums is not None:
             sums.update(before["sums"])
-        if generator is not None:
+        if generator:
             generator.bit_generator.state = before["generator"]
         torch.set_rng_state(torch.tensor(before["torch_generator"], dtype=torch.uint8))
         for name, curve in curves.items():
@@ -273,7 +273,7 @@ def train_run(
         checkpoint.initialise = functools.partial(start_from, store, config, task)
     checkpoint.ranks = ranks
     hooks: list[Hook] = [checkpoint]
-    if ranks is not None:
+    if ranks:
         ranks.run = checkpoint.config
         hooks.append(ranks)
     state = train(model, task, config.train, seed=config.data_seed, device=device, hooks=hooks)

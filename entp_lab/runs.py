@@ -68,9 +68,9 @@ def run(
     name = record_name(config, version)
     with store.lock(name):
         found = None if fresh else store.find(config, version)
-        if found is not None or fresh:  # a crash after saving the record leaves the checkpoint
+        if found or fresh:  # a crash after saving the record leaves the checkpoint
             store.remove_checkpoint(name)
-        if found is not None:
+        if found:
             return found  # stored before, or by another process while this one waited for the lock
         check_can_compute([config], version, store)
         study_device = config.params.get("device", "cpu") if isinstance(config, StudyConfig) else ""
@@ -115,7 +115,6 @@ def compute(
     A training run is shared with the other ranks, if there are any.
     """
     where = checkpoint.process
-    model = None
     if isinstance(config, StudyConfig):
         metrics, curves = study(config, store, checkpoint)
         costs = checkpoint.times()
@@ -123,13 +122,12 @@ def compute(
         if config.train.precision == "bf16" and device == "cpu":
             where["kernels"] = kernels.kernel_names()
         team = ranks.joined()
-        if team is not None:
+        if team:
             where["ranks"] = team.size
         with team.together(device) if team else contextlib.nullcontext():
             outcome = train_run(config, store=store, device=device, ranks=team)
         metrics = outcome.metrics
         curves = outcome.state.curves
-        model = outcome.model
         costs = {**outcome.costs, **checkpoint.times(), "train_seconds": outcome.state.seconds}
     where = {
         **where,
@@ -146,8 +144,8 @@ def compute(
         del where["cpu_seconds"]  # means nothing for a run that waits for a GPU
     record = Record(config.experiment, version, config, metrics, curves, where)
     # saved before the record, which must never lack its weights
-    if isinstance(config, RunConfig) and model is not None:
-        save_weights(store.weights_path(record.name), config, model, record.name)
+    if isinstance(config, RunConfig):
+        save_weights(store.weights_path(record.name), config, outcome.model, record.name)
     # in the stored form, so that new and reused records are equal
     return Record.from_json(record.to_json())
 
@@ -358,11 +356,11 @@ def outcomes(
             finally:
                 for future in running:
                     future.cancel()
-        if broken is not None and jobs == 1:
+        if broken and jobs == 1:
             i = next(iter(left))  # a single process takes runs in order
             del left[i]
             yield i, broken.result
-        elif broken is not None:
+        elif broken:
             jobs -= 1
             log.warning(
                 "a worker process was killed, perhaps for lack of memory; going on with %d at a time",
@@ -389,7 +387,7 @@ def execute(
             note_share(place, step / last)
 
     in_main = threading.current_thread() is threading.main_thread()
-    in_worker = multiprocessing.parent_process() is not None and in_main
+    in_worker = in_main and multiprocessing.parent_process()
     try:
         with stopping.handled() if in_worker else contextlib.nullcontext():
             return run(config, version, on_step=on_step, stop=stop, **options)
@@ -438,7 +436,7 @@ def begin_worker(shares: MutableSequence[float]) -> None:
     parent = multiprocessing.parent_process()
 
     def leave() -> None:
-        if parent is not None:
+        if parent:
             parent.join()
             os._exit(1)
 

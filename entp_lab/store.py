@@ -251,7 +251,7 @@ class Store:
         """Return every readable record of an experiment, in the order of their ids."""
         folder = self.root / "records" / experiment
         found = (self.load(f"{experiment}/{path.stem}") for path in sorted(folder.glob("*.json")))
-        return [r for r in found if r is not None and version in (None, r.version)]
+        return [r for r in found if r and version in (None, r.version)]
 
     def save(self, record: Record) -> Path:
         """Write a record atomically, in place of an older one of its id.

@@ -204,7 +204,7 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
     record = store.load(name)
     if record is None and store.committed:
         return missing_weights(store.committed, name, tier)
-    if record is not None and isinstance(record.config, StudyConfig):
+    if record and isinstance(record.config, StudyConfig):
         return ConfigError(f"{name} is a study, which leaves a record and no weights")
     problem = f"the weights of {name} are missing ({paths.relative(store.weights_path(name))})"
     experiment, record_id = name.split("/")
@@ -216,7 +216,7 @@ def missing_weights(store: Store, name: str, tier: str = "") -> ConfigError:
     python = ".venv/bin/python" if Path(sys.prefix) == paths.root() / ".venv" else "python"
     command = f"{python} -m entp_lab train {experiment}"
     folder = store.root
-    if record is not None:
+    if record:
         seeds = record.config.model_seed + 1
         command += f" --tier {record.config.tier} --seeds {seeds} --run {record_id}"
         if folder == paths.results() and not tier:  # that record must not be replaced
