@@ -190,7 +190,7 @@ def measured(
     ``paper``: whether the runs of the paper's tier are at the paper's settings. ``judged``: its further fields.
     """
     tier = records[0].config.tier
-    names = tuple(record.name for record in records)
+    names = [record.name for record in records]
     at_paper = paper and tier == "paper"
     return Measurement(
         claim, [float(v) for v in values], tier, names, paper_settings=at_paper, **judged
@@ -199,7 +199,7 @@ def measured(
 
 def checked(claim: str, printed: bool | None, records: Records, **judged: Any) -> Check:
     """Return a ``Check`` that rests on ``records``, which are of one tier. ``judged``: its further fields."""
-    names = tuple(record.name for record in records)
+    names = [record.name for record in records]
     return Check(claim, printed, records[0].config.tier, records=names, **judged)
 
 
@@ -207,7 +207,7 @@ def observed(
     claim: str, found: str, records: Records, why: str = "", seen: str = "", runs: int = 1
 ) -> Observation:
     """Return an ``Observation`` that rests on ``records``, which are of one tier."""
-    names = tuple(record.name for record in records)
+    names = [record.name for record in records]
     return Observation(claim, found, records[0].config.tier, why, seen, runs, names)
 
 

@@ -98,8 +98,6 @@ def build_task(name: str, params: Json) -> "Task":
     return from_dict(task_class(name), params, f"{name}.")
 
 
-def nightly_order() -> tuple[str, ...]:
+def nightly_order() -> list[str]:
     """Return the experiments with runs at long tiers, in the order in which they are computed."""
-    return tuple(
-        name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ())
-    )
+    return [name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ())]

@@ -42,8 +42,8 @@ class Claim:
 
     id: str
     decide: Callable[..., Outcome]
-    section: str = ""
-    studies: tuple[str, ...] = ()
+    section: str
+    studies: tuple[str, ...]
 
     def check(self, found: dict[str, Record]) -> Check:
         """Return the claim's ``Check`` for the ledger, from records by the name of their study."""
