@@ -205,11 +205,6 @@ class Sweep:
     # of failures that are programming errors, by reason
     tracebacks: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def computed(self) -> int:
-        """How many records were computed now."""
-        return len(self.complete) - self.reused
-
     def add_failure(self, config: Config, error: BaseException) -> None:
         """Note why a run failed: in one line, and with the traceback of a programming error."""
         reason = f"{type(error).__name__}: {error}"

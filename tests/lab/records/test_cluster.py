@@ -150,7 +150,7 @@ def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch)
     monkeypatch.setenv(CLUSTER_VARIABLE, "")
     cluster.publish(workers.scheduler_address)
     monkeypatch.setattr("entp_lab.runs.worker_processes", lambda *_: pytest.fail("computed here"))
-    assert sweep([small_run(seed=51)], 1, store=store).computed == 1
+    assert sweep([small_run(seed=51)], 1, store=store).reused == 0
 
 
 def test_a_worker_that_does_not_see_the_results_says_so(small_run, tmp_path):

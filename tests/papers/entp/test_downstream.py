@@ -73,8 +73,8 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     downstream.train_missing(parameters)
     # as in a fresh clone: all records, no weights
     assert not any(path.exists() for path in weights)
-    assert downstream.DOWNSTREAM.collect(parameters).computed == 0
-    assert downstream.PRONOUNS.collect(parameters).computed == 0
+    assert downstream.DOWNSTREAM.collect(parameters).reused == 4
+    assert downstream.PRONOUNS.collect(parameters).reused == len(scored)
     store.path(scored[0].name).unlink()
     downstream.train_missing(parameters)
     needed = f"{scored[0].config.params['weights'].split('/')[1]}.weights.safetensors"
