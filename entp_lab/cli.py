@@ -129,7 +129,6 @@ def run(
         update=update,
         jobs=jobs,
         yes=yes,
-        on_cluster=bool(cluster),
     )
 
 

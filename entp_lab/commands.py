@@ -61,13 +61,12 @@ def run_notebooks(
     update: bool,
     jobs: int,
     yes: bool,
-    on_cluster: bool,
 ) -> int:
     """Execute notebooks with checked parameters, judge the claims and print a summary; return 1 if a notebook failed.
 
-    ``is_whole``: all notebooks were asked for. ``on_cluster``: runs go to a cluster, where their time cannot be
-    estimated.
+    ``is_whole``: all notebooks were asked for.
     """
+    on_cluster = os.environ.get(CLUSTER_VARIABLE)  # where the time of runs cannot be estimated
     given = {name: value for values in parameters.values() for name, value in values.items()}
     tier = given.get("tier", "best")
     limit = given.get("time_limit", 0.0)

@@ -324,6 +324,8 @@ def execute_apart(job: Job) -> Result:
             result = pool.submit(execute, job, dict(os.environ)).result()
         except BrokenProcessPool:
             return Result(job.notebook.stem, 0.0, "its process was killed; is there memory enough?")
+        except Exception as error:  # such as a full disk: the next notebook still runs
+            return Result(job.notebook.stem, 0.0, f"{type(error).__name__}: {error}")
     if job.update and job.todo and not result.error:
         return execute_apart(dataclasses.replace(job, todo=()))
     return result
@@ -353,8 +355,6 @@ def execute(job: Job, environment: Mapping[str, str]) -> Result:
                 result.traceback = "\n".join(error.traceback)
             if error.ename not in ONE_LINE:
                 result.error += runs_still_missing(job)
-        except Exception as error:  # such as a full disk: the next notebook still runs
-            result.error = f"{type(error).__name__}: {error}"
         if copy.exists():
             executed = read_notebook(copy)
             if job.update and not job.todo and not result.error:

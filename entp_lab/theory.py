@@ -71,7 +71,7 @@ def checks_of(module: str) -> Callable[[Records], list[Check]]:
         found = by_study(records)
         return [
             claim.check(found)
-            for claim in vars(importlib.import_module(module)).values()
+            for claim in list(vars(importlib.import_module(module)).values())
             if isinstance(claim, Claim) and found.keys() >= set(claim.studies)
         ]
 

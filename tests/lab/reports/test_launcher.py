@@ -349,6 +349,5 @@ def test_the_limit_of_overnight_is_for_its_runs_and_its_notebooks_together(folde
             update=False,
             jobs=0,
             yes=False,
-            on_cluster=False,
         )
     assert given == [{"tier": "overnight", "time_limit": 60.0}]
