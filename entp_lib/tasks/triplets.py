@@ -44,7 +44,8 @@ class Triplets(Task):
     """Labels of the triplet relation at every position of ``length`` symbols in [0, ``symbols``).
 
     The defaults are Match3′ as the authors ran it. Labels are tokens of their own, after the
-    symbols. ``ascending``: symbols after the first are drawn in ascending order.
+    symbols. ``ascending``: symbols after the first are drawn in ascending order; with
+    ``either_way``, in ascending or descending order, by the toss of a coin.
     """
 
     length: int = 64
@@ -53,6 +54,7 @@ class Triplets(Task):
     anchor: Literal["first", "last"] = "first"
     output: Literal["exists", "count"] = "exists"
     ascending: bool = False
+    either_way: bool = False
 
     def __post_init__(self):
         check_types(self)
@@ -91,6 +93,9 @@ class Triplets(Task):
         x_BT = integers(generator, self.symbols, size, self.length)
         if self.ascending:
             x_BT[:, 1:] = x_BT[:, 1:].sort(1).values
+        if self.either_way:
+            turned_B1 = integers(generator, 2, size, 1) > 0
+            x_BT[:, 1:] = torch.where(turned_B1, x_BT[:, 1:].flip(1), x_BT[:, 1:])
         labels_BT = self.labels(x_BT) + self.symbols
         scored_BT = torch.ones_like(x_BT, dtype=torch.bool)
         return Batch(x_BT, labels_BT, scored_BT, torch.ones_like(x_BT[:, 0]))

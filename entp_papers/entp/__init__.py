@@ -52,6 +52,7 @@ EXPERIMENTS = {
     "match3_rates": "deciding:MATCH3_RATES",
     "match3_own_rates": "deciding:MATCH3_OWN_RATES",
     "match3_ascending": "deciding:MATCH3_ASCENDING",
+    "match3_either_way": "match3_either_way:MATCH3_EITHER_WAY",
     "match3_end": "deciding:MATCH3_END",
     "count3_gate": "count3_steps:COUNT3_GATE",
     "count3_end": "count3_steps:COUNT3_END",
@@ -106,6 +107,6 @@ NIGHTLY_ORDER = tuple(
         "count3_whole addition_windows in_context_rates in_context_wider "
         "in_context_wider_operations in_context_wider_sparse linear_own_rates text_own_rates "
         "sets_own_rates linear_falling_rates sets_falling_rates text_falling_rates "
-        "match3_ascending"
+        "match3_ascending match3_either_way"
     ).split()
 )

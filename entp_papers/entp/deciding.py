@@ -6,7 +6,7 @@ Count3 are in ``count3_steps``.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -127,12 +127,17 @@ def measure_ways(records: Records) -> Findings:
             yield measured(claim, values, select(records, arm=(arm, "entp")))
 
 
-def measure_ascending(records: Records) -> Findings:
-    """Measure ENTP's mean lead in whole sequences, of numbers in ascending order, over the run."""
-    pairs = [run for run in records if run.labels["seed"] != TRIAL_SEED]
-    leads = area_leads(pairs, "decoder")
-    if len(leads):
-        yield measured("T2-ascending", leads, pairs)
+@dataclass(frozen=True)
+class MeasureInOrder:
+    """Measure ENTP's mean lead in whole sequences over the run, of numbers in an order."""
+
+    claim: str
+
+    def __call__(self, records: Records) -> Findings:
+        pairs = [run for run in records if run.labels["seed"] != TRIAL_SEED]
+        leads = area_leads(pairs, "decoder")
+        if len(leads):
+            yield measured(self.claim, leads, pairs)
 
 
 MEASURE_MATCH3 = Comparisons(
@@ -191,7 +196,7 @@ MATCH3_ASCENDING = closed(
     "match3_ascending",
     "Match3′ with its numbers in ascending order, each model at its own rate",
     "06_match3",
-    measure_ascending,
+    MeasureInOrder("T2-ascending"),
     paper_runs_of="match3",
 )
 MATCH3_END = closed(

@@ -105,6 +105,12 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     rest_BT = batch.inputs_BT[:, 1:].sort(1).values
     assert torch.equal(ordered.inputs_BT, torch.cat([firsts_B, rest_BT], 1))
     assert torch.equal(ordered.targets_BT, task.labels(ordered.inputs_BT) + 12)
+    turned = replace(task, ascending=True, either_way=True).batch(generator_for("cpu", 2), 30)
+    is_turned_B = (turned.inputs_BT != ordered.inputs_BT).any(1)
+    assert 5 < is_turned_B.sum() < 25
+    falling_BT = turned.inputs_BT[is_turned_B, 1:]
+    assert torch.equal(falling_BT, rest_BT.flip(1)[is_turned_B])
+    assert torch.equal(turned.targets_BT, task.labels(turned.inputs_BT) + 12)
 
 
 @settings(max_examples=25)
