@@ -16,7 +16,7 @@ settings.register_profile("any machine", deadline=None)  # a first call or a bus
 settings.load_profile("any machine")
 
 
-def seeded(seed=0):
+def seeded(seed):
     """A generator of random numbers that depend on the seed alone."""
     return torch.Generator().manual_seed(seed)
 

@@ -5,6 +5,7 @@ import random
 import browser
 import pytest
 import torch
+from conftest import seeded
 
 from entp_lab import site
 from entp_lib.validation import ConfigError
@@ -59,7 +60,7 @@ def pair():
 def test_both_trained_models_answer_in_the_page_as_in_the_library(play):
     """Probabilities to the precision of half floats, and labels by the definition."""
     players = pair()
-    x_BT = players[0].task.batch(torch.Generator().manual_seed(1), 40).inputs_BT
+    x_BT = players[0].task.batch(seeded(1), 40).inputs_BT
     window = play("match3")
     window.ask(f"window.tried = {x_BT.tolist()}; 0")
     for who in players:

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import seeded
 
 from entp_lib import entp, kernels
 from entp_lib.config import ModelConfig
@@ -32,7 +33,7 @@ def logits_and_gradients(architecture, method, half):
         seed=3,
     )
     model.entp_method = method
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     with torch.no_grad():  # initial weights say little: scores near 0, biases 0
         for p in model.parameters():
             p.add_(0.1 * torch.randn(p.shape, generator=generator))
@@ -76,7 +77,7 @@ def test_values_and_gradients_are_those_of_the_definition(
 
 def test_a_model_whose_weights_are_bf16_is_near_itself(small_model):
     model = small_model(n_layers=3, width=32).float()
-    x_BT = torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(0))
+    x_BT = torch.randint(11, (3, 8), generator=seeded(0))
     exact = model(x_BT).detach()
     assert max(distances([model.bfloat16()(x_BT).detach().float()], [exact])) < 5e-2
 
@@ -95,10 +96,7 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
 
 
 def test_products_round_their_result_once():
-    a, b = (
-        torch.randn(s, generator=torch.Generator().manual_seed(2)).bfloat16()
-        for s in ((7, 64), (64, 5))
-    )
+    a, b = (torch.randn(s, generator=seeded(2)).bfloat16() for s in ((7, 64), (64, 5)))
     right = (a.double() @ b.double()).float().bfloat16()
     assert torch.equal(bf16.product(a, b), right)
 
@@ -126,7 +124,7 @@ def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(
     """
     monkeypatch.setattr(entp, "RECORDED_WIDTH", width)
     model = build_model(ModelConfig("hybrid", 4, 2, 32, 11, 9, full_layers=3), seed=3)
-    tokens_BT = torch.randint(11, (5, 9), generator=torch.Generator().manual_seed(1))
+    tokens_BT = torch.randint(11, (5, 9), generator=seeded(1))
     found = []
     for budget in (1000, 20):
         monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_, budget=budget: budget)

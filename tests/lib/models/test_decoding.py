@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import spread
+from conftest import seeded, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ def last_logits(model, tokens_BT, **arguments):
 @pytest.mark.parametrize("positions", [*POSITIONS, "own ids"])
 def test_cache_equals_recomputation(positions, sizes):
     """Prefill, single steps and steps of several tokens, at every point of the sequence."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     model = model_of("decoder", 3, positions="rotary" if positions == "own ids" else positions)
     x_BT = torch.randint(6, (3, 8), generator=generator)
     ids_BT = torch.randint(14, (3, 8), generator=generator)
@@ -54,7 +54,7 @@ def test_a_naive_cache_on_an_encoder(n_layers, exact):
     """
     model = model_of("entp", n_layers)
     model.entp_method = "reference"
-    x = torch.randint(6, (3, 8), generator=torch.Generator().manual_seed(0))
+    x = torch.randint(6, (3, 8), generator=seeded(0))
     cache = Cache(model, 3)
     for t in range(8):
         found = cached_logits(model, x[:, t : t + 1], cache, causal=False)
@@ -67,7 +67,7 @@ def test_samples_are_the_same_with_and_without_a_cache(architecture):
     model = model_of(architecture, positions="rotary")
     results = []
     for use_cache in (True, False):
-        generator = torch.Generator().manual_seed(1)
+        generator = seeded(1)
         options = dict(temperature=0.8, top_p=0.9, generator=generator, use_cache=use_cache)
         results.append(generate(model, PROMPT, 8, **options))
     assert results[0].shape == (2, 11)

@@ -5,6 +5,7 @@ Letters: B batch, T tokens, N scored positions.
 
 import pytest
 import torch
+from conftest import seeded
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from entp_lib import entp
@@ -16,7 +17,7 @@ from entp_lib.validation import ConfigError
 
 @pytest.fixture
 def inputs_BT():
-    return torch.randint(11, (3, 6), generator=torch.Generator().manual_seed(0))
+    return torch.randint(11, (3, 6), generator=seeded(0))
 
 
 @pytest.mark.parametrize(

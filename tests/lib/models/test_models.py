@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import spread
+from conftest import seeded, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +23,7 @@ from entp_papers.encoder_decoder.libraries import copy_gpt2
 
 
 def tokens(batch=3, length=8, seed=0, vocab=11):
-    return torch.randint(vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(vocab, (batch, length), generator=seeded(seed))
 
 
 def everywhere(inputs):

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from conftest import spread
+from conftest import seeded, spread
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -105,7 +105,7 @@ def assert_near(found, expected, half, name="outputs"):
 
 def drawn(seed, batch=3, length=LENGTH):
     """Inputs, ids in no order and with repetitions, and a mask in which every token sees itself."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     inputs_BT = torch.randint(11, (batch, length), generator=generator)
     positions_BT = torch.randint(12, (batch, length), generator=generator)
     mask_BTT = torch.rand(batch, length, length, generator=generator) < 0.6
@@ -137,7 +137,7 @@ def test_every_way_of_computing_equals_the_definition(
     model = model_of(architecture, positions, layers, full_layers, seed, continuous)
     model.to(torch.float32 if half else torch.float64)
     inputs_BT, positions_BT, mask_BTT = drawn(seed)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     if continuous:
         inputs_BT = torch.randn(*inputs_BT.shape, 3, generator=generator).to(model.ln_f.weight)
     scored_BT = torch.rand(positions_BT.shape, generator=generator) < share
