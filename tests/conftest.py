@@ -44,17 +44,18 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+def model_of(architecture="entp", seed=0, dtype=torch.float64, **changes):
+    """A model of width 16, double precision unless told otherwise, whose weights matter."""
+    shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=11, max_length=12)
+    model = build_model(ModelConfig(architecture=architecture, **{**shape, **changes}), seed)
+    spread(model, seed)
+    return model.to(dtype).eval()
+
+
 @pytest.fixture
 def small_model():
-    """A function that builds a model of width 16, double precision unless told otherwise."""
-
-    def build(architecture="entp", seed=0, dtype=torch.float64, **changes):
-        shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=11, max_length=12)
-        model = build_model(ModelConfig(architecture=architecture, **{**shape, **changes}), seed)
-        spread(model)
-        return model.to(dtype).eval()
-
-    return build
+    """``model_of``, for tests that import nothing from here."""
+    return model_of
 
 
 @pytest.fixture

@@ -3,22 +3,15 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import seeded, spread
+from conftest import model_of, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lib.architectures import POSITIONS
-from entp_lib.config import ARCHITECTURES, ModelConfig
+from entp_lib.config import ARCHITECTURES
 from entp_lib.decoding import Cache, cached_logits, generate, sampling_probabilities
-from entp_lib.model import build_model
 
 PROMPT = torch.tensor([[3, 1, 4], [1, 5, 2]])
-
-
-def model_of(architecture, n_layers=2, dtype=torch.float64, vocab=6, **changes):
-    model = build_model(ModelConfig(architecture, n_layers, 2, 16, vocab, 14, **changes)).to(dtype)
-    spread(model)
-    return model
 
 
 def last_logits(model, tokens_BT, **arguments):
@@ -32,9 +25,11 @@ def last_logits(model, tokens_BT, **arguments):
 def test_cache_equals_recomputation(positions, sizes):
     """Prefill, single steps and steps of several tokens, at every point of the sequence."""
     generator = seeded(0)
-    model = model_of("decoder", 3, positions="rotary" if positions == "own ids" else positions)
+    model = model_of(
+        "decoder", n_layers=3, positions="rotary" if positions == "own ids" else positions
+    )
     x_BT = torch.randint(6, (3, 8), generator=generator)
-    ids_BT = torch.randint(14, (3, 8), generator=generator)
+    ids_BT = torch.randint(12, (3, 8), generator=generator)
     cache = Cache(model, 3, 8)
     stop = 0
     for size in sizes:
@@ -52,7 +47,7 @@ def test_a_naive_cache_on_an_encoder(n_layers, exact):
     """Appendix A.3: one layer may cache; from two on, what was cached before a token came is out of
     date.
     """
-    model = model_of("entp", n_layers)
+    model = model_of("entp", n_layers=n_layers)
     model.entp_method = "reference"
     x = torch.randint(6, (3, 8), generator=seeded(0))
     cache = Cache(model, 3)
@@ -118,7 +113,7 @@ def test_filters_keep_what_they_say(logits, temperature, top_k, top_p):
         (dict(temperature=0.0, top_p=2.0), "top_p"),
         (dict(new_tokens=13), "max_length"),
         (dict(prompt_BT=PROMPT.float()), "prompt"),
-        (dict(prompt_BT=PROMPT + 2), "token id 7"),
+        (dict(prompt_BT=PROMPT + 6), "token id 11"),
     ],
 )
 def test_bad_input_is_named(change, named):
@@ -141,6 +136,4 @@ def test_bad_caches_are_named():
         with pytest.raises(ValueError, match=named):
             cached_logits(model, tokens, cache)
     with pytest.raises(ValueError, match="continuous"):
-        generate(
-            build_model(ModelConfig("entp", 1, 2, 16, 0, 9, input_dim=3, output_dim=2)), PROMPT, 1
-        )
+        generate(model_of(vocab_size=0, input_dim=3, output_dim=2), PROMPT, 1)

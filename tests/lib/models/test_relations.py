@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from conftest import seeded, spread
+from conftest import model_of, seeded
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -20,15 +20,6 @@ from entp_lib.positions import SCHEMES
 from entp_lib.validation import ConfigError
 
 LENGTH = 7
-
-
-def model_of(architecture, positions, n_layers=3, full_layers=None, seed=0, continuous=False):
-    kinds = dict(input_dim=3, output_dim=2, vocab_size=0) if continuous else dict(vocab_size=11)
-    shape = dict(n_layers=n_layers, n_heads=2, width=16, max_length=12, **kinds)
-    cfg = ModelConfig(architecture, positions=positions, full_layers=full_layers, **shape)
-    model = build_model(cfg, seed).double()
-    spread(model, seed)
-    return model.eval()
 
 
 def by_hand(model, inputs_BT, scored_BT, prompts_B, positions_BT, mask_BTT):
@@ -134,8 +125,10 @@ def test_every_way_of_computing_equals_the_definition(
     """
     layers = max(layers, 3 if kind[1] else 1)  # a hybrid of two full layers has three
     architecture, full_layers = kind
-    model = model_of(architecture, positions, layers, full_layers, seed, continuous)
-    model.to(torch.float32 if half else torch.float64)
+    shape = dict(n_layers=layers, full_layers=full_layers, positions=positions)
+    if continuous:
+        shape |= dict(input_dim=3, output_dim=2, vocab_size=0)
+    model = model_of(architecture, seed, torch.float32 if half else torch.float64, **shape)
     inputs_BT, positions_BT, mask_BTT = drawn(seed)
     generator = seeded(seed)
     if continuous:
@@ -186,8 +179,8 @@ def test_schemes_without_a_table_share_all_weights(positions):
     """And depend on differences of positions alone: the same ids moved by a constant give the same
     logits.
     """
-    model = model_of("entp", positions)
-    learned = model_of("entp", "learned")
+    model = model_of(n_layers=3, positions=positions)
+    learned = model_of(n_layers=3)
     assert {n for n, _ in learned.named_parameters()} - {
         n for n, _ in model.named_parameters()
     } == {"positions.weight"}

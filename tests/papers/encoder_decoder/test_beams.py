@@ -2,26 +2,18 @@
 
 import pytest
 import torch
-from conftest import spread
+from conftest import model_of
 from mistakes import named
 
-from entp_lib.config import ModelConfig
-from entp_lib.model import build_model
 from entp_papers.encoder_decoder.beams import beam_search
 
 PROMPT = torch.tensor([3, 1])
 
 
-def model_of(architecture):
-    model = build_model(ModelConfig(architecture, 2, 2, 16, 4, 14)).double()
-    spread(model)
-    return model
-
-
 @pytest.mark.parametrize("architecture", ["prefix_decoder", "entp"])
 def test_beams_are_sorted_different_and_the_same_without_a_cache(architecture):
     """A claim says of decoders and ENTP that one beam is greedy and enough find the best."""
-    model = model_of(architecture)
+    model = model_of(architecture, vocab_size=4)
     everything, scores = beam_search(model, PROMPT, 3, 1000)
     assert len(everything.unique(dim=0)) == 4**3
     assert scores.exp().sum().item() == pytest.approx(1, abs=1e-9)
