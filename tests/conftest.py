@@ -21,6 +21,10 @@ def seeded(seed):
     return torch.Generator().manual_seed(seed)
 
 
+# The schedule of a run that is only to have been made.
+BRIEF = dict(warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+
+
 @torch.no_grad()
 def spread(model, seed=0):
     """Weights larger than the initial 0.02, so that attention and order matter, and biases that are

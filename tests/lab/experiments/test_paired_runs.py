@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from conftest import BRIEF
 
 import entp_lab as lab
 from entp_lab import paired_runs, paths, runs
@@ -22,9 +23,7 @@ SHAPE = {"n_layers": 3, "n_heads": 4, "width": 64}
 TRAIN = TrainConfig(
     1200, 64, 3e-3, 3e-4, 100, eval_every=50, eval_sequences=512, final_eval_sequences=4096
 )
-SHORT = replace(
-    TRAIN, steps=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8
-)
+SHORT = replace(TRAIN, steps=4, **BRIEF)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import BRIEF
 from made_up import turn_bit
 from mistakes import one_line
 
@@ -32,8 +33,7 @@ from entp_papers.entp import playground
 @pytest.fixture
 def trained(small_run, store):
     """The record of a short Count3 run, whose weights are in the store."""
-    short = dict(steps=2, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
-    return run(small_run("entp", experiment="count3", **short), 1, store=store)
+    return run(small_run("entp", experiment="count3", steps=2, **BRIEF), 1, store=store)
 
 
 def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(
@@ -113,10 +113,7 @@ def text_run(corpus, tokenizer="characters", vocabulary=30):
     )
     size = vocabulary or 256
     model = ModelConfig("entp", 1, 1, 8, vocab_size=size, max_length=8)
-    train = TrainConfig(
-        1, batch_size=2, warmup_steps=1, eval_every=1, eval_sequences=2, final_eval_sequences=2
-    )
-    return RunConfig("test", "smoke", "text", params, model, train)
+    return RunConfig("test", "smoke", "text", params, model, TrainConfig(2, 2, **BRIEF))
 
 
 def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store, monkeypatch):

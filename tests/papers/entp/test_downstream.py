@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
+from conftest import BRIEF
 
 from entp_lab import paths
 from entp_lab.configs import RunConfig
@@ -29,9 +30,7 @@ def pretrainings(tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_text("Agnes read three chapters to her son Carl.\n\n" * 100, encoding="utf-8")
     task = dict(corpus=str(text), tokenizer="bytes", context=96, split="tail", held_out=0.2)
-    train = TrainConfig(
-        steps=2, warmup_steps=1, eval_every=2, eval_sequences=4, final_eval_sequences=4
-    )
+    train = TrainConfig(2, **BRIEF)
     models = [ModelConfig(name, 2, 2, 16, 256, 96) for name in TWINS]
 
     def build(tier):

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from conftest import BRIEF
 
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import Store
@@ -27,8 +28,7 @@ from entp_papers.entp.pretrained.prompts import (
 pytest.importorskip("transformers")
 
 SMALL = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
-SCHEDULE = dict(steps=30, batch_size=8, max_lr=1e-2, warmup_steps=1, eval_every=10)
-SCHEDULE |= dict(eval_sequences=8, final_eval_sequences=8)
+SCHEDULE = BRIEF | dict(steps=30, batch_size=8, max_lr=1e-2, eval_every=10)
 
 
 @pytest.mark.parametrize(("order", "function"), [(3, count3), (2, count2)])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import BRIEF
 from made_up import record_of
 from mistakes import named
 
@@ -21,9 +22,7 @@ from entp_papers.entp.pretrained.experiments import Parameters, of_model
 
 pytest.importorskip("transformers")
 TASK = dict(length=5, seed_length=2, symbols=6)
-SCHEDULE = dict(
-    steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8
-)
+SCHEDULE = dict(steps=4, batch_size=4, **BRIEF)
 
 
 def needs_wheels():
