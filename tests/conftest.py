@@ -91,6 +91,12 @@ def store(tmp_path):
 
 
 @pytest.fixture
+def apart(tmp_path):
+    """Another store, for the same runs where nothing interrupts them."""
+    return Store(tmp_path / "apart", read_only=False)
+
+
+@pytest.fixture
 def results(tmp_path, monkeypatch):
     """The project's results folder, here of the test's own and to be written to."""
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))

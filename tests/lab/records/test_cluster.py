@@ -14,7 +14,7 @@ from made_up import checkpoint_step, timeless, wait_for
 from entp_lab import cluster
 from entp_lab.configs import record_name
 from entp_lab.runs import SweepError, execute, sweep
-from entp_lab.store import CLUSTER_VARIABLE, Store
+from entp_lab.store import CLUSTER_VARIABLE
 from entp_lib.validation import ConfigError
 
 dask = pytest.mark.skipif(
@@ -84,7 +84,7 @@ def busy(workers):
 @dask
 @pytest.mark.parametrize(("kills", "steps"), [(1, 300), (2, 100_000)])
 def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(
-    workers, small_run, store, tmp_path, kills, steps
+    workers, small_run, store, apart, kills, steps
 ):
     long = small_run("entp", 10 * kills, steps=steps, eval_every=steps // 3)
     short = [small_run("decoder", 10 * kills + seed) for seed in (1, 2)]
@@ -112,9 +112,7 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(
             killed.add(process)
         if kills == 1:
             done = going.result()
-            alone = sweep(
-                [long, *short], 1, store=Store(tmp_path / "alone", read_only=False), jobs=1
-            )
+            alone = sweep([long, *short], 1, store=apart, jobs=1)
             assert timeless(done.complete) == timeless(alone.complete)
             assert len(done.complete[0].provenance["earlier_processes"]) == 1
             return
@@ -153,6 +151,6 @@ def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch)
     assert sweep([small_run(seed=51)], 1, store=store).reused == 0
 
 
-def test_a_worker_that_does_not_see_the_results_says_so(small_run, tmp_path):
+def test_a_worker_that_does_not_see_the_results_says_so(small_run, store):
     with pytest.raises(ConfigError, match="does not see .*: all need the results on one disk"):
-        execute(small_run(), 1, 0, {"store": Store(tmp_path / "elsewhere", read_only=False)})
+        execute(small_run(), 1, 0, {"store": store})

@@ -60,10 +60,9 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_a_cut_study_goes_on_bit_for_bit(name, store, tmp_path):
+def test_a_cut_study_goes_on_bit_for_bit(name, store, apart):
     study = planned(*ASKED[name])
     made = []
-    apart = Store(tmp_path / "whole", read_only=False)
     whole = run(study, 1, store=apart, on_step=lambda *step: made.append(step))
     last = len(made)
     assert last >= 2
@@ -89,9 +88,9 @@ def config(request, small_run):
 
 
 @pytest.fixture
-def whole(config, tmp_path):
+def whole(config, apart):
     """The record of the run that nobody cuts."""
-    return run(config, 1, store=Store(tmp_path / "whole", read_only=False))
+    return run(config, 1, store=apart)
 
 
 def test_every_step_can_be_the_last_before_a_cut(config, whole, store):
@@ -155,14 +154,13 @@ class PowerCut(BaseException):
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 @pytest.mark.parametrize("cut_at_file", [1, 2, 3])
 def test_a_cut_at_any_written_file_loses_nothing(
-    small_run, tmp_path, monkeypatch, after, cut_at_file
+    small_run, store, apart, monkeypatch, after, cut_at_file
 ):
     """Before and after checkpoint, weights and record take their places; the next run ends alike,
     with all of them.
     """
     config = small_run("entp")
-    whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
-    store = Store(tmp_path / "cut", read_only=False)
+    whole = run(config, 1, store=apart)
     written = []
 
     def replace(source, target, real=os.replace):

@@ -29,12 +29,6 @@ def configs(small_run):
     ]
 
 
-@pytest.fixture
-def here(tmp_path):
-    """Another store, in which nothing interrupts."""
-    return Store(tmp_path / "here", read_only=False)
-
-
 def contents(store):
     return {p.name: p.read_text() for p in sorted((store.root / "records").glob("*/*.json"))}
 
@@ -128,9 +122,9 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
     assert sweep(configs, 1, store=store, jobs=1).reused == 3
 
 
-def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, here):
+def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, apart):
     configs = [small_run("entp", steps=300, eval_every=50)]
-    whole = sweep(configs, 1, store=here, jobs=1)
+    whole = sweep(configs, 1, store=apart, jobs=1)
     cut = sweep(configs, 1, store=store, jobs=1, time_limit=0.4)
     assert cut.complete == []
     assert 0 < cut.cut[whole.complete[0].name] < 300
@@ -160,21 +154,21 @@ def test_tiers_choose_their_device(monkeypatch):
     assert device_for("gpu") == device_for("paper") == "cuda"
 
 
-def test_any_executor_computes_the_same(configs, store, here):
+def test_any_executor_computes_the_same(configs, store, apart):
     with cf.ThreadPoolExecutor(1) as executor:
         done = sweep(configs, 1, store=store, executor=executor)
     assert (len(done.complete), done.reused) == (4, 0)
-    assert timeless(done.complete) == timeless(sweep(configs, 1, store=here, jobs=1).complete)
+    assert timeless(done.complete) == timeless(sweep(configs, 1, store=apart, jobs=1).complete)
 
 
-def test_a_killed_worker_costs_no_run(small_run, store, here, caplog):
+def test_a_killed_worker_costs_no_run(small_run, store, apart, caplog):
     configs = [small_run(seed=seed, steps=150, eval_every=50) for seed in range(3)]
     with cf.ThreadPoolExecutor(1) as pool:
         going = pool.submit(sweep, configs, 1, store=store, jobs=2)
         wait_for(lambda: len(list(store.root.glob("locks/*"))) >= 2)
         os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
         found = going.result()
-    assert timeless(found.complete) == timeless(sweep(configs, 1, store=here, jobs=1).complete)
+    assert timeless(found.complete) == timeless(sweep(configs, 1, store=apart, jobs=1).complete)
     assert caplog.text.count("a worker process was killed") == 1
 
 
@@ -220,7 +214,7 @@ def test_only_the_run_that_kills_its_worker_alone_fails(jobs, monkeypatch):
 
 
 def test_worker_processes_compute_the_same_and_their_steps_are_seen(
-    small_run, store, here, monkeypatch
+    small_run, store, apart, monkeypatch
 ):
     done = []
     update = progress.Meter.update
@@ -240,4 +234,4 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(
     assert done == sorted(done)
     assert done[-1] == pytest.approx(2)
     assert not progress.ON_STEP
-    assert timeless(spawned.complete) == timeless(sweep(configs, 1, store=here, jobs=1).complete)
+    assert timeless(spawned.complete) == timeless(sweep(configs, 1, store=apart, jobs=1).complete)
