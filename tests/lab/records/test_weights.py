@@ -31,6 +31,12 @@ from entp_papers.entp import playground
 
 
 @pytest.fixture
+def store(results):
+    """The project's store, which is the test's own."""
+    return Store()
+
+
+@pytest.fixture
 def trained(small_run, store):
     """The record of a short Count3 run, whose weights are in the store."""
     return run(small_run("entp", experiment="count3", steps=2, **BRIEF), 1, store=store)
@@ -69,8 +75,7 @@ def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(trained,
     assert sorted(store.root.rglob("*")) == before
 
 
-def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
+def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store):
     path = store.weights_path(trained.name)
     models = [load_model(name) for name in (trained.name, trained.name[:11], str(path), path)]
     for model in models:
@@ -87,8 +92,7 @@ def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained, store, 
         ("x/ffff", "runs of x here: none"),
     ],
 )
-def test_a_run_that_is_not_there_is_named(trained, store, monkeypatch, name, said):
-    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
+def test_a_run_that_is_not_there_is_named(trained, name, said):
     with pytest.raises(ConfigError, match=said):
         load_model(name)
 
@@ -116,10 +120,9 @@ def text_run(corpus, tokenizer="characters", vocabulary=30):
     return RunConfig("test", "smoke", "text", params, model, TrainConfig(2, 2, **BRIEF))
 
 
-def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store, monkeypatch):
+def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\f".join(["the quick brown dog jumps over it"] * 40))
-    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
     record = run(text_run(corpus), 1, store=store)
     path = store.weights_path(record.name)
     learned = load_tokenizer(path, record.config)
