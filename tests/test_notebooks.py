@@ -222,19 +222,17 @@ def test_every_figure_belongs_to_a_notebook_and_names_its_records():
 
 
 @pytest.mark.live
-def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
+def test_runs_live_at_the_smoke_tier(path, results, monkeypatch):
     """Left out by default: nbval executes every notebook, and all smoke runs are computed."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setenv("ENTP_FIGURES", str(results / "figures"))
     # a cell that names a committed run shows it
-    shutil.copytree(paths.root() / "results" / "records", tmp_path / "results" / "records")
+    shutil.copytree(paths.root() / "results" / "records", results / "records")
     before = path.read_bytes()
     monkeypatch.setenv(paths.NEW_FIGURES_VARIABLE, str(paths.new_figures()))
     (result,) = run_all([Job(path, {"tier": "smoke", "jobs": 1})])
     assert result.error == ""
-    made = list((tmp_path / "results" / "smoke" / "figures").glob("*.png"))
+    made = list((results / "smoke" / "figures").glob("*.png"))
     assert made or path.stem.startswith(("03b", "91"))  # whose figures are of stored runs
-    assert not (tmp_path / "figures").exists()
+    assert not (results / "figures").exists()
     assert path.read_bytes() == before
-    assert (tmp_path / "results" / "executed" / path.name).exists()
+    assert (results / "executed" / path.name).exists()

@@ -20,9 +20,7 @@ BEYOND_SMOKE = ("LT-6.3",)  # claims whose studies are too small at this scale
 
 
 @pytest.mark.parametrize("name", [e.name for e in EXPERIMENTS.values() if e.configs("smoke")])
-def test_smoke_runs_are_computed_and_measured(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+def test_smoke_runs_are_computed_and_measured(name, results):
     experiment = EXPERIMENTS[name]
     if name in ("downstream", "pronouns"):
         train_missing(SMOKE)  # they start from the language models of another experiment
@@ -31,7 +29,7 @@ def test_smoke_runs_are_computed_and_measured(name, tmp_path, monkeypatch):
     assert (len(done.complete), done.reused) == (planned, 0)
     again = experiment.collect(SMOKE)
     assert (len(again.complete), again.reused) == (planned, planned)
-    assert len(list(tmp_path.glob("smoke/records/*/*.json"))) >= planned
+    assert len(list(results.glob("smoke/records/*/*.json"))) >= planned
     for check in experiment.measure(again.complete):
         if isinstance(check, Check) and check.claim not in BEYOND_SMOKE:
             assert check.verdict == COMMITTED[check.claim], f"{check.claim} at smoke scale"
