@@ -281,25 +281,20 @@ MISTAKES = {  # of each task, with the parameter that the message names last
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "params"), [(name, params) for name, rows in MISTAKES.items() for params in rows]
-)
-def test_bad_parameters_are_named(name, params):
-    with pytest.raises(ConfigError, match=list(params)[-1]):
-        build_task(name, params)
+OTHERS = [  # what is misspelt, missing or too little
+    ("counting3", {}, "task = 'counting3'.*'counting'"),
+    ("counting", {"lenght": 3}, "'length'"),
+    ("text", {"tokenizer": "characters"}, "vocabulary"),
+    ("long_addition", LONG | {"n_validation": 3}, "n_validation = 3"),
+    ("long_addition", LONG | {"trained_digits": 1}, "n_validation = 500"),
+    ("in_context", {"function": "sparse", "dims": 2}, "sparsity"),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "params", "message"),
-    [
-        ("counting3", {}, "task = 'counting3'.*'counting'"),
-        ("counting", {"lenght": 3}, "'length'"),
-        ("text", {"tokenizer": "characters"}, "vocabulary"),
-        ("long_addition", LONG | {"n_validation": 3}, "n_validation = 3"),
-        ("long_addition", LONG | {"trained_digits": 1}, "n_validation = 500"),
-        ("in_context", {"function": "sparse", "dims": 2}, "sparsity"),
-    ],
+    [(name, row, list(row)[-1]) for name, rows in MISTAKES.items() for row in rows] + OTHERS,
 )
-def test_what_is_misspelt_missing_or_too_little_is_named(name, params, message):
+def test_bad_parameters_are_named(name, params, message):
     with pytest.raises(ConfigError, match=message):
         build_task(name, params)
