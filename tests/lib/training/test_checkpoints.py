@@ -137,21 +137,16 @@ def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_b
     name = name_of(found)
     tensors, _ = read_tensors(weights, {"config", "run"})
     save_tensors(weights, tensors, {"config": canonical_json(to_dict(found)), "run": name})
-    refused(weights, message, "", name)
+    for asked in ("", name):  # whatever the name that they are asked for by, in one line
+        with one_line(DamagedFileError, match=message):
+            trained_model(weights, asked)
 
 
 def test_weights_of_another_run_are_refused_by_name(config, weights):
     assert trained_model(weights)[0] == trained_model(weights, name_of(config))[0]
-    refused(
-        weights, "holds the weights of test/.*, not those of test/fedc", "test/fedcba9876543210"
-    )
-
-
-def refused(path, message, *names):
-    """Whatever the name that they are asked for by, in one line."""
-    for name in names:
-        with one_line(DamagedFileError, match=message):
-            trained_model(path, name)
+    message = "holds the weights of test/.*, not those of test/fedc"
+    with one_line(DamagedFileError, match=message):
+        trained_model(weights, "test/fedcba9876543210")
 
 
 @pytest.mark.parametrize(
