@@ -62,19 +62,21 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def installed(wheel, tmp_path):
-    """A folder to work in, and an environment whose packages are the wheel's and what it needs."""
+    """A function that runs code in the test's folder, with the wheel and what it needs."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ENTP_")}
-    return tmp_path, environment | {"PYTHONPATH": str(wheel), "TQDM_DISABLE": "1"}
+    environment |= {"PYTHONPATH": str(wheel), "TQDM_DISABLE": "1"}
+    options = dict(cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+    def run(code, *arguments):
+        return subprocess.run([sys.executable, "-c", code, *arguments], **options)
+
+    return run
 
 
-def test_the_wheel_trains_and_generates_without_its_repository(wheel, installed):
-    folder, environment = installed
-    command = [sys.executable, "-c", LIBRARY, str(wheel)]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-    )
+def test_the_wheel_trains_and_generates_without_its_repository(wheel, installed, tmp_path):
+    done = installed(LIBRARY, str(wheel))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["6 (1, 7)", str(folder / "results")]
+    assert done.stdout.splitlines() == ["6 (1, 7)", str(tmp_path / "results")]
 
 
 def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
@@ -95,23 +97,19 @@ def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
     assert "Typing :: Typed" in (about / "METADATA").read_text()
 
 
-def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, installed):
-    folder, environment = installed
+def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, installed, tmp_path):
     before = sorted(wheel.rglob("*.py"))
     commands = ["claims", "readme", "run --only 03", "site", "new task mine"]
     code = (
         "import sys; from entp_lab import cli; print([cli.main(c.split()) for c in sys.argv[1:]])"
     )
-    command = [sys.executable, "-c", code, *commands]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-    )
+    done = installed(code, *commands)
     assert done.stdout == f"{[2] * len(commands)}\n"
     said = done.stderr.splitlines()
     assert len(said) == len(commands), done.stderr
     assert all("without its repository: clone it" in line for line in said), done.stderr
     assert sorted(wheel.rglob("*.py")) == before
-    assert not list(folder.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 # What is imported is declared, what gets installed is pinned, and records need no Jupyter.
