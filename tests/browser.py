@@ -72,12 +72,12 @@ class Browser:
             raise RuntimeError(f"{method}: {result['error']}")
         return result["result"]
 
-    def size(self, width: int, height: int = 900, dark: bool = False) -> None:
-        """Set the window's size, and whether the reader prefers dark pages."""
+    def size(self, width: int, dark: bool = False) -> None:
+        """Set the window's width, and whether the reader prefers dark pages."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
-            height=height,
+            height=900,
             deviceScaleFactor=1,
             mobile=False,
         )

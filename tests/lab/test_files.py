@@ -62,8 +62,8 @@ def test_a_table_is_read_with_any_end_of_line_and_a_mark_before_it(tmp_path, cha
     }
 
 
-def age(path, seconds=2 * files.STALE_SECONDS):
-    then = time.time() - seconds
+def age(path):
+    then = time.time() - 2 * files.STALE_SECONDS
     os.utime(path, (then, then))
 
 

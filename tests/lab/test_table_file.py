@@ -13,8 +13,8 @@ SUMS = "sequence,scored\n" + "".join(
 )
 
 
-def csv_of(folder, text, name="own.csv"):
-    path = folder / name
+def csv_of(folder, text):
+    path = folder / "own.csv"
     path.write_text(text, encoding="utf-8")
     return str(path)
 

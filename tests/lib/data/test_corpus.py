@@ -44,8 +44,8 @@ def file(tmp_path):
     return write
 
 
-def recipe(corpus, tokenizer="bytes", vocabulary=0, split="hash", held_out=0.2, checksum=""):
-    return Recipe(corpus, checksum, tokenizer, vocabulary, split, held_out)
+def recipe(corpus, tokenizer="bytes", vocabulary=0, split="hash", held_out=0.2):
+    return Recipe(corpus, "", tokenizer, vocabulary, split, held_out)
 
 
 def parts_of(tokens):

@@ -22,8 +22,8 @@ from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.libraries import copy_gpt2
 
 
-def tokens(batch=3, length=8, seed=0, vocab=11):
-    return torch.randint(vocab, (batch, length), generator=seeded(seed))
+def tokens(batch=3, length=8):
+    return torch.randint(11, (batch, length), generator=seeded(0))
 
 
 def everywhere(inputs):

@@ -94,13 +94,13 @@ def assert_near(found, expected, half, name="outputs"):
     assert (found - expected).abs().max() <= tolerance * expected.abs().max() + least, name
 
 
-def drawn(seed, batch=3, length=LENGTH):
+def drawn(seed):
     """Inputs, ids in no order and with repetitions, and a mask in which every token sees itself."""
     generator = seeded(seed)
-    inputs_BT = torch.randint(11, (batch, length), generator=generator)
-    positions_BT = torch.randint(12, (batch, length), generator=generator)
-    mask_BTT = torch.rand(batch, length, length, generator=generator) < 0.6
-    return inputs_BT, positions_BT, mask_BTT | torch.eye(length, dtype=torch.bool)
+    inputs_BT = torch.randint(11, (3, LENGTH), generator=generator)
+    positions_BT = torch.randint(12, (3, LENGTH), generator=generator)
+    mask_BTT = torch.rand(3, LENGTH, LENGTH, generator=generator) < 0.6
+    return inputs_BT, positions_BT, mask_BTT | torch.eye(LENGTH, dtype=torch.bool)
 
 
 @settings(max_examples=80)

@@ -80,9 +80,9 @@ def test_evaluation_scores_the_same_evenly_spaced_positions(text):
     assert text(prefixes=2).batch(generator_for("cpu", 3), 8, evaluating=True).scored_BT.all()
 
 
-def run_config(task: Text, architecture="decoder", seed=0, **schedule) -> RunConfig:
+def run_config(task: Text, architecture="decoder") -> RunConfig:
     model = ModelConfig(architecture, 2, 2, 16, task.vocab_size, task.length)
-    plain = dict(
+    train = TrainConfig(
         steps=12,
         batch_size=8,
         warmup_steps=2,
@@ -91,9 +91,7 @@ def run_config(task: Text, architecture="decoder", seed=0, **schedule) -> RunCon
         final_eval_sequences=32,
     )
     params = {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}
-    return RunConfig(
-        "test", "smoke", "text", params, model, TrainConfig(**plain | schedule), seed, seed
-    )
+    return RunConfig("test", "smoke", "text", params, model, train)
 
 
 @pytest.mark.parametrize(

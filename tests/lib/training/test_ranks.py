@@ -67,7 +67,7 @@ else:
 """
 
 
-def two_ranks(folder, job, configs, timeout=300):
+def two_ranks(folder, job, configs):
     """Start two processes as ``torchrun`` does: exit status, output and errors of each."""
     script = folder / "rank.py"
     script.write_text(RANK)
@@ -90,7 +90,7 @@ def two_ranks(folder, job, configs, timeout=300):
         )
         for rank in range(2)
     ]
-    said = [process.communicate(timeout=timeout) for process in started]
+    said = [process.communicate(timeout=300) for process in started]
     return [process.returncode for process in started], *zip(*said, strict=True)
 
 

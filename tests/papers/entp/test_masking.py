@@ -20,8 +20,8 @@ from entp_papers.entp.expressivity.masking import (
 )
 
 
-def added_scores(basis, constant=1.0):
-    extra_q_nd, extra_k_nd = augmentation(basis, constant)
+def added_scores(basis):
+    extra_q_nd, extra_k_nd = augmentation(basis, 1.0)
     return extra_q_nd @ extra_k_nd.T
 
 

@@ -23,13 +23,13 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_blocks_keep_their_contract(name, d=3):
+def test_blocks_keep_their_contract(name):
     maker, heads = OTHERS[name]
-    found = violations(maker, d)
+    found = violations(maker, 3)
     filled = found.pop("padding") > 1e-6  # functions of 0 that are not 0 fill the padding
     assert filled == (name in (*FILLING, "σ of every entry"))
     assert max(found.values()) < 1e-7
-    assert BlockStack(maker, d).block.heads == heads
+    assert BlockStack(maker, 3).block.heads == heads
 
 
 def test_weights_run_any_program_of_their_shape_and_smaller_ones():
