@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 
-from entp_lib.config import ModelConfig
 from entp_lib.evaluation import constant_baseline, evaluate, evaluation_batches
-from entp_lib.model import build_model
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
@@ -160,9 +158,9 @@ def test_real_targets_are_scored_by_squared_error():
     assert guess["loss"] == pytest.approx(4, rel=0.3)  # of zero: E[(2x)²]
 
 
-def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was():
+def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was(small_model):
     task = Counting(length=6, seed_length=2, symbols=4)
-    model = build_model(ModelConfig("decoder", 1, 1, 4, task.vocab_size, task.length)).train()
+    model = small_model("decoder", dtype=torch.float32).train()
     with pytest.raises(ConfigError, match="sequences = "):
         evaluate(model, task, 0)
     with pytest.raises(ConfigError, match="precision = "):
@@ -184,8 +182,7 @@ class Sparse(Counting):
         return replace(batch, scored_BT=batch.scored_BT & asked_B[:, None])
 
 
-def test_sequences_without_a_scored_position_are_not_right():
+def test_sequences_without_a_scored_position_are_not_right(small_model):
     task = Sparse(length=6, seed_length=2, symbols=4)
-    model = build_model(ModelConfig("decoder", 1, 1, 4, task.vocab_size, task.length))
-    scores = evaluate(model, task, 64, detailed=True)
+    scores = evaluate(small_model("decoder", dtype=torch.float32), task, 64, detailed=True)
     assert scores["sequences"] == 16 and scores["sequence_accuracy"] < 0.5
