@@ -21,6 +21,11 @@ def seeded(seed):
     return torch.Generator().manual_seed(seed)
 
 
+def everywhere(inputs):
+    """Scored positions: all of them."""
+    return torch.ones(inputs.shape[:2], dtype=torch.bool)
+
+
 # The schedule of a run that is only to have been made.
 BRIEF = dict(warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
 

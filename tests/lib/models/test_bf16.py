@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import seeded
+from conftest import everywhere, seeded
 
 from entp_lib import entp, kernels
 from entp_lib.config import ModelConfig
@@ -132,7 +132,7 @@ def test_first_projections_are_shared_by_the_parts_of_a_step_and_gradients_stay(
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
             shared = model.project_once(tokens_BT)
         leaves = [x.detach().requires_grad_() for x in shared]
-        parts = model.plan(torch.ones_like(tokens_BT, dtype=torch.bool))
+        parts = model.plan(everywhere(tokens_BT))
         assert (len(parts) > 1) == (budget == 20)
         for part in parts:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import seeded, spread
+from conftest import everywhere, seeded, spread
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,10 +24,6 @@ from entp_papers.encoder_decoder.libraries import copy_gpt2
 
 def tokens(batch=3, length=8):
     return torch.randint(11, (batch, length), generator=seeded(0))
-
-
-def everywhere(inputs):
-    return torch.ones(inputs.shape[:2], dtype=torch.bool)
 
 
 @given(

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from conftest import model_of, seeded
+from conftest import everywhere, model_of, seeded
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -185,6 +185,6 @@ def test_schemes_without_a_table_share_all_weights(positions):
         n for n, _ in model.named_parameters()
     } == {"positions.weight"}
     inputs_BT, positions_BT, _ = drawn(1)
-    scored_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
+    scored_BT = everywhere(inputs_BT)
     moved = model(inputs_BT, scored_BT, positions_BT=positions_BT + 1000)
     torch.testing.assert_close(moved, model(inputs_BT, scored_BT, positions_BT=positions_BT))

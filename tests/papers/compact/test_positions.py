@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import seeded, spread
+from conftest import everywhere, seeded, spread
 from mistakes import named
 
 from entp_lib.config import ModelConfig
@@ -93,7 +93,7 @@ def test_symmetric_positions_depend_on_differences_of_significance_alone(archite
     model = stack("symmetric", architecture)
     tokens_BT = torch.randint(7, (1, 14), generator=seeded(0))
     near, far = (addition.coupled_ids("$653+049=2070$", start) for start in (2, 9))
-    scored_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
+    scored_BT = everywhere(tokens_BT)
     logits_NV = model(tokens_BT, scored_BT, torch.tensor([near]))
     moved_NV = model(tokens_BT, scored_BT, torch.tensor([far]))
     torch.testing.assert_close(logits_NV, moved_NV, rtol=1e-9, atol=1e-9)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import seeded
+from conftest import everywhere, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import named
@@ -27,10 +27,6 @@ from entp_papers.entp.rasp.constructed_decoder import (
 )
 
 MODEL = constructed_count3(12, 40)
-
-
-def everywhere(x_BT):
-    return torch.ones_like(x_BT, dtype=torch.bool)
 
 
 @settings(max_examples=60)
