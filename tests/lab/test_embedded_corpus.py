@@ -45,7 +45,7 @@ def test_docstrings_are_found_and_nothing_else(packages):
     assert "What second.f is for" in text
     assert "Documentedtoo." in text
     assert "no docs" not in text
-    assert "Not documentation" not in text
+    assert "Not sources" not in text
     assert "import" not in text
     assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
     # short ones recur
