@@ -151,12 +151,12 @@ def strange(tmp_path, monkeypatch):
     """
     for module in (sources, cache):
         monkeypatch.setattr(module, "source_of", lambda *names: pytest.fail(f"it opened {names}"))
-    monkeypatch.setattr("entp_lab.weights.LEARNED", ())
 
     def write(config):
         path = tmp_path / "strange.weights.safetensors"
-        save_weights(path, config, build_model(config.model), f"test/{config_id(config, 1)}")
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr("entp_lab.weights.LEARNED", ())
+            save_weights(path, config, build_model(config.model), f"test/{config_id(config, 1)}")
         return path
 
     return write
