@@ -52,7 +52,7 @@ EXPERIMENTS = {
     "match3_rates": "deciding:MATCH3_RATES",
     "match3_own_rates": "deciding:MATCH3_OWN_RATES",
     "match3_ascending": "deciding:MATCH3_ASCENDING",
-    "match3_either_way": "match3_either_way:MATCH3_EITHER_WAY",
+    "match3_either_way": "deciding:MATCH3_EITHER_WAY",
     "match3_end": "deciding:MATCH3_END",
     "count3_gate": "count3_steps:COUNT3_GATE",
     "count3_end": "count3_steps:COUNT3_END",

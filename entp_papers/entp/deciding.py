@@ -199,6 +199,13 @@ MATCH3_ASCENDING = closed(
     MeasureInOrder("T2-ascending"),
     paper_runs_of="match3",
 )
+MATCH3_EITHER_WAY = closed(
+    "match3_either_way",
+    "Match3′ with its numbers in ascending or descending order, each model at its own rate",
+    "06_match3",
+    MeasureInOrder("T2-either-way"),
+    paper_runs_of="match3",
+)
 MATCH3_END = closed(
     "match3_end",
     "Match3′ to its end, each arm at its own rate",
