@@ -56,7 +56,8 @@ def how_sure(table: pd.DataFrame) -> str:
     measured = claims.tested(table)
     excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     return (
-        "Comparisons rest on five random seeds or more, both models from the same weights on the same batches. Of "
+        "Comparisons rest on five random seeds or more, both sides on the same batches, and from the same first "
+        "weights where these are not what is compared. Of "
         f"{len(measured)} intervals of 95 % {excluding} exclude zero."
     )
 
@@ -196,7 +197,8 @@ def tally_sentence(table: pd.DataFrame) -> str:
         else "Nothing has run at the paper's size yet."
     )
     return (
-        f"Of {len(verdicts)} statements of the ENTP paper on trained models {listed(parts)}. {size}"
+        f"Of {len(verdicts)} statements of the ENTP paper on trained models (some share a row of the table) "
+        f"{listed(parts)}. {size}"
     )
 
 
