@@ -330,7 +330,7 @@ lengthens both, so that times are upper bounds.
 ## Extrapolated
 
 Tiers without records: multiply-adds of all their training steps, counted. Core-hours are at 0.21e12 operations a \
-second, which a core with AMX reached in bf16 at the paper's size; one without, or small shapes, take longer. \
+second, two a multiply-add, which a core with AMX reached in bf16 at the paper's size; one without, or small shapes, take longer. \
 GPU-hours are at an assumed 1e14, a tenth of an H200's peak. Evaluation is left out, and nothing in this table was \
 measured on a GPU. Before long runs start, the time that is printed is that of steps of their own shape, tried on the \
 machine itself.
