@@ -116,6 +116,7 @@ SETS_FALLING = experiment(
     "03_count3",
     {"F2-unseen-sets": "F2-sets-falling"},
     COUNT3_UNSEEN_SETS,
+    chosen={"entp": SHARED, EQUAL_OPERATIONS: SHARED},
 )
 TEXT_FALLING = experiment(
     "text_falling_rates",
