@@ -15,13 +15,13 @@ from entp_lab import ledger, live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
 from entp_lab.configs import BEST_FIRST, TIERS, Configs, RunConfig, config_id, record_name
 from entp_lab.estimates import announce_runs
-from entp_lab.experiment import Experiment, PlannedRun, own
+from entp_lab.experiment import Experiment, PlannedRun, of_experiment
 from entp_lab.frames import spent, summary
 from entp_lab.registry import EXPERIMENTS, nightly_order
 from entp_lab.resume import Checkpoint, train_run
-from entp_lab.runs import SweepError, device_for, sweep
+from entp_lab.runs import DEADLINE_VARIABLE, SweepError, device_for, sweep
 from entp_lab.stopping import Cut
-from entp_lab.store import CLUSTER_VARIABLE, RecordError, Records, Store
+from entp_lab.store import CLUSTER_VARIABLE, OWN, RecordError, Records, Store
 from entp_lab.texts import printable
 from entp_lib.validation import ConfigError, Json, require
 
@@ -46,7 +46,7 @@ def listing() -> str:
                     there.append(
                         tier if found == len(configs) else f"{tier} ({found} of {len(configs)})"
                     )
-            quick = sum(map(spent, own(experiment, experiment.stored(store, "quick"))))
+            quick = sum(map(spent, of_experiment(experiment, experiment.stored(store, "quick"))))
             cost = f"; quick takes one core {quick / 60:.1f} min" if quick else ""
             lines.append(
                 f"    {experiment.name:26} records at {', '.join(there) or 'no tier'}{cost}"
@@ -71,23 +71,21 @@ def run_notebooks(
     tier = given.get("tier", "best")
     limit = given.get("time_limit", 0.0)
     failures = 0
+    if limit:
+        os.environ[DEADLINE_VARIABLE] = str(time.time() + limit)
     if tier == "gpu" and not on_cluster:
         device_for("gpu")
     if tier == "overnight" and not given.keys() & {"seeds", "fresh"}:
-        begun = time.monotonic()
         failures = train(
             experiments_of(tier, list(parameters)), tier, time_limit=limit, jobs=jobs, yes=yes
         )
-        for values in parameters.values() if limit else ():
-            values["time_limit"] = max(1.0, limit - (time.monotonic() - begun))
     if is_whole and not update:
         os.environ.setdefault(live.VARIABLE, "short")
     notebooks.start_server(len(parameters) + update)  # which adds those that show the ledger
     planned, in_place = notebooks.plan(parameters, update)
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]
-        seconds = limit * len(planned)
-        announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, seconds, Store())
+        announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, limit, Store())
     place = paths.figures() if in_place else paths.new_figures()
     os.environ[paths.NEW_FIGURES_VARIABLE] = str(place)
     results = notebooks.run_all(planned)
@@ -109,21 +107,21 @@ def run_notebooks(
 
 
 def experiments_of(tier: str, of_notebooks: Sequence[Path] | None = None) -> list[Experiment]:
-    """Return the experiments that have runs at a tier, the most decisive ones first.
+    """Return the experiments of a night (``NIGHTLY_ORDER``) with runs at a tier, in its order.
 
-    ``of_notebooks``: only those of these notebooks. Raises ConfigError if there are none.
+    ``of_notebooks``: only those of these notebooks. Raises ConfigError if no experiment of theirs has runs at the tier.
     """
     found = [
         experiment for name in nightly_order() if (experiment := EXPERIMENTS[name]).configs(tier)
     ]
     if of_notebooks is not None:
         stems = {path.stem for path in of_notebooks}
-        known = (
-            ", ".join(sorted({paths.number_of(experiment.notebook) for experiment in found}))
-            or "none"
-        )
+        known = {
+            experiment.notebook for experiment in EXPERIMENTS.values() if experiment.configs(tier)
+        }
+        numbers = ", ".join(sorted(map(paths.number_of, known))) or "none"
+        require(stems & known, f"notebooks with experiments for the tier {tier}: {numbers}")
         found = [experiment for experiment in found if experiment.notebook in stems]
-        require(found, f"notebooks with experiments for the tier {tier}: {known}")
     return found
 
 
@@ -152,7 +150,7 @@ def train(
         not (team and cluster),
         "--cluster under torchrun: a cluster computes runs, torchrun one run",
     )
-    store = Store(results or (paths.results() / "smoke" if tier == "smoke" else None))
+    store = Store(results) if results else Store.of_tier(tier)
     planned = [
         (experiment, chosen_runs(experiment, tier, seeds, architectures, ids))
         for experiment in experiments
@@ -273,7 +271,7 @@ def train_along(
 
 def check_records(results: str) -> int:
     """Read every record of a results folder and print what is wrong with damaged ones; return 1 if there are any."""
-    known = {name: experiment.version for name, experiment in EXPERIMENTS.items()}
+    known = {OWN: 1} | {name: experiment.version for name, experiment in EXPERIMENTS.items()}
     store = Store(results or None, read_only=True)
     folder = store.root / "records"
     require(not results or folder.is_dir(), f"{results}: has no records/ with records of runs")
@@ -308,7 +306,7 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
         with tqdm(leave=False) as bar:
             found.append(verification.verify(record, store, functools.partial(move_to, bar)))
     print(verification.report(found))
-    return 1 if any(one.outcome == "differs" for one in found) else 0
+    return 1 if any(one.outcome == verification.DIFFERS for one in found) else 0
 
 
 def move_to(bar: tqdm, step: int, last: int) -> None:

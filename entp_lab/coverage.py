@@ -7,16 +7,10 @@ verdict, tried too small to tell, written but never run, missing, or out of reac
 import pandas as pd
 
 from entp_lab import claims, paths
+from entp_lab.registry import paper_titles
 from entp_lab.tables import markdown_table, read_table
 from entp_lib.validation import one_of
 
-PAPERS = {
-    "entp": "ENTP",
-    "encoder_decoder": "Encoder-only and decoder-only models",
-    "looped": "Looped Transformers",
-    "compact": "Compact Transformers",
-    "scratchpad": "The inductive scratchpad",
-}
 COLUMNS = ("item", "says", "notebook", "section", "size", "state")
 STATES = ("shown", "tried small", "not run", "missing", "out of reach")
 HEAD = """# Coverage
@@ -63,7 +57,7 @@ def in_natural_order(names: pd.Series) -> pd.Series:
 def page(ledger: pd.DataFrame) -> str:
     """Return the page as Markdown, for a ledger."""
     parts = [HEAD]
-    for paper, title in PAPERS.items():
+    for paper, title in paper_titles().items():
         found = items(ledger, paper)
         counts = [f"{count} {state}" for state, count in found["state"].value_counts().items()]
         shown = pd.DataFrame(

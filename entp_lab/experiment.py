@@ -301,7 +301,7 @@ class Experiment:
         )
         object.__setattr__(self, "plan", planned)  # cached, so callers must not change the list
         if self.measure is not no_claims:
-            object.__setattr__(self, "measure", functools.partial(measured, self.measure))
+            object.__setattr__(self, "measure", functools.partial(with_note, self.measure))
 
     def configs(self, tier: str, seeds: int = 0) -> Configs:
         """Return the configurations of a tier; ``seeds`` 0: as many as the tier has."""
@@ -360,9 +360,7 @@ class Experiment:
         """
         seeds = parameters.seeds if self.seeded else 0
         tier = parameters.tier
-        store = Store()
-        if tier == "smoke":
-            store = Store(paths.results() / "smoke", read_only=False)
+        store = Store.of_tier(tier)
         if tier == "best":
             best = [] if parameters.fresh else self.best(store, seeds)
             tier = best[0].config.tier if best else "quick"
@@ -373,9 +371,9 @@ class Experiment:
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
             raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
-        own = self.configs(tier, counted)
-        is_own = all(run.config in own for run in runs)
-        return (store if tier == "smoke" or is_own else store.own()), runs
+        known = self.configs(tier, counted)
+        is_planned = all(run.config in known for run in runs)
+        return (store if tier == "smoke" or is_planned else store.own()), runs
 
     def collect(self, parameters: NotebookParameters) -> Sweep:
         """Return the records that a notebook's parameters ask for, labelled; missing ones are computed.
@@ -470,7 +468,7 @@ class Experiment:
         return done
 
 
-def measured(measure: Measure, records: Records) -> list[Finding]:
+def with_note(measure: Measure, records: Records) -> list[Finding]:
     """Call ``measure``; an error of its code keeps its traceback, with a note that names the experiment."""
     try:
         return list(measure(records)) if records else []
@@ -480,6 +478,6 @@ def measured(measure: Measure, records: Records) -> list[Finding]:
         raise
 
 
-def own(experiment: Experiment, records: Records) -> Records:
+def of_experiment(experiment: Experiment, records: Records) -> Records:
     """Return the records that are the experiment's, without those of others that it compares them with."""
     return [record for record in records if record.experiment == experiment.name]

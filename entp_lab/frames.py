@@ -33,7 +33,7 @@ def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
     return found
 
 
-def compared(records: Records) -> Records:
+def without_longer(records: Records) -> Records:
     """Leave out the arm ``longer``, which is stored but not shown (``entp_lab.budgets``)."""
     return [record for record in records if record.labels.get("arm") != EQUAL_FORWARDS]
 

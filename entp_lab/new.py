@@ -10,8 +10,8 @@ from string import Template
 
 from entp_lab import paths
 from entp_lab.registry import EXPERIMENTS
+from entp_lib import tasks
 from entp_lib.files import write_atomically
-from entp_lib.tasks import TASKS
 from entp_lib.validation import require
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -30,10 +30,10 @@ def new_task(name: str) -> None:
     cls = name.title().replace("_", "")
     task = f"entp_lib/tasks/{name}.py"
     test = f"tests/lib/tasks/test_{name}.py"
-    is_there = (root / task).exists() or (root / test).exists()
+    is_there = (root / task).exists() or (root / test).exists() or hasattr(tasks, cls)
     require(
-        not (is_there or name in TASKS or name in EXPERIMENTS),
-        f"task {name!r}: exists, as the name of a task, an experiment or a file; take another name",
+        not (is_there or name in tasks.TASKS or name in EXPERIMENTS),
+        f"task {name!r}: exists, as the name of a task, a class, an experiment or a file; take another name",
     )
     for file, template in ((task, "task.txt"), (test, "task_test.txt")):
         text = (TEMPLATES / template).read_text(encoding="utf-8")

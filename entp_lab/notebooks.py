@@ -55,7 +55,6 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 # notebooks that show the whole ledger, and change with any of its rows
 LEDGER_SHOWN = (OVERVIEW, "90")
 AT_A_TIME = 4  # most notebooks that run in parallel
-ONE_LINE = ("ConfigError", "RecordError", "SweepError")  # errors whose message is enough
 # Imports of nearly every notebook; torch's optimizers import the last one.
 SHARED = [
     "entp_lab.cells",
@@ -351,9 +350,8 @@ def execute(job: Job, environment: Mapping[str, str]) -> Result:
             papermill.execute_notebook(job.notebook, copy, job.parameters, **options)
         except papermill.PapermillExecutionError as error:
             result.error = f"{error.ename}: {error.evalue}"
-            if len(error.traceback) > 1:
+            if len(error.traceback) > 1:  # not one of those whose message is enough
                 result.traceback = "\n".join(error.traceback)
-            if error.ename not in ONE_LINE:
                 result.error += runs_still_missing(job)
         if copy.exists():
             executed = read_notebook(copy)
@@ -383,7 +381,7 @@ def keep_copy(executed: Json, job: Job) -> None:
 
     If it ran with other parameters, its first cell says that its words are those of the committed runs.
     """
-    from nbformat import from_dict, writes
+    import nbformat
 
     folder = paths.results() / "executed"
     figures = os.path.relpath(paths.figures(), folder)
@@ -396,21 +394,21 @@ def keep_copy(executed: Json, job: Job) -> None:
         first = executed["cells"][0]
         remark = f"> **This copy ran with {', '.join(asked)}:** {words}."
         first["source"] = f"{remark}\n\n{first['source']}"
-    text = writes(from_dict(executed)).replace("](../figures/", f"]({figures}/")
+    text = nbformat.writes(nbformat.from_dict(executed)).replace("](../figures/", f"]({figures}/")
     text = re.sub(r"\]\(\.\./(?!\.\./)", f"]({root}/", text)
     write_atomically(folder / job.notebook.name, text.encode())
 
 
 def install(executed: Json, notebook: Path) -> None:
     """Replace a committed notebook by its executed copy, without papermill's passing traces."""
-    from nbformat import from_dict, writes
+    import nbformat
 
-    content = from_dict(executed)
+    content = nbformat.from_dict(executed)
     content.cells = [
         c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])
     ]
     clean(content)
-    write_atomically(notebook, f"{writes(from_dict(content))}\n".encode())
+    write_atomically(notebook, f"{nbformat.writes(nbformat.from_dict(content))}\n".encode())
 
 
 def clean(content: dict) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 from tqdm.auto import tqdm
 
-from entp_lab import paths
 from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.experiment import TWINS, Experiment, model_for, planned
@@ -188,15 +187,13 @@ def run(
         )
     no_experiment = Experiment(OWN, 1, "", "", lambda tier, seeds: [])
     experiment = no_experiment if name == OWN else EXPERIMENTS.named(name)
-    seeds = len({config.model_seed for config in configs})
     version = experiment.version
-    known = {config_id(run.config, version): run for run in experiment.plan(tier, seeds)}
+    known = {config_id(run.config, version): run for run in experiment.plan(tier)}
     asked = {config_id(config, version): planned(config) for config in configs}
-    is_own = not asked.keys() <= known.keys()
-    if tier == "smoke":
-        store = Store(paths.results() / "smoke", read_only=False)
-    else:
-        store = Store().own() if is_own else Store()
+    is_unplanned = not asked.keys() <= known.keys()
+    store = Store.of_tier(tier)
+    if is_unplanned and tier != "smoke":
+        store = store.own()
     parameters = NotebookParameters(jobs=jobs, time_limit=time_limit)
     planned_runs = [known.get(name, run) for name, run in asked.items()]
     records = experiment.compute(planned_runs, parameters, store, fresh).complete
@@ -204,10 +201,10 @@ def run(
         records,
         [step_operations(record.config) for record in records],
         len(configs),
-        "your own runs (results/own)" if is_own else f"records of {name}",
+        "your own runs (results/own)" if is_unplanned else f"records of {name}",
     )
     today = [sources(modules_of(record.config)) for record in records]
-    if is_own and today != [record.provenance["sources"] for record in records]:
+    if is_unplanned and today != [record.provenance["sources"] for record in records]:
         print("Some were made by other code than today's; fresh=True trains them again.")
     return runs
 

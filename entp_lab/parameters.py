@@ -21,8 +21,8 @@ class NotebookParameters:
 
     ``tier``: ``best`` shows the best stored records, and computes missing ones at ``quick``; a name in ``TIERS``
     selects that tier. ``seeds``: 0 for the tier's own number. ``fresh``: compute stored runs again. ``jobs``: runs at a
-    time, 0 for one per core. ``time_limit``: seconds for the notebook's runs, 0 for none; the next call continues a run
-    that was cut short.
+    time, 0 for one per core. ``time_limit``: seconds for each of the notebook's experiments, 0 for none; the next call
+    continues a run that was cut short.
     """
 
     tier: str = "best"

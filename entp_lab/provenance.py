@@ -18,9 +18,8 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from unittest import mock
 
 import torch
 
@@ -94,9 +93,18 @@ def environment_for(name: str) -> dict[str, str]:
     return rest | (VARIABLES if name == AVX2 else {})
 
 
-def for_new_processes(name: str) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def for_new_processes(name: str) -> Iterator[None]:
     """Let processes started within the block compute with the arithmetic ``name``; this one does not change."""
-    return mock.patch.dict(os.environ, environment_for(name), clear=True)
+    before = dict(os.environ)
+    changed = environment_for(name)
+    os.environ.clear()
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def available_cores() -> int:

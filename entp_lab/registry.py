@@ -64,8 +64,14 @@ def papers() -> dict[str, ModuleType]:
     """Return every paper's package by its folder's name, in the order of the reports, then alphabetically."""
     package = importlib.import_module(PAPERS)
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg)
-    order = dict.fromkeys([*package.ORDER, *names])
+    order = dict.fromkeys([*package.TITLES, *names])
     return {name: importlib.import_module(f"{PAPERS}.{name}") for name in order if name in names}
+
+
+def paper_titles() -> dict[str, str]:
+    """Return every paper's title by its folder's name, in the order of the reports."""
+    titles = importlib.import_module(PAPERS).TITLES
+    return {name: titles.get(name, name) for name in papers()}
 
 
 EXPERIMENTS = Registry("experiment", "EXPERIMENTS")

@@ -15,10 +15,10 @@ from entp_lab import claims, coverage, ledger, paths
 from entp_lab.budgets import training_operations
 from entp_lab.claims import EQUAL, PLAIN
 from entp_lab.configs import BEST_FIRST, ON_CPU, RunConfig
-from entp_lab.experiment import own
+from entp_lab.experiment import of_experiment
 from entp_lab.frames import spent
 from entp_lab.notebooks import OVERVIEW, notebook_paths, read_notebook
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS, paper_titles
 from entp_lab.statistics import exceeds
 from entp_lab.store import Store
 from entp_lab.tables import markdown_table, read_table
@@ -38,17 +38,10 @@ COUNTED = {
     "could not tell": ("is one where we could not tell", "are ones where we could not tell"),
     "not run yet": ("has not been run", "have not been run"),
 }
-PAPERS = {
-    "entp": "ENTP",
-    "looped": "looped Transformers",
-    "compact": "compact Transformers",
-    "scratchpad": "inductive scratchpads",
-    "encoder_decoder": "encoder and decoder",
-}
 KINDS = {"theory": "what it proves or defines", "empirical": "what trained models do"}
 ANSWERS = "results/reference/answers.csv"
 HERE = Path(__file__).parent
-WRITTEN = "<!-- The whole page is written by python -m entp_lab readme; no line of it is typed. -->"
+WRITTEN = "<!-- The whole page is written by python -m entp_lab readme. -->"
 
 
 def how_sure(table: pd.DataFrame) -> str:
@@ -163,11 +156,12 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
 
 def tally(table: pd.DataFrame) -> pd.DataFrame:
     """Count the statements of each paper, of theory and of trained models, by verdict in plain words."""
+    titles = paper_titles()
     stated = table[table["kind"] != "question"]
-    papers = stated["id"].map(paper_of_claims()).map(PAPERS)
+    papers = stated["id"].map(paper_of_claims()).map(titles)
     counts = pd.crosstab([papers, stated["kind"].map(KINDS)], stated["verdict"].replace(PLAIN))
     counts = counts[[word for word in dict.fromkeys(PLAIN.values()) if word in counts]]
-    order = [(paper, kind) for paper in PAPERS.values() for kind in KINDS.values()]
+    order = [(paper, kind) for paper in titles.values() for kind in KINDS.values()]
     return (
         counts.loc[[row for row in order if row in counts.index]]
         .rename_axis(columns=None)
@@ -330,10 +324,10 @@ lengthens both, so that times are upper bounds.
 ## Extrapolated
 
 Tiers without records: multiply-adds of all their training steps, counted. Core-hours are at 0.21e12 operations a \
-second, two a multiply-add, which a core with AMX reached in bf16 at the paper's size; one without, or small shapes, take longer. \
-GPU-hours are at an assumed 1e14, a tenth of an H200's peak. Evaluation is left out, and nothing in this table was \
-measured on a GPU. Before long runs start, the time that is printed is that of steps of their own shape, tried on the \
-machine itself.
+second, two a multiply-add, which a core with AMX reached in bf16 at the paper's size; one without, or small shapes, \
+take longer. GPU-hours are at an assumed 1e14, a tenth of an H200's peak. Evaluation is left out, and nothing in this \
+table was measured on a GPU. Before long runs start, the time that is printed is that of steps of their own shape, \
+tried on the machine itself.
 
 {markdown_table(extrapolated_costs(store))}
 """
@@ -344,7 +338,7 @@ def measured_costs(store: Store) -> pd.DataFrame:
     rows = []
     for experiment in EXPERIMENTS.values():
         for tier in reversed(BEST_FIRST):
-            records = own(experiment, experiment.stored(store, tier))
+            records = of_experiment(experiment, experiment.stored(store, tier))
             if records:
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)
                 rows.append(
@@ -455,9 +449,10 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
         "notebooks": " · ".join(links) + ".\n",
     }
     for name, part in parts.items():
-        before, begin, rest = re.split(rf"(<!-- {name}:begin[^>]*-->\n)", readme)
-        _, end, after = re.split(rf"(\n<!-- {name}:end -->)", rest)
-        readme = before + begin + part + end + after
+        marked = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
+        escaped = part.replace("\\", r"\\")
+        readme, found = re.subn(marked, rf"\g<1>{escaped}\g<2>", readme)
+        require(found == 1, f"README.md: write the marks {name}:begin and {name}:end once each")
     pages = {
         "README.md": readme,
         "docs/findings.md": findings_page(table),

@@ -43,7 +43,7 @@ from entp_lib.files import remove_stale
 from entp_lib.validation import Json, OneLine, require
 
 POLL_SECONDS = 0.5
-PLACE = 2  # index of a run's place in its sweep, among the arguments of ``execute``
+DEADLINE_VARIABLE = "ENTP_DEADLINE"  # when all sweeps of a command end, as ``time.time`` counts
 log = logging.getLogger(__name__)
 
 
@@ -153,12 +153,12 @@ def compute(
 def study(
     config: StudyConfig, store: Store, checkpoint: Checkpoint
 ) -> tuple[Json, dict[str, list]]:
-    """Call a study's function and return its metrics and curves; TimeoutError if the deadline has passed already.
+    """Call a study's function and return its metrics and curves; Cut if the deadline has passed already.
 
     A study of a trained model has the name of its run as the parameter ``weights``, and is given their file.
     """
     if checkpoint.deadline is not None and time.time() >= checkpoint.deadline:
-        raise TimeoutError("the time limit passed before it started")
+        raise Cut(0)
     params = dict(config.params)
     if "weights" in params:
         params["weights"] = weights_of(store, params["weights"], config.tier)
@@ -272,10 +272,11 @@ def sweep(
     }
     for name in found:  # a crash right after saving a record leaves its checkpoint
         store.remove_checkpoint(name)
-    options = {"store": store, "deadline": time.time() + time_limit if time_limit else None}
+    options = {"store": store, "deadline": deadline_of(time_limit)}
+    left = [name for name in planned if name not in found]
     calls: dict[str, tuple] = {
         name: (planned[name], version, place, options | {"fresh": name in anew})
-        for place, name in enumerate(name for name in planned if name not in found)
+        for place, name in enumerate(left)
     }
     result = Sweep(reused=len(found))
     if calls:
@@ -296,7 +297,7 @@ def sweep(
                         result.cut[name] = cut.step
                     except Exception as error:
                         result.add_failure(planned[name], error)
-                    meter.update(ended=calls[name][PLACE])
+                    meter.update(ended=left.index(name))
         except stopping.Terminated:
             raise
         except KeyboardInterrupt:
@@ -308,6 +309,14 @@ def sweep(
     if result.failures:
         raise SweepError(result)
     return result
+
+
+def deadline_of(time_limit: float) -> float | None:
+    """Return when a sweep ends: after ``time_limit`` seconds, or earlier with its command; None for never."""
+    ends = [time.time() + time_limit] if time_limit else []
+    if DEADLINE_VARIABLE in os.environ:
+        ends.append(float(os.environ[DEADLINE_VARIABLE]))
+    return min(ends, default=None)
 
 
 def jobs_for(tier: str, jobs: int) -> int:

@@ -189,6 +189,11 @@ class Store:
         self.committed = committed
         self.warned: set[str] = set()
 
+    @classmethod
+    def of_tier(cls, tier: str) -> "Store":
+        """Return the project's store; for smoke runs one of their own, which can always be written."""
+        return cls(paths.results() / "smoke", read_only=False) if tier == "smoke" else cls()
+
     def own(self) -> "Store":
         """Return the store below this one for runs that the project did not plan.
 

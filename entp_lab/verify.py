@@ -32,7 +32,7 @@ BOUND = 0.02  # largest difference of a score between 0 and 1; relative for larg
 ALONE = 0.1  # largest difference of final scores, if a run has no siblings with other random seeds
 # endings of names whose values differ between any two computations
 TIMES = ("seconds", "_per_second", "_bytes")
-OUTCOMES = (
+IDENTICAL, CLOSE, OTHER_KERNELS, DIFFERS = OUTCOMES = (
     "identical",
     "as close as another processor comes",
     "made by other kernels, and as close",
@@ -110,13 +110,13 @@ def compare(stored: Record, computed: Record, siblings: Records = ()) -> Compari
         if pair[0] != pair[1]:
             differences[name] = distance(*pair)
     where = max(differences, key=lambda name: differences[name], default="")
-    outcome = OUTCOMES[3] if differences else OUTCOMES[0]
+    outcome = DIFFERS if differences else IDENTICAL
     if (
         differences
         and machine(stored) != machine(computed)
         and is_close(stored, differences, siblings)
     ):
-        outcome = OUTCOMES[1 if kernels_of(stored) == kernels_of(computed) else 2]
+        outcome = CLOSE if kernels_of(stored) == kernels_of(computed) else OTHER_KERNELS
     return Comparison(stored, computed, outcome, differences.get(where, 0.0), where)
 
 

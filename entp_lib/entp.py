@@ -95,15 +95,10 @@ def project_once(
     Training in fp32 returns None up to ``RECORDED_WIDTH``, since the gradients behind stored
     records were summed in that order.
     """
-    if (
-        torch.is_grad_enabled()
-        and not kernels.in_bf16()
-        and x_BTD.shape[-1] <= RECORDED_WIDTH
-    ):
-        return None
-    if not (bias.is_empty and kernels.usable(blocks[0], x_BTD)):
-        return None
-    return kernels.project(blocks[0], x_BTD)
+    in_fp32 = torch.is_grad_enabled() and not kernels.in_bf16()
+    as_recorded = in_fp32 and x_BTD.shape[-1] <= RECORDED_WIDTH
+    usable = bias.is_empty and all(kernels.usable(block, x_BTD) for block in blocks)
+    return kernels.project(blocks[0], x_BTD) if usable and not as_recorded else None
 
 
 def plan(scored_BT: Tensor, token_budget: int, even: bool = False) -> list[MicroBatch]:

@@ -193,8 +193,9 @@ def accumulate_gradients(
         part_loss = task.losses(logits_NV, targets_N).sum() / count
         part_loss.backward()
         loss += part_loss.detach()
-    if any(x.requires_grad for x in projected):  # unless all before them is frozen
-        torch.autograd.backward(shared, [x.grad for x in projected])
+    gradients = [copy.grad for copy in projected]
+    if any(g is not None for g in gradients):  # unless all before them is frozen
+        torch.autograd.backward(shared, gradients)
     return loss
 
 

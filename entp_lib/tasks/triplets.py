@@ -63,6 +63,10 @@ class Triplets(Task):
             self.modulus == 0 or self.modulus >= 2,
             f"modulus = {self.modulus}: must be 0 (the current length) or at least 2",
         )
+        require(
+            self.ascending or not self.either_way,
+            "either_way = True: needs ascending = True",
+        )
 
     @property
     def n_labels(self) -> int:

@@ -10,7 +10,7 @@ import torch
 from conftest import BRIEF
 
 import entp_lab as lab
-from entp_lab import paired_runs, paths, runs
+from entp_lab import cli, paired_runs, paths, runs
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.experiment import TWINS
 from entp_lab.registry import EXPERIMENTS, build_task
@@ -42,6 +42,8 @@ def test_pairs_written_by_hand_are_the_committed_runs_of_count3(committed):
     assert len(known) == 10
     assert {r.labels["task"] for r in committed.records} == {"count3"}
     assert "records of count3" in committed.note
+    last = [r.config for r in known if r.config.model_seed == 4]
+    assert "records of count3" in lab.run(last).note
 
 
 @pytest.mark.parametrize("name", ["count3", "match3", "addition", "in_context", "openwebtext"])
@@ -82,6 +84,7 @@ def test_other_settings_are_trained_into_own_records(results, capsys, monkeypatc
     monkeypatch.setattr(paired_runs, "sources", lambda modules: "changed")
     lab.run(configs, jobs=1)
     assert "other code" in capsys.readouterr().out
+    assert cli.main(["records", str(results / "own")]) == 0
 
 
 def test_curves_have_a_row_a_run_and_evaluation(committed):

@@ -15,7 +15,7 @@ import torch
 from made_up import timeless, wait_for
 
 from entp_lab import progress, runs
-from entp_lab.configs import config_id, record_name
+from entp_lab.configs import StudyConfig, config_id, record_name
 from entp_lab.runs import SweepError, device_for, run, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import RecordError, Store
@@ -129,6 +129,8 @@ def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, 
     assert cut.complete == []
     assert 0 < cut.cut[whole.complete[0].name] < 300
     assert timeless(sweep(configs, 1, store=store, jobs=1).complete) == timeless(whole.complete)
+    study = StudyConfig("test", "smoke", "costs", {})
+    assert list(sweep([study], 1, store=store, jobs=1, time_limit=1e-6).cut.values()) == [0]
 
 
 def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, store, monkeypatch):

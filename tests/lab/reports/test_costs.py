@@ -29,6 +29,8 @@ def test_the_order_names_experiments_that_have_the_tier():
     assert len(set(order)) == len(order) > 0
     of_count3 = commands.experiments_of("overnight", [Path("notebooks/03_count3.ipynb")])
     assert {e.notebook for e in of_count3} == {"03_count3"}
+    # runs at overnight, but not of a night
+    assert commands.experiments_of("overnight", [Path("notebooks/05_pretrained.ipynb")]) == []
 
 
 def test_a_tier_is_completed_and_said_line_by_line(results, monkeypatch, capsys):

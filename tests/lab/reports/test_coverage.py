@@ -8,13 +8,14 @@ import pytest
 
 from entp_lab import coverage, paths
 from entp_lab.claims import reference_claims
+from entp_lab.registry import paper_titles
 from entp_lib.validation import ConfigError
 
 LEDGER = pd.read_csv(paths.root() / "results" / "claims.csv").fillna({"differs": ""})
 
 
 def test_sections_of_claims_and_items_are_headings_of_their_notebooks():
-    tables = [reference_claims(), *map(coverage.other_items, coverage.PAPERS)]
+    tables = [reference_claims(), *map(coverage.other_items, paper_titles())]
     rows = pd.concat(tables)[["notebook", "section"]].replace("", None).dropna()
     assert len(rows) > 100
     for notebook, sections in rows.groupby("notebook")["section"]:
@@ -24,7 +25,7 @@ def test_sections_of_claims_and_items_are_headings_of_their_notebooks():
 
 
 def test_an_item_says_where_it_is_unless_nothing_of_it_is_there():
-    for paper in coverage.PAPERS:
+    for paper in paper_titles():
         others = coverage.other_items(paper)
         nowhere = others[others["notebook"] == ""]
         assert not nowhere["state"].isin(["tried small", "not run"]).any()
@@ -33,14 +34,12 @@ def test_an_item_says_where_it_is_unless_nothing_of_it_is_there():
 
 def test_every_verdict_of_a_paper_is_an_item_and_no_house_word_is_left():
     page = coverage.page(LEDGER)
-    found = pd.concat(
-        coverage.items(LEDGER, paper).assign(paper=paper) for paper in coverage.PAPERS
-    )
-    others = sum(len(coverage.other_items(paper)) for paper in coverage.PAPERS)
+    found = pd.concat(coverage.items(LEDGER, paper).assign(paper=paper) for paper in paper_titles())
+    others = sum(len(coverage.other_items(paper)) for paper in paper_titles())
     assert len(found) == len(LEDGER) + others
     assert not found.duplicated(["paper", "item", "says"]).any()
     assert not {"inconclusive", "uninformative", "not attempted"} & set(found["state"])
-    assert page.count("\n## ") == len(coverage.PAPERS)
+    assert page.count("\n## ") == len(paper_titles())
 
 
 def test_an_unknown_state_is_named(tmp_path, monkeypatch):

@@ -62,6 +62,7 @@ def test_a_new_task_works_as_written(copy, capsys):
         ("counting", "exists, as the name of"),
         ("count3", "exists, as the name of"),
         ("base", "exists, as the name of"),
+        ("batch", "exists, as the name of"),
         ("3d", "identifier"),
         ("lambda", "identifier"),
         ("a" * 31, "of at most 30 letters"),

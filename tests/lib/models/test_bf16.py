@@ -151,6 +151,16 @@ def test_models_of_committed_records_project_first_layers_as_they_did(small_mode
     )
 
 
+def test_a_model_whose_later_block_is_changed_projects_in_each_part(small_model):
+    """Its stack would ignore shared projections, whose gradients would be missing."""
+    model = small_model("entp", n_layers=3)
+    tokens_BT = torch.zeros(5, 9, dtype=torch.long)
+    with torch.no_grad():
+        assert model.project_once(tokens_BT) is not None
+        model.blocks[1].fc_in = torch.nn.Sequential(model.blocks[1].fc_in)
+        assert model.project_once(tokens_BT) is None
+
+
 BROKEN = {
     "a compiler that fails": {"CXX": "false"},
     "a folder that is none": {"TORCHINDUCTOR_CACHE_DIR": "/proc/none", "TMPDIR": "/proc/none"},

@@ -110,6 +110,8 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     assert 5 < is_turned_B.sum() < 25
     falling_BT = turned.inputs_BT[is_turned_B, 1:]
     assert torch.equal(falling_BT, rest_BT.flip(1)[is_turned_B])
+    with pytest.raises(ConfigError, match="needs ascending"):
+        replace(task, either_way=True)
     assert torch.equal(turned.targets_BT, task.labels(turned.inputs_BT) + 12)
 
 
