@@ -1,5 +1,7 @@
 """Each model at its own learning rate, which falls to a tenth: linear functions, sets, and text.
 
+Also linear functions by larger decoders, whose steps cost as much as ENTP's.
+
 A rate that falls trains further than a constant one (``own_rates``), but such a run is finished
 only at its end. So decoders with ENTP's steps and decoders with ENTP's multiply-adds are two arms,
 and each arm has a peak of its own. Trial runs (random seed 100) choose it by a rule written
@@ -26,48 +28,57 @@ from entp_papers.entp.closed import closed
 from entp_papers.entp.count3 import COUNT3_UNSEEN_SETS
 from entp_papers.entp.deciding import TEXT_POSITIONS
 from entp_papers.entp.equal_operations import Comparison
+from entp_papers.entp.in_context.experiment import IN_CONTEXT
 
 ARMS = {
     "entp": Arm("entp"),
     "decoder": Arm("decoder"),
     EQUAL_OPERATIONS: Arm("decoder", equal_operations),
 }
+# Their steps take 1.03 and 0.92 times ENTP's multiply-adds on linear functions.
+LARGER = {
+    "wider": Arm("decoder", model=dict(width=96, n_heads=6)),
+    "deeper": Arm("decoder", model=dict(n_layers=6)),
+}
 PEAKS = (1e-3, 3e-3, 1e-2)
 SHARED = 3e-3  # the peak of earlier pairs, which serve an arm that has the same one
 
 
-def at_peak(base: RunConfig, arm: str, peak: float, seed: int) -> RunConfig:
+def at_peak(base: RunConfig, arm: Arm, peak: float, seed: int) -> RunConfig:
     """Plan one arm with a learning rate that falls from ``peak`` to a tenth of it."""
-    return ARMS[arm].run(with_train(base, max_lr=peak, min_lr=peak / 10), seed)
+    return arm.run(with_train(base, max_lr=peak, min_lr=peak / 10), seed)
 
 
 @dataclass(frozen=True)
 class OwnPeaks:
     """The ``plan``: every arm at every peak on the trial's seed, then pairs at the chosen peaks.
 
-    ``earlier``: experiments whose runs of a tier are pairs at the shared peak. ``beyond``: further
-    peaks of an arm's trial. ``chosen``: the peak of each arm's pairs, once its trial has told.
+    ``earlier``: experiments whose runs of a tier, with these ``labels``, are pairs at the shared
+    peak. ``arms``: of the trial. ``beyond``: further peaks of an arm's trial. ``chosen``: the peak
+    of each arm's pairs, once its trial has told.
     """
 
     name: str
     earlier: Sequence[Experiment]
+    arms: Mapping[str, Arm] = field(default_factory=lambda: ARMS)
+    labels: Json = field(default_factory=dict)
     beyond: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, tier: str, seeds: int = 0) -> PlannedRuns:
         shared = [run for source in self.earlier for run in source.plan(tier, seeds)]
-        for entp in select(self.earlier[0].plan(tier, seeds), arm="entp"):
+        for entp in select(self.earlier[0].plan(tier, seeds), arm="entp", **self.labels):
             base = replace(entp.config, experiment=self.name)
             seed = entp.labels["seed"]
             if not seed:
-                for arm in ARMS:
+                for arm, changed in self.arms.items():
                     for peak in (*PEAKS, *self.beyond.get(arm, ())):
-                        trial = at_peak(base, arm, peak, TRIAL_SEED)
+                        trial = at_peak(base, changed, peak, TRIAL_SEED)
                         yield planned(trial, arm=arm, rate=peak)
             for arm, peak in self.chosen.items():
-                same = select(shared, arm=arm, seed=seed) if peak == SHARED else ()
-                config = same[0].config if same else at_peak(base, arm, peak, seed)
-                yield planned(config, arm=arm, rate=peak, comparison=self.name)
+                same = select(shared, arm=arm, seed=seed, **self.labels) if peak == SHARED else ()
+                config = same[0].config if same else at_peak(base, self.arms[arm], peak, seed)
+                yield planned(config, arm=arm, rate=peak, comparison=self.name, **self.labels)
 
 
 def experiment(
@@ -75,17 +86,15 @@ def experiment(
 ) -> Experiment:
     """Make an experiment whose pairs have the settings of ``earlier``, measured by its rules.
 
-    ``asked`` maps the claims of the first of ``earlier`` to those here, at equal steps; at equal
-    multiply-adds their names end in ``-operations``.
+    ``asked`` maps the claims of the first of ``earlier`` to those here, at equal steps; with other
+    decoders than these, their names end in the arm's.
     """
     pairs = OwnPeaks(name, earlier, **plan)
-    of_arms = {"decoder": "", EQUAL_OPERATIONS: "-operations"}
-    comparisons = [
-        Comparison(
-            name, earlier[0], {known: f"{new}{end}" for known, new in asked.items()}, {}, arm=arm
-        )
-        for arm, end in of_arms.items()
-    ]
+    comparisons = []
+    for arm in pairs.arms:
+        end = "" if arm == "decoder" else f"-{arm}"
+        mine = {known: f"{new}{end}" for known, new in asked.items()}
+        comparisons.append(Comparison(name, earlier[0], mine, pairs.labels, arm=arm))
 
     def measure(records: Records) -> Findings:
         return [found for each in comparisons for found in each.measured(records)]
@@ -124,4 +133,13 @@ TEXT_FALLING = experiment(
     "09_openwebtext",
     {"T3-all": "T3-falling"},
     TEXT_POSITIONS,
+)
+LINEAR_LARGER = experiment(
+    "linear_larger_decoders",
+    "Linear functions in three dimensions by larger decoders, whose steps cost as much as ENTP's",
+    "08_in_context_learning",
+    {"F7-linear": "F7-linear", "F7-linear-late": "F7-linear-late"},
+    IN_CONTEXT,
+    arms=LARGER,
+    labels=dict(function="linear"),
 )
