@@ -26,7 +26,6 @@ AHEAD = "ENTP ahead"
 BEHIND = "decoder ahead"
 UNDECIDED = {
     "not attempted": "not run yet",
-    "inconclusive": OPEN,
     OPEN: OPEN,
     UNINFORMATIVE: UNINFORMATIVE,
 }

@@ -139,6 +139,8 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
         )
         first = next(iter(verdicts))
         verdict = PLAIN.get(now[first], now[first])
+        if verdict.endswith(" ahead") and "equal steps" in rows.loc[first, "statement"]:
+            verdict += " by steps"
         filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
         here = f"(to be written anew: {changes})" if changes else filled
         found.append(
@@ -188,7 +190,7 @@ def tally_sentence(table: pd.DataFrame) -> str:
     size = (
         f"{large} comparisons ran at the paper's size."
         if large
-        else "Nothing has run at the paper's size yet."
+        else "Nothing has run at the paper's settings yet."
     )
     return (
         f"Of {len(verdicts)} statements of the ENTP paper on trained models (some share a row of the table) "
@@ -210,8 +212,9 @@ def claims_in_front(table: pd.DataFrame, strict: bool = True, notebooks: str = "
 def front(table: pd.DataFrame) -> str:
     """Return README's part as Markdown: the table of claims, the tally, and what the comparisons rest on."""
     return (
-        f"{claims_in_front(table)}\n\n**The tally.** {tally_sentence(table)}\n\n**How sure.** {how_sure(table)} "
-        "Filled dots in the picture mark leads that stand after a correction for this number (Holm)."
+        f"{claims_in_front(table)}\n\n**The tally.** {tally_sentence(table)} **How sure?** {how_sure(table)} "
+        "Filled dots in the picture mark leads that stand after a correction for this number (Holm). "
+        "Verdicts go by each row's own interval, without it."
     )
 
 
@@ -283,7 +286,7 @@ def ledger_page(table: pd.DataFrame) -> str:
     """Return ``docs/ledger.md``: the rows that matter, then the annex."""
     columns = ["statement", "ours", "95 % interval", "margin", "tier", "seeds"]
     parts = {}
-    for name in ("main", "annex"):
+    for name in ("main", "annex", "could not tell"):
         rows = table[table["part"] == name]
         shown = claims.readable(rows, columns).rename(columns={"tier": "scale"})
         parts[name] = markdown_table(shown.assign(where=rows["id"].map(claims.link_to).tolist()))
@@ -292,7 +295,7 @@ def ledger_page(table: pd.DataFrame) -> str:
 {WRITTEN}
 
 What each row says, our value with its 95 % interval over pairs of runs, and the verdict that follows by rule \
-([findings](findings.md) says what each means, and lists the rows that could not tell).
+([findings](findings.md) says what each means, and why a row could not tell).
 
 ## The rows that matter
 
@@ -301,6 +304,10 @@ What each row says, our value with its 95 % interval over pairs of runs, and the
 ## Annex
 
 {parts["annex"]}
+
+## Could not tell
+
+{parts["could not tell"]}
 """
 
 
@@ -446,7 +453,7 @@ def generated(table: pd.DataFrame | None = None) -> dict[Path, str]:
     parts = {
         "answer": answer_in_short(),
         "findings": front(table),
-        "notebooks": " · ".join(links) + ".\n",
+        "notebooks": " · ".join(links) + ".",
     }
     for name, part in parts.items():
         marked = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"

@@ -24,7 +24,7 @@ from entp_lab.experiment import (
     with_model,
     with_train,
 )
-from entp_lab.frames import published, select
+from entp_lab.frames import published, select, summary
 from entp_lab.measurements import Findings, measured
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3
@@ -192,8 +192,9 @@ def measure_end(records: Records) -> Findings:
         if len(values):
             yield measured(claim, values, records)
     leads = leads_at_equal_budgets(records, "token_accuracy")
-    yield measured("F2-end-tokens", leads["equal steps"], records)
-    yield measured("F2-end-tokens-operations", leads["equal multiply-adds"], records)
+    levels = count3.above_mode(summary(records), TWINS)
+    yield measured("F2-end-tokens", leads["equal steps"], records, levels=levels)
+    yield measured("F2-end-tokens-operations", leads["equal multiply-adds"], records, levels=levels)
 
 
 COUNT3_GATE = closed(

@@ -145,7 +145,8 @@ def test_the_text_of_the_overview_leads_to_each_notebook_of_a_paper():
 
 ALIKE = {  # verdicts of the ledger, by answers of the picture
     "ENTP ahead": {"ENTP ahead", "same direction", "reproduced"},
-    "decoder ahead": {"decoder ahead", "not reproduced"},
+    # a paper that claims no loss allows one of a margin, within which the decoder may be ahead
+    "decoder ahead": {"decoder ahead", "not reproduced", "inconclusive"},
     "equal within the margin": {"equal within the margin", "not reproduced"},
     "open": {"open", "inconclusive"},
     "uninformative": {"uninformative"},
