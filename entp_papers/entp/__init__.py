@@ -62,7 +62,7 @@ EXPERIMENTS = {
     "linear_own_rates": "own_rates:LINEAR_OWN_RATES",
     "sets_own_rates": "own_rates:SETS_OWN_RATES",
     "linear_falling_rates": "falling_rates:LINEAR_FALLING",
-    "sets_falling_rates": "falling_rates:SETS_FALLING",
+    "sets_falling_rates": "equal_operations:SETS_OPERATIONS",
     "text_falling_rates": "falling_rates:TEXT_FALLING",
     "linear_larger_decoders": "falling_rates:LINEAR_LARGER",
 }

@@ -15,7 +15,7 @@ from entp_lab.frames import select
 from entp_lab.measurements import Findings
 from entp_lab.store import Records
 from entp_papers.entp.closed import closed
-from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN, COUNT3_UNSEEN_SETS
 from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_STEPS
 from entp_papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_WIDER
 from entp_papers.entp.language.experiment import OPENWEBTEXT
@@ -70,6 +70,14 @@ COMPARISONS = {
             decoder=dict(arm="0 full", full=0, budget=SAME_STEPS),
         ),
     ),
+    "sets_falling_rates": (
+        Comparison(
+            "sets_falling_rates",
+            COUNT3_UNSEEN_SETS,
+            {"F2-unseen-sets": "F2-unseen-sets-operations"},
+            {},
+        ),
+    ),
     "match3_operations": (
         Comparison("match3", MATCH3, {"T2-shared": "T2-shared-operations"}, dict(variant="match3")),
     ),
@@ -120,6 +128,10 @@ def experiment(name: str, title: str, notebook: str) -> Experiment:
 
 
 COUNT3_OPERATIONS = experiment("count3_operations", "Count3", "03b_count3_details")
+# Each model at its own falling learning rate, which is 3e-3 for all (``falling_rates``).
+SETS_OPERATIONS = experiment(
+    "sets_falling_rates", "Count3 on numbers never seen together", "03_count3"
+)
 MATCH3_OPERATIONS = experiment("match3_operations", "Match3′", "06_match3")
 IN_CONTEXT_OPERATIONS = experiment(
     "in_context_operations", "Linear functions in context", "08_in_context_learning"

@@ -25,7 +25,6 @@ from entp_lab.frames import select
 from entp_lab.measurements import Findings
 from entp_lab.store import Records
 from entp_papers.entp.closed import closed
-from entp_papers.entp.count3 import COUNT3_UNSEEN_SETS
 from entp_papers.entp.deciding import TEXT_POSITIONS
 from entp_papers.entp.equal_operations import Comparison
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
@@ -111,21 +110,14 @@ def experiment(
     )
 
 
-# Every arm's peak is the shared one, so that the earlier pairs stand.
+# Every arm's peak is the shared one, so that the earlier pairs stand; of sets, too
+# (``equal_operations``).
 LINEAR_FALLING = closed(
     "linear_falling_rates",
     "Linear functions in three dimensions: which falling rate suits which arm",
     "08_in_context_learning",
     paper_runs_of="in_context",
     seeded=False,
-)
-SETS_FALLING = experiment(
-    "sets_falling_rates",
-    "Count3 on numbers never seen together",
-    "03_count3",
-    {"F2-unseen-sets": "F2-sets-falling"},
-    COUNT3_UNSEEN_SETS,
-    chosen={"entp": SHARED, EQUAL_OPERATIONS: SHARED},
 )
 TEXT_FALLING = experiment(
     "text_falling_rates",
