@@ -134,4 +134,5 @@ LINEAR_LARGER = experiment(
     IN_CONTEXT,
     arms=LARGER,
     labels=dict(function="linear"),
+    beyond=dict.fromkeys(LARGER, (3e-4,)),
 )
