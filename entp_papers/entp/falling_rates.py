@@ -135,4 +135,5 @@ LINEAR_LARGER = experiment(
     arms=LARGER,
     labels=dict(function="linear"),
     beyond=dict.fromkeys(LARGER, (3e-4,)),
+    chosen={"entp": SHARED, "deeper": 1e-3, "wider": 1e-3},
 )
