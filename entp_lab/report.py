@@ -139,8 +139,9 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
         )
         first = next(iter(verdicts))
         verdict = PLAIN.get(now[first], now[first])
-        if verdict.endswith(" ahead") and "equal steps" in rows.loc[first, "statement"]:
-            verdict += " by steps"
+        alike = [rows.loc[c, "statement"] for c in now if now[c] == now[first]]
+        if verdict.endswith(" ahead") and "equal steps" in alike[0]:
+            verdict += "" if "equal multiply-adds" in " ".join(alike) else " by steps"
         filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)
         here = f"(to be written anew: {changes})" if changes else filled
         found.append(
