@@ -65,6 +65,7 @@ EXPERIMENTS = {
     "sets_falling_rates": "equal_operations:SETS_OPERATIONS",
     "text_falling_rates": "falling_rates:TEXT_FALLING",
     "linear_larger_decoders": "falling_rates:LINEAR_LARGER",
+    "match3_larger": "falling_rates:MATCH3_LARGER",
 }
 
 # Tasks defined in this folder; records name them like the tasks of ``entp_lib.tasks``.
@@ -108,6 +109,6 @@ NIGHTLY_ORDER = tuple(
         "count3_whole addition_windows in_context_rates in_context_wider "
         "in_context_wider_operations in_context_wider_sparse linear_own_rates text_own_rates "
         "sets_own_rates linear_falling_rates sets_falling_rates text_falling_rates "
-        "match3_ascending match3_either_way linear_larger_decoders"
+        "match3_ascending match3_either_way linear_larger_decoders match3_larger"
     ).split()
 )

@@ -28,7 +28,8 @@ class Comparison(NamedTuple):
 
     ``asked`` maps each claim of the experiment to the claim here. ``where``: labels of all arms.
     ``entp``, ``decoder``: labels of the experiment's own two, by default their ``arm``; the
-    decoders here get the decoder's, so that the experiment's ``measure`` finds them.
+    decoders here get the decoder's, and those of ``entp_arm`` here ENTP's, so that the experiment's
+    ``measure`` finds them.
     """
 
     name: str
@@ -38,14 +39,16 @@ class Comparison(NamedTuple):
     entp: Json | None = None
     decoder: Json | None = None
     arm: str = EQUAL_OPERATIONS
+    entp_arm: str = "entp"
 
     def measured(self, records: Records) -> Findings:
         """Measure by the experiment's rules, with the decoders here in place of its own."""
         mine = select(records, comparison=self.name)
         own = self.where | (self.decoder or {"arm": "decoder"})
-        decoders = select(mine, arm=self.arm)
-        used = [replace(r, labels={**r.labels, **own}) for r in decoders]
-        used += select(mine, **self.where, **(self.entp or {"arm": "entp"}))
+        entp = self.entp or {"arm": self.entp_arm}
+        sides = [(select(mine, arm=self.arm), own)]
+        sides.append((select(mine, **self.where, **entp), self.entp or {"arm": "entp"}))
+        used = [replace(r, labels={**r.labels, **as_own}) for side, as_own in sides for r in side]
         used += select(mine, arm=COUNTS)  # of text, which its ``measure`` needs
         found = {m.claim: m for m in self.source.measure(used)}
         return [

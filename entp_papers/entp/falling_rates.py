@@ -1,6 +1,6 @@
 """Each model at its own learning rate, which falls to a tenth: linear functions, sets, and text.
 
-Also linear functions by larger decoders, whose steps cost as much as ENTP's.
+Also linear functions and Match3′ by larger decoders, whose steps cost as much as ENTP's.
 
 A rate that falls trains further than a constant one (``own_rates``), but such a run is finished
 only at its end. So decoders with ENTP's steps and decoders with ENTP's multiply-adds are two arms,
@@ -28,19 +28,31 @@ from entp_papers.entp.closed import closed
 from entp_papers.entp.deciding import TEXT_POSITIONS
 from entp_papers.entp.equal_operations import Comparison
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
+from entp_papers.entp.match3 import MATCH3
 
 ARMS = {
     "entp": Arm("entp"),
     "decoder": Arm("decoder"),
     EQUAL_OPERATIONS: Arm("decoder", equal_operations),
 }
-# Their steps take 1.03 and 0.92 times ENTP's multiply-adds on linear functions.
-LARGER = {
-    "wider": Arm("decoder", model=dict(width=96, n_heads=6)),
-    "deeper": Arm("decoder", model=dict(n_layers=6)),
-}
 PEAKS = (1e-3, 3e-3, 1e-2)
 SHARED = 3e-3  # the peak of earlier pairs, which serve an arm that has the same one
+
+
+DEEPER_ENTP = "deeper-entp"  # compared with the decoder of as many layers
+
+
+def larger(layers: int) -> dict[str, Arm]:
+    """Return a wider decoder, and a decoder and an ENTP of ``layers`` layers.
+
+    Steps of the wider and the deeper decoder take 1.03 and 0.92 times the multiply-adds of an ENTP
+    of half as many layers on linear functions, 0.96 and 0.86 times on Match3′.
+    """
+    return {
+        "wider": Arm("decoder", model=dict(width=96, n_heads=6)),
+        "deeper": Arm("decoder", model=dict(n_layers=layers)),
+        DEEPER_ENTP: Arm("entp", model=dict(n_layers=layers)),
+    }
 
 
 def at_peak(base: RunConfig, arm: Arm, peak: float, seed: int) -> RunConfig:
@@ -53,15 +65,15 @@ class OwnPeaks:
     """The ``plan``: every arm at every peak on the trial's seed, then pairs at the chosen peaks.
 
     ``earlier``: experiments whose runs of a tier, with these ``labels``, are pairs at the shared
-    peak. ``arms``: of the trial. ``beyond``: further peaks of an arm's trial. ``chosen``: the peak
-    of each arm's pairs, once its trial has told.
+    peak. ``arms``: of the trial. ``peaks``: an arm's trial, if not at ``PEAKS``. ``chosen``: the
+    peak of each arm's pairs, once its trial has told.
     """
 
     name: str
     earlier: Sequence[Experiment]
     arms: Mapping[str, Arm] = field(default_factory=lambda: ARMS)
     labels: Json = field(default_factory=dict)
-    beyond: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    peaks: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, tier: str, seeds: int = 0) -> PlannedRuns:
@@ -71,7 +83,7 @@ class OwnPeaks:
             seed = entp.labels["seed"]
             if not seed:
                 for arm, changed in self.arms.items():
-                    for peak in (*PEAKS, *self.beyond.get(arm, ())):
+                    for peak in self.peaks.get(arm, PEAKS):
                         trial = at_peak(base, changed, peak, TRIAL_SEED)
                         yield planned(trial, arm=arm, rate=peak)
             for arm, peak in self.chosen.items():
@@ -91,9 +103,12 @@ def experiment(
     pairs = OwnPeaks(name, earlier, **plan)
     comparisons = []
     for arm in pairs.arms:
+        if arm == "entp":
+            continue
         end = "" if arm == "decoder" else f"-{arm}"
         mine = {known: f"{new}{end}" for known, new in asked.items()}
-        comparisons.append(Comparison(name, earlier[0], mine, pairs.labels, arm=arm))
+        sides = dict(arm="deeper", entp_arm=arm) if arm == DEEPER_ENTP else dict(arm=arm)
+        comparisons.append(Comparison(name, earlier[0], mine, pairs.labels, **sides))
 
     def measure(records: Records) -> Findings:
         return [found for each in comparisons for found in each.measured(records)]
@@ -132,8 +147,19 @@ LINEAR_LARGER = experiment(
     "08_in_context_learning",
     {"F7-linear": "F7-linear", "F7-linear-late": "F7-linear-late"},
     IN_CONTEXT,
-    arms=LARGER,
+    arms=larger(layers=6),
     labels=dict(function="linear"),
-    beyond=dict.fromkeys(LARGER, (3e-4,)),
+    peaks=dict.fromkeys(("wider", "deeper"), (3e-4, *PEAKS)) | {DEEPER_ENTP: (1e-3, 3e-3)},
     chosen={"entp": SHARED, "deeper": 1e-3, "wider": 1e-3},
+)
+MATCH3_LARGER = experiment(
+    "match3_larger",
+    "Match3′ by larger decoders, whose steps cost no more than ENTP's",
+    "06_match3",
+    {"T2-shared": "T2"},
+    MATCH3,
+    arms=larger(layers=4),
+    labels=dict(variant="match3"),
+    peaks=dict.fromkeys(larger(layers=4), (3e-4, *PEAKS)),
+    chosen={"entp": SHARED},
 )
