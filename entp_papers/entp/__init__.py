@@ -64,7 +64,7 @@ EXPERIMENTS = {
     "linear_falling_rates": "falling_rates:LINEAR_FALLING",
     "sets_falling_rates": "equal_operations:SETS_OPERATIONS",
     "text_falling_rates": "falling_rates:TEXT_FALLING",
-    "linear_larger_decoders": "falling_rates:LINEAR_LARGER",
+    "linear_larger_decoders": "equal_operations:LINEAR_LARGER",
     "match3_larger": "falling_rates:MATCH3_LARGER",
 }
 

@@ -92,6 +92,17 @@ COMPARISONS = {
             dict(function="linear"),
         ),
     ),
+    # decoders larger than ENTP, trained for as many steps
+    "linear_larger_decoders": tuple(
+        Comparison(
+            "linear_larger_decoders",
+            IN_CONTEXT,
+            {"F7-linear": f"F7-linear-{arm}", "F7-linear-late": f"F7-linear-late-{arm}"},
+            dict(function="linear"),
+            arm=arm,
+        )
+        for arm in ("deeper", "wider")
+    ),
     "in_context_wider_operations": (
         Comparison(
             "linear, 8 dimensions",
@@ -138,6 +149,9 @@ SETS_OPERATIONS = experiment(
 MATCH3_OPERATIONS = experiment("match3_operations", "Match3′", "06_match3")
 IN_CONTEXT_OPERATIONS = experiment(
     "in_context_operations", "Linear functions in context", "08_in_context_learning"
+)
+LINEAR_LARGER = experiment(
+    "linear_larger_decoders", "Linear functions in context", "08_in_context_learning"
 )
 WIDER_OPERATIONS = experiment(
     "in_context_wider_operations",

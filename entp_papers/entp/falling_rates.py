@@ -1,6 +1,6 @@
 """Each model at its own learning rate, which falls to a tenth: linear functions, sets, and text.
 
-Also linear functions and Match3′ by larger decoders, whose steps cost as much as ENTP's.
+Also Match3′ by larger decoders, whose steps cost as much as ENTP's.
 
 A rate that falls trains further than a constant one (``own_rates``), but such a run is finished
 only at its end. So decoders with ENTP's steps and decoders with ENTP's multiply-adds are two arms,
@@ -27,7 +27,6 @@ from entp_lab.store import Records
 from entp_papers.entp.closed import closed
 from entp_papers.entp.deciding import TEXT_POSITIONS
 from entp_papers.entp.equal_operations import Comparison
-from entp_papers.entp.in_context.experiment import IN_CONTEXT
 from entp_papers.entp.match3 import MATCH3
 
 ARMS = {
@@ -45,8 +44,8 @@ DEEPER_ENTP = "deeper-entp"  # compared with the decoder of as many layers
 def larger(layers: int) -> dict[str, Arm]:
     """Return a wider decoder, and a decoder and an ENTP of ``layers`` layers.
 
-    Steps of the wider and the deeper decoder take 1.03 and 0.92 times the multiply-adds of an ENTP
-    of half as many layers on linear functions, 0.96 and 0.86 times on Match3′.
+    Steps of the wider and the deeper decoder take 0.96 and 0.86 times the multiply-adds of an ENTP
+    of half as many layers.
     """
     return {
         "wider": Arm("decoder", model=dict(width=96, n_heads=6)),
@@ -140,17 +139,6 @@ TEXT_FALLING = experiment(
     "09_openwebtext",
     {"T3-all": "T3-falling"},
     TEXT_POSITIONS,
-)
-LINEAR_LARGER = experiment(
-    "linear_larger_decoders",
-    "Linear functions in three dimensions by larger decoders, whose steps cost as much as ENTP's",
-    "08_in_context_learning",
-    {"F7-linear": "F7-linear", "F7-linear-late": "F7-linear-late"},
-    IN_CONTEXT,
-    arms=larger(layers=6),
-    labels=dict(function="linear"),
-    peaks=dict.fromkeys(("wider", "deeper"), (3e-4, *PEAKS)) | {DEEPER_ENTP: (1e-3, 3e-3)},
-    chosen={"entp": SHARED, "deeper": 1e-3, "wider": 1e-3},
 )
 MATCH3_LARGER = experiment(
     "match3_larger",
