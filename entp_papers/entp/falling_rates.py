@@ -149,5 +149,5 @@ MATCH3_LARGER = experiment(
     arms=larger(layers=4),
     labels=dict(variant="match3"),
     peaks=dict.fromkeys(larger(layers=4), (3e-4, *PEAKS)),
-    chosen={"entp": SHARED},
+    chosen={"entp": SHARED} | dict.fromkeys(larger(layers=4), 1e-3),
 )
