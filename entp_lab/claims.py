@@ -138,6 +138,12 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
     claims = claims.fillna({"section": "", "rule": ""})
     for rule in claims["rule"].unique():
         one_of("results/reference: the rule of a claim", rule, ("", *RULES))
+    for kind in claims["kind"].unique():
+        one_of("results/reference: the kind of a claim", kind, ("theory", "empirical", "question"))
+    unsigned = (claims["kind"] == "empirical") & ~claims["sign"].isin((-1, 0, 1))
+    unsaid = (claims["kind"] == "question") & claims[["positive", "negative"]].isna().any(axis=1)
+    wrong = claims["id"][unsigned | unsaid]
+    require(wrong.empty, f"results/reference: {wrong.min()!r} lacks its sign or its answers")
     twice = claims["id"][claims["id"].duplicated()]
     require(
         twice.empty,
@@ -233,13 +239,18 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
     return measured[(rules == "") | of_models]
 
 
+def excluding_zero(judged: pd.DataFrame) -> tuple[int, int]:
+    """Count the intervals of a ledger, and those that exclude zero."""
+    measured = tested(judged)
+    return len(measured), (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+
+
 def multiplicity(judged: pd.DataFrame) -> str:
     """Say how many intervals a table has, how many of them exclude zero, and how many would by chance."""
-    measured = tested(judged)
-    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+    intervals, excluding = excluding_zero(judged)
     return (
-        f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "
-        f"{CHANCE * len(measured):.1f} would by chance if nothing differed"
+        f"{intervals} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "
+        f"{CHANCE * intervals:.1f} would by chance if nothing differed"
     )
 
 

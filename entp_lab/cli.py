@@ -127,7 +127,6 @@ def run(
         parameters,
         is_whole=not only,
         update=update,
-        jobs=jobs,
         yes=yes,
     )
 

@@ -59,7 +59,6 @@ def run_notebooks(
     *,
     is_whole: bool,
     update: bool,
-    jobs: int,
     yes: bool,
 ) -> int:
     """Execute notebooks with checked parameters, judge the claims and print a summary; return 1 if a notebook failed.
@@ -70,6 +69,7 @@ def run_notebooks(
     given = {name: value for values in parameters.values() for name, value in values.items()}
     tier = given.get("tier", "best")
     limit = given.get("time_limit", 0.0)
+    jobs = given.get("jobs", 0)
     failures = 0
     if limit:
         os.environ[DEADLINE_VARIABLE] = str(time.time() + limit)
@@ -194,7 +194,7 @@ def train(
                 experiment.version,
                 store=store,
                 fresh=fresh,
-                jobs=jobs or (1 if team else experiment.jobs),
+                jobs=1 if team else experiment.jobs or jobs,
                 time_limit=left,
                 label=label,
                 cluster=cluster,
@@ -242,7 +242,8 @@ def chosen_runs(
         of = f"--run {beginning}: of the {len(by_id)} runs of {experiment.name} at tier {tier}"
         require(
             found,
-            f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others",
+            f"{of} none begins so: {', '.join(f'{i[:6]} ({r.config.label})' for i, r in by_id.items())}; "
+            "other tiers (--tier) and seeds (--seeds) have others",
         )
         require(
             len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it"

@@ -18,6 +18,7 @@ from entp_lib.validation import ConfigError, Json, check_types, from_dict, requi
 TierName = Literal["smoke", "quick", "overnight", "gpu", "paper"]
 TIERS = get_args(TierName)
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
+TRIAL_SEED = 100  # random seeds from here on belong to trial runs, which no verdict counts
 # tiers whose runs never use a GPU, so that their records are comparable
 ON_CPU = ("smoke", "quick", "overnight")
 

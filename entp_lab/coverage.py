@@ -70,6 +70,6 @@ def page(ledger: pd.DataFrame) -> str:
             }
         )
         parts.append(
-            f"## {title}\n\n{len(found)} items: {', '.join(counts)}.\n\n{markdown_table(shown)}\n"
+            f"## {title}\n\n{len(found)} items: {'; '.join(counts)}.\n\n{markdown_table(shown)}\n"
         )
     return "\n".join(parts)

@@ -17,6 +17,7 @@ from entp_lab.budgets import Budget
 from entp_lab.configs import (
     BEST_FIRST,
     TIERS,
+    TRIAL_SEED,
     Config,
     Configs,
     RunConfig,
@@ -32,11 +33,11 @@ from entp_lab.registry import build_task
 from entp_lab.runs import Sweep, sweep
 from entp_lab.store import RecordError, Records, Store, count_seeds, seeds_of
 from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.files import write_atomically
 from entp_lib.tasks import Task
 from entp_lib.validation import ConfigError, Json, from_dict, require
 
 WORKERS_SECONDS = 5.0  # shorter runs are not worth starting other processes
-TRIAL_SEED = 100  # random seeds from here on belong to trial runs, which no verdict counts
 TWINS = ("decoder", "entp")  # the two architectures that nearly every comparison has
 
 
@@ -241,13 +242,13 @@ def close(experiment: "Experiment") -> str:
     """Write the list of an experiment's runs beside their records, for ``Closed``; ConfigError if no tier is whole."""
     lines = []
     for tier in BEST_FIRST:
-        for record in experiment.found(Store(), experiment.plan(tier, 0)):
+        for record in experiment.stored(Store(), tier):
             common = planned(record.config).labels.items()
             labels = dict(label for label in record.labels.items() if label not in common)
             lines.append(json.dumps({"run": record.name, **labels}))
     require(lines, f"experiment {experiment.name} has no tier whose runs are all stored")
     path = list_of_runs(experiment.name)
-    path.write_text("".join(f"{line}\n" for line in lines))
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
     return (
         f"{paths.relative(path)} lists {len(lines)} runs: "
         f"Closed({experiment.name!r}) can be the experiment's plan"
@@ -449,7 +450,7 @@ class Experiment:
         configs = [run.config for run in runs]
         missing = store.missing(configs, self.version, fresh)
         self.check_prerequisites(missing)
-        jobs = parameters.jobs or self.jobs
+        jobs = self.jobs or parameters.jobs
         limit = parameters.time_limit
         seconds = 0.0  # unknown
         if missing and not store.read_only and paths.NEW_FIGURES_VARIABLE not in os.environ:

@@ -51,6 +51,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
             records = {record.name: record for record in experiment.stored(store, tier)}
             found = experiment.measure(list(records.values()))
             measured += [(measurement, (experiment, records)) for measurement in found]
+    measured.sort(key=lambda one: BEST_FIRST.index(one[0].tier))  # the highest tier first
     best = strongest(measured).values()
     table = claims.judge([measurement for measurement, _ in best])
     units = claims.reference_claims()["unit"]

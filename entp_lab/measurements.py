@@ -93,7 +93,7 @@ class Measurement:
             return ""
         rooms = [level.room for level in self.levels]
         near = self.margin if self.margin > 0 else max(level.distance for level in self.levels)
-        decided = min(rooms) < near and max(rooms) - min(rooms) <= near
+        decided = exceeds(near, min(rooms)) and reaches(near, max(rooms) - min(rooms))
         return "a side is nearer to its ceiling than the margin" if decided else ""
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from entp_lab import paths
-from entp_lab.registry import EXPERIMENTS
+from entp_lab.registry import EXPERIMENTS, PAPERS_TASKS
 from entp_lib import tasks
 from entp_lib.files import write_atomically
 from entp_lib.validation import require
@@ -32,7 +32,7 @@ def new_task(name: str) -> None:
     test = f"tests/lib/tasks/test_{name}.py"
     is_there = (root / task).exists() or (root / test).exists() or hasattr(tasks, cls)
     require(
-        not (is_there or name in tasks.TASKS or name in EXPERIMENTS),
+        not (is_there or name in {*tasks.TASKS, *PAPERS_TASKS, *EXPERIMENTS}),
         f"task {name!r}: exists, as the name of a task, a class, an experiment or a file; take another name",
     )
     for file, template in ((task, "task.txt"), (test, "task_test.txt")):

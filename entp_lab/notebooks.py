@@ -447,9 +447,8 @@ def refresh_copies(reset: Collection[Path] = ()) -> list[Path]:
             if not copy.exists():
                 copy.symlink_to(Path("..", "notebooks", notebook.name))
             continue
-        is_there = copy.exists() and base.exists()
-        is_edited = is_there and sources(copy) != sources(base)
-        is_current = is_there and base.read_bytes() == notebook.read_bytes()
+        is_edited = copy.exists() and sources(copy) not in (sources(base) or [], sources(notebook))
+        is_current = copy.exists() and base.exists() and base.read_bytes() == notebook.read_bytes()
         if notebook in reset or not (is_edited or is_current):
             shutil.copyfile(notebook, copy)
             shutil.copyfile(notebook, base)

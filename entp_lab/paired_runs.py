@@ -19,7 +19,7 @@ from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import computing_threads, modules_of
 from entp_lab.statistics import mean_interval
-from entp_lab.store import Record, Records, Store, count_seeds
+from entp_lab.store import OWN, Record, Records, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.tasks import Task
 from entp_lib.validation import Json, require
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Shape = ModelConfig | Json
 Schedule = TrainConfig | Mapping[str, TrainConfig]
-OWN = "own"  # stands for the experiment of runs that belong to none
 SMALL = {"n_layers": 3, "n_heads": 4, "width": 64}  # default shape of ``compare``
 
 
@@ -203,8 +202,9 @@ def run(
         len(configs),
         "your own runs (results/own)" if is_unplanned else f"records of {name}",
     )
-    today = [sources(modules_of(record.config)) for record in records]
-    if is_unplanned and today != [record.provenance["sources"] for record in records]:
+    if is_unplanned and any(
+        r.provenance.get("sources") != sources(modules_of(r.config)) for r in records
+    ):
         print("Some were made by other code than today's; fresh=True trains them again.")
     return runs
 

@@ -19,7 +19,6 @@ from entp_lab.experiment import of_experiment
 from entp_lab.frames import spent
 from entp_lab.notebooks import OVERVIEW, notebook_paths, read_notebook
 from entp_lab.registry import EXPERIMENTS, paper_titles
-from entp_lab.statistics import exceeds
 from entp_lab.store import Store
 from entp_lab.tables import markdown_table, read_table
 from entp_lab.texts import read_text
@@ -46,12 +45,11 @@ WRITTEN = "<!-- The whole page is written by python -m entp_lab readme. -->"
 
 def how_sure(table: pd.DataFrame) -> str:
     """Say what comparisons rest on, and how many of their intervals exclude zero."""
-    measured = claims.tested(table)
-    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+    intervals, excluding = claims.excluding_zero(table)
     return (
         "Comparisons rest on five random seeds or more, both sides on the same batches, and from the same first "
         "weights where these are not what is compared. Of "
-        f"{len(measured)} intervals of 95 % {excluding} exclude zero."
+        f"{intervals} intervals of 95 % {excluding} exclude zero."
     )
 
 
@@ -73,9 +71,8 @@ def leads(table: pd.DataFrame) -> str:
                 sides.append(f"{who} is ahead on {listed(names[at_budget & is_ahead].tolist())}")
         if sides:
             sentences.append(f"{words} {', and '.join(sides)}")
-    return (
-        f"Corrected for their number (Holm), these leads stand: {'; '.join(sentences) or 'none'}."
-    )
+    stand = "".join(f" {text[0].upper()}{text[1:]}." for text in sentences) or " None."
+    return f"Corrected for their number (Holm), these leads stand.{stand}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -99,7 +96,7 @@ def answers() -> pd.DataFrame:
 
 def supposed(rests_on: str) -> dict[str, str]:
     """Return the verdicts that an answer assumes, by claim, from text as in "4.1: verified; 4.2: verified"."""
-    pairs = (part.split(": ", 1) for part in rests_on.split("; ") if part)
+    pairs = (part.partition(": ")[::2] for part in rests_on.split("; ") if part)
     return {claim.strip(): verdict for claim, verdict in pairs}
 
 
@@ -123,7 +120,7 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
     found = []
     for row in answers().itertuples():
         verdicts = supposed(row.rests_on)
-        for claim in verdicts:
+        for claim in [*verdicts, *re.findall(r"\{([^}:]+)", row.here + row.numbers)]:
             require(
                 claim in rows.index,
                 f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks",
@@ -270,7 +267,8 @@ def findings_page(table: pd.DataFrame) -> str:
 
 ## Tried, could not tell
 
-Too little was learned, or the task was too easy, for a difference to show.
+Too little was learned, or the task was too easy, for a difference to show. *The shortcut* is \
+the best answer that looks at no pair of numbers.
 
 {markdown_table(reasons)}
 
@@ -403,7 +401,9 @@ first table is written by `python -m entp_lab readme` from the ledger, the other
 ## From the papers
 
 Each row compares a setting of ours with the paper's, which stands in brackets; names are those of the configurations.
-A setting that a paper does not state is left out. *Since* is the day on which the first of the runs began.
+Where a paper is silent, its authors' code stands there, for learning in context the schedule
+of Garg et al. (bf16 is ours), and for reasoning written out, which the paper does not train, our plan for its size.
+*Since* is the day on which the first of the runs began.
 
 {markdown_table(deviations_from_papers(table))}
 

@@ -120,11 +120,13 @@ class Checkpoint(Hook):
                         raise
                     self.set_aside(self.path, error.why)
         self.token_forwards = self.before.token_forwards
-        if self.before.processes:
-            self.check_arithmetic(self.before.processes[-1], state.step)
+        # a process that began at this step was cut before it made one
+        earlier = [p for p in self.before.processes if p.get("from_step") != state.step]
+        if earlier:
+            self.check_arithmetic(earlier[-1], state.step)
         else:
             self.initialise(state.model)
-        self.processes = [*self.before.processes, {**self.process, "from_step": state.step}]
+        self.processes = [*earlier, {**self.process, "from_step": state.step}]
         self.saved_at = time.monotonic()
 
     def check_arithmetic(self, last: Json, step: int) -> None:

@@ -60,15 +60,16 @@ def run(
 ) -> Record:
     """Return the stored record of ``config``; if there is none, compute it.
 
-    ``fresh``: compute it anyway, from the beginning; the stored record stays until the new one is complete. There is
-    one thread, so that results do not depend on the number of cores. A run that is cut by ``deadline`` (a time of
-    ``time.time``), by ``stop`` (called between steps) or by SIGTERM leaves its checkpoint and raises Cut; the next call
-    continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks compute it together.
+    ``fresh``: compute it anyway, from its checkpoint, which ``sweep`` removes first; the stored record stays until the
+    new one is complete. There is one thread, so that results do not depend on the number of cores. A run that is cut by
+    ``deadline`` (a time of ``time.time``), by ``stop`` (called between steps) or by SIGTERM leaves its checkpoint and
+    raises Cut; the next call continues. A damaged checkpoint is set aside with a warning. Under ``torchrun`` the ranks
+    compute it together.
     """
     name = record_name(config, version)
     with store.lock(name):
         found = None if fresh else store.find(config, version)
-        if found or fresh:  # a crash after saving the record leaves the checkpoint
+        if found:  # a crash after saving the record leaves the checkpoint
             store.remove_checkpoint(name)
         if found:
             return found  # stored before, or by another process while this one waited for the lock
@@ -270,7 +271,7 @@ def sweep(
         for name, config in planned.items()
         if name not in anew and (record := store.find(config, version))
     }
-    for name in found:  # a crash right after saving a record leaves its checkpoint
+    for name in (*found, *anew):  # left by a crash after saving, or by an earlier run
         store.remove_checkpoint(name)
     options = {"store": store, "deadline": deadline_of(time_limit)}
     left = [name for name in planned if name not in found]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from entp_lab import paths
 from entp_lab.notebooks import notebook_paths, read_notebook
+from entp_lab.provenance import PACKAGES
 from entp_lab.store import Store
 from entp_lab.texts import read_text
 from entp_lab.weights import load_run
@@ -32,7 +33,6 @@ SOURCE = Path(__file__).parent / "site_source"
 # copied into Sphinx's sources, like docs and figures
 COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")
 PLACES = ("docs", "docs/journal", "notebooks", "play")  # folders of pages
-PACKAGES = ("entp_lib", "entp_lab", "entp_papers")  # whose docstrings the site shows
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
 SAVES = r'save_figure\(\s*\w+,\s*"(\w+)"'  # finds the names of figures in a notebook's code
 # files of the theme that are not needed: icons that its font draws too, and templates

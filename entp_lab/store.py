@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from entp_lab import paths
 from entp_lab.configs import (
+    TRIAL_SEED,
     Config,
     Configs,
     RunConfig,
@@ -33,7 +34,7 @@ from entp_lab.configs import (
 from entp_lib.files import file_lock, write_atomically
 from entp_lib.validation import ConfigError, Json, OneLine, check_types, require
 
-OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
+OWN = "own"  # the experiment, and the folder ignored by git, of runs that the project did not plan
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute by default (``entp_lab.cluster``)
 log = logging.getLogger(__name__)
@@ -122,8 +123,9 @@ Records = Sequence[Record]
 
 
 def seeds_of(records: Records) -> int:
-    """Count the random seeds that records have."""
-    return len({record.config.model_seed for record in records})
+    """Count the random seeds that records have, without those of trial runs where there are others."""
+    seeds = {record.config.model_seed for record in records}
+    return len({seed for seed in seeds if seed < TRIAL_SEED} or seeds)
 
 
 def count_seeds(records: Records) -> str:
@@ -249,8 +251,13 @@ class Store:
         return found or self.load(record_name(config, version))
 
     def missing(self, configs: Configs, version: int, fresh: bool = False) -> Configs:
-        """Return those of ``configs`` that have no record; with ``fresh``, all of them."""
-        return [config for config in configs if fresh or self.find(config, version) is None]
+        """Return those of ``configs`` without a record; with ``fresh``, and all of the first one's experiment."""
+        return [
+            config
+            for config in configs
+            if (fresh and config.experiment == configs[0].experiment)
+            or self.find(config, version) is None
+        ]
 
     def all(self, experiment: str, version: int | None = None) -> Records:
         """Return every readable record of an experiment, in the order of their ids."""

@@ -29,7 +29,7 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
 
 
 def largest(x: Any, y: Any = 0.0) -> float:
-    """Return the largest absolute difference between entries of two arrays or tensors; of one, its largest entry."""
+    """Return the largest absolute difference between two arrays or tensors; of one, its largest absolute entry."""
     difference = abs(x - y)
     return float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
 

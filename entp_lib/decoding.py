@@ -11,6 +11,7 @@ Letters: B batch, T tokens, V vocabulary, H heads, K head width, D width.
 """
 
 import contextlib
+import numbers
 from collections.abc import Iterator
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from entp_lib.arguments import INTEGERS, check_ids, check_tensor
 from entp_lib.attention_bias import combine_masks
 from entp_lib.model import Transformer
+from entp_lib.validation import positive, require
 
 
 @torch.no_grad()
@@ -97,11 +99,11 @@ class Cache:
     def __init__(self, model: Transformer, batch: int, max_length: int | None = None):
         cfg = model.cfg
         self.max_length = cfg.max_length if max_length is None else max_length
-        if not 1 <= self.max_length <= cfg.max_length:
-            raise ValueError(
-                f"a cache of {self.max_length} positions: must be in 1..{cfg.max_length}, the "
-                "model's own"
-            )
+        require(
+            1 <= self.max_length <= cfg.max_length,
+            f"a cache of {self.max_length} positions: must be in 1..{cfg.max_length}, the model's "
+            "own",
+        )
         head_width = cfg.width // cfg.n_heads
         shape = (cfg.n_layers, 2, batch, cfg.n_heads, self.max_length, head_width)
         self.kv = model.ln_f.weight.new_zeros(shape)
@@ -132,20 +134,15 @@ def cached_logits(
     ``causal=False`` lets the new tokens all see each other, as in the prompt of a prefix decoder.
     Used token by token on an encoder it is the naive cache, which is wrong from two layers on.
     ``positions_BT``: position ids of the new tokens; by default they continue those of the cache,
-    counted from 0. Raises ValueError if the cache would overflow or has another number of rows.
+    counted from 0. Raises ConfigError if the cache would overflow or has another number of rows.
     """
     start = cache.length
     stop = start + tokens_BT.shape[1]
-    if start == stop:
-        raise ValueError(f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
-    if stop > cache.max_length:
-        raise ValueError(
-            f"{stop} tokens: beyond the cache's {cache.max_length} positions"
-        )
-    if len(tokens_BT) != len(cache.positions_BT):
-        raise ValueError(
-            f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}"
-        )
+    require(start < stop, f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
+    most = cache.max_length
+    require(stop <= most, f"{stop} tokens: beyond the cache's {most} positions")
+    rows, held = len(tokens_BT), len(cache.positions_BT)
+    require(rows == held, f"{rows} rows of tokens: the cache has {held}")
     device = tokens_BT.device
     if positions_BT is None:
         positions_BT = torch.arange(start, stop, device=device)[None]
@@ -193,37 +190,34 @@ def sampling_probabilities(
 
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
-    """Raise ValueError, naming the value, for sampling parameters out of range."""
-    if not 0 <= temperature < torch.inf:
-        raise ValueError(
-            f"temperature = {temperature}: must be 0 (greedy) or more, and finite"
-        )
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
+    """Raise ConfigError, naming the value, for sampling parameters out of range."""
+    require(
+        isinstance(temperature, numbers.Real) and 0 <= temperature < torch.inf,
+        f"temperature = {temperature!r}: must be 0 (greedy) or more, and finite",
+    )
+    if top_k is not None:
+        positive("top_k", top_k, ", or None for all")
+    require(
+        isinstance(top_p, numbers.Real) and 0 < top_p <= 1,
+        f"top_p = {top_p!r}: must be above 0 and at most 1",
+    )
 
 
 def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
-    """Return how many tokens are read; ValueError for a prompt that does not fit the model."""
-    if model.cfg.input_dim is not None:
-        raise ValueError(
-            "generation needs a model of tokens; this one has continuous inputs"
-        )
+    """Return how many tokens are read; ConfigError for a prompt that does not fit the model."""
+    needed = "generation needs a model of tokens; this one has continuous inputs"
+    require(model.cfg.input_dim is None, needed)
     check_tensor("prompt", prompt_BT, INTEGERS, (None, None), "token ids, torch.int64,")
-    if 0 in prompt_BT.shape:
-        raise ValueError(
-            f"prompt of shape {tuple(prompt_BT.shape)}: must have at least one token"
-        )
-    if new_tokens < 1:
-        raise ValueError(f"new_tokens = {new_tokens}: must be at least 1")
+    shape = tuple(prompt_BT.shape)
+    require(0 not in shape, f"prompt of shape {shape}: must have at least one token")
+    positive("new_tokens", new_tokens)
     check_ids("token id", prompt_BT, model.cfg.vocab_size)
     read = prompt_BT.shape[1] + new_tokens - 1  # the last token is never read
-    if read > model.cfg.max_length:
-        raise ValueError(
-            f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: reading {read} tokens is "
-            f"beyond the model's max_length of {model.cfg.max_length}"
-        )
+    require(
+        read <= model.cfg.max_length,
+        f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: reading {read} tokens is beyond "
+        f"the model's max_length of {model.cfg.max_length}",
+    )
     return read
 
 

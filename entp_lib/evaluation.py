@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from entp_lib.config import ModelConfig
 from entp_lib.decoding import eval_mode
+from entp_lib.model import check_device
 from entp_lib.tasks.base import Batch, Task, generator_for
-from entp_lib.validation import Json, one_of, require
+from entp_lib.validation import Json, one_of, positive, require
 
 EVAL_BATCH = 256
 # most logits of a batch, so that a large vocabulary does not fill the memory
@@ -42,8 +44,12 @@ def evaluate(
     ones. ``device``: by default the model's. Raises ConfigError for ``sequences`` below 1, or if
     none has a scored position.
     """
-    require(sequences >= 1, f"sequences = {sequences}: must be at least 1")
-    device = device or device_of(model)
+    positive("sequences", sequences)
+    device = device_for(model, device)
+    if isinstance(cfg := getattr(model, "cfg", None), ModelConfig):
+        outputs = (cfg.output_dim if task.continuous else cfg.vocab_size) or 0
+        fits = outputs == 1 if task.continuous else outputs >= task.vocab_size
+        require(fits, f"a model with {outputs} outputs: the task needs others")
     totals = Totals(task, device)
     groups: dict[str, dict[str, int]] = {}
     with eval_mode(model):
@@ -189,8 +195,11 @@ def evaluation_batches(
     return task.evaluation(generator_for(device, *seed_parts), sequences, most)
 
 
-def device_of(model: nn.Module) -> str:
-    """Return the device of a model's first parameter, "cpu" without any."""
+def device_for(model: nn.Module, device: str | None = None) -> str:
+    """Return ``device``, checked, or that of a model's first parameter, "cpu" without any."""
+    if device:
+        check_device(device)
+        return device
     first = next(model.parameters(), None)
     return "cpu" if first is None else str(first.device)
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from entp_lib.arguments import REALS, check_ids, check_tensor
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.evaluation import autocast, device_of, evaluate
+from entp_lib.evaluation import autocast, device_for, evaluate
 from entp_lib.tasks.base import Batch, Task, generator_for, loss_curve
 from entp_lib.validation import ConfigError, Json, OneLine, require
 
@@ -119,7 +119,7 @@ def train(
     if isinstance(cfg := getattr(model, "cfg", None), ModelConfig):
         check_fit(task, cfg)
     model.train()
-    device = device or device_of(model)
+    device = device_for(model, device)
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     state = TrainingState(model, make_optimizer(model, config), config, loss_sum)
     for hook in hooks:
@@ -243,15 +243,16 @@ def training_batches(
         if draw != step // STEPS_PER_DRAW:  # a curriculum advances between draws only
             draw = step // STEPS_PER_DRAW
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
-            of_draw = ("train", seed, draw)
-            drawn = now.batch(generator_for(device, *of_draw), size * STEPS_PER_DRAW)
-            check_batch(now, drawn, size * STEPS_PER_DRAW)
+            rows = size * STEPS_PER_DRAW
+            draws = (
+                now.batch(generator_for(device, "train", seed, draw), rows)
+                for _ in range(2)
+            )
+            drawn = next(draws)
+            check_batch(now, drawn, rows)
             if step == first_step - 1:
-                again = now.batch(
-                    generator_for(device, *of_draw), size * STEPS_PER_DRAW
-                )
                 require(
-                    torch.equal(again.inputs_BT, drawn.inputs_BT),
+                    torch.equal(next(draws).inputs_BT, drawn.inputs_BT),
                     f"{type(task).__name__}.batch draws without its generator: models would not "
                     "see the same sequences",
                 )

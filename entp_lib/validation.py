@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import numbers
 import types
 import typing
 from collections.abc import Iterable
@@ -41,6 +42,12 @@ def require(condition: object, message: str) -> None:
     """Raise ``ConfigError(message)`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+def positive(name: str, value: object, otherwise: str = "") -> None:
+    """Raise ConfigError unless ``value`` is a whole number above 0."""
+    message = f"{name} = {value!r}: must be a whole number, at least 1{otherwise}"
+    require(isinstance(value, numbers.Integral) and int(value) >= 1, message)
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:

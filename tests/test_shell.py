@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -156,9 +155,7 @@ def test_first_use_makes_the_environment_and_passes_arguments_and_status_on(made
 
 def test_second_use_installs_nothing(project):
     before = project.stamp.stat()
-    start = time.monotonic()
     second = project.run("--help")
-    assert time.monotonic() - start < 2  # about 0.05 s; pip alone takes longer
     assert second.stdout.startswith("__main__.py|run|--help\n")
     assert (project.stamp.stat().st_ino, project.stamp.stat().st_mtime_ns) == (
         before.st_ino,

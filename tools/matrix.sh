@@ -37,13 +37,13 @@ for pair in "${pairs[@]}"; do
   fi
   # what torch itself needs but CUDA, the library's core, and what its tests need
   install typing-extensions sympy networkx jinja2 fsspec numpy pandas scipy safetensors filelock tqdm pytest hypothesis \
-    pillow matplotlib matplotlib-inline ipython nbformat papermill ipykernel scikit-learn transformers pyarrow ||
+    pillow matplotlib matplotlib-inline ipython nbformat papermill ipykernel scikit-learn transformers pyarrow typer ||
     { row "$python" "$torch" "no packages for it: $(tail -n 1 "$log")" && continue; }
   if ! "$folder/bin/python" -c 'import torch' >>"$log" 2>&1; then
     row "$python" "$torch" "torch does not start: $(tail -n 1 "$log" | cut -c 1-90)" && continue
   fi
   # shellcheck disable=SC2086
-  "$folder/bin/python" -m pytest -q -p no:cacheprovider ${TESTS:-tests/lib/models tests/lib/tasks tests/lib/training tests/lab/records tests/test_config.py} \
+  "$folder/bin/python" -m pytest -q -p no:cacheprovider ${TESTS:-tests/lib/models tests/lib/tasks tests/lib/training tests/lab/records tests/lib/test_config.py} \
     >>"$log" 2>&1
   row "$python" "$torch" "$(tail -n 1 "$log")"
 done

@@ -65,13 +65,17 @@ class Table(FixedData):
         require(
             0 < held_out < 0.5, f"held_out = {held_out}: must be above 0 and below 0.5"
         )
-        require(min(map(len, sequences)) > 0, "a sequence is empty")
+        rows = [*sequences, *([] if targets is None else targets)]
+        require(
+            all(hasattr(row, "__len__") and len(row) for row in rows),
+            "a sequence, or its targets, is empty or a single value",
+        )
         if np.ndim(sequences[0][0]) == 1:
             examples = real_examples(sequences, scored, targets)
             symbols = 0
             words: tuple[str, ...] = ()
         else:
-            ids, words = as_ids([*sequences, *(targets if targets is not None else [])])
+            ids, words = as_ids(rows)
             examples = symbol_examples(ids, len(sequences), scored, targets)
             symbols = len(words) or 1 + max(map(max, ids))
             require(
@@ -82,8 +86,8 @@ class Table(FixedData):
             drawn_parts(examples, held_out, seed) if part is None else np.asarray(part)
         )
         require(
-            len(part_P) == len(sequences),
-            f"part has {len(part_P)} names, not one a sequence",
+            part_P.shape == (len(sequences),),
+            f"part has {part_P.size} names, not one a sequence",
         )
         for name in np.unique(part_P):
             one_of("part", name, PARTS)
@@ -225,7 +229,7 @@ def check_lengths(name: str, rows: Rows, lengths_P: Tensor) -> None:
         len(rows) == len(lengths_P),
         f"{name} has {len(rows)} rows, not {len(lengths_P)}",
     )
-    given_P = torch.tensor([len(row) for row in rows])
+    given_P = torch.tensor([np.size(row) for row in rows])
     check_each(given_P == lengths_P, f"{name} needs an entry for each of its tokens")
 
 

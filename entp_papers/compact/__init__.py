@@ -38,7 +38,6 @@ STUDIES = {
     "compact_statements_hopfield": "statements:hopfield_study",
 }
 
-# Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).
 # The order in which a long tier runs its experiments: cheap ones first, so that most questions are
 # answered early.
 NIGHTLY_ORDER = (

@@ -24,5 +24,3 @@ STUDIES = {
     "encoder_decoder_pretraining": "pretraining:pretraining_study",
     "encoder_decoder_tuning": "pretraining:tuning_study",
 }
-
-# Studies with a training loop that continues from a checkpoint (``entp_lab.resume``).

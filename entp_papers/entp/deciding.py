@@ -17,7 +17,7 @@ from entp_lab.frames import paired, select, summary
 from entp_lab.measurements import Comparisons, Findings, Paired, levels, measured
 from entp_lab.store import Record, Records
 from entp_papers.entp import count3, match3
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, SCALE, chosen, scores
+from entp_papers.entp.addition.experiment import SCALE, chosen, scores
 from entp_papers.entp.closed import closed
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, LOWEST, minima
@@ -158,9 +158,10 @@ def measure_windows(records: Records) -> Findings:
     scored = scores(records)
     for claim, decoder in (("F5-windows", "decoder"), ("F5-windows-drawn", SAME_PREFIXES)):
         arms = (decoder, "entp")
-        values = paired(chosen(scored, "lowest_text_loss"), "error", *arms)
+        kept = chosen(scored, "lowest_text_loss")
+        values = paired(kept, "error", *arms)
         if len(values):
-            sides = levels(chosen(scored, BEST_ANSWERS), "error", arms, **SCALE)
+            sides = levels(kept, "error", arms, **SCALE)
             yield measured(claim, values, select(records, arm=arms), levels=sides)
 
 

@@ -46,16 +46,14 @@ def chosen_rates(records: Records) -> dict[str, float]:
     return found
 
 
-def steps_to_equal_loss(decoder: Record, entp: Record) -> tuple[int, bool]:
-    """Return the decoder's steps to ENTP's final loss, and whether it reaches that loss.
+def steps_to(loss: float, run: Record) -> tuple[int, bool]:
+    """Return a run's steps to a loss, and whether it gets there; if not, its last step.
 
-    Losses are means of three evaluations. A decoder that does not reach the loss counts with its
-    last step.
+    Losses are means of three evaluations.
     """
-    end = score_at(entp, "loss", math.inf)
-    means = pd.Series(decoder.curves["loss"]).rolling(LAST_EVALUATIONS).mean()
-    steps = pd.Series(decoder.curves["step"])
-    arrived = steps[means <= end]
+    means = pd.Series(run.curves["loss"]).rolling(LAST_EVALUATIONS).mean()
+    steps = pd.Series(run.curves["step"])
+    arrived = steps[means <= loss * (1 + 1e-12)]  # sums differ in the last bit
     return (int(steps.iloc[-1]), False) if arrived.empty else (int(arrived.iloc[0]), True)
 
 
@@ -71,8 +69,9 @@ def compared(records: Records, metric: str = "loss", **decoder: Any) -> pd.DataF
     ``decoder``: labels of the decoders, with ``rate`` if their pairs have several rates; by default
     they have ENTP's multiply-adds.
 
-    ``steps`` and ``multiply-adds`` are what the decoder spends to reach ENTP's final loss, divided
-    by what ENTP spends; ``reached`` says whether the decoder gets there. ``equal steps`` and
+    ``steps`` and ``multiply-adds`` are what the decoder spends until it first has ENTP's final
+    loss, divided by what ENTP spends until it first has it; ``reached`` says whether the decoder
+    gets there. ``equal steps`` and
     ``equal multiply-adds`` are ENTP's lead in ``metric``; ``ENTP's end`` is its final score. These
     are means over as many steps of both models, which hold the last three evaluations of the model
     that has fewer.
@@ -87,7 +86,9 @@ def compared(records: Records, metric: str = "loss", **decoder: Any) -> pd.DataF
             continue
         decoder = twin[0]
         end = entp.curves["step"][-1]
-        steps, reached = steps_to_equal_loss(decoder, entp)
+        loss = score_at(entp, "loss", math.inf)
+        steps, reached = steps_to(loss, decoder)
+        own, _ = steps_to(loss, entp)
         price = step_operations(decoder.config) / step_operations(entp.config)
         spacings = [run.curves["step"][1] - run.curves["step"][0] for run in (decoder, entp)]
         window = (LAST_EVALUATIONS - 1) * max(spacings)
@@ -95,8 +96,8 @@ def compared(records: Records, metric: str = "loss", **decoder: Any) -> pd.DataF
         equal_steps = mean_until(decoder, metric, end, window)
         equal_compute = mean_until(decoder, metric, decoder.curves["step"][-1], window)
         rows[seed] = {
-            "steps": steps / end,
-            "multiply-adds": steps / end * price,
+            "steps": steps / own,
+            "multiply-adds": steps / own * price,
             "reached": reached,
             "equal steps": sign * (equal_steps - score),
             "equal multiply-adds": sign * (equal_compute - score),

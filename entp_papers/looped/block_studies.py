@@ -133,7 +133,8 @@ def sigmoids_study(terms: list[int]) -> Study:
     from its own sum. For the fits, m - 1 sigmoids with evenly spaced centres, steeper than Barron's
     τ = √m ln m asks for, and a constant get their coefficients by least squares. Metrics: slopes of
     log error against log m; Lemma 5's block of three functions of two numbers against its sum, by
-    the number of terms up to 200.
+    the number of terms up to 200, and its layers and heads; the error of 100 terms for √x by the
+    end of its range.
     """
     rows = []
     x_root = np.linspace(0, 100, 2001)
@@ -171,15 +172,27 @@ def sigmoids_study(terms: list[int]) -> Study:
     by_function = pd.DataFrame(rows).groupby("function", sort=False)
     slopes = {name: slope(part, "m") for name, part in by_function}
     lemma_5 = {}
+    sizes = {}
     for m in (m for m in terms if m <= 200):
         draw = np.random.default_rng(0)
         stack = BlockStack(
             blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3
         )
+        size = stack.size()
+        sizes[str(m)] = [size["layers"], size["heads"]]
         e = pad(torch.eye(3).double()[..., None], (0, 2))
         x = torch.from_numpy(draw.normal(size=(3, 3, 3)))
         lemma_5[str(m)] = largest((stack.apply(e, x) - stack.block.exact(e, x))[:, 0, 0])
-    return {"slopes": slopes, "lemma_5": lemma_5}, columns(rows)
+    roots = {}
+    for high in (1, 100, 10_000):
+        x = np.linspace(0, high, 2001)
+        roots[str(high)] = largest(blocks.sqrt_sum(100, high)(x) - np.sqrt(x))
+    return {
+        "slopes": slopes,
+        "lemma_5": lemma_5,
+        "lemma_5_sizes": sizes,
+        "roots": roots,
+    }, columns(rows)
 
 
 def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from entp_lab.studies import Study, columns, gaussians, largest
 from entp_papers.looped import algorithms
 from entp_papers.looped.block_studies import slope
+from entp_papers.looped.fleq_machine import FleqMachine, FleqShape
 from entp_papers.looped.fleq_programs import interpret, random_fleq, run, run_together
 
 ALONE = 25  # inputs of each operation by itself
@@ -22,8 +23,9 @@ def fleq_study(programs: int, commands: int) -> Study:
 
     A row per program: commands executed, the largest error of any item after any of them, relative
     to the largest entry of that item or to 1, and whether all branches were the same. Metrics:
-    counts, the machine's size, and how far the final items of a tenth of the programs are from
-    those of the same programs with calls and branches as separate commands (Corollary 1).
+    counts, the machine's size, the ``widths`` of machines (rows: d, bits of a pointer, width), and
+    how far the final items of a tenth of the programs are from those of the same programs with
+    calls and branches as separate commands (Corollary 1).
     """
     functions = algorithms.linear_functions()
     rows = []
@@ -51,6 +53,10 @@ def fleq_study(programs: int, commands: int) -> Study:
         "wrong_branches": curves["same_lines"].count(False),
         "apart": apart,
         "size": machine.size(),
+        "widths": [
+            [shape.d, shape.pointer, FleqMachine(shape, functions).size()["width"]]
+            for shape in (FleqShape(d, n, n) for d in (1, 2, 5) for n in (2, 8, 80))
+        ],
         "tokens": machine.tokens,
     }, curves
 

@@ -37,6 +37,7 @@ from entp_papers.scratchpad.format import (
     memory_of,
     ordinary,
     segments_of,
+    text_of,
 )
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, compare_written, write
 
@@ -376,14 +377,15 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
         near = range(2 * tokens)
         first = (states - 1) * tokens
         older = range((states - 3) * tokens, (states - 2) * tokens)
-        # from the first token of each state back to the last of the question
-        distances = [state * tokens + 1 for state in range(states)]
-        grows = grows and distances == sorted(set(distances))
+        # from the first token of each state back to the last of the question, START between them
+        text = text_of(Example((3,), ((4,) * (tokens - 1),) * states))
+        distances = [place for place in range(2, len(text)) if text[place - 1] != 4]
+        grows = grows and len(distances) == states and distances == sorted(set(distances))
         rows.append(
             {
                 "tokens": tokens,
                 "question_distance": distances[-1],
-                "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
+                "inductive_distance": min(states - 1, 1) * tokens + 2,  # positions are re-indexed
                 "reach": len(last) - 1 - int(last.argmax()),
                 "leaked": sum(first - key in near for key in older),
                 "inductive_leaked": int(reached[np.ix_(newest_N, older_N)].sum()),

@@ -42,5 +42,5 @@ def test_memory_that_was_freed_is_used_again_and_can_be_given_back():
         [sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True
     )
     by_default, kept, given = map(int, done.stdout.split())
-    assert kept < 100 < by_default  # pages of 4 KiB: 49,152 of them
+    assert 8 * kept < by_default  # 49,152 pages of 4 KiB, or 96 huge ones
     assert given >= 150  # MiB

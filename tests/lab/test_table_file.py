@@ -70,19 +70,3 @@ def test_scored_positions_and_words_are_as_the_lines_say(tmp_path):
 def test_mistakes_are_named(tmp_path, text, place):
     with pytest.raises(ConfigError, match=place):
         table_from_csv(csv_of(tmp_path, text)).facts()
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("own.csv", b"sequence\n\xff\xfe\n"),
-        ("wide.csv", "sequence\n".encode("utf-16")),
-        ("own.txt", b""),
-        ("absent", None),
-    ],
-)
-def test_files_that_are_none_are_named(tmp_path, name, data):
-    if data is not None:
-        (tmp_path / name).write_bytes(data)
-    with pytest.raises(ConfigError, match=name):
-        table_from_csv(tmp_path / name)

@@ -21,7 +21,7 @@ from entp_lab.experiment import (
     no_claims,
     planned_study,
 )
-from entp_lab.frames import select
+from entp_lab.frames import ACCURACIES, select
 from entp_lab.measurements import (
     Comparisons,
     Findings,
@@ -215,7 +215,6 @@ def plan_lifted(tier: str, seeds: int) -> PlannedRuns:
         yield planned_study(name, tier, name, params, seed, task="count3", arm=arm)
 
 
-SCORES = ("token_accuracy", "sequence_accuracy")
 COSTS = ("cpu_seconds", "peak_memory_bytes")
 
 
@@ -224,7 +223,7 @@ def table(records: Records) -> pd.DataFrame:
     rows = []
     for r in records:
         row = {**r.labels, **{name: r.provenance[name] for name in COSTS}}
-        for name in SCORES:
+        for name in ACCURACIES:
             row[name] = r.metrics[name]
             row[f"baseline_{name}"] = r.metrics["baseline"][name]
         rows.append(row)
@@ -251,7 +250,7 @@ def measure_prompts(records: Records) -> Findings:
     hard, easy = (table(runs).set_index("seed") for runs in tuned)
     above = {
         metric: [scores[metric] - scores[f"baseline_{metric}"] for scores in (hard, easy)]
-        for metric in SCORES
+        for metric in ACCURACIES
     }
     sides = tuple(reached(scores, "token_accuracy") for scores in (hard, easy))
     alike = [

@@ -143,10 +143,9 @@ class PromptTask(Task):
     answers: int = 16
 
     def __post_init__(self):
-        largest = max(self.counting.symbols - 1, self.counting.length)
+        largest = max(self.counting.symbols, self.counting.length) - 1
         require(
-            largest <= 10,
-            f"symbols and length: numbers up to {largest - 1} have more digits than one",
+            largest <= 9, f"symbols and length: numbers up to {largest} have more digits than one"
         )
         digits = [self.ids(str(n)) for n in range(10)]
         require(

@@ -197,6 +197,7 @@ def test_the_strongest_evidence_counts_and_the_first_of_equals():
             False,
         ),  # one leaves the other no room to lead by the margin of 0.02
         ((0.975, 0.97), (0.2, 1.0), True),
+        ((0.98, 0.97), (0.2, 1.0), True),  # on the margin is not nearer
         ((0.99, 0.9), (0.2, 1.0), True),  # which is behind by more than that all the same
         ((0.01, 0.02), (1.0, 0.0), False),  # errors: the floor is above
         ((1.0, 0.99), (1.0, 0.0), False),

@@ -5,9 +5,12 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import itertools
 import multiprocessing
 import os
 import signal
+import time
+import types
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -29,6 +32,14 @@ def configs(small_run):
     ]
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """Time for training is up after a hundred looks at the clock."""
+    looks = types.SimpleNamespace(time=itertools.count().__next__, monotonic=time.monotonic)
+    monkeypatch.setattr("entp_lab.resume.time", looks)
+    monkeypatch.setattr(runs, "deadline_of", lambda limit: 100 if limit > 1 else limit or None)
+
+
 def contents(store):
     return {p.name: p.read_text() for p in sorted((store.root / "records").glob("*/*.json"))}
 
@@ -44,9 +55,9 @@ def test_a_sweep_computes_once_and_reuses_after(configs, store):
     assert sweep(configs[:1], 2, store=store, jobs=1).reused == 0
 
 
-def test_fresh_computes_again_from_the_beginning(small_run, store):
+def test_fresh_computes_again_from_the_beginning(small_run, store, clock):
     config = small_run(steps=400, eval_every=50)
-    assert sweep([config], 1, store=store, jobs=1, time_limit=0.2).cut
+    assert sweep([config], 1, store=store, jobs=1, time_limit=9).cut  # looks at the clock
     first = sweep([config], 1, store=store, jobs=1, fresh=True)
     assert "earlier_processes" not in first.complete[0].provenance
     before = contents(store)
@@ -55,9 +66,10 @@ def test_fresh_computes_again_from_the_beginning(small_run, store):
 
 
 def test_what_a_fresh_run_is_only_compared_with_is_reused(configs, store):
-    elsewhere = dataclasses.replace(configs[1], experiment="other")
-    sweep([configs[0], elsewhere], 1, store=store, jobs=1)
-    found = sweep([configs[0], elsewhere], 1, store=store, jobs=1, fresh=True)
+    both = [configs[0], dataclasses.replace(configs[1], experiment="other")]
+    sweep(both, 1, store=store, jobs=1)
+    assert store.missing(both, 1, fresh=True) == both[:1]
+    found = sweep(both, 1, store=store, jobs=1, fresh=True)
     assert (len(found.complete), found.reused) == (2, 1)
 
 
@@ -78,6 +90,25 @@ def test_a_fresh_run_that_does_not_end_leaves_the_old_record(configs, store, err
     assert contents(store) == before
     assert sweep(configs[:1], 1, store=store, jobs=1).reused == 1
     assert not store.checkpoint_path(record_name(configs[0], 1)).exists()
+
+
+def test_a_fresh_run_goes_on_where_its_worker_died(small_run, store):
+    config, steps = small_run(), []
+
+    def on_step(step, last):
+        steps.append(step)
+
+    with pytest.raises(Cut):
+        run(config, 1, store=store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
+    run(config, 1, store=store, fresh=True, on_step=on_step)
+    assert steps == sorted(set(steps))
+
+
+def test_a_process_that_made_no_step_is_not_named(small_run, store):
+    config = small_run()
+    assert sweep([config], 1, store=store, jobs=1, time_limit=1e-6).cut
+    (record,) = sweep([config], 1, store=store, jobs=1).complete
+    assert "earlier_processes" not in record.provenance
 
 
 def test_a_failing_run_is_a_line_and_the_others_are_kept(configs, small_run, store):
@@ -122,10 +153,10 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
     assert sweep(configs, 1, store=store, jobs=1).reused == 3
 
 
-def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, apart):
+def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, apart, clock):
     configs = [small_run("entp", steps=300, eval_every=50)]
     whole = sweep(configs, 1, store=apart, jobs=1)
-    cut = sweep(configs, 1, store=store, jobs=1, time_limit=0.4)
+    cut = sweep(configs, 1, store=store, jobs=1, time_limit=9)
     assert cut.complete == []
     assert 0 < cut.cut[whole.complete[0].name] < 300
     assert timeless(sweep(configs, 1, store=store, jobs=1).complete) == timeless(whole.complete)

@@ -51,9 +51,6 @@ def test_a_tier_is_completed_and_said_line_by_line(results, monkeypatch, capsys)
     assert not (results / "records").exists()  # apart from records that claim something
 
 
-# Costs by counting: against a count by hand, and in proportion to what is counted.
-
-
 # How long runs will take is counted and measured before they start, and above an hour it is asked
 # about.
 
@@ -93,10 +90,10 @@ def test_other_runs_take_what_their_own_steps_take_here(
         eval_sequences=1,
         final_eval_sequences=1,
     )
+    seconds, unknown = estimates.expected([config], 1, store)
     began = time.process_time()
     train(build_model(config.model), build_task(config.task, config.task_params), config.train)
     took = time.process_time() - began
-    seconds, unknown = estimates.expected([config], 1, store)
     assert unknown == 0
     assert took / 4 < seconds < 4 * took
     longer = replace(config, train=replace(config.train, steps=600))

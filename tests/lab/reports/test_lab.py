@@ -59,6 +59,9 @@ def test_copies_follow_their_notebooks_until_somebody_edits_them(project):
     write(committed, "1 + 4")
     assert lab.refresh_copies() == [copy]
     assert copy.read_text() == edited
+    shutil.rmtree(project / "lab" / ".committed")  # what it was made from
+    assert lab.refresh_copies() == [copy]
+    assert copy.read_text() == edited
     copy.write_text("{")  # whatever it is, it is the user's
     lab.refresh_copies()
     assert copy.read_text() == "{"

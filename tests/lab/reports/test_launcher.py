@@ -340,6 +340,6 @@ def test_a_time_limit_is_for_the_whole_command(folder, monkeypatch):
     monkeypatch.setattr(notebooks, "plan", lambda *_: sys.exit())
     given = {folder / "03_x.ipynb": {"time_limit": 100.0}}
     with pytest.raises(SystemExit):
-        commands.run_notebooks(given, is_whole=True, update=False, jobs=0, yes=False)
+        commands.run_notebooks(given, is_whole=True, update=False, yes=False)
     assert 90 < deadline_of(0) - time.time() <= 100
     assert deadline_of(10) < deadline_of(1000) == deadline_of(0)

@@ -53,6 +53,8 @@ def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
     assert "anew" not in marked["4.1"]
     with pytest.raises(ConfigError, match="rests on '6.2-medium', a row that the ledger lacks"):
         report.table_of_claims(table[table["id"] != "6.2-medium"])
+    with pytest.raises(ConfigError, match="rests on 'T3-all', a row"):  # whose number it gives
+        report.table_of_claims(table[table["id"] != "T3-all"])
 
 
 def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):

@@ -253,13 +253,10 @@ def test_nanogpts_split_has_its_share_of_openwebtext():
 
 
 def test_nanogpts_split_is_that_of_datasets():
-    datasets = pytest.importorskip("datasets")
+    """Of ``train_test_split(test_size=0.01, seed=2357)`` on 999 documents."""
     side = permuted(999, 0.01)
-    parts = datasets.Dataset.from_dict({"i": list(range(999))}).train_test_split(
-        test_size=0.01, seed=2357
-    )
-    assert sorted(parts["test"]["i"]) == [i for i in range(999) if side(i, "")]
-    assert len(parts["test"]) == 10
+    chosen = [i for i in range(999) if side(i, "")]
+    assert chosen == [2, 149, 150, 205, 497, 699, 791, 946, 982, 983]
 
 
 @pytest.mark.parametrize(

@@ -20,24 +20,6 @@ def inputs_BT():
     return torch.randint(11, (3, 6), generator=seeded(0))
 
 
-@pytest.mark.parametrize(
-    ("architecture", "method"),
-    [("decoder", "fast"), ("entp", "reference"), ("entp", "fast"), ("hybrid", "fast")],
-)
-def test_all_positions_are_scored_unless_some_are(small_model, inputs_BT, architecture, method):
-    model = small_model(architecture, n_layers=3)
-    model.entp_method = method
-    torch.testing.assert_close(model(inputs_BT), model(inputs_BT, inputs_BT >= 0), rtol=0, atol=0)
-
-
-def test_a_prefix_decoder_is_scored_behind_its_prompts_unless_told(small_model, inputs_BT):
-    model = small_model("prefix_decoder", n_layers=3)
-    prompts_B = torch.tensor([1, 3, 6])
-    scored_BT = torch.arange(6) >= prompts_B[:, None] - 1
-    found = model(inputs_BT, prompt_lengths_B=prompts_B)
-    torch.testing.assert_close(found, model(inputs_BT, scored_BT, prompts_B), rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_a_compiled_model_is_the_same_function(small_model, inputs_BT, architecture):
     """A decoder in one graph, ENTP in several; no compiler of them is needed to tell."""

@@ -16,7 +16,7 @@ from entp_lib import entp, kernels
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
 from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
-from entp_lib.positions import SCHEMES
+from entp_lib.positions import SCHEMES, alibi_slopes
 from entp_lib.validation import ConfigError
 
 LENGTH = 7
@@ -160,18 +160,19 @@ def test_every_way_of_computing_equals_the_definition(
                 places = part.scored_BT[scored_BT].nonzero()[:, 0]
                 found = found.index_copy(0, places, model(inputs_BT, part, *arguments))
         else:
-            found = model(inputs_BT, scored_BT, *arguments)
+            found = model(inputs_BT, None if share == 1 else scored_BT, *arguments)
         found_grads = gradients(model, found)
     assert_near(found.detach(), slow.detach(), half)
     for name, grad in found_grads.items():
         assert_near(grad, slow_grads[name], half, name)
 
 
-def test_schemes_are_found_by_their_files():
+def test_schemes_are_found_by_their_names():
     assert set(SCHEMES) == set(POSITIONS) == {"alibi", "learned", "none", "rotary"}
     for width, name in ((16, "rotery"), (6, "rotary")):
         with pytest.raises(ConfigError, match="positions"):
             build_model(ModelConfig("entp", 2, 2, width, 11, 12, positions=name))
+    assert alibi_slopes(6) == [2.0**-n for n in (2, 4, 6, 8, 1, 3)]
 
 
 @pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])

@@ -111,7 +111,10 @@ ONES = [[[1.0]], [[1.0]]]
 
 MISTAKES = {  # of two rows of 1 and 2, where nothing else is said
     "no sequences": {"sequences": []},
-    "a sequence is empty": {"sequences": [[1, 2], []]},
+    "is empty or a single value": {"sequences": [[1, 2], []]},
+    "its targets, is empty or": {"sequences": [1, 2, 3]},
+    "part has 1 names": {"part": "train"},
+    "scored needs an entry": {"scored": [True, False]},
     "the symbol": {"sequences": [[1, "a"]]},
     "the symbol True": {"sequences": [[2, True]]},
     "the symbol 1048576": {"sequences": [[1, 2**20]]},

@@ -129,6 +129,9 @@ def test_a_trace_is_that_of_algorithm_6(longest, symbols, seed):
         assert text[3 * n + 1] == answer == count3(text[:n])
         scored = batch.scored_BT[row].nonzero()[:, 0]
         assert scored.tolist() == list(range(n, 3 * n + 2))
+        for kind in ("last", "direct"):
+            other = replace(task, scored=kind).batch(generator_for("cpu", seed), 6)
+            assert other.rows(slice(row, row + 1)).targets_N.tolist() == [answer]
 
 
 # Sides of a split, seeds, baselines
@@ -179,7 +182,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", list(TASKS))
-def test_same_seed_same_batch(name):
+def test_same_seed_same_batch(name, results):
     task = build_task(name, SIZES.get(name, {}))
     one, two, other = (
         task.batch(generator_for("cpu", "x", seed), 4).inputs_BT for seed in (1, 1, 2)

@@ -32,6 +32,19 @@ class Weighted(Task):
         return Batch(torch.zeros_like(targets), targets, scored, torch.ones(size, dtype=torch.long))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((Weighted(), 16.0), {}, "sequences = 16.0"),
+        ((Weighted(), 4), {"device": "gpu"}, "device = 'gpu'"),
+        ((Counting(length=8, seed_length=3, symbols=12), 4), {}, "a model with 11 outputs"),
+    ],
+)
+def test_mistakes_are_named(small_model, arguments, options, message):
+    with pytest.raises(ConfigError, match=message):
+        evaluate(small_model(), *arguments, **options)
+
+
 class Leaning(torch.nn.Module):
     """A model that leans towards the right answer, so that some of its sequences are right."""
 
@@ -108,6 +121,14 @@ def test_the_mode_is_scored_on_other_sequences_than_it_is_fitted_on():
         for seed in range(20)
     ]
     assert sum(found) / 20 < 0.07
+
+
+def test_stationary_tasks_have_one_guess_for_all_positions():
+    class Pooled(Weighted):
+        stationary = True
+
+    found = constant_baseline(Pooled(), 4000, 1)["token_accuracy_by_position"]
+    assert found == pytest.approx([0.1, 1.0], abs=0.03)
 
 
 def test_a_target_that_the_mode_has_not_seen_costs_as_half_of_one_seen():

@@ -89,18 +89,20 @@ def test_batches_do_not_depend_on_where_one_starts(small_run):
 @pytest.mark.parametrize(
     ("architecture", "cut", "changes"),
     [
-        ("decoder", 3, {}),
+        ("sums", 3, {}),
         ("prefix_decoder", 3, {"precision": "bf16"}),
         ("entp", 3, {"precision": "bf16"}),
         ("entp", 7, {"batch_size": 4, "steps": 2 * STEPS_PER_DRAW + 2}),
     ],
-    ids=["decoder", "bf16", "entp, bf16", "entp, across draws"],
+    ids=["sums", "bf16", "entp, bf16", "entp, across draws"],
 )
 def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(
     small_run, tmp_path, architecture, cut, changes
 ):
     """Bit for bit: weights, moments, curves and metrics."""
-    config = small_run(architecture, **changes)
+    config = (
+        addition_run(**ANSWERS) if architecture == "sums" else small_run(architecture, **changes)
+    )
     whole = train_run(config)
     part = None
     cuts = 0
@@ -113,6 +115,14 @@ def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(
     assert without_times(part.state.curves) == without_times(whole.state.curves)
     assert part.metrics == whole.metrics
     assert all(map(torch.equal, part.model.parameters(), whole.model.parameters()))
+
+
+def test_a_stored_configuration_still_computes_what_it_did(small_run):
+    outcome = train_run(small_run("entp", task=dict(held_out=0.2)))
+    curves = outcome.state.curves
+    found = [*curves["train_loss"], *curves["loss"], outcome.metrics["loss"]]
+    before = [2.07803, 2.03975, 2.04636, 2.04813, 2.02142, 2.02215, 2.01342]
+    assert found == pytest.approx(before, rel=1e-4)
 
 
 def test_curves_count_steps_and_tokens_and_metrics_have_every_scored_position(small_run):

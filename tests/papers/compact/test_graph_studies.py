@@ -124,15 +124,3 @@ def test_ceilings_are_those_of_the_most_frequent_answer():
     assert graph.ceiling("abc", "xyx") == 1
     walks = np.array([[1, 9, 2], [1, 9, 4], [5, 9, 2]])
     assert graph.walk_ceiling(walks) == 2 / 3  # the second node after (1, 9) is in doubt
-
-
-@pytest.mark.parametrize(
-    ("name", "concepts", "relations", "triplets"),
-    [("umls", 135, 46, 6529), ("kinships", 104, 25, 10_686), ("nations", 14, 55, 1992)],
-)
-def test_real_graphs_have_their_published_sizes(name, concepts, relations, triplets):
-    pytest.importorskip("pykeen")
-    found = graph.real(name)
-    assert found.n_concepts == concepts
-    assert found.n_relations == relations
-    assert len(found.triplets) == triplets

@@ -22,6 +22,7 @@ from entp_papers.encoder_decoder.objectives import (
 from entp_papers.encoder_decoder.parts import full_states
 from entp_papers.encoder_decoder.pretraining import FROZEN, WAYS, draw_pairs, prepared
 
+pytestmark = pytest.mark.usefixtures("results")  # where the text is encoded
 OBJECTIVES = ("masked", "causal", "entp")
 TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
 SMALL = dict(

@@ -93,6 +93,8 @@ def test_a_study_has_the_prompts_that_models_are_scored_on():
     """The zero predictor, which every learner is with no examples, scores the same there."""
     params = dict(dims=3, points=4)
     task = InContext(**params)
+    others = [other.normaliser / task.normaliser for other in task.reported_apart().values()]
+    assert others == pytest.approx([4, 1, 1.05])
     _, curves = baselines_study(params, prompts=300, costly_prompts=1, seed=7)
     for kind, tested in {"standard": task, **task.reported_apart()}.items():
         scores = evaluate(Zero(), tested, 300, 7, "final", detailed=True)

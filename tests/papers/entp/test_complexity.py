@@ -59,7 +59,7 @@ def test_live_tensors_counts_what_is_alive_at_a_time():
 
 
 def test_subjects_compute_what_they_are_named_for():
-    """ENTP's last token is the encoder's; a decoder's cached step on a true cache is its pass."""
+    """ENTP's last token is the encoder's."""
     subjects = costs.Subjects(ModelConfig("entp", 3, 2, 16, costs.VOCABULARY, 12))
     with torch.no_grad():
         for method in ("fast", "reference"):

@@ -48,6 +48,11 @@ def test_a_decoder_that_does_not_come_so_far_counts_with_its_last_step(course, e
     assert not row["reached"]
 
 
+def test_equal_curves_take_equal_steps(course):
+    pair = [course(arm, [0.9, 0.5, 0.5, 0.5, 0.5, 0.5]) for arm in ("entp", "operations")]
+    assert compared(pair)["steps"].tolist() == [1]
+
+
 def test_leads_are_means_over_as_many_steps_of_both_models(course, late):
     """Though ENTP is evaluated twice as often, and its loss still falls."""
     often = course("entp", [0.8, 0.7, 0.6, 0.5, 0.4])

@@ -172,6 +172,7 @@ def test_a_causal_mask_stops_the_machine(place, fetched):
     found = masked_run(MASKED, PROGRAMS, 8, "causal", place)
     assert found["fetched"] == fetched
     assert place == "first" or found["computed"] == 1
+    assert compare(MASKED, PROGRAMS, 8, "causal", fast=False).wrong
     assert found["changed"] == 0
     assert found["memory"] < 0.5
 
