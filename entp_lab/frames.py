@@ -11,7 +11,7 @@ import pandas as pd
 
 from entp_lab import paths
 from entp_lab.budgets import EQUAL_FORWARDS, step_operations
-from entp_lab.configs import RunConfig
+from entp_lab.configs import ON_CPU, RunConfig
 from entp_lab.statistics import mean_interval
 from entp_lab.store import Record, Records, seeds_of
 from entp_lib.validation import ConfigError
@@ -102,12 +102,13 @@ def processor_share(record: Record) -> float:
 
 
 def spent(record: Record) -> float:
-    """Return the seconds that a run took: CPU time if its record has it, as on CPUs, else wall time.
+    """Return the seconds that a run took: CPU time if it ran on a CPU and its record has it, else wall time.
 
     On a crowded machine wall time is several times as long; with a GPU the CPU mostly waits.
     """
     where = record.provenance
-    return where.get("cpu_seconds") or where["wall_seconds"]
+    on_cpu = record.config.tier in ON_CPU and where.get("cpu_seconds")
+    return on_cpu or where["wall_seconds"]
 
 
 def by_position(records: Records, *metrics: str) -> pd.DataFrame:
