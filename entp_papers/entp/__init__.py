@@ -65,7 +65,7 @@ EXPERIMENTS = {
     "sets_falling_rates": "equal_operations:SETS_OPERATIONS",
     "text_falling_rates": "falling_rates:TEXT_FALLING",
     "linear_larger_decoders": "equal_operations:LINEAR_LARGER",
-    "match3_larger": "falling_rates:MATCH3_LARGER",
+    "match3_larger": "equal_operations:MATCH3_LARGER",
 }
 
 # Tasks defined in this folder; records name them like the tasks of ``entp_lib.tasks``.

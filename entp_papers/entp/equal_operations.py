@@ -92,7 +92,22 @@ COMPARISONS = {
             dict(function="linear"),
         ),
     ),
-    # decoders larger than ENTP, trained for as many steps
+    # decoders larger than ENTP, trained for as many steps, and an ENTP as deep as the deeper one
+    "match3_larger": tuple(
+        Comparison(
+            "match3_larger",
+            MATCH3,
+            {"T2-shared": claim},
+            dict(variant="match3"),
+            arm=arm,
+            entp_arm=entp_arm,
+        )
+        for claim, arm, entp_arm in (
+            ("T2-wider", "wider", "entp"),
+            ("T2-deeper", "deeper", "entp"),
+            ("T2-deeper-entp", "deeper", "deeper-entp"),
+        )
+    ),
     "linear_larger_decoders": tuple(
         Comparison(
             "linear_larger_decoders",
@@ -150,6 +165,7 @@ MATCH3_OPERATIONS = experiment("match3_operations", "Match3′", "06_match3")
 IN_CONTEXT_OPERATIONS = experiment(
     "in_context_operations", "Linear functions in context", "08_in_context_learning"
 )
+MATCH3_LARGER = experiment("match3_larger", "Match3′", "06_match3")
 LINEAR_LARGER = experiment(
     "linear_larger_decoders", "Linear functions in context", "08_in_context_learning"
 )

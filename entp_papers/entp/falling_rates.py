@@ -1,7 +1,5 @@
 """Each model at its own learning rate, which falls to a tenth: linear functions, sets, and text.
 
-Also Match3′ by larger decoders, whose steps cost as much as ENTP's.
-
 A rate that falls trains further than a constant one (``own_rates``), but such a run is finished
 only at its end. So decoders with ENTP's steps and decoders with ENTP's multiply-adds are two arms,
 and each arm has a peak of its own. Trial runs (random seed 100) choose it by a rule written
@@ -27,7 +25,6 @@ from entp_lab.store import Records
 from entp_papers.entp.closed import closed
 from entp_papers.entp.deciding import TEXT_POSITIONS
 from entp_papers.entp.equal_operations import Comparison
-from entp_papers.entp.match3 import MATCH3
 
 ARMS = {
     "entp": Arm("entp"),
@@ -36,22 +33,6 @@ ARMS = {
 }
 PEAKS = (1e-3, 3e-3, 1e-2)
 SHARED = 3e-3  # the peak of earlier pairs, which serve an arm that has the same one
-
-
-DEEPER_ENTP = "deeper-entp"  # compared with the decoder of as many layers
-
-
-def larger(layers: int) -> dict[str, Arm]:
-    """Return a wider decoder, and a decoder and an ENTP of ``layers`` layers.
-
-    Steps of the wider and the deeper decoder take 0.96 and 0.86 times the multiply-adds of an ENTP
-    of half as many layers.
-    """
-    return {
-        "wider": Arm("decoder", model=dict(width=96, n_heads=6)),
-        "deeper": Arm("decoder", model=dict(n_layers=layers)),
-        DEEPER_ENTP: Arm("entp", model=dict(n_layers=layers)),
-    }
 
 
 def at_peak(base: RunConfig, arm: Arm, peak: float, seed: int) -> RunConfig:
@@ -64,8 +45,7 @@ class OwnPeaks:
     """The ``plan``: every arm at every peak on the trial's seed, then pairs at the chosen peaks.
 
     ``earlier``: experiments whose runs of a tier, with these ``labels``, are pairs at the shared
-    peak. ``arms``: of the trial. ``peaks``: an arm's trial, if not at ``PEAKS``. ``chosen``: the
-    peak of each arm's pairs, once its trial has told.
+    peak. ``chosen``: the peak of each arm's pairs, once its trial has told.
     """
 
     name: str
@@ -106,8 +86,7 @@ def experiment(
             continue
         end = "" if arm == "decoder" else f"-{arm}"
         mine = {known: f"{new}{end}" for known, new in asked.items()}
-        sides = dict(arm="deeper", entp_arm=arm) if arm == DEEPER_ENTP else dict(arm=arm)
-        comparisons.append(Comparison(name, earlier[0], mine, pairs.labels, **sides))
+        comparisons.append(Comparison(name, earlier[0], mine, pairs.labels, arm=arm))
 
     def measure(records: Records) -> Findings:
         return [found for each in comparisons for found in each.measured(records)]
@@ -139,15 +118,4 @@ TEXT_FALLING = experiment(
     "09_openwebtext",
     {"T3-all": "T3-falling"},
     TEXT_POSITIONS,
-)
-MATCH3_LARGER = experiment(
-    "match3_larger",
-    "Match3′ by larger decoders, whose steps cost no more than ENTP's",
-    "06_match3",
-    {"T2-shared": "T2"},
-    MATCH3,
-    arms=larger(layers=4),
-    labels=dict(variant="match3"),
-    peaks=dict.fromkeys(larger(layers=4), (3e-4, *PEAKS)),
-    chosen={"entp": SHARED} | dict.fromkeys(larger(layers=4), 1e-3),
 )

@@ -71,10 +71,9 @@ def compared(records: Records, metric: str = "loss", **decoder: Any) -> pd.DataF
 
     ``steps`` and ``multiply-adds`` are what the decoder spends until it first has ENTP's final
     loss, divided by what ENTP spends until it first has it; ``reached`` says whether the decoder
-    gets there. ``equal steps`` and
-    ``equal multiply-adds`` are ENTP's lead in ``metric``; ``ENTP's end`` is its final score. These
-    are means over as many steps of both models, which hold the last three evaluations of the model
-    that has fewer.
+    gets there. ``equal steps`` and ``equal multiply-adds`` are ENTP's lead in ``metric``; ``ENTP's
+    end`` is its final score. These are means over as many steps of both models, which hold the last
+    three evaluations of the model that has fewer.
     """
     rows = {}
     decoders = select(records, **(DECODERS | decoder))
