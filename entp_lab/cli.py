@@ -142,7 +142,8 @@ def lab(
     no_browser: NoBrowser = False,
 ) -> None:
     """Open JupyterLab on working copies of the notebooks, in lab/."""
-    from entp_lab.notebooks import notebook_paths, open_lab
+    from entp_lab.notebooks import notebook_paths
+    from entp_lab.working_copies import open_lab
 
     open_lab(port, not no_browser, notebook_paths("" if reset == "all" else reset) if reset else ())
 

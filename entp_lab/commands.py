@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from entp_lab import ledger, live, notebooks, paths, ranks, report
+from entp_lab import execution, ledger, live, notebooks, paths, ranks, report
 from entp_lab import verify as verification
+from entp_lab.answers import tally_sentence
 from entp_lab.configs import BEST_FIRST, TIERS, Configs, RunConfig, config_id, record_name
 from entp_lab.estimates import announce_runs
 from entp_lab.experiment import Experiment, PlannedRun, of_experiment
@@ -81,14 +82,14 @@ def run_notebooks(
         )
     if is_whole and not update:
         os.environ.setdefault(live.VARIABLE, "short")
-    notebooks.start_server(len(parameters) + update)  # which adds those that show the ledger
-    planned, in_place = notebooks.plan(parameters, update)
+    execution.start_server(len(parameters) + update)  # which adds those that show the ledger
+    planned, in_place = execution.plan(parameters, update)
     if not on_cluster:
         missing = [config for job in planned for config in job.todo]
         announce_runs(f"{len(missing)} runs without a record", missing, jobs, yes, limit, Store())
     place = paths.figures() if in_place else paths.new_figures()
     os.environ[paths.NEW_FIGURES_VARIABLE] = str(place)
-    results = notebooks.run_all(planned)
+    results = execution.run_all(planned)
     print(f"Executed notebooks: {paths.relative(paths.results() / 'executed')}")
     if tier != "smoke" and not Store().read_only:
         folder = paths.results() if in_place else place.parent
@@ -98,7 +99,7 @@ def run_notebooks(
         print(
             f"Figures and claims: {paths.relative(place)} and {paths.relative(folder)}/claims.csv"
         )
-        print(f"What was found: docs/findings.md. {report.tally_sentence(judged)}")
+        print(f"What was found: docs/findings.md. {tally_sentence(judged)}")
     print("To read and change the notebooks: ./run_all.sh --lab")
     return 1 if failures or any(result.error for result in results) else 0
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from entp_lab import figures, paths, site
-from entp_lab.notebooks import Job, defaults, is_own, notebook_paths, run_all
+from entp_lab.execution import Job, run_all
+from entp_lab.notebooks import defaults, is_own, notebook_paths
 from entp_lab.parameters import NotebookParameters
 from entp_papers.entp import playground
 

@@ -7,8 +7,8 @@
 log=.venv/install.log # what uv and pip said
 cpu_torch=https://download.pytorch.org/whl/cpu # where torch is without CUDA
 
-# A user's own settings for Python, pip, IPython and matplotlib would break the installation or change what notebooks
-# show. entp_lab.notebooks.kernel_environment does the same for kernels that are started without these scripts.
+# A user's own settings for Python, pip, IPython and matplotlib would break the installation or change what
+# notebooks show.
 unset PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONOPTIMIZE PYTHONWARNINGS JUPYTER_PATH MPLBACKEND
 unset PYTHONDONTWRITEBYTECODE # set, it has every process compile torch anew, which takes seconds of each
 unset PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT UV_TARGET UV_PREFIX UV_SYSTEM_PYTHON

@@ -13,7 +13,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from tornado.web import HTTPError
 
 from entp_lab import cli, paths
-from entp_lab import notebooks as lab
+from entp_lab import working_copies as lab
+from entp_lab.notebooks import METADATA
 
 
 def write(path, *sources, outputs=()):
@@ -23,7 +24,7 @@ def write(path, *sources, outputs=()):
         for i, source in enumerate(sources)
     ]
     words = new_markdown_cell("![points](../figures/points.png) [next](06_b.ipynb)", id="words")
-    nbformat.write(new_notebook(cells=[words, *code], metadata=lab.METADATA), path)
+    nbformat.write(new_notebook(cells=[words, *code], metadata=METADATA), path)
     return path.read_text(encoding="utf-8")
 
 
@@ -100,7 +101,7 @@ def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, fo
     """JupyterLab's own way to disk: what differs in a copy after opening and saving is nothing."""
     lab.refresh_copies()
     manager = AsyncLargeFileManager(
-        root_dir=str(project), pre_save_hook="entp_lab.notebooks.before_saving"
+        root_dir=str(project), pre_save_hook="entp_lab.working_copies.before_saving"
     )
     before = (project / "notebooks" / "06_b.ipynb").read_bytes()
     for name in ("06_b", "50_own"):

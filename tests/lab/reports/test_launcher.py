@@ -16,7 +16,7 @@ from made_up import wait_for
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from entp_lab import cli, commands, notebooks, paths
+from entp_lab import cli, commands, execution, notebooks, paths
 from entp_lab.configs import RunConfig, config_id
 from entp_lab.notebooks import clean, defaults, notebook_paths, parameters_for
 from entp_lab.registry import EXPERIMENTS
@@ -43,14 +43,14 @@ def folder(tmp_path, monkeypatch):
     folder = tmp_path / "note books"
     folder.mkdir()
     monkeypatch.setattr(paths, "notebooks", lambda: folder)
-    monkeypatch.setattr(notebooks, "available_cores", lambda: 2)
+    monkeypatch.setattr(execution, "available_cores", lambda: 2)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return folder
 
 
 def planned(only="", update=False, **given):
-    return notebooks.plan(parameters_for(notebook_paths(only), given), update)
+    return execution.plan(parameters_for(notebook_paths(only), given), update)
 
 
 def executed(tmp_path, name):
@@ -100,7 +100,7 @@ def test_notebooks_go_side_by_side_and_a_failure_or_a_death_stops_no_other(folde
     write_notebook(folder, "05_dies", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     write_notebook(folder, "00_last", "assert tier == 'best'")
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    found = {r.notebook: r for r in notebooks.run_all(planned()[0])}
+    found = {r.notebook: r for r in execution.run_all(planned()[0])}
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert found["00_last"].error == found["03_a"].error == ""
     assert found["04_b"].error == "ValueError: rate is 0.5"
@@ -130,17 +130,17 @@ def test_notebooks_go_side_by_side_and_a_failure_or_a_death_stops_no_other(folde
 def test_only_the_best_records_and_update_touch_the_projects_figures(
     folder, monkeypatch, call, missing, in_place
 ):
-    monkeypatch.setattr(notebooks, "missing_runs", lambda *_: [None] * missing)
+    monkeypatch.setattr(execution, "missing_runs", lambda *_: [None] * missing)
     write_notebook(folder, "03_x")
     assert planned(**call)[1] is in_place
 
 
 RUN_HERE = """
 import pathlib, sys
-from entp_lab import cli, notebooks, paths
+from entp_lab import cli, execution, paths
 if __name__ == "__main__":
     paths.notebooks = lambda: pathlib.Path(sys.argv[1])
-    notebooks.available_cores = lambda: 2
+    execution.available_cores = lambda: 2
     sys.exit(cli.main(["run"]))
 """
 
@@ -186,7 +186,7 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(
     folder, tmp_path, monkeypatch
 ):
     """The first execution computes and says so; what is stored is the second one's output."""
-    monkeypatch.setattr(notebooks, "missing_runs", lambda path, _: [3] * path.stem.startswith("03"))
+    monkeypatch.setattr(execution, "missing_runs", lambda path, _: [3] * path.stem.startswith("03"))
     mark = f"import pathlib\nmark = pathlib.Path({str(tmp_path)!r}, 'record')\n"
     path = write_notebook(
         folder, "03_x", mark + "print('read' if mark.exists() else 'computing')\nmark.touch()"
@@ -194,7 +194,7 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(
     overview = write_notebook(folder, "00_overview", "print('all')")
     other = write_notebook(folder, "04_y", "1 / 0")
     before = other.read_bytes()
-    results = notebooks.run_all(planned("03", update=True)[0])
+    results = execution.run_all(planned("03", update=True)[0])
     assert [(r.notebook, r.error) for r in results] == [("03_x", ""), ("00_overview", "")]
     for name, said in ((path, "read\n"), (overview, "all\n")):
         stored = nbformat.read(name, as_version=4)
@@ -337,7 +337,7 @@ from entp_papers.entp.count3 import COUNT3
 
 def test_a_time_limit_is_for_the_whole_command(folder, monkeypatch):
     monkeypatch.setenv(DEADLINE_VARIABLE, "")  # so that it is removed in the end
-    monkeypatch.setattr(notebooks, "plan", lambda *_: sys.exit())
+    monkeypatch.setattr(execution, "plan", lambda *_: sys.exit())
     given = {folder / "03_x.ipynb": {"time_limit": 100.0}}
     with pytest.raises(SystemExit):
         commands.run_notebooks(given, is_whole=True, update=False, yes=False)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from entp_lab import ledger, paths, report
+from entp_lab import answers, ledger, paths, report
 from entp_lab.configs import TIERS
 from entp_lab.measurements import Measurement
 from entp_lab.notebooks import is_own, notebook_paths, notebooks_markdown
@@ -42,19 +42,19 @@ def test_the_readme_says_what_the_records_say(table, monkeypatch):
 
 
 def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
-    shown = report.table_of_claims(table)
-    assert len(shown) == len(report.answers()) > 20
+    shown = answers.table_of_claims(table)
+    assert len(shown) == len(answers.answers()) > 20
     assert not shown[["here", "numbers"]].map(lambda text: "{" in text).any(axis=None)
     moved = table.assign(verdict=table["verdict"].where(table["id"] != "6.2-medium", "refuted"))
     with pytest.raises(ConfigError, match="6.2-medium is 'refuted' and was 'verified'"):
-        report.table_of_claims(moved)
-    marked = report.table_of_claims(moved, strict=False).set_index("claim")["here"]
+        answers.table_of_claims(moved)
+    marked = answers.table_of_claims(moved, strict=False).set_index("claim")["here"]
     assert "to be written anew: 6.2-medium" in marked["6.2"]
     assert "anew" not in marked["4.1"]
     with pytest.raises(ConfigError, match="rests on '6.2-medium', a row that the ledger lacks"):
-        report.table_of_claims(table[table["id"] != "6.2-medium"])
+        answers.table_of_claims(table[table["id"] != "6.2-medium"])
     with pytest.raises(ConfigError, match="rests on 'T3-all', a row"):  # whose number it gives
-        report.table_of_claims(table[table["id"] != "T3-all"])
+        answers.table_of_claims(table[table["id"] != "T3-all"])
 
 
 def test_the_ledger_has_a_main_part_an_annex_and_what_could_not_tell(table):
@@ -76,7 +76,7 @@ def test_what_is_measured_is_not_lost_where_tasks_are_compared(table):
 
 
 def test_leads_stand_after_correction_for_all_intervals_that_test_a_difference(table):
-    said = report.leads(table)
+    said = answers.leads(table)
     assert "the decoder is ahead on Count3" in said
     assert "L-4-0" not in ledger.standing(table)[0]
     alone = table.assign(our_value=table["our_value"].where(table["id"].isin(("L-4-0", "T3-all"))))
