@@ -37,16 +37,15 @@ class AttentionBias:
         """Return mask (R, H, length, length) and rotation (R, 1, length, K) of some prefixes."""
 
         def starts(x: Tensor) -> Tensor:
-            of_rows = x if len(x) == 1 else x[rows]  # a single row is shared by all
-            return of_rows[:, :, :length]
+            x = x[:, :, :length]
+            return x if len(x) == 1 else x[rows]  # a single row is shared by all
 
         mask = self.mask_BHTT
         if mask is not None:
-            mask = starts(mask)[..., :length]
+            mask = starts(mask[..., :length])
         rotation = self.rotation
         if rotation is not None:
-            cosines, sines = rotation
-            rotation = starts(cosines), starts(sines)
+            rotation = starts(rotation[0]), starts(rotation[1])
         return mask, rotation
 
 

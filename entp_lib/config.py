@@ -123,12 +123,14 @@ class TrainConfig:
     """Optimisation of one run: AdamW, linear warm-up, cosine to ``min_lr``, then flat.
 
     The cosine ends at ``decay_steps``, by default at the last step. A warm-up longer than the run
-    is cut off below ``max_lr``. ``min_lr`` may exceed ``max_lr``, as in the runs behind the paper's
-    Table 3; the learning rate then rises. ``patience`` > 0 stops after that many evaluations
-    without a new minimum of the training loss, or of the task's own ``patience_score``.
-    ``stop_loss`` stops at the first evaluation whose held-out loss (nats) is at most this. A run
-    has at most 300 evaluations, so that its record stays small. ``gradient_shards`` must be 1.
-    ``grad_clip``: the largest norm of a step's gradients, None for any.
+    is cut off below ``max_lr``: by default 100 steps end at a fifth of it. ``min_lr`` may exceed
+    ``max_lr``, as in the runs behind the paper's Table 3; the learning rate then rises.
+    ``patience`` > 0 stops after that many evaluations without a new minimum of the training loss,
+    or of the task's own ``patience_score``. ``stop_loss`` stops at the first evaluation whose
+    held-out loss (nats) is at most this. A run has at most 300 evaluations, so that its record
+    stays small. ``gradient_shards`` must be 1. ``final_eval_sequences`` is for ``entp_lab``, which
+    scores the end; ``train`` ignores it. ``grad_clip``: the largest norm of a step's gradients,
+    None for any.
     """
 
     steps: int

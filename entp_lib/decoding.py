@@ -196,7 +196,7 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
         f"temperature = {temperature!r}: must be 0 (greedy) or more, and finite",
     )
     if top_k is not None:
-        positive("top_k", top_k, ", or None for all")
+        positive("top_k", top_k)
     require(
         isinstance(top_p, numbers.Real) and 0 < top_p <= 1,
         f"top_p = {top_p!r}: must be above 0 and at most 1",
@@ -224,9 +224,10 @@ def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
 @contextlib.contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put the model into evaluation mode within the block."""
-    was_training = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True

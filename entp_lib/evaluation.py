@@ -41,15 +41,18 @@ def evaluate(
     largest logit. A continuous task has its squared error as ``loss`` and no accuracies;
     ``detailed`` adds ``error_by_position``, the standard error of the mean (with n, not n - 1).
     ``grouped`` adds ``groups``: for each of the task's groups, the number of sequences and of right
-    ones. ``device``: by default the model's. Raises ConfigError for ``sequences`` below 1, or if
-    none has a scored position.
+    ones. ``seed_parts``: numbers or words that choose other sequences; the same ones choose the
+    same. ``precision``: as in ``TrainConfig``. ``device``: where batches are drawn, by default
+    where the model is. Raises ConfigError for ``sequences`` below 1, or if none has a scored
+    position.
     """
     positive("sequences", sequences)
     device = device_for(model, device)
     if isinstance(cfg := getattr(model, "cfg", None), ModelConfig):
-        outputs = (cfg.output_dim if task.continuous else cfg.vocab_size) or 0
-        fits = outputs == 1 if task.continuous else outputs >= task.vocab_size
-        require(fits, f"a model with {outputs} outputs: the task needs others")
+        outputs = cfg.output_dim or cfg.vocab_size
+        needed = 1 if task.continuous else task.vocab_size
+        fits = outputs == needed if task.continuous else outputs >= needed
+        require(fits, f"a model with {outputs} outputs: the task needs {needed}")
     totals = Totals(task, device)
     groups: dict[str, dict[str, int]] = {}
     with eval_mode(model):
@@ -65,7 +68,7 @@ def evaluate(
                 )
             right_B = totals.add(batch, logits_NV.float(), detailed)
             names = task.groups(batch) if grouped else []
-            for name, right in zip(names, right_B.tolist(), strict=False):
+            for name, right in zip(names, right_B.tolist(), strict=bool(names)):
                 count = groups.setdefault(name, {"sequences": 0, "right": 0})
                 count["sequences"] += 1
                 count["right"] += right

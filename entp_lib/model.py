@@ -14,7 +14,7 @@ output width).
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,12 @@ from entp_lib.positions import SCHEMES, Rotation
 from entp_lib.validation import ConfigError, one_of
 
 METHODS = ("fast", "reference")
+
+
+def is_as_built(part: Any) -> bool:
+    """Tell whether a part of a block is a linear map or a norm as this module makes them."""
+    is_kind = type(part) in (nn.Linear, nn.LayerNorm) and part.bias is not None
+    return is_kind and getattr(part, "eps", EPS) == EPS
 
 
 class Attention(nn.Module):
@@ -72,7 +78,7 @@ class Attention(nn.Module):
     @property
     def is_plain(self) -> bool:
         """Whether queries, keys and values are the linear maps that were built here."""
-        return type(self) is Attention and type(self.qkv) is nn.Linear
+        return type(self) is Attention and is_as_built(self.qkv)
 
 
 class Block(nn.Module):
@@ -117,12 +123,11 @@ class Block(nn.Module):
     @property
     def is_plain(self) -> bool:
         """Whether all parts are as built here, so that fused kernels compute the same function."""
-        linear = (self.attention.out, self.fc_in, self.fc_out)
+        parts = (self.attention.out, self.fc_in, self.fc_out, self.ln_1, self.ln_2)
         return (
             type(self) is Block
             and self.attention.is_plain
-            and all(type(part) is nn.Linear for part in linear)
-            and all(norm.eps == EPS for norm in (self.ln_1, self.ln_2))
+            and all(map(is_as_built, parts))
         )
 
 
@@ -158,12 +163,14 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Draw all weights again from ``seed``."""
+        """Draw all weights again from ``seed``, on the CPU."""
         generator = torch.Generator().manual_seed(seed)
         for name, p in self.named_parameters():
             if p.dim() < 2:
                 if name.endswith("bias"):
-                    p.zero_()  # LayerNorm weights stay 1, positional schemes as they begin
+                    p.zero_()
+                elif "ln_" in name:  # positional schemes stay as they begin
+                    p.fill_(1.0)
                 continue
             std = 0.02
             if name.endswith(("attention.out.weight", "fc_out.weight")):
@@ -194,13 +201,15 @@ class Transformer(nn.Module):
         itself. ``projected``: the result of ``project_once`` for the same inputs. Raises ValueError
         for shapes, lengths or ids that do not fit.
         """
-        micro_batch = scored if isinstance(scored, MicroBatch) else None
+        micro_batch = (
+            scored if isinstance(scored, MicroBatch) and scored.groups else None
+        )
         scored_BT = scored.scored_BT if isinstance(scored, MicroBatch) else scored
         table = self.positions.table
         check_inputs(
             self.cfg, inputs, scored_BT, prompt_lengths_B, positions_BT, mask_BTT, table
         )
-        if micro_batch is not None and projected is not None:
+        if micro_batch and projected and mask_BTT is None:
             x_ND = entp.fast(
                 self.full_blocks, projected[0], [micro_batch], NO_BIAS, projected
             )
@@ -285,7 +294,7 @@ class Transformer(nn.Module):
 
         Return None where each micro-batch computes its own.
         """
-        if self.cfg.recomputed_layers < 2 or self.entp_method != "fast":
+        if self.cfg.recomputed_layers < 2 or self.is_by_definition:
             return None
         x_BTD, bias = self.embed_inputs(inputs, positions_BT, mask_BTT)
         x_BTD = causal_pass(self.causal_blocks, x_BTD, bias)
@@ -294,7 +303,12 @@ class Transformer(nn.Module):
     @property
     def is_by_definition(self) -> bool:
         """Whether full layers are computed by the loop of the definition."""
-        return self.entp_method == "reference" and self.cfg.recomputed_layers > 0
+        own = any(
+            type(block).forward is not Block.forward for block in self.full_blocks
+        )
+        return self.cfg.recomputed_layers > 0 and (
+            own or self.entp_method == "reference"
+        )
 
     @property
     def layers(self) -> list[Block]:

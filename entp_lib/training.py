@@ -112,9 +112,10 @@ def train(
     """Train ``model`` in place on ``task`` and return its state, with the ``curves`` of its scores.
 
     ``seed`` determines all batches and evaluations. ``model`` is a ``Transformer``, or has the same
-    ``plan`` and ``forward``; frozen parameters do not change. ``device``: by default the model's.
-    Raises ConfigError if the model's ``cfg`` or a batch does not fit the task, TrainingError if a
-    loss is not finite or a batch has no scored position.
+    ``plan`` and ``forward``; frozen parameters do not change. ``device``: where batches are drawn,
+    by default where the model is, which does not move. Raises ConfigError if the model's ``cfg`` or
+    a batch does not fit the task, TrainingError if a loss is not finite or a batch has no scored
+    position.
     """
     if isinstance(cfg := getattr(model, "cfg", None), ModelConfig):
         check_fit(task, cfg)
@@ -122,6 +123,7 @@ def train(
     device = device_for(model, device)
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     state = TrainingState(model, make_optimizer(model, config), config, loss_sum)
+    state.optimizer.zero_grad()  # of a step that was interrupted
     for hook in hooks:
         hook.begin(state)
     batches = training_batches(task, config, seed, state.step + 1, device)
@@ -163,7 +165,7 @@ def update(
     if config.grad_clip is not None:
         nn.utils.clip_grad_norm_(state.model.parameters(), config.grad_clip)
     state.optimizer.step()
-    state.optimizer.zero_grad(set_to_none=True)
+    state.optimizer.zero_grad()
     state.step += 1
     state.loss_sum += loss.double()
 
@@ -223,7 +225,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """Return AdamW for all unfrozen parameters, with weight decay on matrices but not vectors."""
-    parameters = trainable_parameters(model).values()
+    parameters = list(trainable_parameters(model).values())
+    require(parameters, "all parameters are frozen")
     matrices = [p for p in parameters if p.dim() >= 2]  # embeddings included
     vectors = [p for p in parameters if p.dim() < 2]
     groups = [
@@ -238,26 +241,28 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Yield the batches of the 1-based steps from ``first_step`` on."""
     size = config.batch_size
-    draw = -1
+    rows = size * STEPS_PER_DRAW
+
+    def drawn(step: int) -> Batch:
+        draw = step // STEPS_PER_DRAW
+        # a curriculum advances between draws only
+        now = task.at_step(draw * STEPS_PER_DRAW + 1)
+        batch = now.batch(generator_for(device, "train", seed, draw), rows)
+        check_batch(now, batch, rows)
+        return batch
+
+    batch, again = drawn(first_step - 1), drawn(first_step - 1)
+    names = ("inputs_BT", "scored_BT", "targets_N")
+    require(
+        all(torch.equal(getattr(batch, name), getattr(again, name)) for name in names),
+        f"{type(task).__name__}.batch draws without its generator: models would not "
+        "see the same sequences",
+    )
     for step in itertools.count(first_step - 1):
-        if draw != step // STEPS_PER_DRAW:  # a curriculum advances between draws only
-            draw = step // STEPS_PER_DRAW
-            now = task.at_step(draw * STEPS_PER_DRAW + 1)
-            rows = size * STEPS_PER_DRAW
-            draws = (
-                now.batch(generator_for(device, "train", seed, draw), rows)
-                for _ in range(2)
-            )
-            drawn = next(draws)
-            check_batch(now, drawn, rows)
-            if step == first_step - 1:
-                require(
-                    torch.equal(next(draws).inputs_BT, drawn.inputs_BT),
-                    f"{type(task).__name__}.batch draws without its generator: models would not "
-                    "see the same sequences",
-                )
         place = step % STEPS_PER_DRAW
-        yield drawn.rows(slice(place * size, (place + 1) * size))
+        if place == 0 and step >= first_step:
+            batch = drawn(step)
+        yield batch.rows(slice(place * size, (place + 1) * size))
 
 
 def check_batch(task: Task, batch: Batch, size: int) -> None:
@@ -268,13 +273,17 @@ def check_batch(task: Task, batch: Batch, size: int) -> None:
         shape[:1] == (size,),
         f"{name} returned {shape[0]} sequences of {size} asked for",
     )
+    require(
+        shape[1] <= task.length,
+        f"{name} returned {shape[1]} tokens; length = {task.length}",
+    )
     kinds, wanted = (
         (REALS, "real") if task.continuous else ((torch.int64,), "ids, torch.int64,")
     )
     try:
         check_tensor("targets", batch.targets_BT, kinds, shape, wanted)
         if not task.continuous and len(batch.targets_N):
-            check_ids("target", batch.targets_N, task.vocab_size)
+            check_ids("target", batch.targets_N.cpu(), task.vocab_size)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
 
@@ -367,14 +376,9 @@ def check_fit(task: Task, model: ModelConfig) -> None:
         else f"{task.input_dim} numbers"
     )
     check("input_dim", task.input_dim == model.input_dim, f"has inputs of {kind}")
-    check(
-        "output_dim",
-        not task.continuous or model.output_dim == 1,
-        "predicts one number",
-    )
-    if model.input_dim is None:
-        fits = task.vocab_size == model.vocab_size
-        check("vocab_size", fits, f"has {task.vocab_size} symbols")
+    name = "vocab_size" if model.input_dim is None else "output_dim"
+    outputs = 1 if task.continuous else task.vocab_size
+    check(name, getattr(model, name) == outputs, f"needs {outputs}")
     prompts = "trains without the prompts that it opens later; use 'decoder'"
     check("architecture", task.same_prompts or not model.open_prompt, prompts)
     fits = task.length <= model.max_length

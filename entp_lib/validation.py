@@ -44,9 +44,9 @@ def require(condition: object, message: str) -> None:
         raise ConfigError(message)
 
 
-def positive(name: str, value: object, otherwise: str = "") -> None:
+def positive(name: str, value: object) -> None:
     """Raise ConfigError unless ``value`` is a whole number above 0."""
-    message = f"{name} = {value!r}: must be a whole number, at least 1{otherwise}"
+    message = f"{name} = {value!r}: must be a whole number, at least 1"
     require(isinstance(value, numbers.Integral) and int(value) >= 1, message)
 
 

@@ -68,13 +68,19 @@ class Tokens:
         )
 
 
-@functools.lru_cache(maxsize=8)
 def open_tokens(recipe: Recipe) -> Tokens:
     """Return the tokens of a recipe, made where they are missing or damaged.
 
     If several processes ask at once, one makes them and the others wait. Raises ConfigError for a
     corpus that is not text or lacks a part.
     """
+    path = FOLDERS.root() / recipe.corpus
+    return tokens_of(recipe, path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@functools.lru_cache(maxsize=8)
+def tokens_of(recipe: Recipe, path: Path, changed: int) -> Tokens:
+    """Return ``open_tokens`` of a recipe whose corpus lies at ``path``, last changed then."""
     source = source_of(recipe.corpus, recipe.checksum)
     key = [
         FORMAT,
@@ -154,8 +160,9 @@ def make(folder: Path, source: Source, recipe: Recipe) -> None:
             )
             require(
                 parts[name]["tokens"] > 0,
-                f"corpus = {recipe.corpus!r}: no document for {name}; use another held_out than "
-                f"{recipe.held_out} or split='tail'",
+                f"corpus = {recipe.corpus!r}: split = {recipe.split!r} keeps documents whole and "
+                f"leaves none for {name}; use more text, another held_out than {recipe.held_out}, "
+                "or 'tail'",
             )
         require(
             source_of(recipe.corpus).checksum == source.checksum,

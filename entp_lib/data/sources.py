@@ -157,11 +157,11 @@ def source_of(corpus: str, checksum: str = "") -> Source:
         source = FOLDERS.corpora[corpus](checksum)
     else:
         path = FOLDERS.root() / corpus
-        known = "".join(f"{name!r}, " for name in FOLDERS.corpora)
+        known = "".join(f"{name!r} or " for name in FOLDERS.corpora)
         wrong = f"corpus = {str(path)!r}"
         require(
             path.exists(),
-            f"{wrong}: no such file; it must be {known}or a path to a file",
+            f"{wrong}: no such file; it must be {known}a path to a file",
         )
         require(os.access(path, os.R_OK), f"{wrong}: this user may not read it")
         source = (FOLDERS.reader or TextFile)(path)

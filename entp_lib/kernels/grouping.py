@@ -6,7 +6,7 @@ width, H heads, K head width.
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -117,16 +117,15 @@ def read_ends(
     b_q, b_k, b_v = attention.qkv.bias.chunk(3)
     q_PHK = F.linear(z_MD[ends_P], w_q, b_q).unflatten(-1, (n_heads, -1))
     scale = (x_MD.shape[-1] // n_heads) ** -0.5
+    # the gradient of split is one tensor; slices would make a full-size one for each group
+    keys = inputs = z_MD.split(sizes)
     if bias.rotation is None:
         w_k_HKD = w_k.unflatten(0, (n_heads, -1))
-        queries = (q_PHK.transpose(0, 1) @ w_k_HKD).transpose(0, 1) * scale
-        keys: Sequence[Any] = [None] * len(groups)
+        q_PHK = (q_PHK.transpose(0, 1) @ w_k_HKD).transpose(0, 1) * scale
     else:
-        queries = q_PHK
         keys = F.linear(z_MD, w_k, b_k).unflatten(-1, (n_heads, -1)).split(sizes)
     means = []
-    # the gradient of split is one tensor; slices would make a full-size one for each group
-    parts = zip(queries.split(counts), z_MD.split(sizes), keys, groups, strict=True)
+    parts = zip(q_PHK.split(counts), inputs, keys, groups, strict=True)
     for queries_R, z, key, (rows, count, length) in parts:
         z = z.view(count, length, -1)
         mask, rotation = bias.of_prefixes(rows, length)

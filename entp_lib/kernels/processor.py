@@ -1,6 +1,7 @@
 """Whether this processor can multiply in bf16."""
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,14 +10,10 @@ from pathlib import Path
 def processor_flags() -> frozenset[str]:
     """Return this processor's instruction sets as Linux names them; empty if unknown."""
     try:
-        flags = next(
-            line
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("flags")
-        )
-    except (OSError, StopIteration):
-        return frozenset()
-    return frozenset(flags.split())
+        found = re.search("^flags.*", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return frozenset(found[0].split() if found else ())
 
 
 def multiplies_bf16() -> bool:

@@ -200,7 +200,9 @@ class Sums(FixedData):
         return Batch.of_text(window_BT.to(generator.device).long())
 
     def groups(self, batch: Batch) -> list[str]:
-        """Return the group of each example: ``name_of`` its operands."""
+        """Return the group of each example: ``name_of`` its operands; text has no groups."""
+        if self.part == "text":
+            return []
         assert batch.prompt_lengths_B is not None
         ends = batch.prompt_lengths_B.tolist()
         prompts = zip(batch.inputs_BT.tolist(), ends, strict=True)

@@ -145,14 +145,12 @@ class Counting(Task):
         self, generator: torch.Generator, size: int, evaluating: bool = False
     ) -> Tensor:
         """Return (size, length + 1) integers: seeds from one side of the split, continued."""
-
-        def draw(rows: int) -> Tensor:
-            return integers(generator, self.symbols, rows, self.seed_length)
-
-        if self.held_out > 0:
-            x_BT = draw_on_side(draw, size, self.is_held_out, evaluating)
-        else:
-            x_BT = draw(size)
+        x_BT = draw_on_side(
+            lambda rows: integers(generator, self.symbols, rows, self.seed_length),
+            size,
+            self.is_held_out,
+            evaluating and self.held_out > 0,
+        )
         while x_BT.shape[1] <= self.length:
             x_BT = torch.cat([x_BT, next_symbols(x_BT, self.order)[:, None]], 1)
         return x_BT

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.tasks.base import PARTS, Batch, FixedData
-from entp_lib.validation import ConfigError, Json, one_of, require
+from entp_lib.validation import Json, one_of, require
 
 MAX_SYMBOLS = 2**20  # a model has an embedding for every number up to the largest
 MAX_WORDS_IN_RECORD = 100
@@ -81,6 +81,11 @@ class Table(FixedData):
             require(
                 symbols > 1, "a single symbol leaves nothing to predict; two are needed"
             )
+        flags = [] if scored is None else [np.ravel(row) for row in scored]
+        require(
+            all(np.isin(row, (0, 1)).all() for row in flags),
+            "scored must be True or False for each token",
+        )
         check_each(examples.scored_BT.any(1), "has no scored position")
         part_P = (
             drawn_parts(examples, held_out, seed) if part is None else np.asarray(part)
@@ -109,11 +114,11 @@ class Table(FixedData):
         return self.batches["train"].inputs_BT.shape[1]
 
     def examples(self, part: str) -> Batch:
-        if not len(self.batches[part].inputs_BT):
-            raise ConfigError(
-                f"no example is left for {part}; it takes three different inputs, or a sequence "
-                f"whose part is {part!r}"
-            )
+        require(
+            len(self.batches[part].inputs_BT),
+            f"no example is left for {part}; it takes three different inputs, or a sequence "
+            f"whose part is {part!r}",
+        )
         return self.batches[part]
 
     def constants_T(self) -> Tensor:
@@ -161,14 +166,13 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
     )
     inputs_PTd = torch.from_numpy(np.asarray(sequences, dtype=np.float32))
     targets_PT = torch.from_numpy(np.asarray(targets, dtype=np.float32))
-    scored_PT = torch.ones(inputs_PTd.shape[:2], dtype=torch.bool)
-    if scored is not None:
-        scored_PT = torch.from_numpy(np.asarray(scored, dtype=bool))
+    shape = inputs_PTd.shape[:2]
+    flags = np.ones(shape) if scored is None else scored
+    scored_PT = torch.from_numpy(np.asarray(flags, dtype=bool))
     for name, x_PT in (("targets", targets_PT), ("scored", scored_PT)):
-        shape = tuple(inputs_PTd.shape[:2])
         require(
             x_PT.shape == shape,
-            f"{name} has shape {tuple(x_PT.shape)}, must be {shape}",
+            f"{name} has shape {tuple(x_PT.shape)}, must be {tuple(shape)}",
         )
     check_each(
         inputs_PTd.isfinite().flatten(1).all(1), "has an input that is not finite"
@@ -207,13 +211,11 @@ def as_ids(rows: Sequence[Sequence[Any]]) -> tuple[list[list[int]], tuple[str, .
         ids = {word: i for i, word in enumerate(words)}
         return [[ids[token] for token in row] for row in lists], words
     for symbol in symbols:
-        is_whole = isinstance(symbol, (int, np.integer)) and not isinstance(
-            symbol, bool
+        is_whole = isinstance(symbol, (int, np.integer)) and type(symbol) is not bool
+        require(
+            is_whole and 0 <= symbol < MAX_SYMBOLS,
+            f"the symbol {symbol!r:.40}: must be words, or whole numbers below {MAX_SYMBOLS}",
         )
-        if not (is_whole and 0 <= symbol < MAX_SYMBOLS):
-            raise ConfigError(
-                f"the symbol {symbol!r:.40}: must be words, or whole numbers below {MAX_SYMBOLS}"
-            )
     return lists, ()
 
 

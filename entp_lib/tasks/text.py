@@ -30,12 +30,13 @@ class Text(Task):
     """Windows of ``context`` tokens from the training part, evaluated on the validation part.
 
     ``corpus``: ``embedded``, ``openwebtext``, or the path of a text or Parquet file, relative to
-    the project's root. ``checksum``: the first 16 hexadecimal digits of its checksum, so that a
-    record cannot mean two texts; "" accepts any. ``vocabulary``: the vocabulary size of the
-    tokenizer ``characters``. ``split`` and ``held_out``: which documents are validation
-    (``entp_lib.data.cache.Recipe``). ``prefixes``: how many positions of each training window are
-    scored, drawn at random; 0 for all. ``eval_prefixes``: the same for evaluation, but evenly
-    spaced and always the same.
+    the working directory; with ``entp_lab``, which alone has the first two and Parquet, to the
+    project's root. Its tokens are kept in ``corpora`` there. ``checksum``: the first 16 hexadecimal
+    digits of its checksum, so that a record cannot mean two texts; "" accepts any. ``vocabulary``:
+    the vocabulary size of the tokenizer ``characters``. ``split`` and ``held_out``: which documents
+    are validation (``entp_lib.data.cache.Recipe``). ``prefixes``: how many positions of each
+    training window are scored, drawn at random; 0 for all. ``eval_prefixes``: the same for
+    evaluation, but evenly spaced and always the same.
     """
 
     corpus: str = "embedded"
@@ -99,8 +100,7 @@ class Text(Task):
 
         Each token is sampled at ``SAMPLE_TEMPERATURE``, given the last ``context`` tokens.
         """
-        prompts_BT = self.batch(generator, SAMPLES, evaluating=True).inputs_BT
-        tokens_BT = prompts_BT
+        tokens_BT = self.batch(generator, SAMPLES, evaluating=True).inputs_BT
         for _ in range(SAMPLE_TOKENS):
             window_BT = tokens_BT[:, -self.context :]
             drawn_BT = generate(
@@ -108,12 +108,10 @@ class Text(Task):
             )
             tokens_BT = torch.cat([tokens_BT, drawn_BT[:, -1:]], 1)
         decode = self.tokens().tokenizer().decode
-        pairs = zip(
-            prompts_BT.tolist(), tokens_BT[:, self.context :].tolist(), strict=True
-        )
+        n = self.context
         samples = [
-            {"prompt": decode(one), "continuation": decode(other)}
-            for one, other in pairs
+            {"prompt": decode(row[:n]), "continuation": decode(row[n:])}
+            for row in tokens_BT.tolist()
         ]
         return {"samples": samples}
 

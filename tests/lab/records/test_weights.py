@@ -128,7 +128,7 @@ def test_weights_bring_the_tokenizer_that_they_were_trained_with(tmp_path, store
     learned = load_tokenizer(path, record.config)
     assert learned.decode(learned.encode(["dog"], ended=False)) == "dog"
     corpus.unlink()
-    cache.open_tokens.cache_clear()
+    cache.tokens_of.cache_clear()
     assert playground.player(str(path)).tokens("dog").tolist() == list(
         learned.encode(["dog"], ended=False)
     )

@@ -55,8 +55,19 @@ def parts_of(tokens):
 
 def reopened(scored):
     """The tokens as another process would find them."""
-    open_tokens.cache_clear()
+    cache.tokens_of.cache_clear()
     return open_tokens(scored)
+
+
+def test_a_text_that_was_edited_or_lies_in_another_folder_is_read_anew(tmp_path, monkeypatch):
+    texts = []
+    for folder, word in (("one", "first"), ("two", "other"), ("two", "third")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.setattr(cache.FOLDERS, "root", lambda folder=folder: tmp_path / folder)
+        (tmp_path / folder / "novel.txt").write_text(f"{word}\n\nthing" * 3)
+        os.utime(tmp_path / folder / "novel.txt", (1, len(texts) + 1))
+        texts.append(parts_of(open_tokens(recipe("novel.txt", split="tail")))[0])
+    assert [text[:5] for text in texts] == ["first", "other", "third"]
 
 
 # Sources

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from entp_lab.budgets import token_forwards
 from entp_lib import entp, kernels
 from entp_lib.config import SIZES, ModelConfig
+from entp_lib.entp import MicroBatch
 from entp_lib.kernels import grouping
-from entp_lib.model import Transformer, build_model, parameter_count
+from entp_lib.model import Block, Transformer, build_model, parameter_count
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.libraries import copy_gpt2
 
@@ -97,6 +98,56 @@ def test_a_module_that_was_replaced_is_called(small_model, architecture):
     assert all(block.attention.qkv.up.weight.grad.any() for block in model.blocks)
 
 
+class Doubling(Block):
+    def forward(self, *arguments, **more):
+        return 2 * super().forward(*arguments, **more)
+
+
+class Unscaled(torch.nn.LayerNorm):
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(ln_1=torch.nn.Identity()),
+        dict(ln_1=torch.nn.RMSNorm(16, eps=1e-5)),
+        dict(ln_2=Unscaled(16)),
+        dict(fc_in=torch.nn.Linear(16, 64, bias=False)),
+        dict(__class__=Doubling),
+    ],
+    ids=str,
+)
+def test_other_norms_maps_and_blocks_are_those_of_the_definition(small_model, architecture, change):
+    model = small_model(architecture)
+    as_built = model(tokens())
+    for block in model.blocks:
+        for name, part in change.items():
+            setattr(block, name, part)
+    model.double()
+    found = [model(tokens())]
+    model.entp_method = "reference"
+    with kernels.without_fused_kernels():
+        found.append(model(tokens()))
+    torch.testing.assert_close(*found)
+    assert not torch.allclose(found[0], as_built)
+
+
+def test_a_micro_batch_is_read_like_its_mask_whatever_comes_with_it(small_model):
+    """Groups and first layer serve where they apply; else the scored prefixes alone count."""
+    model = small_model("entp")
+    x = tokens()
+    scored = everywhere(x)
+    assert torch.equal(model(x, MicroBatch(scored)), model(x, scored))
+    (part,) = model.plan(scored)
+    mask_BTT = torch.ones(len(x), x.shape[1], x.shape[1], dtype=torch.bool).tril()
+    projected = model.project_once(x)
+    with_mask = model(x, part, mask_BTT=mask_BTT, projected=projected)
+    torch.testing.assert_close(with_mask, model(x, scored, mask_BTT=mask_BTT))
+
+
 def test_gradients_do_not_multiply_with_the_groups(small_model):
     """The gradient of a slice is a tensor as large as what it was cut from, one for every length of
     prefixes.
@@ -138,7 +189,12 @@ def test_initial_scales():
             "entp", 4, 2, 128, 0, 40, position_std=0.5, input_dim=30, output_dim=30, input_std=0.3
         ),
     ):
-        for name, p in build_model(cfg, 3).named_parameters():
+        model = build_model(cfg, 3)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.fill_(7)
+        model.init_weights(3)  # draws all again
+        for name, p in model.named_parameters():
             if p.dim() == 1:
                 assert (p == (name.endswith("weight") and 1)).all(), name
                 continue

@@ -121,6 +121,7 @@ MISTAKES = {  # of two rows of 1 and 2, where nothing else is said
     "single symbol": {"sequences": [[0, 0]] * 3},
     "scored has 1 rows": {"scored": [[0, 1]]},
     "sequence 2: scored": {"scored": [[0, 1], [1]]},
+    "scored must be True or False": {"scored": [[0, 1], [0, 0.9]]},
     "sequence 2: its first token": {"scored": [[0, 1], [1, 1]]},
     "sequence 2: has no scored": {"sequences": [[1, 2], [3]]},
     "sequence 1: targets": {"targets": [[1], [1]]},

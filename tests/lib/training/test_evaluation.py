@@ -188,7 +188,13 @@ def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was(small_
         evaluate(model, task, 1, precision="bfloat16")
     with pytest.raises(ConfigError, match="no sequence of the evaluation has a scored position"):
         evaluate(model, Sparse(every=1000, length=6, seed_length=2, symbols=4), 64)
+    with pytest.raises(ConfigError, match="a model with 3 outputs: the task needs 6"):
+        evaluate(small_model("decoder", vocab_size=0, input_dim=1, output_dim=3), task, 1)
+    model.ln_f.eval()  # as a part that the user froze
+    evaluate(model, task, 8)
     assert model.training
+    assert model.blocks[0].training
+    assert not model.ln_f.training
 
 
 @dataclass(frozen=True)

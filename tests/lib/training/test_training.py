@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from made_up import train_until
 
 from entp_lab.configs import RunConfig
@@ -16,6 +17,7 @@ from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.model import build_model
 from entp_lib.tasks import TASKS, Addition, Counting, generator_for
+from entp_lib.tasks.base import Batch
 from entp_lib.tasks.text import Text
 from entp_lib.training import (
     STEPS_PER_DRAW,
@@ -199,7 +201,12 @@ def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
 
 
 @pytest.mark.parametrize(
-    "model", [dict(vocab_size=9), dict(max_length=7), dict(input_dim=3, output_dim=1)]
+    "model",
+    [
+        dict(vocab_size=9),
+        dict(max_length=7),
+        dict(input_dim=3, output_dim=1),
+    ],
 )
 def test_task_and_model_must_fit(small_run, model):
     with pytest.raises(ConfigError, match=f"{next(iter(model))} = "):
@@ -363,6 +370,16 @@ class Faulty(Counting):
         (lambda b: replace(b, targets_BT=b.targets_BT + 8), ConfigError, "target 1.: must be"),
         (lambda b: replace(b, scored_BT=b.scored_BT & False), TrainingError, "step 1 is scored"),
         (lambda b: b.rows(torch.randperm(512)), ConfigError, "draws without its generator"),
+        (
+            lambda b: replace(b, scored_BT=torch.rand(b.scored_BT.shape) < 0.5),
+            ConfigError,
+            "draws without its generator",
+        ),
+        (
+            lambda b: Batch.of_text(F.pad(b.inputs_BT, (0, 2))),
+            ConfigError,
+            "returned 9 tokens; length = 8",
+        ),
     ],
 )
 def test_a_batch_that_teaches_nothing_is_named(small_model, architecture, change, error, message):
@@ -371,6 +388,20 @@ def test_a_batch_that_teaches_nothing_is_named(small_model, architecture, change
     model = small_model(architecture, vocab_size=8, max_length=8, dtype=torch.float32)
     with pytest.raises(error, match=message):
         train(model, task, TrainConfig(steps=2, batch_size=32))
+
+
+def test_training_starts_from_no_gradients_and_needs_a_parameter(small_model):
+    task = Counting(length=8, seed_length=3, symbols=8)
+    found = []
+    for left in (0.0, 9.0):  # as a step that was interrupted leaves them
+        model = small_model(vocab_size=8, max_length=8, dtype=torch.float32)
+        for p in model.parameters():
+            p.grad = torch.full_like(p, left)
+        train(model, task, TrainConfig(steps=1, warmup_steps=0))
+        found.append(model.ln_f.bias.detach())
+    assert torch.equal(*found)
+    with pytest.raises(ConfigError, match="all parameters are frozen"):
+        train(model.requires_grad_(False), task, TrainConfig(steps=1))
 
 
 def test_clipping_bounds_what_a_step_changes(small_model):
