@@ -45,6 +45,7 @@ PLAIN = {
     "not attempted": "not run yet",
     EQUAL: "no difference",
 }
+UNSURE = ("inconclusive", OPEN, UNINFORMATIVE)  # said in plain words beside a row's numbers, too
 # rules of rows that are not judged by the sides of their interval
 NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")
 CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
@@ -288,7 +289,8 @@ def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         found = "; ".join(
             row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name]
         )
-        return f"{row['verdict']} ({found})" if found else row["verdict"]
+        word = PLAIN[row["verdict"]] if row["verdict"] in UNSURE else row["verdict"]
+        return f"{word} ({found})" if found else word
 
     known = reference_claims().reindex(table["id"])
     rows = table.to_dict("records")
