@@ -77,7 +77,8 @@ class Task:
 
     A task has ``vocab_size``, ``length`` (of the longest input) and ``batch``; everything else has
     a default. It is scored by cross-entropy in nats and argmax accuracy. A ``continuous`` task is
-    scored by squared error alone and has ``input_dim`` in place of ``vocab_size``.
+    scored by squared error alone and has ``input_dim`` in place of ``vocab_size``; its model has
+    ``vocab_size=0``.
     """
 
     vocab_size: int

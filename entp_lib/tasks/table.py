@@ -53,8 +53,8 @@ class Table(FixedData):
 
         ``scored`` has a truth value per token: whether to predict it, by default all but the first.
         With ``targets``, rows like those of ``sequences``, a scored position predicts its target in
-        place of the next token. Real numbers (P, T, d) need real targets (P, T) and are scored by
-        squared error.
+        place of the next token; by default all are scored. A string is a row of characters. Real
+        numbers (P, T, d) need real targets (P, T) and are scored by squared error.
 
         ``part`` names train, validation or test for each row. Without it, validation and test each
         get the share ``held_out`` of the different inputs, drawn with ``seed``. Inputs that are
