@@ -201,12 +201,7 @@ def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        dict(vocab_size=9),
-        dict(max_length=7),
-        dict(input_dim=3, output_dim=1),
-    ],
+    "model", [dict(vocab_size=9), dict(max_length=7), dict(input_dim=3, output_dim=1)]
 )
 def test_task_and_model_must_fit(small_run, model):
     with pytest.raises(ConfigError, match=f"{next(iter(model))} = "):
