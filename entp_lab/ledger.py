@@ -139,9 +139,9 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per task and budget: value, low, high, margin and ``unit``, answer, tier, seeds, claim and records.
 
     ``results/reference/<paper>/comparisons.csv`` names the row of the ledger ``table`` for each task and budget.
-    ``unit`` is "share", of the distance from guessing to a perfect score (positive if ENTP is ahead), or "nats" for
-    text. The answer follows the rule of our own questions even if a paper claims the row, and is open if the verdict
-    is. Raises KeyError for a claim that the ledger lacks.
+    ``unit`` is "share", of the distance from guessing to the best possible score (positive if ENTP leads), or "nats"
+    for text. The answer follows the rule of our own questions even if a paper claims the row, and is open if the
+    verdict is. Raises KeyError for a claim that the ledger lacks.
     """
     files = sorted(
         paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p)

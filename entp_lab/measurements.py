@@ -230,15 +230,15 @@ class Paired:
 class Comparisons:
     """``measure`` as a table of claims, called with the records of a tier; claims without a single pair are omitted.
 
-    ``frame``: a function from records to a frame with a row per run. Scores lie between ``floor`` (a number, or a
-    column of the frame whose mean is used; None for the baseline's) and ``ceiling``; a score within ``near`` of the
-    floor is treated as not learned. ``excluded``: a function from the records with a claim's labels, and its arms, to
-    the reason why they say nothing, or "". ``paper``: whether the paper's tier has the paper's settings. ``others``:
-    further functions from records to measurements, for what a table cannot express.
+    ``frame``: a function from records to a frame with a row per run. Scores lie between ``floor`` (None for the
+    baseline's) and ``ceiling``, each a number, or a column of the frame whose mean is used; a score within ``near`` of
+    the floor is treated as not learned. ``excluded``: a function from the records with a claim's labels, and its arms,
+    to the reason why they say nothing, or "". ``paper``: whether the paper's tier has the paper's settings.
+    ``others``: further functions from records to measurements, for what a table cannot express.
     """
 
     claims: Sequence[Paired]
-    ceiling: float = 1.0
+    ceiling: float | str = 1.0
     floor: float | str | None = None
     near: float = 0.02
     frame: Callable[[Records], pd.DataFrame] = summary
@@ -267,11 +267,11 @@ class Comparisons:
         if not len(values):
             return
         floor = f"baseline_{claim.metric}" if self.floor is None else self.floor
-        if isinstance(floor, str):
-            floor = table[floor].mean()
-        sides = levels(
-            table, claim.metric, claim.arms, floor=floor, ceiling=self.ceiling, distance=self.near
-        )
+        scale = {
+            name: table[end].mean() if isinstance(end, str) else end
+            for name, end in (("floor", floor), ("ceiling", self.ceiling))
+        }
+        sides = levels(table, claim.metric, claim.arms, **scale, distance=self.near)
         why = self.excluded(part, claim.arms)
         yield measured(claim.claim, values, used, self.paper, levels=sides, excluded_because=why)
 

@@ -112,11 +112,16 @@ COMPARISONS = {
         Comparison(
             "linear_larger_decoders",
             IN_CONTEXT,
-            {"F7-linear": f"F7-linear-{arm}", "F7-linear-late": f"F7-linear-late-{arm}"},
+            {"F7-linear": f"F7-linear-{asked}", "F7-linear-late": f"F7-linear-late-{asked}"},
             dict(function="linear"),
             arm=arm,
+            entp_arm=entp_arm,
         )
-        for arm in ("deeper", "wider")
+        for asked, arm, entp_arm in (
+            ("wider", "wider", "entp"),
+            ("deeper", "deeper", "entp"),
+            ("deeper-entp", "deeper", "deeper-entp"),
+        )
     ),
     "in_context_wider_operations": (
         Comparison(

@@ -50,6 +50,19 @@ def test_models_that_have_learned_nothing_are_not_equal(errors, verdict):
     assert judged["verdict"].tolist() == [verdict]
 
 
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [
+        ((0.342, 0.341), "uninformative"),  # 1/3 is the least possible, and 0.01 the margin
+        ((0.355, 0.341), "same direction"),
+        ((0.355, 0.354), "not reproduced"),
+    ],
+)
+def test_two_that_err_as_little_as_one_can_are_not_equal(errors, verdict):
+    found = judge(measure(pairs("linear", "overnight", error=errors)), only_measured=True)
+    assert found.set_index("id")["verdict"]["F7-linear"] == verdict
+
+
 def falling(by: float) -> list[float]:
     """Make a course whose last fifth is lower than the fourth by so much, after three fifths high
     up.
