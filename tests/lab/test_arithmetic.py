@@ -34,16 +34,13 @@ def told(code=ASK, environment=None):
 
 
 @pytest.mark.parametrize(
-    "modules", ["entp_lib", "entp_lab.runs", "torch entp_lib", "entp_lab.registry torch"]
+    "modules", ["entp_lib entp_lab.registry torch entp_lab.runs", "torch entp_lib"]
 )
 def test_importing_changes_nothing_of_the_process(modules):
     code = "import os, threading; before = dict(os.environ)"
     for module in modules.split():
-        code += f"; import {module}"
-    assert told(f"{code}; print(before == dict(os.environ), threading.active_count())") == [
-        "True",
-        "1",
-    ]
+        code += f"; import {module}; print(before == dict(os.environ), threading.active_count())"
+    assert told(code) == ["True", "1"] * len(modules.split())
 
 
 @needs_avx2

@@ -56,7 +56,7 @@ def test_a_sweep_computes_once_and_reuses_after(configs, store):
 
 
 def test_fresh_computes_again_from_the_beginning(small_run, store, clock):
-    config = small_run(steps=400, eval_every=50)
+    config = small_run(steps=150, eval_every=50)
     assert sweep([config], 1, store=store, jobs=1, time_limit=9).cut  # looks at the clock
     first = sweep([config], 1, store=store, jobs=1, fresh=True)
     assert "earlier_processes" not in first.complete[0].provenance
@@ -154,11 +154,11 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
 
 
 def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, apart, clock):
-    configs = [small_run("entp", steps=300, eval_every=50)]
+    configs = [small_run("entp", steps=150, eval_every=50)]
     whole = sweep(configs, 1, store=apart, jobs=1)
     cut = sweep(configs, 1, store=store, jobs=1, time_limit=9)
     assert cut.complete == []
-    assert 0 < cut.cut[whole.complete[0].name] < 300
+    assert 0 < cut.cut[whole.complete[0].name] < 150
     assert timeless(sweep(configs, 1, store=store, jobs=1).complete) == timeless(whole.complete)
     study = StudyConfig("test", "smoke", "costs", {})
     assert list(sweep([study], 1, store=store, jobs=1, time_limit=1e-6).cut.values()) == [0]
@@ -260,7 +260,7 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(
     monkeypatch.setattr(progress, "tqdm", functools.partial(progress.tqdm, disable=False))
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
     monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
-    steps = 400  # long enough to be seen on a busy machine
+    steps = 200  # long enough to be seen on a busy machine
     configs = [small_run(seed=seed, steps=steps, eval_every=steps) for seed in range(2)]
     spawned = sweep(configs, 1, store=store, jobs=2, label="x")
     assert any(count % 1 for count in done)

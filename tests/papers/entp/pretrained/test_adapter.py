@@ -3,6 +3,7 @@ architecture says.
 """
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -61,6 +62,9 @@ def adapted(kind: str, architecture: str = "entp", **options) -> Adapted:
     return Adapted(body_of(kind), architecture, SYMBOLS, **options)
 
 
+bert = functools.cache(lambda: adapted("bert"))
+
+
 def some_data(batch: int, seed: int):
     generator = seeded(seed)
     inputs_BT = torch.randint(SYMBOLS, (batch, LENGTH), generator=generator)
@@ -102,7 +106,7 @@ def test_values_and_gradients_are_those_of_the_loop(kind):
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), batch=st.integers(1, 4), budget=st.integers(LENGTH, 40))
 def test_micro_batches_add_up_to_the_whole(seed, batch, budget):
-    model = BERT
+    model = bert()
     model.token_budget = budget
     inputs_BT, scored_BT = some_data(batch, seed)
     whole = model(inputs_BT, scored_BT)
@@ -111,9 +115,6 @@ def test_micro_batches_add_up_to_the_whole(seed, batch, budget):
         assert sum(rows * length for _, rows, length in part.groups) <= budget
         found[part.scored_BT] = model(inputs_BT, part)
     assert_close(found[scored_BT], whole)
-
-
-BERT = adapted("bert")
 
 
 @pytest.mark.parametrize("architecture", ["entp", "decoder"])
