@@ -46,9 +46,9 @@ lint() {
   return $status
 }
 
-# One more than there are cores, at most 4: many tests wait for processes that they have started.
+# As many as there are cores, at most 4: each takes a minute of a core to import everything on a fresh clone.
 cores=$(getconf _NPROCESSORS_ONLN)
-parallel=("-n$((cores < 4 ? cores + 1 : 4))" --dist=loadscope)
+parallel=("-n$((cores < 4 ? cores : 4))" --dist=loadscope)
 where=(tests)
 files=0
 for argument in "$@"; do
@@ -71,7 +71,8 @@ lint_outcome() {
 step format python -m ruff format --check .
 step tests python -m pytest ${parallel[@]+"${parallel[@]}"} ${where[@]+"${where[@]}"} "$@"
 if [ $# -eq 0 ]; then
-  step notebooks env SETS=SSE PYTHON=.venv/bin/python tools/processors.sh "${parallel[@]}" notebooks/
+  step notebooks env SETS=SSE PYTHON=.venv/bin/python tools/processors.sh \
+    "-n$((cores < 4 ? cores + 1 : 4))" --dist=loadscope notebooks/ # one more: they wait for their kernels
 fi
 step lint lint_outcome
 
