@@ -3,7 +3,8 @@
 #   --only 03,06      these notebooks alone          -p NAME=VALUE   with another value of a parameter
 #   --lab             JupyterLab on working copies   --site          a site to read
 #   --fresh           compute every record again     --list          notebooks, experiments and their records
-# After the first use ./run_all.sh --help lists every option. What that use listens to, and run_tests.sh with it:
+# After the first use ./run_all.sh --help says more, and --lab --help or --site --help what these take. Variables that
+# the first use reads, here and in run_tests.sh:
 #   PYTHON=/path/to/python     the interpreter to make .venv with, 3.11 or newer (default: the first of
 #                              python3.13, python3.12, python3.11, python3, python that will do)
 #   ENTP_TORCH_INDEX=URL       the package index to take torch from (default: the usual one; on Linux without an

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv on first use, then runs every check:  ./run_tests.sh
 #   format     ruff format --check
-#   tests      pytest on tests/, in at most 4 processes
+#   tests      pytest on tests/, in as many processes as cores, at most 4
 #   notebooks  nbval executes the notebooks and compares them with their stored outputs; on x86 without what
 #              processors have beyond SSE, since stored outputs must not depend on it
 #   lint       ruff check, the import contracts and the types of entp_lib and entp_lab (pyproject.toml), beside the tests

@@ -112,7 +112,7 @@ def run(
     """Execute the notebooks and regenerate every figure.
 
     Without options: the best records there are, and the quick tier where there are none. ./run_all.sh takes three
-    options more, each with options of its own: --lab, --site and --list.
+    options more: --lab and --site, which have options of their own (./run_all.sh --lab --help), and --list.
     """
     from entp_lab import commands, notebooks
 
@@ -183,7 +183,13 @@ def train(
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=0, max=1000, metavar="N", help="number of seeds; 0: the tier's own")
+        int,
+        typer.Option(
+            min=0,
+            max=1000,
+            metavar="N",
+            help="number of seeds, of a finished experiment at most its own; 0: the tier's own",
+        ),
     ] = 0,
     results: Annotated[
         str, typer.Option(metavar="DIR", help="where records go, if not to the project's")
@@ -194,10 +200,11 @@ def train(
     yes: Yes = False,
     cluster: Cluster = "",
 ) -> int:
-    """Compute missing records without a notebook (GPU machines): an experiment's, or a whole tier's.
+    """Compute missing records without a notebook (GPU machines): an experiment's, or many experiments' at a tier.
 
-    What is stopped is continued by the same command. The tiers smoke, quick and overnight compute on the CPU
-    everywhere, gpu on a CUDA GPU, paper on one if there is one. docs/costs.md says what each took.
+    Without a name: those that a night's budget is for, not every experiment of the tier. What is stopped is continued
+    by the same command. The tiers smoke, quick and overnight compute on the CPU everywhere, gpu on a CUDA GPU, paper on
+    one if there is one. docs/costs.md says what each took.
     """
     from entp_lab import commands
 
@@ -300,7 +307,7 @@ def task(
         str, typer.Argument(metavar="NAME", help="an identifier in lower case, such as parity")
     ],
 ) -> None:
-    """Write a task (parity of every prefix), its line among the others, and its test."""
+    """Write a task (parity of every prefix), its two lines among the others, and its test."""
     from entp_lab.new import new_task
 
     new_task(name)

@@ -90,7 +90,7 @@ def plan(parameters: Mapping[Path, Json], update: bool = False) -> tuple[list[Jo
     if update:
         require(
             not any(parameters.values()),
-            "--update takes no other option: it runs the notebooks as committed",
+            "--update runs notebooks as committed: leave out --tier, --fresh, --jobs, --time-limit and -p",
         )
         parameters = {
             **parameters,

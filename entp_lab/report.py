@@ -231,8 +231,9 @@ first table is written by `python -m entp_lab readme` from the ledger, the other
 ## From the papers
 
 Each row compares a setting of ours with the paper's, which stands in brackets; names are those of the configurations.
-Where a paper is silent, its authors' code stands there, for learning in context the schedule
-of Garg et al. (bf16 is ours), and for reasoning written out, which the paper does not train, our plan for its size.
+Where a paper is silent, the brackets hold the value of its authors' code; for learning in context they hold the
+schedule of Garg et al. (bf16 is ours). Reasoning written out is not trained in the paper; the brackets hold our plan
+for its size.
 *Since* is the day on which the first of the runs began.
 
 {markdown_table(deviations_from_papers(table))}

@@ -39,6 +39,8 @@ TRAIN_INTERVALS = {
 class ModelConfig:
     """Shape of one Transformer. Architectures share all weights and differ only in attention.
 
+    ``architecture``: ``decoder``, ``prefix_decoder``, ``entp`` or ``hybrid``. ``vocab_size``: how
+    many token ids there are, and logits. ``max_length``: the most tokens of an input.
     ``hybrid`` is ENTP with a causal first layer, as in the authors' early in-context script; it is
     not ENTP. ``full_layers``: how many of a hybrid's last layers run again on every prefix, at
     least 2 and not all of them (with none it would be the decoder, with all ENTP); None for the
@@ -78,9 +80,10 @@ class ModelConfig:
             "input_dim and output_dim go together: set both for continuous inputs, or neither "
             "for tokens",
         )
+        least = 1 if self.input_dim is None else 0
         require(
-            self.vocab_size >= 1 or self.input_dim is not None,
-            f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens",
+            self.vocab_size >= least,
+            f"vocab_size = {self.vocab_size}: must be at least {least}",
         )
         if self.full_layers is not None:
             self.check_full_layers(self.full_layers)
@@ -122,6 +125,9 @@ class ModelConfig:
 class TrainConfig:
     """Optimisation of one run: AdamW, linear warm-up, cosine to ``min_lr``, then flat.
 
+    A step takes ``batch_size`` sequences. ``weight_decay`` spares vectors (biases, norms).
+    ``precision``: ``bf16`` multiplies matrices in bf16, while weights and optimiser stay in fp32.
+    After every ``eval_every`` steps, and the last, ``eval_sequences`` sequences are scored.
     The cosine ends at ``decay_steps``, by default at the last step. A warm-up longer than the run
     is cut off below ``max_lr``: by default 100 steps end at a fifth of it. ``min_lr`` may exceed
     ``max_lr``, as in the runs behind the paper's Table 3; the learning rate then rises.

@@ -1,9 +1,9 @@
 """Operation counts of ENTP and decoders (§5, Table 1, appendix D).
 
-Operations are multiply-adds of the matrix products: all linear maps, scores and weighted sums.
-Table 1 gives the encoder O(n² D L) and the decoder O(n D L) per token, where a query, key or
-value vector is O(D) work; it is D². A token's linear maps, 12 D² per layer, cost a decoder more
-than attention's 2 n D until n = 6 D.
+Operations are multiply-adds of the matrix products: all linear maps but that of continuous inputs,
+scores and weighted sums. Table 1 gives the encoder O(n² D L) and the decoder O(n D L) per token,
+where a query, key or value vector is O(D) work; it is D². A token's linear maps, 12 D² per layer,
+cost a decoder more than attention's 2 n D until n = 6 D.
 ``encoder_token`` and ``decoder_token`` count both terms.
 
 Letters: n length of the prefix, D width, L layers, H heads, V vocabulary.

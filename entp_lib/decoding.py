@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from entp_lib.arguments import INTEGERS, check_ids, check_tensor
 from entp_lib.attention_bias import combine_masks
-from entp_lib.model import Transformer
+from entp_lib.model import Block, Transformer
 from entp_lib.validation import positive, require
 
 
@@ -36,11 +36,13 @@ def generate(
     generator: torch.Generator | None = None,
     use_cache: bool = True,
 ) -> Tensor:
-    """Return prompts and ``new_tokens`` more tokens, (B, T + new_tokens).
+    """Return prompts (B, T) of ids with ``new_tokens`` more tokens, (B, T + new_tokens).
 
-    Each new token is the most likely one unless a temperature is given. Raises ValueError for an
-    empty prompt, ids outside the vocabulary, sampling parameters out of range and lengths beyond
-    the model's.
+    Each new token is the most likely one, or with a ``temperature`` drawn by ``generator`` from the
+    ``top_k`` most likely and the smallest set with probability ``top_p``. ``use_cache``: keep keys
+    and values where that is exact. Raises ValueError for a model of continuous inputs, an empty
+    prompt, ids outside the vocabulary, sampling parameters out of range and lengths beyond the
+    model's.
     """
     read = check_prompt(model, prompt_BT, new_tokens)
     check_sampling(temperature, top_k, top_p)
@@ -69,7 +71,8 @@ class IncrementalDecoder:
         self.model = model
         self.tokens_BT = prompt_BT
         self.prompt_length = prompt_BT.shape[1]
-        is_exact = use_cache and model.cfg.recomputed_layers < 2
+        as_built = all(type(block).forward is Block.forward for block in model.layers)
+        is_exact = use_cache and as_built and model.cfg.recomputed_layers < 2
         self.cache = Cache(model, len(prompt_BT), max_length) if is_exact else None
 
     def logits(self) -> Tensor:
@@ -204,7 +207,7 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
 
 
 def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
-    """Return how many tokens are read; ConfigError for a prompt that does not fit the model."""
+    """Return how many tokens are read; ValueError for a prompt that does not fit the model."""
     needed = "generation needs a model of tokens; this one has continuous inputs"
     require(model.cfg.input_dim is None, needed)
     check_tensor("prompt", prompt_BT, INTEGERS, (None, None), "token ids, torch.int64,")

@@ -5,6 +5,7 @@ Letters: B batch, T tokens, N scored positions, S scored places of T, V vocabula
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import compress
 
 import torch
 from torch import Tensor, nn
@@ -40,11 +41,12 @@ def evaluate(
     scores by position (1-based prefix length) and the margin between the largest and the second
     largest logit. A continuous task has its squared error as ``loss`` and no accuracies;
     ``detailed`` adds ``error_by_position``, the standard error of the mean (with n, not n - 1).
-    ``grouped`` adds ``groups``: for each of the task's groups, the number of sequences and of right
-    ones. ``seed_parts``: numbers or words that choose other sequences; the same ones choose the
-    same. ``precision``: as in ``TrainConfig``. ``device``: where batches are drawn, by default
-    where the model is. Raises ConfigError for ``sequences`` below 1, or if none has a scored
-    position.
+    ``grouped`` adds ``groups``: for each of the task's groups, the number of those sequences
+    and of right ones. ``seed_parts``: numbers or words that choose other sequences; the same
+    ones choose the same. ``precision``: as in ``TrainConfig``. ``device``: where batches are
+    drawn, by default where the model is. Raises ConfigError for ``sequences`` below 1, an
+    unknown ``precision`` or ``device``, a model whose number of outputs does not fit the task,
+    or if no sequence has a scored position.
     """
     positive("sequences", sequences)
     device = device_for(model, device)
@@ -68,7 +70,10 @@ def evaluate(
                 )
             right_B = totals.add(batch, logits_NV.float(), detailed)
             names = task.groups(batch) if grouped else []
-            for name, right in zip(names, right_B.tolist(), strict=bool(names)):
+            asked = batch.scored_BT.any(1).tolist()
+            for name, right in compress(
+                zip(names, right_B.tolist(), strict=bool(names)), asked
+            ):
                 count = groups.setdefault(name, {"sequences": 0, "right": 0})
                 count["sequences"] += 1
                 count["right"] += right

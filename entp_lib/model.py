@@ -34,7 +34,7 @@ from entp_lib.entp import MicroBatch
 from entp_lib.kernels.grouping import Projected
 from entp_lib.kernels.mlp import EPS
 from entp_lib.positions import SCHEMES, Rotation
-from entp_lib.validation import ConfigError, one_of
+from entp_lib.validation import ConfigError, one_of, require
 
 METHODS = ("fast", "reference")
 
@@ -102,8 +102,9 @@ class Block(nn.Module):
         """Return the block's output (B, T, D). A decoder on a CPU uses the fused kernels.
 
         ``mask``, broadcast to (B, H, T, T), is boolean (True where attention is allowed) or is
-        added to the scores. With ``causal`` it must be None.
+        added to the scores. With ``causal`` it must be None (ConfigError).
         """
+        require(not causal or mask is None, "causal: a mask goes without it")
         if causal and rotation is None and kernels.usable(self, x_BTD):
             batch, length, _ = x_BTD.shape
             projected = kernels.project(self, x_BTD.flatten(0, 1))

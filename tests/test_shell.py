@@ -334,9 +334,9 @@ def test_every_check_runs_in_its_environment(checked, tmp_path):
     form, tests, notebooks, lint, types = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert types == "__main__.py|--no-error-summary"
-    side_by_side = f"-n{min(os.cpu_count() + 1, 4)}|--dist=loadscope"
-    assert tests == f"__main__.py|{side_by_side}|tests"
-    assert notebooks == f"__main__.py|SSE|{side_by_side}|notebooks/"
+    cores = os.cpu_count()
+    assert tests == f"__main__.py|-n{min(cores, 4)}|--dist=loadscope|tests"
+    assert notebooks == f"__main__.py|SSE|-n{min(cores + 1, 4)}|--dist=loadscope|notebooks/"
     assert done.stdout.count("\nread-only 1 None 1 None\n") == 5
     assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
     assert done.returncode == 0

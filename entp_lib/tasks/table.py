@@ -164,6 +164,12 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
         targets is not None,
         "sequences of real numbers need real targets, one a position",
     )
+    shapes = [np.shape(row) for row in sequences]
+    alike_P = torch.tensor([shape == shapes[0] for shape in shapes])
+    check_each(
+        alike_P,
+        f"has not the shape {shapes[0]} of the first; real numbers need one for all",
+    )
     inputs_PTd = torch.from_numpy(np.asarray(sequences, dtype=np.float32))
     targets_PT = torch.from_numpy(np.asarray(targets, dtype=np.float32))
     shape = inputs_PTd.shape[:2]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from entp_lab.budgets import token_forwards
 from entp_lib import entp, kernels
 from entp_lib.config import SIZES, ModelConfig
+from entp_lib.decoding import generate
 from entp_lib.entp import MicroBatch
 from entp_lib.kernels import grouping
 from entp_lib.model import Block, Transformer, build_model, parameter_count
@@ -133,6 +134,15 @@ def test_other_norms_maps_and_blocks_are_those_of_the_definition(small_model, ar
         found.append(model(tokens()))
     torch.testing.assert_close(*found)
     assert not torch.allclose(found[0], as_built)
+    if architecture == "decoder":
+        ways = [generate(model, tokens(length=2), 5, use_cache=way) for way in (True, False)]
+        assert torch.equal(*ways)
+
+
+def test_a_block_has_one_mask(small_model):
+    block = small_model("decoder").blocks[0]
+    with pytest.raises(ConfigError, match="a mask goes without it"):
+        block(torch.ones(1, 3, 16).double(), torch.eye(3).bool(), causal=True)
 
 
 def test_a_micro_batch_is_read_like_its_mask_whatever_comes_with_it(small_model):

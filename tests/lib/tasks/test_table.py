@@ -133,6 +133,7 @@ MISTAKES = {  # of two rows of 1 and 2, where nothing else is said
         "sequences": ONES,
         "targets": [[1.0, 2.0]],
     },
+    "sequence 2: has not the shape": {"sequences": [[[1.0]], [[1.0]] * 2], "targets": ONES},
     "sequence 2: has an input": {
         "sequences": [[[1.0]], [[1e39]]],
         "targets": [[1.0]] * 2,

@@ -208,8 +208,14 @@ class Sparse(Counting):
         asked_B = torch.arange(1, size + 1) % self.every == 0
         return replace(batch, scored_BT=batch.scored_BT & asked_B[:, None])
 
+    def groups(self, batch):
+        return ["all"] * len(batch.scored_BT)
+
 
 def test_sequences_without_a_scored_position_are_not_right(small_model):
     task = Sparse(length=6, seed_length=2, symbols=4)
-    scores = evaluate(small_model("decoder", dtype=torch.float32), task, 64, detailed=True)
+    model = small_model("decoder", dtype=torch.float32)
+    scores = evaluate(model, task, 64, detailed=True, grouped=True)
     assert scores["sequences"] == 16 and scores["sequence_accuracy"] < 0.5
+    right = round(16 * scores["sequence_accuracy"])
+    assert scores["groups"] == {"all": {"sequences": 16, "right": right}}
