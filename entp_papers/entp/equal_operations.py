@@ -58,6 +58,12 @@ class Comparison(NamedTuple):
         ]
 
 
+# Decoders larger than ENTP, trained for as many steps, and an ENTP as deep as the deeper one.
+LARGER = (
+    ("wider", "wider", "entp"),
+    ("deeper", "deeper", "entp"),
+    ("deeper-entp", "deeper", "deeper-entp"),
+)
 # On text, the decoder learns from every position, at no extra cost.
 COMPARISONS = {
     "count3_operations": (
@@ -92,21 +98,16 @@ COMPARISONS = {
             dict(function="linear"),
         ),
     ),
-    # decoders larger than ENTP, trained for as many steps, and an ENTP as deep as the deeper one
     "match3_larger": tuple(
         Comparison(
             "match3_larger",
             MATCH3,
-            {"T2-shared": claim},
+            {"T2-shared": f"T2-{asked}"},
             dict(variant="match3"),
             arm=arm,
             entp_arm=entp_arm,
         )
-        for claim, arm, entp_arm in (
-            ("T2-wider", "wider", "entp"),
-            ("T2-deeper", "deeper", "entp"),
-            ("T2-deeper-entp", "deeper", "deeper-entp"),
-        )
+        for asked, arm, entp_arm in LARGER
     ),
     "linear_larger_decoders": tuple(
         Comparison(
@@ -117,11 +118,7 @@ COMPARISONS = {
             arm=arm,
             entp_arm=entp_arm,
         )
-        for asked, arm, entp_arm in (
-            ("wider", "wider", "entp"),
-            ("deeper", "deeper", "entp"),
-            ("deeper-entp", "deeper", "deeper-entp"),
-        )
+        for asked, arm, entp_arm in LARGER
     ),
     "in_context_wider_operations": (
         Comparison(

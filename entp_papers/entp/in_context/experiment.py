@@ -246,23 +246,22 @@ def table(records: Records) -> pd.DataFrame:
     """
     found = summary(records)
     late_errors = []
-    for r in records:
-        task = task_of(r)
+    tasks = [task_of(r) for r in records]
+    for r, task in zip(records, tasks, strict=True):
         examples = (np.asarray(r.metrics["position"]) - 1) // 2
         late = np.asarray(r.metrics["loss_by_position"])[examples >= task.dims]
         error = sum(late) / len(late) / task.normaliser if len(late) else math.nan
         late_errors.append(math.log(error))
-    found["error"] = [r.metrics["loss"] / task_of(r).normaliser for r in records]
-    found["least"] = [least_error(task_of(r)) for r in records]
+    found["error"] = found["loss"] / [task.normaliser for task in tasks]
+    found["least"] = [least_error(task) for task in tasks]
     found["log_late_error"] = late_errors
     return found
 
 
 def least_error(task: InContext) -> float:
     """Return a bound of the mean error: what least squares leaves of linear functions, else 0."""
-    if task.function != "linear":
-        return 0.0
-    return sum(max(0.0, 1 - n / task.dims) for n in range(task.points)) / task.points
+    unknown = np.maximum(0, 1 - np.arange(task.points) / task.dims)
+    return (task.function == "linear") * unknown.mean()
 
 
 def late_leads(records: Records) -> Findings:
