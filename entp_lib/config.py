@@ -41,13 +41,14 @@ class ModelConfig:
 
     ``architecture``: ``decoder``, ``prefix_decoder``, ``entp`` or ``hybrid``. ``vocab_size``: how
     many token ids there are, and logits. ``max_length``: the most tokens of an input.
-    ``hybrid`` is ENTP with a causal first layer, as in the authors' early in-context script; it is
-    not ENTP. ``full_layers``: how many of a hybrid's last layers run again on every prefix, at
-    least 2 and not all of them (with none it would be the decoder, with all ENTP); None for the
-    architecture's default. ``input_dim`` and ``output_dim`` replace the token embedding and the
-    tied head by linear maps for continuous inputs (B, T, input_dim) and outputs (N, output_dim).
-    ``position_std`` and ``input_std``: initial standard deviations of learned positions and of the
-    map of continuous inputs. ``positions``: a scheme of ``entp_lib.positions``; ``none`` leaves
+    ``hybrid`` is ENTP with a causal first layer, as in the authors' early in-context script; it
+    is not ENTP, and with two layers it computes what the decoder does. ``full_layers``: how
+    many of a hybrid's last layers run again on every prefix, at least 2 and not all of them
+    (with none it would be the decoder, with all ENTP); None for the architecture's default.
+    ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear
+    maps for continuous inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std``
+    and ``input_std``: initial standard deviations of learned positions and of the map of
+    continuous inputs. ``positions``: a scheme of ``entp_lib.positions``; ``none`` leaves
     positions out. ``dropout`` must be 0.
     """
 
