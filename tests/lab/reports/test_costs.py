@@ -34,19 +34,16 @@ def test_the_order_names_experiments_that_have_the_tier():
 
 
 def test_a_tier_is_completed_and_said_line_by_line(results, monkeypatch, capsys):
-    monkeypatch.setattr(commands, "nightly_order", lambda: ("rasp", "complexity"))
+    monkeypatch.setattr(commands, "nightly_order", lambda: ("compact_statements", "count3_bounds"))
     niceness = []
     # of the tests' own process
     monkeypatch.setattr("os.nice", lambda more: niceness.append(more) or 0)
-    for left in (5, 0):
+    for left in (2, 0):
         assert main(["train", "--tier", "smoke", "--jobs", "1"]) == 0
-        assert f"rasp smoke: {left} of 5 runs are left" in capsys.readouterr().err
-        assert (
-            Store(results / "smoke").missing(
-                EXPERIMENTS["rasp"].configs("smoke"), EXPERIMENTS["rasp"].version
-            )
-            == []
-        )
+        assert f"compact_statements smoke: {left} of 2 runs are left" in capsys.readouterr().err
+        experiment = EXPERIMENTS["compact_statements"]
+        store = Store(results / "smoke")
+        assert store.missing(experiment.configs("smoke"), experiment.version) == []
     assert max(niceness) == 19
     assert not (results / "records").exists()  # apart from records that claim something
 
