@@ -230,6 +230,11 @@ test_mistakes_are_named = named(
         "would store 301 points",
     ),  # the last step counts as a point
     (run_of(model={**MODEL, "widht": 4}), "model.'widht'"),
+    (run_of(model={**MODEL, "vocab_size": 0}), "vocab_size = 0: must be at least 1"),
+    (
+        run_of(model=MODEL | dict(vocab_size=-5, input_dim=3, output_dim=1)),
+        "vocab_size = -5: must be at least 0",
+    ),
     (lambda: config("hybrid", full_layers=2.0), "full_layers = "),
     (lambda: config("hybrid", full_layers=4), "full_layers = "),
     (holding({"vocab": np.int64(5)}), r"params\['vocab'\] = "),
