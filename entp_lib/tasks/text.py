@@ -29,15 +29,15 @@ SAMPLE_TEMPERATURE = 0.8
 class Text(Task):
     """Windows of ``context`` tokens from the training part, evaluated on the validation part.
 
-    ``corpus``: ``embedded``, ``openwebtext``, or the path of a text or Parquet file, relative to
-    the working directory; with ``entp_lab``, which alone has the first two and Parquet, to the
-    project's root. Its tokens are kept in ``corpora`` there (with ``entp_lab``,
-    in ``results/corpora``). ``checksum``: the first 16 hexadecimal
-    digits of its checksum, so that a record cannot mean two texts; "" accepts any. ``vocabulary``:
-    the vocabulary size of the tokenizer ``characters``. ``split`` and ``held_out``: which documents
-    are validation (``entp_lib.data.cache.Recipe``). ``prefixes``: how many positions of each
-    training window are scored, drawn at random; 0 for all. ``eval_prefixes``: the same for
-    evaluation, but evenly spaced and always the same.
+    ``corpus``: ``embedded``, ``openwebtext``, or the path of a text or Parquet file, relative
+    to the working directory; with ``entp_lab``, which alone has the first two and Parquet, to
+    the project's root. Its tokens are kept in ``corpora`` there (with ``entp_lab``, in
+    ``results/corpora``). ``checksum``: the first 16 hexadecimal digits of its checksum, so that
+    a record cannot mean two texts; "" accepts any. ``vocabulary``: the vocabulary size of the
+    tokenizer ``characters``. ``split`` and ``held_out``: which documents are validation
+    (``entp_lib.data.cache.Recipe``). ``prefixes``: how many positions of each training window
+    are scored, drawn at random; 0 for all. ``eval_prefixes``: the same for evaluation, but
+    evenly spaced and always the same.
     """
 
     corpus: str = "embedded"

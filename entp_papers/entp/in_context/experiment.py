@@ -240,9 +240,10 @@ def flatness(records: Records) -> pd.DataFrame:
 
 
 def table(records: Records) -> pd.DataFrame:
-    """Return ``summary`` with ``error``, its bound ``least`` and ln of that from d examples on.
+    """Return ``summary`` with ``error``, its bound ``least``, and ``log_late_error``.
 
-    From d examples on, least squares knows a linear function. ln is NaN if prompts have fewer.
+    That is ln of the error from d examples on, where least squares knows a linear function; NaN if
+    prompts have fewer.
     """
     found = summary(records)
     late_errors = []
