@@ -104,8 +104,3 @@ def layer_tokens(config: RunConfig) -> float:
 def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
     """Return the budget of equally many tokens through the layers; ``own`` is a decoder, or has some full layers."""
     return layer_tokens(entp) / layer_tokens(own)
-
-
-def equal_operations(entp: RunConfig, own: RunConfig) -> float:
-    """Return the budget of equally many multiply-adds."""
-    return step_operations(entp) / step_operations(own)

@@ -61,9 +61,9 @@ EXPERIMENTS = {
     "text_own_rates": "own_rates:TEXT_OWN_RATES",
     "linear_own_rates": "own_rates:LINEAR_OWN_RATES",
     "sets_own_rates": "own_rates:SETS_OWN_RATES",
-    "linear_falling_rates": "falling_rates:LINEAR_FALLING",
+    "linear_falling_rates": "in_context.experiment:LINEAR_FALLING",
     "sets_falling_rates": "equal_operations:SETS_OPERATIONS",
-    "text_falling_rates": "falling_rates:TEXT_FALLING",
+    "text_falling_rates": "deciding:TEXT_FALLING",
     "linear_larger_decoders": "equal_operations:LINEAR_LARGER",
     "match3_larger": "equal_operations:MATCH3_LARGER",
 }

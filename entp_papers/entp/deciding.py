@@ -172,6 +172,14 @@ TEXT_POSITIONS = closed(
     MEASURE_TEXT,
     paper_runs_of="openwebtext",
 )
+# The falling rate is 3e-3 for each model, as ``openwebtext_positions`` has it.
+TEXT_FALLING = closed(
+    "text_falling_rates",
+    "Language modelling on all positions: which falling rate suits which arm",
+    "09_openwebtext",
+    paper_runs_of="openwebtext",
+    seeded=False,
+)
 TEXT_RISING_RATE = closed(
     "text_rising_rate",
     "Language modelling on all positions, the learning rate rising as in the authors' file",

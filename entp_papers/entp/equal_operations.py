@@ -159,7 +159,7 @@ def experiment(name: str, title: str, notebook: str) -> Experiment:
 
 
 COUNT3_OPERATIONS = experiment("count3_operations", "Count3", "03b_count3_details")
-# Each model at its own falling learning rate, which is 3e-3 for all (``falling_rates``).
+# Each model at its own falling learning rate, which is 3e-3 for all (docs/journal).
 SETS_OPERATIONS = experiment(
     "sets_falling_rates", "Count3 on numbers never seen together", "03_count3"
 )

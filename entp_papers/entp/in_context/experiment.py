@@ -348,6 +348,13 @@ IN_CONTEXT_RATES = closed(
     no_claims,
     seeded=False,
 )
+# The falling rate is 3e-3 for each model, as ``in_context`` has it.
+LINEAR_FALLING = closed(
+    "linear_falling_rates",
+    "Linear functions in three dimensions: which falling rate suits which arm",
+    no_claims,
+    seeded=False,
+)
 IN_CONTEXT_WIDER = closed("in_context_wider", "Functions of eight dimensions in context, linear")
 IN_CONTEXT_WIDER_SPARSE = closed(
     "in_context_wider_sparse", "Functions of eight dimensions in context, sparse"

@@ -7,8 +7,6 @@ import pytest
 
 from entp_lab.frames import select
 from entp_lab.runs import run as compute
-from entp_papers.entp.deciding import TEXT_POSITIONS
-from entp_papers.entp.falling_rates import SHARED, OwnPeaks
 from entp_papers.entp.own_rates import (
     LINEAR_OWN_RATES,
     TEXT_OWN_RATES,
@@ -103,13 +101,3 @@ def test_pairs_are_compared_with_the_decoder_of_the_rate_that_is_asked_for(cours
         course("operations", [0.3] * 8, rate=1e-3),
     ]
     assert compared(records, rate=rate).loc[0, "equal steps"] == pytest.approx(lead)
-
-
-def test_pairs_at_falling_rates_take_earlier_runs_where_the_peak_is_the_same():
-    peaks = {"entp": SHARED, "operations": 1e-2}
-    plan = OwnPeaks("falling", [TEXT_POSITIONS], chosen=peaks)
-    entp, decoder = (select(plan("overnight", 1), arm=arm, seed=0)[0] for arm in peaks)
-    assert entp.config.experiment == "openwebtext_positions" and entp.config.train.max_lr == SHARED
-    assert decoder.config.experiment == plan.name
-    assert decoder.config.train.min_lr == decoder.config.train.max_lr / 10 == 1e-3
-    assert decoder.config.train.steps == 30_122  # ENTP's multiply-adds, as the earlier pairs have
