@@ -12,6 +12,7 @@ from entp_lib.config import ModelConfig
 
 INTEGERS = (torch.int64, torch.int32)
 REALS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+NARROW = ("mps",)  # types of devices that have no float64
 
 
 def check_inputs(
@@ -138,3 +139,9 @@ def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor) -> Tensor:
 def can_look(x: Tensor) -> bool:
     """Tell whether values may be read: not while compiling, nor on a GPU, which would stall."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def widest(device: str | torch.device) -> torch.dtype:
+    """Return the widest real type of ``device``: float64, or float32 on a Mac's GPU."""
+    is_narrow = torch.device(device).type in NARROW
+    return torch.float32 if is_narrow else torch.float64

@@ -135,7 +135,7 @@ def save_checkpoint(path: Path, state: TrainingState, config: str, extra: Json) 
 
     ``config``: text that identifies the run. ``extra``: the caller's own JSON values. Atomic.
     """
-    tensors = {"loss_sum": state.loss_sum}
+    tensors = {"loss_sum": state.loss_sum.cpu().double()}
     for name, p in trainable_parameters(state.model).items():
         tensors[f"model.{name}"] = p
         for key, value in state.optimizer.state[p].items():

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entp_lib.arguments import INTEGERS, check_ids, check_tensor
+from entp_lib.arguments import INTEGERS, check_ids, check_tensor, widest
 from entp_lib.attention_bias import combine_masks
 from entp_lib.model import Block, Transformer
 from entp_lib.validation import positive, require
@@ -180,7 +180,7 @@ def sampling_probabilities(
     order_BV = logits_BV.argsort(dim=-1, descending=True, stable=True)
     if temperature == 0:
         return F.one_hot(order_BV[:, 0], vocab).to(logits_BV.dtype)
-    sorted_BV = logits_BV.gather(-1, order_BV).double()
+    sorted_BV = logits_BV.gather(-1, order_BV).to(widest(logits_BV.device))
     sorted_BV = (sorted_BV - sorted_BV[:, :1]) / temperature
     if top_k is not None and top_k < vocab:
         sorted_BV[:, top_k:] = -torch.inf

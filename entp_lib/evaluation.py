@@ -10,6 +10,7 @@ from itertools import compress
 import torch
 from torch import Tensor, nn
 
+from entp_lib.arguments import widest
 from entp_lib.config import ModelConfig
 from entp_lib.decoding import eval_mode
 from entp_lib.model import check_device
@@ -116,28 +117,29 @@ class Totals:
 
     def __init__(self, task: Task, device: str):
         self.task = task
+        self.wide = widest(device)
         self.sequences = 0
         self.sequences_right = 0
         self.margins: list[Tensor] = []
         self.sums: dict[str, Tensor] = defaultdict(
-            lambda: torch.zeros(task.length, dtype=torch.float64, device=device)
+            lambda: torch.zeros(task.length, dtype=self.wide, device=device)
         )
 
     def add(self, batch: Batch, outputs_NV: Tensor, detailed: bool) -> Tensor:
         """Add a batch and return which sequences are right, (B,); all False for real targets."""
-        losses_N = self.task.losses(outputs_NV, batch.targets_N).double()
+        losses_N = self.task.losses(outputs_NV, batch.targets_N).to(self.wide)
         added = {"loss": losses_N, "count": torch.ones_like(losses_N)}
         if self.task.continuous:
             added["square"] = losses_N.square()
             right_B = torch.zeros_like(batch.scored_BT[:, 0])
         else:
             right_N = outputs_NV.argmax(-1) == batch.targets_N
-            added["right"] = right_N.double()
+            added["right"] = right_N.to(self.wide)
             right_BT = torch.ones_like(batch.scored_BT)
             right_BT[batch.scored_BT] = right_N
             right_B = right_BT.all(1)
             if detailed:
-                top_N2 = outputs_NV.topk(2, dim=-1).values.double()
+                top_N2 = outputs_NV.topk(2, dim=-1).values.to(self.wide)
                 added["margin"] = top_N2[:, 0] - top_N2[:, 1]
                 self.margins.append(added["margin"])
         asked_B = batch.scored_BT.any(1)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lib.arguments import widest
 from entp_lib.config import ModelConfig
 from entp_lib.validation import require
 
@@ -74,7 +75,8 @@ class Alibi(Positions):
         self.slopes = alibi_slopes(cfg.n_heads)
 
     def bias(self, queries_BQ: Tensor, keys_BS: Tensor) -> Tensor:
-        slopes_H = torch.tensor(self.slopes, dtype=torch.float64, device=keys_BS.device)
+        device = keys_BS.device
+        slopes_H = torch.tensor(self.slopes, dtype=widest(device), device=device)
         distance_BQS = (queries_BQ[:, :, None] - keys_BS[:, None]).abs()
         return -slopes_H[:, None, None] * distance_BQS[:, None]
 
@@ -107,9 +109,8 @@ class Rotary(Positions):
         )
 
     def rotation(self, ids_BT: Tensor) -> Rotation:
-        even = torch.arange(
-            0, self.head_width, 2, device=ids_BT.device, dtype=torch.float64
-        )
+        device = ids_BT.device
+        even = torch.arange(0, self.head_width, 2, device=device, dtype=widest(device))
         frequencies = ROTARY_BASE ** -(even / self.head_width)
         angles_BTK = (ids_BT[..., None] * frequencies).repeat(1, 1, 2)
         return angles_BTK.cos()[:, None], angles_BTK.sin()[:, None]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lib.arguments import REALS, check_ids, check_tensor
+from entp_lib.arguments import REALS, check_ids, check_tensor, widest
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.evaluation import autocast, device_for, evaluate
 from entp_lib.tasks.base import Batch, Task, generator_for, loss_curve
@@ -121,7 +121,7 @@ def train(
         check_fit(task, cfg)
     model.train()
     device = device_for(model, device)
-    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+    loss_sum = torch.zeros((), dtype=widest(device), device=device)
     state = TrainingState(model, make_optimizer(model, config), config, loss_sum)
     state.optimizer.zero_grad()  # of a step that was interrupted
     for hook in hooks:
@@ -167,7 +167,7 @@ def update(
     state.optimizer.step()
     state.optimizer.zero_grad()
     state.step += 1
-    state.loss_sum += loss.double()
+    state.loss_sum += loss
 
 
 def accumulate_gradients(

@@ -6,10 +6,7 @@ Letters: B batch, T tokens, N scored positions.
 import pytest
 import torch
 from conftest import seeded
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from entp_lib import entp
-from entp_lib.architectures import POSITIONS
 from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
 from entp_lib.validation import ConfigError
@@ -83,40 +80,3 @@ def test_a_prefix_decoder_does_not_answer_within_its_prompts(small_model, inputs
 def test_a_device_that_is_not_there_is_named(device):
     with pytest.raises(ConfigError, match=f"device = '{device}'"):
         build_model(ModelConfig("entp", 2, 2, 16, 11, 12), device=device)
-
-
-class OnMeta(TorchDispatchMode):
-    """A context in which no operation may make a tensor on a device that has values."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        tensors = made if isinstance(made, (list, tuple)) else [made]
-        assert all(x.is_meta for x in tensors if isinstance(x, torch.Tensor)), func
-        return made
-
-
-@pytest.mark.parametrize("own_mask", [False, True])
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_groups_are_computed_on_the_device_of_their_tensors(inputs_BT, positions, own_mask):
-    """Forward and backward, on a device that has no values, once the prefixes are planned."""
-    cfg = ModelConfig("entp", 3, 2, 16, 11, 12, positions=positions)
-    model = build_model(cfg, device="meta")
-    inputs_BT = inputs_BT.to("meta")
-    mask_BTT = torch.ones(3, 6, 6, dtype=torch.bool, device="meta") if own_mask else None
-    parts = [
-        entp.MicroBatch(
-            part.scored_BT.to("meta"),
-            [
-                (rows if isinstance(rows, slice) else rows.to("meta"), *size)
-                for rows, *size in part.groups
-            ],
-            part.order_P.to("meta"),
-        )
-        for part in entp.plan(torch.ones(3, 6, dtype=torch.bool), 17)
-    ]
-    assert len(parts) > 1
-    with OnMeta():
-        x_BTD, bias = model.embed_inputs(inputs_BT, None, mask_BTT)
-        x_ND = entp.fast(model.full_blocks, x_BTD, parts, bias)
-        x_ND.sum().backward()
-    assert x_ND.shape == (18, 16)
