@@ -133,7 +133,8 @@ def checksum(tensors: Mapping[str, Tensor], header: dict[str, str]) -> str:
 def save_checkpoint(path: Path, state: TrainingState, config: str, extra: Json) -> None:
     """Write a run in progress: weights and moments as tensors, the rest as JSON in the header.
 
-    ``config``: text that identifies the run. ``extra``: the caller's own JSON values. Atomic.
+    ``config``: text that identifies the run. ``extra``: the caller's own JSON values. Buffers of a
+    module (a BatchNorm's) are left out. Atomic.
     """
     tensors = {"loss_sum": state.loss_sum.cpu().double()}
     for name, p in trainable_parameters(state.model).items():
@@ -201,6 +202,6 @@ def expected_tensors(
         expected |= {f"kept.{rule}.{name}": p for rule in values.kept}
         for key in MOMENTS if f"optimizer.step.{name}" in tensors else ():
             expected[f"optimizer.{key}.{name}"] = (
-                torch.tensor(0.0) if key == "step" else p
+                torch.tensor(0.0, dtype=torch.float32) if key == "step" else p
             )
     return expected

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from entp_lib.arguments import INTEGERS, check_ids, check_tensor, widest
 from entp_lib.attention_bias import combine_masks
-from entp_lib.model import Block, Transformer
+from entp_lib.model import Block, Transformer, calls
 from entp_lib.validation import positive, require
 
 
@@ -71,7 +71,9 @@ class IncrementalDecoder:
         self.model = model
         self.tokens_BT = prompt_BT
         self.prompt_length = prompt_BT.shape[1]
-        as_built = all(type(block).forward is Block.forward for block in model.layers)
+        as_built = calls(model, Transformer) and all(
+            calls(b, Block) for b in model.layers
+        )
         is_exact = use_cache and as_built and model.cfg.recomputed_layers < 2
         self.cache = Cache(model, len(prompt_BT), max_length) if is_exact else None
 

@@ -69,7 +69,8 @@ def evaluate(
                     batch.prompt_lengths_B,
                     **batch.model_arguments(),
                 )
-            right_B = totals.add(batch, logits_NV.float(), detailed)
+            wide = torch.promote_types(logits_NV.dtype, torch.float32)
+            right_B = totals.add(batch, logits_NV.to(wide), detailed)
             names = task.groups(batch) if grouped else []
             asked = batch.scored_BT.any(1).tolist()
             for name, right in compress(
@@ -182,7 +183,11 @@ class Totals:
             return scores
         margins = torch.cat(self.margins)
         levels = margins.new_tensor([0.05, 0.5, 0.95])
-        some = margins[:: -(-len(margins) // MAX_QUANTILE)]
+        some = margins
+        if len(margins) > MAX_QUANTILE:
+            generator = generator_for("cpu", "margins")
+            order = torch.randperm(len(margins), generator=generator)
+            some = margins[order[:MAX_QUANTILE].to(margins.device)]
         q05, q50, q95 = torch.quantile(some, levels).tolist()
         return scores | {
             "margin_by_position": means["margin"].tolist(),

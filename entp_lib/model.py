@@ -40,9 +40,22 @@ METHODS = ("fast", "reference")
 
 
 def is_as_built(part: Any) -> bool:
-    """Tell whether a part of a block is a linear map or a norm as this module makes them."""
+    """Tell whether a part of a block is a linear map or a norm as this module makes them.
+
+    A hook before it may replace its weights: pruning and weight normalisation do so.
+    """
     is_kind = type(part) in (nn.Linear, nn.LayerNorm) and part.bias is not None
-    return is_kind and getattr(part, "eps", EPS) == EPS
+    return (
+        is_kind
+        and calls(part, type(part))
+        and not part._forward_pre_hooks
+        and getattr(part, "eps", EPS) == EPS
+    )
+
+
+def calls(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Tell whether a module's ``forward`` is ``kind``'s, and neither its own nor its class's."""
+    return getattr(module.forward, "__func__", None) is kind.forward
 
 
 class Attention(nn.Module):
@@ -78,7 +91,8 @@ class Attention(nn.Module):
     @property
     def is_plain(self) -> bool:
         """Whether queries, keys and values are the linear maps that were built here."""
-        return type(self) is Attention and is_as_built(self.qkv)
+        is_own = type(self) is not Attention or not calls(self, Attention)
+        return not is_own and is_as_built(self.qkv)
 
 
 class Block(nn.Module):
@@ -127,6 +141,7 @@ class Block(nn.Module):
         parts = (self.attention.out, self.fc_in, self.fc_out, self.ln_1, self.ln_2)
         return (
             type(self) is Block
+            and calls(self, Block)
             and self.attention.is_plain
             and all(map(is_as_built, parts))
         )
@@ -180,7 +195,9 @@ class Transformer(nn.Module):
                 std = self.cfg.position_std
             elif name == "embedding.weight" and self.cfg.input_dim is not None:
                 std = self.cfg.input_std
-            p.normal_(0.0, std, generator=generator)
+            if not p.is_meta:
+                drawn = torch.empty(p.shape, dtype=p.dtype, device="cpu")
+                p.copy_(drawn.normal_(0.0, std, generator=generator))
 
     def forward(
         self,
@@ -199,8 +216,8 @@ class Transformer(nn.Module):
         at the prompt's last token, since earlier positions see the token that they would predict.
         ``positions_BT``: position ids, by default 0, 1, 2 … ``mask_BTT``: True where a token (row)
         may see another (column), in addition to the architecture's own mask; every token must see
-        itself. ``projected``: the result of ``project_once`` for the same inputs. Raises ValueError
-        for shapes, lengths or ids that do not fit.
+        itself. ``projected``: the result of ``project_once`` for the same inputs, under the same
+        autocast. Raises ValueError for shapes, lengths or ids that do not fit.
         """
         micro_batch = (
             scored if isinstance(scored, MicroBatch) and scored.groups else None
@@ -241,6 +258,8 @@ class Transformer(nn.Module):
 
     def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:
         """Return the input of the first block, (B, T, D)."""
+        if self.cfg.input_dim is not None:
+            inputs = inputs.to(self.embedding.weight.dtype)
         x_BTD = self.embedding(inputs)
         ids = slice(inputs.shape[1]) if positions_BT is None else positions_BT
         added = self.positions.embeddings(ids)
@@ -304,9 +323,7 @@ class Transformer(nn.Module):
     @property
     def is_by_definition(self) -> bool:
         """Whether full layers are computed by the loop of the definition."""
-        own = any(
-            type(block).forward is not Block.forward for block in self.full_blocks
-        )
+        own = not all(calls(block, Block) for block in self.full_blocks)
         return self.cfg.recomputed_layers > 0 and (
             own or self.entp_method == "reference"
         )

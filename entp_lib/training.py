@@ -140,7 +140,7 @@ def train(
             columns = {
                 name: value for hook in hooks for name, value in hook.columns().items()
             }
-            add_point(state, task, mean_loss, seed, columns)
+            add_point(state, task, mean_loss, seed, columns, device)
         for hook in hooks:
             hook.after_step(state)
     return state
@@ -163,7 +163,8 @@ def update(
     for hook in hooks:
         loss = hook.before_update(state.model, loss)
     if config.grad_clip is not None:
-        nn.utils.clip_grad_norm_(state.model.parameters(), config.grad_clip)
+        trained = trainable_parameters(state.model).values()
+        nn.utils.clip_grad_norm_(trained, config.grad_clip)
     state.optimizer.step()
     state.optimizer.zero_grad()
     state.step += 1
@@ -294,6 +295,7 @@ def add_point(
     train_loss: float,
     seed: int,
     columns: Mapping[str, float],
+    device: str | None = None,
 ) -> None:
     """Evaluate, append a point to the curves, and keep the weights that are the best so far."""
 
@@ -305,6 +307,7 @@ def add_point(
             seed,
             *name,
             state.step,
+            device=device,
             precision=state.config.precision,
         )
 

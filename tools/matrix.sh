@@ -12,6 +12,7 @@ uv=${UV:-.venv/bin/uv}
 [ -x "$uv" ] || { echo "tools/matrix.sh: no uv at $uv; run ./run_all.sh --help once, or name it with UV=" >&2 && exit 2; }
 index=${ENTP_TORCH_INDEX:-https://download.pytorch.org/whl/cpu}
 place=${PLACE:-$(mktemp -d)}
+mkdir -p "$place"
 [ -n "${PLACE:-}" ] || trap 'rm -rf "$place"' EXIT
 pairs=("$@")
 if [ $# -eq 0 ]; then
@@ -37,7 +38,7 @@ for pair in "${pairs[@]}"; do
   fi
   # what torch itself needs but CUDA, the library's core, and what its tests need
   install typing-extensions sympy networkx jinja2 fsspec numpy pandas scipy safetensors filelock tqdm pytest hypothesis \
-    pillow matplotlib matplotlib-inline ipython nbformat papermill ipykernel scikit-learn transformers pyarrow typer ||
+    pillow matplotlib seaborn altair matplotlib-inline ipython nbformat papermill ipykernel scikit-learn transformers pyarrow typer ||
     { row "$python" "$torch" "no packages for it: $(tail -n 1 "$log")" && continue; }
   if ! "$folder/bin/python" -c 'import torch' >>"$log" 2>&1; then
     row "$python" "$torch" "torch does not start: $(tail -n 1 "$log" | cut -c 1-90)" && continue

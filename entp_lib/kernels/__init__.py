@@ -44,6 +44,7 @@ def usable(block: "Block", x: Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and _are_enabled.get()
         and x.device.type == "cpu"
+        and (in_bf16() or not torch.is_autocast_enabled("cpu"))
         and x.dtype
         in ((torch.float32,) if in_bf16() else (torch.float32, torch.float64))
         and torch._C._functorch.peek_interpreter_stack() is None

@@ -6,6 +6,7 @@
 Letters: B batch, T tokens, S tokens of a part of the corpus.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,7 +74,15 @@ class Text(Task):
         return self.context
 
     def tokens(self) -> Tokens:
-        """Return the corpus in tokens. ConfigError where a part is shorter than one window."""
+        """Return the corpus in tokens, as it was when this task first asked for it.
+
+        Raises ConfigError where a part is shorter than one window.
+        """
+        return self.opened
+
+    @functools.cached_property
+    def opened(self) -> Tokens:
+        """The result of ``tokens``."""
         recipe = Recipe(
             self.corpus,
             self.checksum,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from entp_lib.architectures import POSITIONS
 from entp_lib.config import ARCHITECTURES
 from entp_lib.decoding import Cache, cached_logits, generate, sampling_probabilities
+from entp_lib.model import Transformer
 
 PROMPT = torch.tensor([[3, 1, 4], [1, 5, 2]])
 
@@ -142,3 +143,16 @@ def test_bad_caches_are_named():
             cached_logits(model, tokens, cache)
     with pytest.raises(ValueError, match="continuous"):
         generate(model_of(vocab_size=0, input_dim=3, output_dim=2), PROMPT, 1)
+
+
+class Banning(Transformer):
+    """A model that never says 3 or more."""
+
+    def forward(self, *arguments, **more):
+        return super().forward(*arguments, **more).index_fill(1, torch.arange(3, 11), -torch.inf)
+
+
+def test_a_forward_of_ones_own_is_asked():
+    model = model_of("decoder")
+    model.__class__ = Banning
+    assert generate(model, PROMPT, 6)[:, 3:].max() < 3

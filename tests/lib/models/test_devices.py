@@ -77,3 +77,11 @@ def test_a_stored_run_is_one_of_the_processor(there, small_run, store, monkeypat
     again = runs.run(config, 1, store=store, fresh=True)
     assert again.curves["loss"] == pytest.approx(here.curves["loss"], abs=1e-3)
     assert again.metrics["loss"] == pytest.approx(here.metrics["loss"], abs=1e-3)
+
+
+def test_weights_are_drawn_again_where_they_are(there, build):
+    model = build("entp").to(DEVICE)
+    model.init_weights(7)
+    again = build("decoder")
+    again.init_weights(7)
+    assert torch.equal(model.embedding.weight.cpu(), again.embedding.weight)

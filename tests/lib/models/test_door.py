@@ -80,3 +80,19 @@ def test_a_prefix_decoder_does_not_answer_within_its_prompts(small_model, inputs
 def test_a_device_that_is_not_there_is_named(device):
     with pytest.raises(ConfigError, match=f"device = '{device}'"):
         build_model(ModelConfig("entp", 2, 2, 16, 11, 12), device=device)
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_real_inputs_of_any_type_are_read(small_model, architecture):
+    model = small_model(architecture, dtype=torch.float32, input_dim=2, output_dim=1, vocab_size=0)
+    inputs = torch.randn(3, 6, 2, dtype=torch.float64, generator=seeded(0))
+    assert torch.equal(model(inputs), model(inputs.float()))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_fp16_autocast_has_gradients(small_model, inputs_BT, architecture):
+    model = small_model(architecture, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.float16):
+        logits = model(inputs_BT)
+    logits.float().square().sum().backward()
+    assert model.blocks[0].fc_in.weight.grad.any()

@@ -11,6 +11,7 @@ import torch
 from conftest import everywhere, seeded, spread
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.utils import prune
 
 from entp_lab.budgets import token_forwards
 from entp_lib import entp, kernels
@@ -109,22 +110,48 @@ class Unscaled(torch.nn.LayerNorm):
         return x
 
 
+def doubled(module):
+    forward = module.forward
+    module.forward = lambda *arguments, **more: 2 * forward(*arguments, **more)
+
+
+def doubled_map(block):
+    doubled(block.fc_out)
+
+
+def doubled_attention(block):
+    doubled(block.attention)
+
+
+def pruned(block):
+    """``weight`` is made anew before each call."""
+    prune.l1_unstructured(block.fc_in, "weight", 0.5)
+    torch.nn.init.ones_(block.fc_in.weight_orig)
+
+
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 @pytest.mark.parametrize(
     "change",
     [
+        doubled,
+        doubled_map,
+        doubled_attention,
+        pruned,
         dict(ln_1=torch.nn.Identity()),
         dict(ln_1=torch.nn.RMSNorm(16, eps=1e-5)),
         dict(ln_2=Unscaled(16)),
         dict(fc_in=torch.nn.Linear(16, 64, bias=False)),
         dict(__class__=Doubling),
     ],
-    ids=str,
+    ids=lambda change: getattr(change, "__name__", str(change)),
 )
 def test_other_norms_maps_and_blocks_are_those_of_the_definition(small_model, architecture, change):
     model = small_model(architecture)
     as_built = model(tokens())
     for block in model.blocks:
+        if callable(change):
+            change(block)
+            continue
         for name, part in change.items():
             setattr(block, name, part)
     model.double()

@@ -120,3 +120,11 @@ def test_records_name_their_text_and_score_every_position(text, store):
     assert len(record.metrics["loss_by_position"]) == 16
     # a quarter of the prefixes, about
     assert record.provenance["token_forwards"] < 12 * 8 * 16 * 17 / 2 / 3
+
+
+def test_a_task_keeps_the_text_that_it_began_with(text):
+    task = text()
+    first = task.batch(generator_for("cpu", 1), 4).inputs_BT
+    changed = text("another text\n\n" * 100)
+    assert torch.equal(task.batch(generator_for("cpu", 1), 4).inputs_BT, first)
+    assert not torch.equal(changed.batch(generator_for("cpu", 1), 4).inputs_BT, first)

@@ -243,3 +243,11 @@ def test_missing_weights_name_the_command_that_makes_them(small_run, store):
         ConfigError, match=f"start_from = '{config.start_from}': its file of weights was not given"
     ):
         train_run(config)
+
+
+def test_a_checkpoint_is_read_under_another_default_type(config, checkpoint):
+    torch.set_default_dtype(torch.float64)
+    try:
+        load(checkpoint, build_model(config.model).float(), config)
+    finally:
+        torch.set_default_dtype(torch.float32)

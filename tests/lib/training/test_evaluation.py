@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 
+from entp_lib import evaluation
 from entp_lib.evaluation import constant_baseline, evaluate, evaluation_batches
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.tasks.counting import count3
@@ -219,3 +220,28 @@ def test_sequences_without_a_scored_position_are_not_right(small_model):
     assert scores["sequences"] == 16 and scores["sequence_accuracy"] < 0.5
     right = round(16 * scores["sequence_accuracy"])
     assert scores["groups"] == {"all": {"sequences": 16, "right": right}}
+
+
+class Growing(torch.nn.Module):
+    """Logits in double precision: 0, and after that a number that only double precision tells
+    from the next; the right answer leads by 1 at the first position, by 3 at the second.
+    """
+
+    def forward(self, inputs, scored, prompt_lengths):
+        leads = torch.tensor([1.0, 3.0], dtype=torch.float64).repeat(len(inputs))
+        return torch.stack([torch.full_like(leads, 1e9), 1e9 + leads], 1)
+
+
+class Ones(Task):
+    vocab_size = length = 2
+
+    def batch(self, generator, size, evaluating=False):
+        ones = torch.ones(size, 2, dtype=torch.long)
+        return Batch(ones, ones, ones.bool())
+
+
+def test_double_precision_and_every_position_count(monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_QUANTILE", 100)
+    scores = evaluate(Growing(), Ones(), 200, detailed=True)
+    assert scores["token_accuracy"] == 1
+    assert [scores["margin"][name] for name in ("q05", "mean", "q95")] == [1, 2, 3]

@@ -408,3 +408,15 @@ def test_clipping_bounds_what_a_step_changes(small_model):
         train(model, task, TrainConfig(steps=1, warmup_steps=0, grad_clip=clip))
         moved.append((model.ln_f.bias - before).abs().max())
     assert moved[0] > 2 * moved[1]  # whose gradients are smaller than Adam's epsilon
+
+
+def test_old_gradients_of_frozen_weights_do_not_count_in_the_clipping(small_model):
+    task = Counting(length=8, seed_length=3, symbols=8)
+    found = []
+    for old in (0.0, 1e6):
+        model = small_model(vocab_size=8, max_length=8, dtype=torch.float32)
+        frozen = model.blocks[0].fc_in.bias.requires_grad_(False)
+        frozen.grad = torch.full_like(frozen, old)
+        train(model, task, TrainConfig(steps=1, warmup_steps=0, grad_clip=1e-6))
+        found.append(model.ln_f.bias.detach())
+    assert torch.equal(*found)
