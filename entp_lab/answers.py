@@ -156,7 +156,7 @@ def how_sure(table: pd.DataFrame) -> str:
     intervals, excluding = claims.excluding_zero(table)
     return (
         "Comparisons rest on five random seeds or more, both sides on the same batches, and from the same first "
-        "weights where these are not what is compared. Of "
+        "weights where both have one shape and these are not what is compared. Of "
         f"{intervals} intervals of 95 % {excluding} exclude zero."
     )
 

@@ -26,6 +26,7 @@ from entp_lib.validation import ConfigError, one_of, require
 
 LONGEST_MESSAGE = 2000  # signs
 MISTAKE = 2  # exit statuses
+KEPT = "stopped; finished records are kept, and the same command continues from the last checkpoint"
 INTERRUPTED = 128 + signal.SIGINT  # also typer's, for KeyboardInterrupt
 # Environment variables of few values, of which another one would count for none in silence.
 VARIABLES = {"ENTP_RECORDS": ("", "read-only"), "ENTP_LIVE": ("", "short")}
@@ -350,10 +351,9 @@ def exit_status(arguments: Texts) -> int:
             status = command(arguments)
             sys.stdout.flush()
             if status == INTERRUPTED:
-                print(
-                    "stopped; finished records are kept, and the same command continues from the last checkpoint",
-                    file=sys.stderr,
-                )
+                words = sys.argv[1:] if arguments is None else arguments
+                goes_on = {"run", "train"} & set(words[:1]) and "--fresh" not in words
+                print(KEPT if goes_on else "stopped", file=sys.stderr)
                 status = 128 + signal.SIGTERM if stopping.REQUEST.made else INTERRUPTED
         return status
     except BrokenPipeError:  # whoever read the output has seen enough

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -92,7 +93,7 @@ def run_notebooks(
     results = execution.run_all(planned)
     print(f"Executed notebooks: {paths.relative(paths.results() / 'executed')}")
     if tier != "smoke" and not Store().read_only:
-        folder = paths.results() if in_place else place.parent
+        folder = paths.results() if in_place else paths.results() / "executed"
         judged = ledger.write_ledger(Store(), folder)
         if update:
             report.write(judged)
@@ -152,10 +153,11 @@ def train(
         "--cluster under torchrun: a cluster computes runs, torchrun one run",
     )
     store = Store(results) if results else Store.of_tier(tier)
-    planned = [
-        (experiment, chosen_runs(experiment, tier, seeds, architectures, ids))
-        for experiment in experiments
-    ]
+    require(
+        not (cluster and jobs == 1),
+        "--cluster with --jobs 1: one run at a time is computed here; leave out one of them",
+    )
+    planned = with_runs(experiments, tier, seeds, architectures, ids)
     if team and team.rank > 0:
         for experiment, runs in planned:
             train_along(team, [run.config for run in runs], experiment.version, store, fresh)
@@ -166,7 +168,7 @@ def train(
     for experiment, _ in planned:
         experiment.check_prerequisites(todo[experiment.name])
     # on a cluster the time cannot be estimated
-    if not (cluster or os.environ.get(CLUSTER_VARIABLE)):
+    if jobs == 1 or not (cluster or os.environ.get(CLUSTER_VARIABLE)):
         missing = [config for configs in todo.values() for config in configs]
         announce_runs(
             f"{len(missing)} runs at tier {tier}",
@@ -221,6 +223,20 @@ def print_scores(records: Records) -> None:
     if trained:
         rows = summary(trained).reindex(columns=SUMMARY).dropna(axis=1, how="all")
         print(rows.to_string(index=False))
+
+
+def with_runs(
+    experiments: Sequence[Experiment], tier: str, *chosen: Any
+) -> list[tuple[Experiment, list[PlannedRun]]]:
+    """Return the chosen runs of each experiment that has some; of several some may lack an architecture."""
+    planned = []
+    for experiment in experiments:
+        try:
+            planned.append((experiment, chosen_runs(experiment, tier, *chosen)))
+        except ConfigError:
+            if not planned and experiment is experiments[-1]:
+                raise
+    return planned
 
 
 def chosen_runs(

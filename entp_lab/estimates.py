@@ -25,7 +25,7 @@ from entp_lab.store import Store
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.model import build_model
 from entp_lib.tasks import generator_for
-from entp_lib.training import TrainingState, make_optimizer, update
+from entp_lib.training import TrainingError, TrainingState, make_optimizer, update
 from entp_lib.validation import ConfigError, require
 
 ASK_SECONDS = 3600.0  # ask before runs that take longer
@@ -68,8 +68,8 @@ def rate_here(
 
 def seconds_here(config: RunConfig, device: str) -> float:
     """Return the seconds of a run's training steps on this machine; NaN if they cannot be timed here."""
-    # if data are missing, the run itself will say so
-    with contextlib.suppress(ConfigError, torch.OutOfMemoryError):
+    # if data are missing, the run itself will say so; a single sequence may have no scored position
+    with contextlib.suppress(ConfigError, TrainingError, torch.OutOfMemoryError):
         params = json.dumps(config.task_params, sort_keys=True)
         return training_operations(config) / rate_here(
             config.task, params, config.model, config.train, device

@@ -239,9 +239,18 @@ def list_of_runs(experiment: str) -> Path:
 
 
 def close(experiment: "Experiment") -> str:
-    """Write the list of an experiment's runs beside their records, for ``Closed``; ConfigError if no tier is whole."""
+    """Write the list of an experiment's runs beside their records, for ``Closed``.
+
+    Raises ConfigError if no tier is whole, or one has some of its records.
+    """
     lines = []
     for tier in BEST_FIRST:
+        configs = experiment.configs(tier)
+        left = len(Store().missing(configs, experiment.version))
+        require(
+            left in (0, len(configs)),
+            f"{left} of {len(configs)} runs of {experiment.name} at tier {tier} have no record",
+        )
         for record in experiment.stored(Store(), tier):
             common = planned(record.config).labels.items()
             labels = dict(label for label in record.labels.items() if label not in common)

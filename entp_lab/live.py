@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from entp_lab.stopping import Stopped
 from entp_lib.validation import Json, require
 
 VARIABLE = "ENTP_LIVE"
@@ -43,4 +44,9 @@ def answer_interrupts() -> None:
 
     shell = get_ipython()
     if shell:
-        shell.set_custom_exc((KeyboardInterrupt,), lambda *_, **__: print(STOPPED))
+        shell.set_custom_exc((KeyboardInterrupt,), report)
+
+
+def report(shell: Any, kind: type, value: BaseException, *_: Any, **__: Any) -> None:
+    """Print an interrupt in one line: a sweep's own, which says what it keeps, or that the cell starts over."""
+    print(value if isinstance(value, Stopped) else STOPPED)

@@ -23,11 +23,12 @@ def new_task(name: str) -> None:
     Raises ConfigError for a name that is not a lower-case identifier, or is already taken.
     """
     root = paths.repository()
+    cls = name.title().replace("_", "")
+    is_keyword = keyword.iskeyword(name) or keyword.iskeyword(cls)
     require(
-        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) and not keyword.iskeyword(name),
+        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) and not is_keyword,
         f"task {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_task",
     )
-    cls = name.title().replace("_", "")
     task = f"entp_lib/tasks/{name}.py"
     test = f"tests/lib/tasks/test_{name}.py"
     is_there = (root / task).exists() or (root / test).exists() or hasattr(tasks, cls)

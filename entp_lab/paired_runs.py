@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 from tqdm.auto import tqdm
 
+from entp_lab import paths
 from entp_lab.budgets import prefixes_of, sequence_operations, step_operations
 from entp_lab.configs import RunConfig, TierName, config_id
 from entp_lab.experiment import TWINS, Experiment, model_for, planned
 from entp_lab.frames import numbers
 from entp_lab.parameters import NotebookParameters
-from entp_lab.provenance import provenance, sources
+from entp_lab.provenance import processes, provenance, sources
 from entp_lab.registry import EXPERIMENTS, build_task, task_name
 from entp_lab.resume import Checkpoint, train_run
 from entp_lab.runs import computing_threads, modules_of
 from entp_lab.statistics import mean_interval
 from entp_lab.store import OWN, Record, Records, Store, count_seeds
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.tasks import Task
+from entp_lib.data.sources import file_checksum
+from entp_lib.tasks import Task, Text
 from entp_lib.validation import Json, require
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Runs:
         require(
             score in table, f"score = {score!r}: these runs have {', '.join(table.columns[2:])}"
         )
+        self.check_distinct()
         wide = table.pivot(index="seed", columns="model", values=score)
         for name in (first, second):
             require(name in wide, f"model = {name!r}: these runs are of {', '.join(wide)}")
@@ -100,11 +103,20 @@ class Runs:
 
         table = self.curves()
         require(score in table, f"score = {score!r}: these runs have {', '.join(table.columns)}")
+        self.check_distinct()
         figure, axes = figures.panels(2, sharey=True)
         for ax, spent in zip(axes, ("step", "multiply_adds"), strict=True):
             figures.lines(ax, table, spent, score, by="model", looks=figures.ARMS)
         figures.legend(figure)
         return figure
+
+    def check_distinct(self) -> None:
+        """Raise ConfigError where two runs of a model have one random seed: their settings differ."""
+        seen = [tuple(identity(record).values()) for record in self.records]
+        require(
+            len(set(seen)) == len(seen),
+            "these runs have several settings of a model: ask for those of one at a time",
+        )
 
     def __repr__(self) -> str:
         return self.note
@@ -134,6 +146,9 @@ def pairs(
     settings match.
     """
     require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
+    if isinstance(task, Text) and experiment == OWN and (paths.root() / task.corpus).is_file():
+        # so that another text in the file is another task
+        task = replace(task, checksum=file_checksum(paths.root() / task.corpus)[:16])
     known = task_name(task)
     name = known or f"({type(task).__name__})"  # a new task: only ``compare`` trains it
     params = {
@@ -203,7 +218,9 @@ def run(
         "your own runs (results/own)" if is_unplanned else f"records of {name}",
     )
     if is_unplanned and any(
-        r.provenance.get("sources") != sources(modules_of(r.config)) for r in records
+        process.get("sources") != sources(modules_of(record.config))
+        for record in records
+        for process in processes(record)
     ):
         print("Some were made by other code than today's; fresh=True trains them again.")
     return runs
@@ -213,16 +230,20 @@ def shown(records: Records, step_costs: list[float], asked: int, where: str) -> 
     """Return runs, and print their models, size and seeds, and how many of them a time limit cut."""
     note = f"Shown: nothing; none of {asked} runs is complete."
     if records:
-        config = cast(RunConfig, records[0].config)
-        models = dict.fromkeys(identity(record)["model"] for record in records)
+        configs = [cast(RunConfig, record.config) for record in records]
+        models = dict.fromkeys(config.model.architecture for config in configs)
+        sizes = dict.fromkeys(
+            f"{config.model.n_layers} layers of width {config.model.width}, {config.train.steps:,} steps"
+            for config in configs
+        )
         cut = (
             f"; {asked - len(records)} of {asked} runs are not complete"
             if len(records) < asked
             else ""
         )
         note = (
-            f"Shown: {' and '.join(models)}, {config.model.n_layers} layers of width {config.model.width}, "
-            f"{config.train.steps:,} steps, {count_seeds(records)}, tier {config.tier}; {where}{cut}."
+            f"Shown: {' and '.join(models)}, {' or '.join(sizes)}, "
+            f"{count_seeds(records)}, tier {configs[0].tier}; {where}{cut}."
         )
     print(note)
     return Runs(list(records), step_costs, note)

@@ -120,7 +120,8 @@ def source_files(root: Path) -> dict[str, bytes]:
         path.relative_to(root).as_posix(): path.read_bytes()
         for package in PACKAGES
         for path in (root / package).rglob("*")
-        if path.suffix in (".py", ".csv")
+        # editors leave links that begin with a dot and lead nowhere
+        if path.suffix in (".py", ".csv") and not path.name.startswith(".")
     }
 
 

@@ -98,7 +98,7 @@ def findings_page(table: pd.DataFrame) -> str:
 ## Tried, could not tell
 
 Too little was learned, or the task was too easy, for a difference to show. *The shortcut* is \
-the best answer that looks at no pair of numbers.
+a rule that looks at no pair of numbers.
 
 {markdown_table(reasons)}
 

@@ -132,8 +132,8 @@ class Checkpoint(Hook):
     def check_arithmetic(self, last: Json, step: int) -> None:
         """Raise ConfigError unless this process has the bf16 kernels of the ``last`` one, which got to ``step``.
 
-        Another instruction set changes the last bits alone: it is logged as a warning, and the record says who made
-        which steps.
+        Another instruction set, which changes the last bits alone, and other code are logged as a warning, and the
+        record says who made which steps.
         """
         here = self.process.get("kernels")
         before = last.get("kernels", kernels.UNNAMED)
@@ -146,6 +146,12 @@ class Checkpoint(Hook):
         if None not in sets and sets[0] != sets[1]:
             log.warning(
                 "%s: %d steps were computed with %s; it goes on with %s", self.path, step, *sets
+            )
+        if last.get("sources") != self.process.get("sources"):
+            log.warning(
+                "%s: %d steps were computed by other code, and it goes on with today's; fresh begins it anew",
+                self.path,
+                step,
             )
 
     def should_stop(self, state: TrainingState) -> bool:

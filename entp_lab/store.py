@@ -246,9 +246,9 @@ class Store:
         return None
 
     def find(self, config: Config, version: int) -> Record | None:
-        """Return the record of a configuration, or None."""
-        found = self.committed.find(config, version) if self.committed else None
-        return found or self.load(record_name(config, version))
+        """Return the record of a configuration, or None; one here goes before a committed one."""
+        found = self.load(record_name(config, version))
+        return found or (self.committed.find(config, version) if self.committed else None)
 
     def missing(self, configs: Configs, version: int, fresh: bool = False) -> Configs:
         """Return those of ``configs`` without a record; with ``fresh``, and all of the first one's experiment."""

@@ -150,6 +150,9 @@ def find_weights(name: str | Path) -> Path:
     name = str(name)
     if name.endswith(".safetensors"):
         require(Path(name).is_file(), f"{name}: no such file of weights")
+        require(
+            name.endswith(SUFFIX), f"{name}: names of weights end in {SUFFIX}; is it a checkpoint?"
+        )
         return Path(name)
     experiment, _, beginning = name.partition("/")
     require(

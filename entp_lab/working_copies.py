@@ -64,7 +64,8 @@ def before_saving(model: Json, path: str, **_: Any) -> None:
         and model["content"] is not None
         and folder in ("lab", "notebooks")
     ):
-        if folder == "notebooks" and not is_own(Path(name)) and (paths.notebooks() / name).exists():
+        committed = paths.notebooks() / name
+        if folder == "notebooks" and not is_own(committed) and committed in notebook_paths():
             raise HTTPError(
                 403,
                 f"notebooks/{name} is the committed one and stays as it is: your copy is lab/{name}",

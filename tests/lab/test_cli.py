@@ -12,7 +12,7 @@ import tomllib
 
 import pytest
 
-from entp_lab import cli, ledger, paths
+from entp_lab import cli, commands, ledger, paths
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import checksum
 from entp_lib.validation import ConfigError
@@ -84,11 +84,19 @@ def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, t
     assert cli.main(["records", str(other / "records")]) == 2
 
 
-def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("claims", "stopped"),
+        ("train count3 --tier smoke", cli.KEPT),
+        ("train count3 --tier smoke --fresh", "stopped"),
+    ],
+)
+def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch, line, said):
     before = signal.getsignal(signal.SIGTERM)
     seen = []
 
-    def command(*_):
+    def command(*_, **__):
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
@@ -97,9 +105,10 @@ def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
             raise
 
     monkeypatch.setattr(ledger, "write_ledger", command)
-    assert cli.main(["claims"]) == 143
+    monkeypatch.setattr(commands, "train", command)
+    assert cli.main(line.split()) == 143
     assert seen == ["put away"]
-    assert "finished records are kept" in capsys.readouterr().err
+    assert capsys.readouterr().err.strip() == said
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -145,3 +154,15 @@ def test_what_runs_need_is_asked_for_before_any_is_trained(results, refusal, mon
 
     monkeypatch.setitem(vars(EXPERIMENTS["count3"]), "check_prerequisites", lacking)
     assert "10 runs need a package" in refusal("train", "count3", "--tier", "smoke")
+
+
+def test_of_several_experiments_those_without_such_runs_are_left_out():
+    asked = [EXPERIMENTS["in_context_baselines"], EXPERIMENTS["count3"]]
+    ((found, runs),) = commands.with_runs(asked, "gpu", 0, ["entp"], [])
+    assert found.name == "count3"
+    assert {run.labels["arm"] for run in runs} >= {"entp"}
+
+
+def test_one_run_at_a_time_needs_no_cluster(refusal):
+    line = "train count3 --tier smoke --jobs 1 --cluster tcp://localhost:1"
+    assert "leave out one of them" in refusal(*line.split())

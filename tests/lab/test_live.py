@@ -5,6 +5,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lab import live
 from entp_lab.parameters import notebook_parameters
+from entp_lab.stopping import Stopped
 
 
 @pytest.mark.parametrize(("setting", "made"), [("", 600), ("short", live.FEW)])
@@ -30,3 +31,6 @@ def test_an_interrupted_cell_fails_with_one_line_and_the_next_one_runs(shell, ca
     assert isinstance(done.error_in_exec, KeyboardInterrupt)
     assert len((shown.out + shown.err).splitlines()) == 1
     assert shell.run_cell("1 + 1").result == 2
+    shell.user_ns["Stopped"] = Stopped
+    shell.run_cell("raise Stopped('3 of 10 runs are kept')")
+    assert capsys.readouterr().out.endswith("\n3 of 10 runs are kept\n")

@@ -138,6 +138,7 @@ def test_the_page_on_the_library_compares_two_models_in_one_call(results, monkey
 
 
 def test_what_cannot_be_compared_is_named(committed):
+    twice = replace(committed, records=2 * committed.records, step_costs=2 * committed.step_costs)
     for ask, message in {
         lambda: lab.run(lab.pairs(Alternate(), SHAPE, TRAIN)): "not a task of the project",
         lambda: lab.pairs(COUNT3, SHAPE, TRAIN, seeds=0): "seeds = 0",
@@ -149,6 +150,8 @@ def test_what_cannot_be_compared_is_named(committed):
         lambda: committed.paired(
             "accuracy", "entp", "decoder"
         ): "score = 'accuracy': these runs have",
+        lambda: twice.paired("loss", "entp", "decoder"): "several settings of a model",
+        lambda: twice.plot("loss"): "several settings of a model",
     }.items():
         with pytest.raises(ConfigError, match=message):
             ask()
@@ -161,3 +164,13 @@ def test_a_mistake_in_ones_own_task_keeps_its_traceback():
 
     with pytest.raises(AttributeError, match="lenght"):
         lab.compare(Broken(), steps=2)
+
+
+def test_another_text_in_a_file_is_another_task(tmp_path):
+    ids = set()
+    for text in ("one text", "another text"):
+        path = tmp_path / "novel.txt"
+        path.write_text(text)
+        task = tasks.Text(str(path), split="tail", context=4)
+        ids |= {config_id(config, 1) for config in lab.pairs(task, SHAPE, SHORT, seeds=1)}
+    assert len(ids) == 4

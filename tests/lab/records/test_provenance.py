@@ -145,3 +145,9 @@ def test_pairs_made_apart_say_so(small_run):
     assert apart(precision="bf16") == "1 of 2 pairs from different precisions"
     resumed = made(sources="two", earlier_processes=[{"sources": "one"}])
     assert pairs_apart([resumed, made("entp", 1)]) == "1 of 2 runs continued with other sources"
+
+
+def test_an_editors_links_are_no_sources(tmp_path):
+    (tmp_path / "entp_lib").mkdir()
+    (tmp_path / "entp_lib" / ".#model.py").symlink_to("nowhere")
+    assert origin.source_files(tmp_path) == {}

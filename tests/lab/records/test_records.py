@@ -12,9 +12,11 @@ import pytest
 from made_up import sound
 
 from entp_lab import paths
-from entp_lab.runs import sweep
+from entp_lab.experiment import Experiment, close, planned
+from entp_lab.runs import run, sweep
 from entp_lab.store import Record, RecordError, Store, checksum
 from entp_lib.files import write_atomically
+from entp_lib.validation import ConfigError
 
 
 @pytest.fixture
@@ -260,3 +262,17 @@ def test_a_lock_lets_one_in_at_a_time(store):
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
+
+
+def test_an_own_record_goes_before_a_committed_one(small_run, store):
+    record = run(small_run(), 1, store=store)
+    store.own().save(dataclasses.replace(record, metrics=record.metrics | {"loss": 7.0}))
+    assert store.own().find(record.config, 1).metrics["loss"] == 7.0
+
+
+def test_an_experiment_of_which_runs_are_missing_is_not_closed(small_run, results):
+    configs = [small_run(seed=seed) for seed in range(2)]
+    run(configs[0], 1, store=Store())
+    experiment = Experiment("test", 1, "", "", lambda tier, seeds: [*map(planned, configs)])
+    with pytest.raises(ConfigError, match="1 of 2 runs of test"):
+        close(experiment)

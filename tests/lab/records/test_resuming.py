@@ -234,15 +234,17 @@ def test_a_run_keeps_its_kernels_and_says_which(small_run, store, monkeypatch):
     ]
 
 
-def test_a_run_that_goes_on_with_another_instruction_set_says_so(small_run, store, caplog):
+def test_a_run_that_goes_on_with_other_instructions_or_code_says_so(small_run, store, caplog):
     config = small_run()
     rewritten(
         cut_at(config, 3, store),
-        lambda header, state: state["processes"][0].update(cpu_capability="VSX"),
+        lambda header, state: state["processes"][0].update(cpu_capability="VSX", sources="0"),
     )
     before = caplog.text
     record = run(config, 1, store=store)
-    assert "3 steps were computed with VSX; it goes on with" in caplog.text.removeprefix(before)
+    said = caplog.text.removeprefix(before)
+    assert "3 steps were computed with VSX; it goes on with" in said
+    assert "3 steps were computed by other code" in said
     assert record.provenance["earlier_processes"][0]["cpu_capability"] == "VSX"
 
 

@@ -172,3 +172,10 @@ def test_a_corpus_that_strange_weights_name_is_not_opened(strange, corpus):
 def test_weights_on_bytes_need_no_tokenizer(strange):
     path = strange(text_run("openwebtext", "bytes", 0))
     assert playground.player(str(path)).tokens("ab").tolist() == [97, 98]
+
+
+def test_a_checkpoint_is_not_taken_for_weights(tmp_path):
+    path = tmp_path / "run.safetensors"
+    path.touch()
+    with pytest.raises(ConfigError, match="is it a checkpoint"):
+        load_model(path)

@@ -104,7 +104,8 @@ def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, fo
         root_dir=str(project), pre_save_hook="entp_lab.working_copies.before_saving"
     )
     before = (project / "notebooks" / "06_b.ipynb").read_bytes()
-    for name in ("06_b", "50_own"):
+    (project / folder / "Untitled.ipynb").write_bytes(before)
+    for name in ("06_b", "50_own", "Untitled"):
         path = f"{folder}/{name}.ipynb"
         model = asyncio.run(manager.get(path))
         model["content"]["metadata"]["language_info"] = {

@@ -65,6 +65,7 @@ def test_a_new_task_works_as_written(copy, capsys):
         ("batch", "exists, as the name of"),
         ("3d", "identifier"),
         ("lambda", "identifier"),
+        ("none", "identifier"),
         ("a" * 31, "of at most 30 letters"),
     ],
 )
