@@ -2,7 +2,7 @@
 # Makes .venv on first use, then regenerates every table and figure:  ./run_all.sh [options]
 #   --only 03,06      these notebooks alone          -p NAME=VALUE   with another value of a parameter
 #   --lab             JupyterLab on working copies   --site          a site to read
-#   --fresh           compute every record again     --list          notebooks, experiments and their records
+#   --fresh           compute tier quick again       --list          notebooks, experiments and their records
 # After the first use ./run_all.sh --help says more, and --lab --help or --site --help what these take. Variables that
 # the first use reads, here and in run_tests.sh:
 #   PYTHON=/path/to/python     the interpreter to make .venv with, 3.11 or newer (default: the first of

@@ -110,7 +110,9 @@ def test_a_closed_plan_is_the_plan_that_was_closed(listed, seeds):
 
 
 def test_what_cannot_be_closed_or_was_lost_is_named(listed):
-    with pytest.raises(ConfigError, match="shakespeare has no tier whose runs are all stored"):
+    with pytest.raises(
+        ConfigError, match="1 of 2 runs of shakespeare at tier paper have no record"
+    ):
         experiments.close(EXPERIMENTS["shakespeare"])
     listed.write_text('{"run": "chain_of_thought/0123456789abcdef"}\n')
     with pytest.raises(RecordError, match="abcdef.json, a run of chain_of_thought, is missing"):
