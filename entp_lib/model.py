@@ -54,7 +54,7 @@ def is_as_built(part: Any) -> bool:
 
 
 def calls(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Tell whether a module's ``forward`` is ``kind``'s, and neither its own nor its class's."""
+    """Tell whether a module runs ``kind``'s ``forward``: no subclass or instance replaced it."""
     return getattr(module.forward, "__func__", None) is kind.forward
 
 
@@ -91,8 +91,9 @@ class Attention(nn.Module):
     @property
     def is_plain(self) -> bool:
         """Whether queries, keys and values are the linear maps that were built here."""
-        is_own = type(self) is not Attention or not calls(self, Attention)
-        return not is_own and is_as_built(self.qkv)
+        return (
+            type(self) is Attention and calls(self, Attention) and is_as_built(self.qkv)
+        )
 
 
 class Block(nn.Module):
