@@ -28,9 +28,9 @@ class Architecture:
 
     def full_layers(self, n_layers: int) -> int:
         """Return how many of the last of ``n_layers`` layers are full by default."""
-        return (
-            0 if self.causal_layers is None else max(0, n_layers - self.causal_layers)
-        )
+        if self.causal_layers is None:
+            return 0
+        return max(0, n_layers - self.causal_layers)
 
 
 # Colours are Okabe and Ito's, which colour-blind readers can tell apart.

@@ -143,5 +143,4 @@ def can_look(x: Tensor) -> bool:
 
 def widest(device: str | torch.device) -> torch.dtype:
     """Return the widest real type of ``device``: float64, or float32 on a Mac's GPU."""
-    is_narrow = torch.device(device).type in NARROW
-    return torch.float32 if is_narrow else torch.float64
+    return torch.float32 if torch.device(device).type in NARROW else torch.float64

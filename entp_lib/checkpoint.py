@@ -8,7 +8,6 @@ about a run in progress in the header.
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,15 +57,13 @@ class DamagedFileError(ConfigError):
 
     def __init__(self, path: Path, reason: str):
         is_weights = str(path).endswith(SUFFIX)
-        self.path = Path(path)
-        self.reason = reason
+        self.path = path
         self.why = f"{'weights' if is_weights else 'checkpoint'} {path} {reason}"
-        super().__init__(
-            f"{self.why}; delete it to {'have them made again' if is_weights else 'start afresh'}"
-        )
+        self.remedy = "have them made again" if is_weights else "start afresh"
 
-    def __reduce__(self) -> tuple:
-        return type(self), (self.path, self.reason)  # worker processes pickle errors
+    # no text is given to super().__init__: worker processes pickle errors by their arguments
+    def __str__(self) -> str:
+        return f"{self.why}; delete it to {self.remedy}"
 
 
 def save_tensors(
@@ -81,11 +78,9 @@ def save_tensors(
 
 def read_tensors(path: Path, header_names: set[str]) -> tuple[Weights, dict[str, str]]:
     """Return tensors and header; DamagedFileError for a changed bit or other header names."""
-    if os.path.exists(path) and not os.path.isfile(
-        path
-    ):  # reading a pipe would never end
-        raise DamagedFileError(path, "is no regular file")
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would never end
+            raise DamagedFileError(path, "is no regular file")
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
             header = file.metadata() or {}
@@ -175,11 +170,10 @@ def load_checkpoint(
             p.copy_(tensors[f"model.{name}"])
             if f"optimizer.step.{name}" in tensors:  # else it has had no gradient
                 # the fused AdamW needs its step counter on the parameter's device
-                moments = {
+                state.optimizer.state[p] = {
                     key: tensors[f"optimizer.{key}.{name}"].to(p.device)
                     for key in MOMENTS
                 }
-                state.optimizer.state[p].update(moments)
         state.loss_sum.copy_(tensors["loss_sum"])
     for rule in state.kept:
         state.kept_weights[rule] = {

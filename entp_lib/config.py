@@ -18,19 +18,28 @@ SIZES = {
 }
 
 MODEL_INTERVALS = {
-    **dict.fromkeys(
-        ("n_layers", "n_heads", "width", "max_length", "input_dim", "output_dim"),
-        "[1, inf)",
-    ),
-    **dict.fromkeys(("position_std", "input_std"), "[0, inf)"),
+    "n_layers": "[1, inf)",
+    "n_heads": "[1, inf)",
+    "width": "[1, inf)",
+    "max_length": "[1, inf)",
+    "input_dim": "[1, inf)",
+    "output_dim": "[1, inf)",
+    "position_std": "[0, inf)",
+    "input_std": "[0, inf)",
 }
 TRAIN_INTERVALS = {
-    **dict.fromkeys(
-        ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences"),
-        "[1, inf)",
-    ),
-    **dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)"),
-    **dict.fromkeys(("weight_decay", "min_lr", "patience", "warmup_steps"), "[0, inf)"),
+    "steps": "[1, inf)",
+    "batch_size": "[1, inf)",
+    "eval_every": "[1, inf)",
+    "eval_sequences": "[1, inf)",
+    "final_eval_sequences": "[1, inf)",
+    "max_lr": "(0, inf)",
+    "grad_clip": "(0, inf)",
+    "stop_loss": "(0, inf)",
+    "weight_decay": "[0, inf)",
+    "min_lr": "[0, inf)",
+    "patience": "[0, inf)",
+    "warmup_steps": "[0, inf)",
     "betas": "[0, 1)",
 }
 

@@ -71,10 +71,12 @@ class IncrementalDecoder:
         self.model = model
         self.tokens_BT = prompt_BT
         self.prompt_length = prompt_BT.shape[1]
-        as_built = calls(model, Transformer) and all(
-            calls(b, Block) for b in model.layers
+        is_exact = (
+            use_cache
+            and model.cfg.recomputed_layers < 2
+            and calls(model, Transformer)
+            and all(calls(block, Block) for block in model.layers)
         )
-        is_exact = use_cache and as_built and model.cfg.recomputed_layers < 2
         self.cache = Cache(model, len(prompt_BT), max_length) if is_exact else None
 
     def logits(self) -> Tensor:
@@ -144,10 +146,14 @@ def cached_logits(
     start = cache.length
     stop = start + tokens_BT.shape[1]
     require(start < stop, f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
-    most = cache.max_length
-    require(stop <= most, f"{stop} tokens: beyond the cache's {most} positions")
-    rows, held = len(tokens_BT), len(cache.positions_BT)
-    require(rows == held, f"{rows} rows of tokens: the cache has {held}")
+    require(
+        stop <= cache.max_length,
+        f"{stop} tokens: beyond the cache's {cache.max_length} positions",
+    )
+    require(
+        len(tokens_BT) == len(cache.positions_BT),
+        f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}",
+    )
     device = tokens_BT.device
     if positions_BT is None:
         positions_BT = torch.arange(start, stop, device=device)[None]
@@ -178,13 +184,12 @@ def sampling_probabilities(
     at a boundary, lower token ids are kept first. Temperature 0 puts all mass on the largest logit.
     """
     check_sampling(temperature, top_k, top_p)
-    vocab = logits_BV.shape[-1]
-    order_BV = logits_BV.argsort(dim=-1, descending=True, stable=True)
+    sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True, stable=True)
     if temperature == 0:
-        return F.one_hot(order_BV[:, 0], vocab).to(logits_BV.dtype)
-    sorted_BV = logits_BV.gather(-1, order_BV).to(widest(logits_BV.device))
+        return F.one_hot(order_BV[:, 0], logits_BV.shape[-1]).to(logits_BV.dtype)
+    sorted_BV = sorted_BV.to(widest(logits_BV.device))
     sorted_BV = (sorted_BV - sorted_BV[:, :1]) / temperature
-    if top_k is not None and top_k < vocab:
+    if top_k is not None:
         sorted_BV[:, top_k:] = -torch.inf
     probabilities_BV = F.softmax(sorted_BV, -1)
     if top_p < 1:
@@ -210,8 +215,10 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
 
 def check_prompt(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
     """Return how many tokens are read; ValueError for a prompt that does not fit the model."""
-    needed = "generation needs a model of tokens; this one has continuous inputs"
-    require(model.cfg.input_dim is None, needed)
+    require(
+        model.cfg.input_dim is None,
+        "generation needs a model of tokens; this one has continuous inputs",
+    )
     check_tensor("prompt", prompt_BT, INTEGERS, (None, None), "token ids, torch.int64,")
     shape = tuple(prompt_BT.shape)
     require(0 not in shape, f"prompt of shape {shape}: must have at least one token")

@@ -80,7 +80,9 @@ def evaluate(
                 count["sequences"] += 1
                 count["right"] += right
     scores = totals.detailed_scores() if detailed else totals.scores()
-    return scores | ({"groups": dict(sorted(groups.items()))} if grouped else {})
+    if grouped:
+        scores["groups"] = dict(sorted(groups.items()))
+    return scores
 
 
 def constant_baseline(
@@ -93,11 +95,10 @@ def constant_baseline(
     scored on as many others; with a fixed data set both are drawn from it. A ``stationary`` task
     pools all positions, since a large vocabulary has too few targets at each.
     """
+    rows = 1 if task.stationary else task.length
     if task.continuous:
-        rows = task.length
         guesses_TV = task.constants_T()[:, None].to(device)
     else:
-        rows = 1 if task.stationary else task.length
         counts_TV = torch.zeros(rows, task.vocab_size, device=device)
         for batch in evaluation_batches(
             task, sequences, device, "baseline-fit", *seed_parts
@@ -182,12 +183,10 @@ class Totals:
         if not self.margins:
             return scores
         margins = torch.cat(self.margins)
+        generator = generator_for("cpu", "margins")
+        order = torch.randperm(len(margins), generator=generator)
+        some = margins[order[:MAX_QUANTILE].to(margins.device)]
         levels = margins.new_tensor([0.05, 0.5, 0.95])
-        some = margins
-        if len(margins) > MAX_QUANTILE:
-            generator = generator_for("cpu", "margins")
-            order = torch.randperm(len(margins), generator=generator)
-            some = margins[order[:MAX_QUANTILE].to(margins.device)]
         q05, q50, q95 = torch.quantile(some, levels).tolist()
         return scores | {
             "margin_by_position": means["margin"].tolist(),
@@ -210,7 +209,7 @@ def evaluation_batches(
     return task.evaluation(generator_for(device, *seed_parts), sequences, most)
 
 
-def device_for(model: nn.Module, device: str | None = None) -> str:
+def device_for(model: nn.Module, device: str | None) -> str:
     """Return ``device``, checked, or that of a model's first parameter, "cpu" without any."""
     if device:
         check_device(device)

@@ -16,7 +16,6 @@ log = logging.getLogger(__name__)
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a reader, a crash or a full disk never leaves half of it."""
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

@@ -6,8 +6,6 @@ Letters: B batch (1 where all rows are alike), T tokens, Q queries, S keys, D wi
 width.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -56,11 +54,9 @@ class Learned(Positions):
         self.table = cfg.max_length
 
     def embeddings(self, ids: Tensor | slice) -> Tensor:
-        return (
-            self.weight[ids]
-            if isinstance(ids, slice)
-            else F.embedding(ids, self.weight)
-        )
+        if isinstance(ids, slice):
+            return self.weight[ids]
+        return F.embedding(ids, self.weight)
 
 
 class Alibi(Positions):
@@ -86,7 +82,7 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
     If n is not a power of two, the rest are every other slope of the next power of two.
     """
-    below = 2 ** math.floor(math.log2(n_heads))
+    below = 2 ** (n_heads.bit_length() - 1)
     slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
     return slopes + [2 ** (-4 * h / below) for h in range(1, 2 * (n_heads - below), 2)]
 

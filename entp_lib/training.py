@@ -163,8 +163,9 @@ def update(
     for hook in hooks:
         loss = hook.before_update(state.model, loss)
     if config.grad_clip is not None:
-        trained = trainable_parameters(state.model).values()
-        nn.utils.clip_grad_norm_(trained, config.grad_clip)
+        nn.utils.clip_grad_norm_(
+            trainable_parameters(state.model).values(), config.grad_clip
+        )
     state.optimizer.step()
     state.optimizer.zero_grad()
     state.step += 1
@@ -252,16 +253,17 @@ def training_batches(
         check_batch(now, batch, rows)
         return batch
 
-    batch, again = drawn(first_step - 1), drawn(first_step - 1)
+    start = first_step - 1
+    batch, again = drawn(start), drawn(start)
     names = ("inputs_BT", "scored_BT", "targets_N")
     require(
         all(torch.equal(getattr(batch, name), getattr(again, name)) for name in names),
         f"{type(task).__name__}.batch draws without its generator: models would not "
         "see the same sequences",
     )
-    for step in itertools.count(first_step - 1):
+    for step in itertools.count(start):
         place = step % STEPS_PER_DRAW
-        if place == 0 and step >= first_step:
+        if place == 0 and step > start:
             batch = drawn(step)
         yield batch.rows(slice(place * size, (place + 1) * size))
 
@@ -271,20 +273,22 @@ def check_batch(task: Task, batch: Batch, size: int) -> None:
     shape = batch.scored_BT.shape
     name = f"{type(task).__name__}.batch"
     require(
-        shape[:1] == (size,),
+        shape[0] == size,
         f"{name} returned {shape[0]} sequences of {size} asked for",
     )
     require(
         shape[1] <= task.length,
         f"{name} returned {shape[1]} tokens; length = {task.length}",
     )
-    kinds, wanted = (
-        (REALS, "real") if task.continuous else ((torch.int64,), "ids, torch.int64,")
-    )
+    targets_BT = batch.targets_BT
+    ids = (torch.int64,)
     try:
-        check_tensor("targets", batch.targets_BT, kinds, shape, wanted)
-        if not task.continuous and len(batch.targets_N):
-            check_ids("target", batch.targets_N.cpu(), task.vocab_size)
+        if task.continuous:
+            check_tensor("targets", targets_BT, REALS, shape, "real")
+        else:
+            check_tensor("targets", targets_BT, ids, shape, "ids, torch.int64,")
+            if len(batch.targets_N):
+                check_ids("target", batch.targets_N.cpu(), task.vocab_size)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
 
@@ -382,7 +386,10 @@ def check_fit(task: Task, model: ModelConfig) -> None:
     name = "vocab_size" if model.input_dim is None else "output_dim"
     outputs = 1 if task.continuous else task.vocab_size
     check(name, getattr(model, name) == outputs, f"needs {outputs}")
-    prompts = "trains without the prompts that it opens later; use 'decoder'"
-    check("architecture", task.same_prompts or not model.open_prompt, prompts)
+    check(
+        "architecture",
+        task.same_prompts or not model.open_prompt,
+        "trains without the prompts that it opens later; use 'decoder'",
+    )
     fits = task.length <= model.max_length
     check("max_length", fits, f"has sequences of {task.length}")

@@ -46,8 +46,10 @@ def require(condition: object, message: str) -> None:
 
 def positive(name: str, value: object) -> None:
     """Raise ConfigError unless ``value`` is a whole number above 0."""
-    message = f"{name} = {value!r}: must be a whole number, at least 1"
-    require(isinstance(value, numbers.Integral) and int(value) >= 1, message)
+    require(
+        isinstance(value, numbers.Integral) and int(value) >= 1,
+        f"{name} = {value!r}: must be a whole number, at least 1",
+    )
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
@@ -100,7 +102,7 @@ def check_types(config: Any) -> None:
             raise ConfigError(
                 f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}"
             )
-        elif type(value) is tuple and kind == tuple[float, float]:
+        elif kind == tuple[float, float]:
             object.__setattr__(config, name, tuple(map(float, value)))
 
 
@@ -113,8 +115,9 @@ def check_intervals(config: Any, intervals: dict[str, str]) -> None:
     for name, interval in intervals.items():
         value = getattr(config, name)
         low, high = map(float, interval[1:-1].split(","))
-        numbers = value if isinstance(value, tuple) else (value,)
-        for x in numbers if value is not None else ():
+        if value is None:
+            continue
+        for x in value if isinstance(value, tuple) else (value,):
             is_above = x >= low if interval[0] == "[" else x > low
             is_below = x <= high if interval[-1] == "]" else x < high
             if not (is_above and is_below):

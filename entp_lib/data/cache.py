@@ -11,8 +11,8 @@ import json
 import logging
 import math
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from entp_lib.validation import ConfigError, Json, require
 
 FORMAT = 3  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")
-FILES = ("meta.json", *(f"{name}.bin" for name in PARTS))
+FILES = ("meta.json", "train.bin", "validation.bin")
 NANOGPT_SEED = 2357
 CHARACTERS_AT_ONCE = 2**20
 log = logging.getLogger(__name__)
@@ -90,8 +90,7 @@ def tokens_of(recipe: Recipe, path: Path, changed: int) -> Tokens:
         recipe.split,
         recipe.held_out,
     ]
-    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    folder = FOLDERS.cache() / f"{recipe.tokenizer}-{digest}"
+    folder = FOLDERS.cache() / f"{recipe.tokenizer}-{checksum_of(key)[:16]}"
     with file_lock(
         folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"
     ):
@@ -137,9 +136,9 @@ def read_meta(folder: Path) -> Json | None:
         return None
 
 
-def checksum_of(meta: Json) -> str:
-    """Return the SHA-256 of the facts about tokens, including what the tokenizer learned."""
-    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+def checksum_of(values: object) -> str:
+    """Return the SHA-256 of values of JSON, such as the facts about tokens."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def make(folder: Path, source: Source, recipe: Recipe) -> None:
@@ -149,7 +148,8 @@ def make(folder: Path, source: Source, recipe: Recipe) -> None:
     tokenizer = restore(recipe.tokenizer, recipe.vocabulary, state)
     dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
     parts = {}
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    temporary.mkdir()
     try:
         for side, name in enumerate(PARTS):
             texts = (
@@ -178,8 +178,6 @@ def make(folder: Path, source: Source, recipe: Recipe) -> None:
         meta["checksum"] = checksum_of(meta)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)  # a damaged one
-        # mkdtemp makes private folders
-        os.chmod(temporary, folder.parent.stat().st_mode)
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -76,7 +76,7 @@ class TextFile(Source):
                 if at == 0:
                     warn_of_formats(path, text)
                 digest.update(chunk)
-                self.whole = self.whole or feeds.search(before + text) is not None
+                self.whole |= feeds.search(before + text) is not None
                 before = (before + text)[-CHUNK:]
                 at += len(chunk)
         self.checksum = digest.hexdigest()

@@ -65,14 +65,12 @@ class Characters(Tokenizer):
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
         text = "".join(text + DOCUMENT_END * ended for text in texts)
         points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-        tokens = self.points.searchsorted(points)
-        known = self.points[np.minimum(tokens, len(self.points) - 1)] == points
-        if not known.all():
-            stranger = chr(points[~known][0])
+        strangers = points[~np.isin(points, self.points)]
+        if len(strangers):
             raise ConfigError(
-                f"{stranger!r}: not among the {len(self.state)} characters of the corpus"
+                f"{chr(strangers[0])!r}: not among the {len(self.state)} characters of the corpus"
             )
-        return tokens
+        return self.points.searchsorted(points)
 
     def decode(self, tokens: Iterable[int]) -> str:
         return "".join(self.state[int(t)] for t in tokens if 0 <= t < len(self.state))

@@ -27,14 +27,7 @@ def normalise(
 def normalise_backward(grad_MD, x_MD, mean, inverse, weight_D, bias_D):
     """Return the gradients of LayerNorm's input, weight and bias."""
     return torch.ops.aten.native_layer_norm_backward(
-        grad_MD,
-        x_MD,
-        weight_D.shape,
-        mean,
-        inverse,
-        weight_D,
-        bias_D,
-        [True, True, True],
+        grad_MD, x_MD, weight_D.shape, mean, inverse, weight_D, bias_D, [True] * 3
     )
 
 
@@ -50,7 +43,7 @@ class FeedForward(torch.autograd.Function):
         blocks = pieces(len(x_MD), hidden, BLOCK)
         stored = len(x_MD) if keep else blocks[0][1]
         active_MF = x_MD.new_empty(stored, hidden)
-        slope_MF = x_MD.new_empty(stored if keep else 0, hidden)
+        slope_MF = x_MD.new_empty(stored, hidden)
         up_MF = x_MD.new_empty(blocks[0][1], hidden)
         buffers = x_MD.new_empty(2, pieces(len(x_MD), hidden, PIECE)[0][1], hidden)
         for start, stop in blocks:
@@ -100,13 +93,5 @@ class FeedForward(torch.autograd.Function):
         d_x, d_scale, d_shift = normalise_backward(
             d_normed.mul_(0.5), x_MD, mean, inverse, scale, shift
         )
-        return (
-            d_x.add_(grad_MD),
-            d_scale,
-            d_shift,
-            d_w1,
-            d_b1,
-            d_w2,
-            grad_MD.sum(0),
-            None,
-        )
+        d_b2 = grad_MD.sum(0)
+        return d_x.add_(grad_MD), d_scale, d_shift, d_w1, d_b1, d_w2, d_b2, None

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from entp_lib.tasks.base import (
     PARTS,
@@ -34,6 +34,7 @@ from entp_lib.tasks.base import (
 from entp_lib.validation import check_intervals, check_types
 
 CHARACTERS = "0123456789+=$\n"
+LINE_END = CHARACTERS.index("\n")
 KEPT = 0.1  # share of the three-digit pairs
 # Numbers of validation and test pairs, by the largest operand.
 HELD_OUT = {
@@ -48,7 +49,7 @@ Pairs = dict[str, np.ndarray]  # the pairs (P, 2) of each part
 
 def carries(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Count the carries in a + b: into place k where the last k digits add up to 10^k or more."""
-    most = len(str(max(a.max(initial=0), b.max(initial=0))))
+    most = len(str((a + b).max(initial=0)))
     return sum(a % 10**k + b % 10**k >= 10**k for k in range(1, most + 1))
 
 
@@ -142,8 +143,12 @@ class Sums(FixedData):
         """Raise ConfigError for a window below the longest tested example, or another bad value."""
         longest = characters(self.most_digits("test")) - 1
         drawn = self.window if self.view == "windows" else 0
-        intervals = {"drawn": f"[0, {drawn}]", "split_seed": "[0, inf)"}
-        check_intervals(self, intervals | {"window": f"[{longest}, {WINDOW}]"})
+        intervals = {
+            "drawn": f"[0, {drawn}]",
+            "split_seed": "[0, inf)",
+            "window": f"[{longest}, {WINDOW}]",
+        }
+        check_intervals(self, intervals)
 
     @property
     def length(self) -> int:
@@ -162,8 +167,9 @@ class Sums(FixedData):
 
     def extra_scorings(self) -> dict[str, Task]:
         """Return the validation text: the authors choose the checkpoint with its lowest loss."""
-        is_scored = self.view == "windows" and self.part == "train"
-        return {WHOLE_TEXT: replace(self, part="text")} if is_scored else {}
+        if self.view == "windows" and self.part == "train":
+            return {WHOLE_TEXT: replace(self, part="text")}
+        return {}
 
     def reported_apart(self) -> dict[str, Task]:
         """Return the training examples, whose error shows how much is a failure to fit them."""
@@ -172,9 +178,7 @@ class Sums(FixedData):
     def examples(self, part: str) -> Batch:
         return encoded(self, part)
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         if self.part == "text":
             return self.windows(generator, size, "validation")
         if self.view == "answer" or self.part != "train" or evaluating:
@@ -186,7 +190,7 @@ class Sums(FixedData):
         return batch
 
     def evaluation(
-        self, generator: torch.Generator, sequences: int, most: int
+        self, generator: Generator, sequences: int, most: int
     ) -> Iterator[Batch]:
         """Yield each example once, at most ``sequences``; for ``text`` that many windows."""
         kind = Task if self.part == "text" else FixedData
@@ -197,7 +201,7 @@ class Sums(FixedData):
             return torch.ones(8, self.window, dtype=torch.bool)
         return super().scored_sample()
 
-    def windows(self, generator: torch.Generator, size: int, part: str) -> Batch:
+    def windows(self, generator: Generator, size: int, part: str) -> Batch:
         """Return random windows of a part's text, scored at every character."""
         line_S = running_text(self, part)
         starts_B = integers(generator, len(line_S) - self.window, size).cpu()
@@ -208,10 +212,8 @@ class Sums(FixedData):
         """Return the group of each example: ``name_of`` its operands; text has no groups."""
         if self.part == "text":
             return []
-        assert batch.prompt_lengths_B is not None
-        ends = batch.prompt_lengths_B.tolist()
-        prompts = zip(batch.inputs_BT.tolist(), ends, strict=True)
-        operands = [decode(row[1 : end - 1]).split("+") for row, end in prompts]
+        lines = map(decode, batch.inputs_BT.tolist())
+        operands = [line[1 : line.index("=")].split("+") for line in lines]
         a, b = np.array(operands, dtype=int).T
         return self.name_of(a, b)
 
@@ -265,9 +267,8 @@ def encoded(task: Sums, part: str) -> Batch:
     ids = bytearray(padded, "ascii").translate(id_of)
     text_PS = torch.frombuffer(ids, dtype=torch.int8).view(len(lines), longest)
     prompts_P = torch.tensor([line.index("=") + 1 for line in lines])
-    lengths_P = torch.tensor([len(line) for line in lines])
     place_T = torch.arange(longest - 1)
-    scored_PT = (place_T >= prompts_P[:, None] - 1) & (place_T < lengths_P[:, None] - 1)
+    scored_PT = (place_T >= prompts_P[:, None] - 1) & (text_PS[:, 1:] != LINE_END)
     return Batch.of_text(text_PS, scored_PT, prompts_P)
 
 
@@ -279,7 +280,6 @@ def running_text(task: Sums, part: str) -> Tensor:
     order_P = torch.randperm(len(rows.inputs_BT), generator=generator)
     text_PS = torch.cat([rows.inputs_BT[:, :1], rows.targets_BT], 1)[order_P]
     # one more line end, since the longest rows have none of their own
-    text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=CHARACTERS.index("\n"))
-    # the position of the $ that ends each example, the last that is predicted
-    ends_P = rows.scored_BT.cumsum(1).argmax(1) + 1
-    return text_PS[torch.arange(text_PS.shape[1]) <= ends_P[order_P][:, None] + 1]
+    text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=LINE_END)
+    # each row up to its first line end
+    return text_PS[(text_PS == LINE_END).cumsum(1) <= 1]

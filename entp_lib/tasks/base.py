@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from entp_lib.validation import Json
 
@@ -92,9 +92,7 @@ class Task:
     added_tokens = 0
     caveat = ""  # a caveat of every conclusion from its scores, in a few words
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         """Return ``size`` fresh sequences on the generator's device.
 
         Small tasks hold out the sequences of evaluation from training.
@@ -109,7 +107,7 @@ class Task:
         return F.cross_entropy(logits_NV, targets_N, reduction="none")
 
     def evaluation(
-        self, generator: torch.Generator, sequences: int, most: int
+        self, generator: Generator, sequences: int, most: int
     ) -> Iterator[Batch]:
         """Yield ``sequences`` sequences for evaluation, at most ``most`` at a time."""
         for start in range(0, sequences, most):
@@ -123,7 +121,7 @@ class Task:
         """Load or make the data, and return facts about them such as their checksum."""
         return {}
 
-    def samples(self, model: nn.Module, generator: torch.Generator) -> Json:
+    def samples(self, model: nn.Module, generator: Generator) -> Json:
         """Return text written by the trained model, for people to read in the record."""
         return {}
 
@@ -143,11 +141,9 @@ class Task:
         """Return the rules that keep weights, with the curve whose minimum or maximum decides."""
         curves = ["loss", *map(loss_curve, self.extra_scorings())]
         rules = {f"lowest_{curve}": curve for curve in curves}
-        return (
-            rules
-            if self.continuous
-            else rules | {"highest_accuracy": "sequence_accuracy"}
-        )
+        if not self.continuous:
+            rules["highest_accuracy"] = "sequence_accuracy"
+        return rules
 
     def constants_T(self) -> Tensor:
         """Return the best constant guess of real targets at each position, (T,)."""
@@ -193,14 +189,12 @@ class FixedData(Task):
             return "validation" if evaluating else "train"
         return "train" if self.part == "seen" else self.part
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         part = self.part_of(evaluating)
         return self.rows_of(part, integers(generator, self.count(part), size))
 
     def evaluation(
-        self, generator: torch.Generator, sequences: int, most: int
+        self, generator: Generator, sequences: int, most: int
     ) -> Iterator[Batch]:
         """Yield each example once, or ``sequences`` of them, in random order."""
         part = self.part_of(evaluating=True)
@@ -214,7 +208,7 @@ class FixedData(Task):
         return replace(self, part="test") if self.part == "train" else None  # type: ignore
 
 
-def integers(generator: torch.Generator, below: int, *shape: int) -> Tensor:
+def integers(generator: Generator, below: int, *shape: int) -> Tensor:
     """Draw whole numbers from 0 to ``below`` - 1 on the generator's device."""
     return torch.randint(below, shape, generator=generator, device=generator.device)
 
@@ -225,7 +219,7 @@ def loss_curve(scoring: str) -> str:
 
 
 def some_positions(
-    generator: torch.Generator, scored_BT: Tensor, count: int, lowest: bool = False
+    generator: Generator, scored_BT: Tensor, count: int, lowest: bool = False
 ) -> Tensor:
     """Draw ``count`` of each row's scored positions, (B, T), or all: the largest (lowest) ranks."""
     ranks_BT = torch.rand(scored_BT.shape, generator=generator, device=scored_BT.device)
@@ -269,6 +263,6 @@ def seed_from(*parts: int | str) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def generator_for(device: str | torch.device, *parts: int | str) -> torch.Generator:
+def generator_for(device: str | torch.device, *parts: int | str) -> Generator:
     """Return a generator on ``device`` seeded with ``seed_from(*parts)``."""
     return torch.Generator(device=device).manual_seed(seed_from(*parts))

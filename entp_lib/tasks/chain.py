@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from entp_lib.tasks.base import Batch, Task, draw_on_side, integers, is_held_out
 from entp_lib.validation import check_intervals, check_types, require
@@ -78,17 +78,15 @@ class Chain(Task):
 
     def reported_apart(self) -> dict[str, Task]:
         """Return, for a trace, the scoring of the answer alone after the right chain."""
-        return (
-            {"answer": replace(self, scored="last")} if self.scored == "trace" else {}
-        )
+        if self.scored != "trace":
+            return {}
+        return {"answer": replace(self, scored="last")}
 
     def is_held_out(self, x_Bn: Tensor) -> Tensor:
         """Tell which prompts are kept for evaluation, (B,)."""
         return is_held_out(x_Bn, self.held_out, salt=x_Bn.shape[1])
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         n_B = 2 + integers(generator, self.longest - 1, size)
         text_BT = n_B.new_full((size, self.length + 1), self.eos)
         scored_BT = torch.zeros_like(text_BT[:, 1:], dtype=torch.bool)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from entp_lib.tasks.base import (
     Batch,
@@ -28,9 +28,6 @@ from entp_lib.tasks.base import (
     some_positions,
 )
 from entp_lib.validation import check_intervals, check_types, one_of, require
-
-# In a small task nearly all held-out seeds reorder training seeds; the paper does not ask that.
-IN_OTHER_ORDERS = "scored on sets of training in other orders"
 
 
 def count3(x: Sequence[int]) -> int:
@@ -125,8 +122,9 @@ class Counting(Task):
 
     @property
     def caveat(self) -> str:
+        # nearly all held-out seeds of a small task reorder training seeds
         is_reordered = self.held_out > 0 and self.held_out_by == "sequence"
-        return IN_OTHER_ORDERS if is_reordered else ""
+        return "scored on sets of training in other orders" if is_reordered else ""
 
     def reported_apart(self) -> dict[str, Task]:
         """Return the scoring of the first generated element, which is not scored by default."""
@@ -142,7 +140,7 @@ class Counting(Task):
         return is_held_out(seeds_BS, self.held_out)
 
     def sequences(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
+        self, generator: Generator, size: int, evaluating: bool = False
     ) -> Tensor:
         """Return (size, length + 1) integers: seeds from one side of the split, continued."""
         x_BT = draw_on_side(
@@ -155,9 +153,7 @@ class Counting(Task):
             x_BT = torch.cat([x_BT, next_symbols(x_BT, self.order)[:, None]], 1)
         return x_BT
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         x_BT = self.sequences(generator, size, evaluating)
         length_T = torch.arange(1, self.length + 1, device=x_BT.device)
         scored_BT = (length_T >= self.first_scored).expand(size, -1)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from entp_lib.tasks.base import Batch, Task, integers
 from entp_lib.validation import check_intervals, check_types, one_of
@@ -31,7 +31,7 @@ MANY = (100, 26, 5)
 POINTS = {"linear": FEW, "sparse": FEW, "network": MANY, "tree": MANY}
 
 
-def linear(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
+def linear(task: "InContext", x_BNd: Tensor, generator: Generator) -> Tensor:
     """Return w·x with w ~ N(0, I), (B, N); if sparse, all but some coordinates of w are 0."""
     w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
     if task.function == "sparse":
@@ -43,7 +43,7 @@ def linear(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tens
     return torch.einsum("bnd,bd->bn", x_BNd, w_Bd)
 
 
-def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
+def network(task: "InContext", x_BNd: Tensor, generator: Generator) -> Tensor:
     """Return a two-layer ReLU network with weights from N(0, 1) and scaled output, (B, N)."""
     into_Bdh = normal(generator, len(x_BNd), x_BNd.shape[2], task.hidden)
     out_Bh = normal(generator, len(x_BNd), task.hidden)
@@ -53,7 +53,7 @@ def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Ten
     )
 
 
-def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
+def tree(task: "InContext", x_BNd: Tensor, generator: Generator) -> Tensor:
     """Return the leaf values of a full binary tree, (B, N), drawn from N(0, 1).
 
     Each inner node has a random coordinate; if it is above 0 the path goes right. Nodes are
@@ -110,8 +110,11 @@ class InContext(Task):
         if self.points == 0:
             object.__setattr__(self, "points", POINTS[self.function][0])
         intervals = {
-            **dict.fromkeys(("dims", "hidden", "points"), "[1, inf)"),
-            **dict.fromkeys(("noise", "curriculum_every"), "[0, inf)"),
+            "dims": "[1, inf)",
+            "hidden": "[1, inf)",
+            "points": "[1, inf)",
+            "noise": "[0, inf)",
+            "curriculum_every": "[0, inf)",
             "depth": f"[1, {MAX_DEPTH}]",
             "factor": "(0, inf)",
             "used_first": f"[0, {self.dims}]",
@@ -163,9 +166,11 @@ class InContext(Task):
             return self
         stage = (step - 1) // self.curriculum_every
         _, first, more = POINTS[self.function]
-        points = min(self.points, first + more * stage)
-        dims = min(self.used_dims, FIRST_DIMS + stage)
-        return replace(self, points=points, used_first=dims)
+        return replace(
+            self,
+            points=min(self.points, first + more * stage),
+            used_first=min(self.used_dims, FIRST_DIMS + stage),
+        )
 
     def reported_apart(self) -> dict[str, Task]:
         """Return prompts of other distributions: scaled, orthogonal and, if linear, noisy.
@@ -181,7 +186,7 @@ class InContext(Task):
             found["noisy"] = replace(self, noise=math.sqrt(self.used_dims / 20))
         return found
 
-    def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
+    def pairs(self, generator: Generator, size: int) -> tuple[Tensor, Tensor]:
         """Return x (size, N, d) and y (size, N), with a fresh function for each prompt.
 
         Orthogonal x's are orthogonal only within a block of d.
@@ -197,16 +202,15 @@ class InContext(Task):
             x_BNd = rows.reshape(size, -1, d)[:, :n] * math.sqrt(d)
         else:
             x_BNd = normal(generator, size, n, d)
-            x_BNd = x_BNd * (self.factor if self.prompts == "scaled" else 1.0)
+            if self.prompts == "scaled":
+                x_BNd = x_BNd * self.factor
         x_BNd = torch.nn.functional.pad(x_BNd, (0, self.dims - d))
         y_BN = FUNCTIONS[self.function](self, x_BNd, generator)
         if self.noise:
             y_BN = y_BN + self.noise * normal(generator, size, n)
         return x_BNd, y_BN
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         x_BNd, y_BN = self.pairs(generator, size)
         inputs_BTd = x_BNd.new_zeros(size, 2 * self.points, self.dims)
         inputs_BTd[:, ::2] = x_BNd
@@ -220,6 +224,6 @@ class InContext(Task):
         )
 
 
-def normal(generator: torch.Generator, *shape: int) -> Tensor:
+def normal(generator: Generator, *shape: int) -> Tensor:
     """Draw standard normal numbers on the generator's device."""
     return torch.randn(*shape, generator=generator, device=generator.device)

@@ -81,7 +81,7 @@ class Table(FixedData):
             require(
                 symbols > 1, "a single symbol leaves nothing to predict; two are needed"
             )
-        flags = [] if scored is None else [np.ravel(row) for row in scored]
+        flags = [] if scored is None else scored
         require(
             all(np.isin(row, (0, 1)).all() for row in flags),
             "scored must be True or False for each token",
@@ -165,9 +165,8 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
         "sequences of real numbers need real targets, one a position",
     )
     shapes = [np.shape(row) for row in sequences]
-    alike_P = torch.tensor([shape == shapes[0] for shape in shapes])
     check_each(
-        alike_P,
+        torch.tensor([shape == shapes[0] for shape in shapes]),
         f"has not the shape {shapes[0]} of the first; real numbers need one for all",
     )
     inputs_PTd = torch.from_numpy(np.asarray(sequences, dtype=np.float32))
@@ -183,18 +182,19 @@ def real_examples(sequences: Rows, scored: Rows | None, targets: Rows | None) ->
     check_each(
         inputs_PTd.isfinite().flatten(1).all(1), "has an input that is not finite"
     )
-    finite_P = (targets_PT.isfinite() | ~scored_PT).all(1)
-    check_each(finite_P, "has a scored target that is not finite")
+    check_each(
+        (targets_PT.isfinite() | ~scored_PT).all(1),
+        "has a scored target that is not finite",
+    )
     prompts_P = scored_PT.int().argmax(1) + 1
     return Batch(inputs_PTd, targets_PT.where(scored_PT, 0), scored_PT, prompts_P)
 
 
 def drawn_parts(examples: Batch, held_out: float, seed: int) -> np.ndarray:
     """Draw the part of each example, (P,); shares count different inputs, not their repetitions."""
-    length = examples.scored_BT.shape[1]
     # number of tokens up to the last scored one
     seen_P = examples.scored_BT.cumsum(1).argmax(1) + 1
-    unseen_PT = torch.arange(length) >= seen_P[:, None]
+    unseen_PT = torch.arange(examples.scored_BT.shape[1]) >= seen_P[:, None]
     inputs = examples.inputs_BT.clone()
     inputs[unseen_PT] = 0
     seen = torch.column_stack([inputs.flatten(1), seen_P])  # so that 0 and 0 0 differ

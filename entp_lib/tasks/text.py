@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from entp_lib.data.cache import Recipe, Tokens, open_tokens
 from entp_lib.data.sources import check_checksum
@@ -62,8 +62,13 @@ class Text(Task):
         )
         check_checksum(self.checksum)
         vocabulary_size(self.tokenizer, self.vocabulary)
-        counts = dict.fromkeys(("prefixes", "eval_prefixes"), f"[0, {self.context}]")
-        check_intervals(self, {"held_out": "(0, 1)", "context": "[1, inf)", **counts})
+        intervals = {
+            "held_out": "(0, 1)",
+            "context": "[1, inf)",
+            "prefixes": f"[0, {self.context}]",
+            "eval_prefixes": f"[0, {self.context}]",
+        }
+        check_intervals(self, intervals)
 
     @property
     def vocab_size(self) -> int:
@@ -105,7 +110,7 @@ class Text(Task):
         meta = self.tokens().meta
         return {"corpus": {"checksum": meta["corpus_checksum"], **meta["parts"]}}
 
-    def samples(self, model: Any, generator: torch.Generator) -> Json:
+    def samples(self, model: Any, generator: Generator) -> Json:
         """Return, under ``samples``, windows of validation text and the model's continuations.
 
         Each token is sampled at ``SAMPLE_TEMPERATURE``, given the last ``context`` tokens.
@@ -119,15 +124,14 @@ class Text(Task):
             tokens_BT = torch.cat([tokens_BT, drawn_BT[:, -1:]], 1)
         decode = self.tokens().tokenizer().decode
         n = self.context
-        samples = [
-            {"prompt": decode(row[:n]), "continuation": decode(row[n:])}
-            for row in tokens_BT.tolist()
-        ]
-        return {"samples": samples}
+        return {
+            "samples": [
+                {"prompt": decode(row[:n]), "continuation": decode(row[n:])}
+                for row in tokens_BT.tolist()
+            ]
+        }
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         tokens_S = self.tokens().parts["validation" if evaluating else "train"]
         starts_B = integers(generator, len(tokens_S) - self.context, size)
         places_BT = starts_B.cpu().numpy()[:, None] + np.arange(self.context + 1)
@@ -140,7 +144,7 @@ class Text(Task):
         # the corpus is not needed
         return self.scored(generator_for("cpu", "wanted"), 256, evaluating=False)
 
-    def scored(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
+    def scored(self, generator: Generator, size: int, evaluating: bool) -> Tensor:
         """Return the scored positions, (B, T)."""
         count = self.eval_prefixes if evaluating else self.prefixes
         device = generator.device

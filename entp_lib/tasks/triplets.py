@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from entp_lib.tasks.base import Batch, Task, integers
 from entp_lib.validation import check_intervals, check_types, require
@@ -87,13 +87,10 @@ class Triplets(Task):
             table = x_BT.new_zeros(len(x_BT), m)
             table.scatter_add_(1, prefix_BT % m, torch.ones_like(prefix_BT))
             pairs_B = table.gather(1, -(prefix_BT + anchor_B1) % m).sum(1)
-            counts = self.output == "count"
-            labels_BT[:, t - 1] = pairs_B % m if counts else pairs_B > 0
+            labels_BT[:, t - 1] = pairs_B % m if self.output == "count" else pairs_B > 0
         return labels_BT
 
-    def batch(
-        self, generator: torch.Generator, size: int, evaluating: bool = False
-    ) -> Batch:
+    def batch(self, generator: Generator, size: int, evaluating: bool = False) -> Batch:
         x_BT = integers(generator, self.symbols, size, self.length)
         if self.ascending:
             x_BT[:, 1:] = x_BT[:, 1:].sort(1).values
