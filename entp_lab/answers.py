@@ -72,7 +72,7 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
                 claim in rows.index,
                 f"{ANSWERS}: {row.says!r} rests on {claim!r}, a row that the ledger lacks",
             )
-        now = {claim: rows.loc[claim, "verdict"] for claim in verdicts}
+        now = rows.loc[[*verdicts], "verdict"]
         changes = "; ".join(
             f"{claim} is {now[claim]!r} and was {was!r}"
             for claim, was in verdicts.items()
@@ -83,7 +83,7 @@ def table_of_claims(table: pd.DataFrame, strict: bool = True) -> pd.DataFrame:
         )
         first = next(iter(verdicts))
         verdict = PLAIN.get(now[first], now[first])
-        alike = [rows.loc[c, "statement"] for c in now if now[c] == now[first]]
+        alike = rows.loc[now.index[now == now[first]], "statement"].tolist()
         if verdict.endswith(" ahead") and "equal steps" in alike[0]:
             verdict += "" if "equal multiply-adds" in " ".join(alike) else " by steps"
         filled = re.sub(r"\{([^}:]+):([^}]+)\}", size, row.here)

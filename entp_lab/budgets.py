@@ -49,7 +49,11 @@ def token_forwards(model: ModelConfig, scored_BT: Tensor) -> int:
 
 def prefixes_of(task: Task) -> Lengths:
     """Return the tokens of a training sequence of ``task``, and for a few sequences the lengths of scored prefixes."""
-    scored_BT = task.scored_sample()
+    return scored_prefixes(task.scored_sample())
+
+
+def scored_prefixes(scored_BT: Tensor) -> Lengths:
+    """Return the tokens of a sequence, and for each sequence the lengths of its scored prefixes."""
     return scored_BT.shape[1], [(row_T.nonzero()[:, 0] + 1).tolist() for row_T in scored_BT]
 
 

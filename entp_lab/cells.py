@@ -67,9 +67,9 @@ class Stream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Append to the last output if it is of the same stream, else start a new one."""
         outputs = self.shell.outputs
-        if text and not (outputs and outputs[-1].get("name") == self.name):
-            outputs.append(new_output("stream", name=self.name, text=""))
         if text:
+            if not (outputs and outputs[-1].get("name") == self.name):
+                outputs.append(new_output("stream", name=self.name, text=""))
             outputs[-1]["text"] += text
         return len(text)
 

@@ -164,13 +164,12 @@ def judge(measurements: Sequence[Finding], only_measured: bool = False) -> pd.Da
     if only_measured:
         claims = claims[claims["id"].isin(measured)]
     rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def row_of(claim: dict, found: Finding | None) -> dict:
-    """Return one row of the ledger; a correction or a remark is added to the statement in brackets."""
-    row: Json = {name: claim.get(name) for name in COLUMNS}
-    row |= dict.fromkeys(("our_value", "low", "high"), math.nan)
+    """Return a claim with its columns of the ledger; a correction or a remark follows the statement in brackets."""
+    row: Json = claim | dict.fromkeys(("our_value", "low", "high"), math.nan)
     row |= {"tier": "", "seeds": 0, "verdict": "not attempted", "why": "", "records": ""}
     if found is None or (isinstance(found, Measurement) and not len(found.values)):
         return row
@@ -188,10 +187,7 @@ def row_of(claim: dict, found: Finding | None) -> dict:
             row["paper_value"] = found.paper_value
         mean, low, high = mean_interval(found.values)
         row |= {"our_value": mean, "low": low, "high": high, "seeds": len(found.values)}
-        row |= {
-            "verdict": judged_by_rule(claim | row, found),
-            "why": found.undecided,
-        }
+        row |= {"verdict": judged_by_rule(row, found), "why": found.undecided}
     return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
@@ -268,7 +264,7 @@ def link_to(claim: str, folder: str = "../notebooks/") -> str:
 
 def records_behind(table: pd.DataFrame) -> Records:
     """Return the records that the rows of a ledger rest on, each once."""
-    names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
+    names = dict.fromkeys(" ".join(table["records"]).split())
     return list(filter(None, map(Store().load, names)))
 
 
@@ -286,9 +282,7 @@ def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
 
     def notes(row: dict) -> str:
-        found = "; ".join(
-            row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name]
-        )
+        found = "; ".join(filter(None, (row["why"], row.get("caveats"))))
         word = PLAIN[row["verdict"]] if row["verdict"] in UNSURE else row["verdict"]
         return f"{word} ({found})" if found else word
 
@@ -297,7 +291,6 @@ def readable(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     out = table.assign(
         paper=table["paper_value"].map(number),
         ours=table["our_value"].map(number),
-        tier=table["tier"].fillna(""),
         verdict=[notes(row) for row in rows],
         margin=["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]],
     )

@@ -25,7 +25,6 @@ from entp_lib.config import ARCHITECTURES
 from entp_lib.validation import ConfigError, one_of, require
 
 LONGEST_MESSAGE = 2000  # signs
-MISTAKE = 2  # exit statuses
 KEPT = "stopped; finished records are kept, and the same command continues from the last checkpoint"
 INTERRUPTED = 128 + signal.SIGINT  # also typer's, for KeyboardInterrupt
 # Environment variables of few values, of which another one would count for none in silence.
@@ -124,12 +123,7 @@ def run(
     require(not twice, f"{twice}: given as an option and by -p; leave out one of them")
     parameters = notebooks.parameters_for(notebooks.notebook_paths(only), given | extra)
     publish(cluster)
-    return commands.run_notebooks(
-        parameters,
-        is_whole=not only,
-        update=update,
-        yes=yes,
-    )
+    return commands.run_notebooks(parameters, is_whole=not only, update=update, yes=yes)
 
 
 @app.command()
@@ -315,30 +309,13 @@ def task(
 
 
 def main(arguments: Texts = None) -> int:
-    """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
+    """Parse and run one command and return its exit status.
+
+    After a line on stderr it is 2 for a mistake of the user's or of a disk, and 128 + n for signal n.
+    """
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(make_printable)
-    return exit_status(arguments)
-
-
-def command(arguments: Texts) -> int:
-    """Run one command in an environment whose variables are checked."""
-    for variable, values in VARIABLES.items():
-        one_of(variable, os.environ.get(variable, ""), values)
-    paths.make_absolute()
-    return app(arguments, prog_name="entp", standalone_mode=False) or 0
-
-
-def make_printable(record: logging.LogRecord) -> bool:
-    """Write what is logged, names of files in it, without a terminal's control characters."""
-    record.msg = printable(record.getMessage())
-    record.args = ()
-    return True
-
-
-def exit_status(arguments: Texts) -> int:
-    """Run one command: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started this
@@ -368,6 +345,21 @@ def exit_status(arguments: Texts) -> int:
         return mistake(f"{error.strerror or error}{where}")
 
 
+def command(arguments: Texts) -> int:
+    """Run one command in an environment whose variables are checked."""
+    for variable, values in VARIABLES.items():
+        one_of(variable, os.environ.get(variable, ""), values)
+    paths.make_absolute()
+    return app(arguments, prog_name="entp", standalone_mode=False) or 0
+
+
+def make_printable(record: logging.LogRecord) -> bool:
+    """Write what is logged, names of files in it, without a terminal's control characters."""
+    record.msg = printable(record.getMessage())
+    record.args = ()
+    return True
+
+
 def mistake(message: str) -> int:
     """Say in a line on stderr what is wrong, without the middle of a message that is too long to read."""
     if len(message) > LONGEST_MESSAGE:
@@ -375,4 +367,4 @@ def mistake(message: str) -> int:
         message = f"{message[:half]} … {message[-half:]}"
     with contextlib.suppress(OSError):  # the exit status says so, too, where nothing can be written
         print(printable(f"entp: {message}"), file=sys.stderr)
-    return MISTAKE
+    return 2

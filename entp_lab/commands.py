@@ -5,6 +5,7 @@ import functools
 import os
 import sys
 import time
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,18 +58,14 @@ def listing() -> str:
 
 
 def run_notebooks(
-    parameters: Mapping[Path, Json],
-    *,
-    is_whole: bool,
-    update: bool,
-    yes: bool,
+    parameters: Mapping[Path, Json], *, is_whole: bool, update: bool, yes: bool
 ) -> int:
     """Execute notebooks with checked parameters, judge the claims and print a summary; return 1 if a notebook failed.
 
     ``is_whole``: all notebooks were asked for.
     """
     on_cluster = os.environ.get(CLUSTER_VARIABLE)  # where the time of runs cannot be estimated
-    given = {name: value for values in parameters.values() for name, value in values.items()}
+    given = ChainMap(*parameters.values())
     tier = given.get("tier", "best")
     limit = given.get("time_limit", 0.0)
     jobs = given.get("jobs", 0)
@@ -179,15 +176,14 @@ def train(
             store,
         )
     if len(experiments) > 1:
-        os.nice(19 - os.nice(0))
+        os.nice(19)
     begun = time.monotonic()
     failures = 0
     for experiment, runs in planned:
         label = f"{experiment.name} {tier}"
         left = time_limit and max(0.1, time_limit - (time.monotonic() - begun))
         print(
-            f"{label}: {len(todo[experiment.name])} of {len(runs)} runs are left",
-            file=sys.stderr,
+            f"{label}: {len(todo[experiment.name])} of {len(runs)} runs are left", file=sys.stderr
         )
         if not todo[experiment.name] and len(experiments) > 1:
             continue
@@ -314,13 +310,11 @@ def verify_records(experiment: Experiment, sample: int, seed: int, tier: str) ->
     store = Store(read_only=True)
     stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == tier]
     require(
-        stored,
-        f"{experiment.name} has no records at tier {tier}; run_all.sh --list says which",
+        stored, f"{experiment.name} has no records at tier {tier}; run_all.sh --list says which"
     )
     found = []
     for record in verification.sample(stored, sample, seed):
-        said = f"computing {record.name} again: {record.config.label}"
-        print(printable(said), file=sys.stderr)
+        print(printable(f"computing {record.name} again: {record.config.label}"), file=sys.stderr)
         with tqdm(leave=False) as bar:
             found.append(verification.verify(record, store, functools.partial(move_to, bar)))
     print(verification.report(found))

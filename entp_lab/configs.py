@@ -43,11 +43,10 @@ class RunConfig:
     def __post_init__(self):
         check_types(self)
         check_plain("task_params", self.task_params)
-        if not re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from):
-            raise ConfigError(
-                f"start_from = {self.start_from!r}: must be experiment/id of a record, "
-                "or empty for a fresh start"
-            )
+        require(
+            re.fullmatch(r"(\w+/[0-9a-f]{16})?", self.start_from),
+            f"start_from = {self.start_from!r}: must be experiment/id of a record, or empty for a fresh start",
+        )
 
     @property
     def label(self) -> str:

@@ -43,7 +43,7 @@ def docstrings(source: str) -> Iterator[str]:
 
 def documents(folders: list[Path]) -> Iterator[str]:
     """Yield one document per Python file that has documentation, without long paragraphs seen before."""
-    seen: set[bytes] = set()
+    seen: set[str] = set()
     for folder in folders:
         for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
             if LEFT_OUT & set(path.relative_to(folder).parts):
@@ -53,12 +53,11 @@ def documents(folders: list[Path]) -> Iterator[str]:
                 # form feeds, null characters and lone surrogates must not occur in a text
                 text = re.sub("[\f\0\ud800-\udfff]", "", text)
                 for paragraph in re.split(r"\n[ \t]*\n", text):
-                    words = paragraph.split()
-                    digest = hashlib.sha256(" ".join(words).encode()).digest()
-                    if words and (len(paragraph) < RECURRING or digest not in seen):
+                    words = " ".join(paragraph.split())
+                    if words and (len(paragraph) < RECURRING or words not in seen):
                         kept.append(paragraph)
                     if len(paragraph) >= RECURRING:
-                        seen.add(digest)
+                        seen.add(words)
             if kept:
                 yield "\n\n".join(kept) + "\n"
 

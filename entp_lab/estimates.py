@@ -16,8 +16,13 @@ from collections import defaultdict
 
 import torch
 
-from entp_lab.budgets import scored_lengths, sequence_operations, training_operations
-from entp_lab.configs import Configs, RunConfig, family
+from entp_lab.budgets import (
+    scored_lengths,
+    scored_prefixes,
+    sequence_operations,
+    training_operations,
+)
+from entp_lab.configs import Configs, RunConfig, canonical_json, family
 from entp_lab.frames import spent
 from entp_lab.registry import build_task
 from entp_lab.runs import computing_threads, device_for, jobs_for
@@ -56,13 +61,13 @@ def rate_here(
         while True:
             batch = task.batch(generator_for(device, "estimate", size), max(1, size))
             scored_BT = batch.scored_BT & (batch.scored_BT.cumsum(1) % every == 0)
-            rows = [(row_T.nonzero()[:, 0] + 1).tolist() for row_T in scored_BT.cpu()]
             began = clock()
             update(state, task, dataclasses.replace(batch, scored_BT=scored_BT))
             float(state.loss_sum)  # waits for the device
             seconds = clock() - began
             if size == train.batch_size or (size and seconds > TRIED_SECONDS):
-                return sequence_operations(model, (scored_BT.shape[1], rows)) * size / seconds
+                each = sequence_operations(model, scored_prefixes(scored_BT.cpu()))
+                return each * size / seconds
             size = min(max(1, 2 * size), train.batch_size)
 
 
@@ -70,10 +75,9 @@ def seconds_here(config: RunConfig, device: str) -> float:
     """Return the seconds of a run's training steps on this machine; NaN if they cannot be timed here."""
     # if data are missing, the run itself will say so; a single sequence may have no scored position
     with contextlib.suppress(ConfigError, TrainingError, torch.OutOfMemoryError):
-        params = json.dumps(config.task_params, sort_keys=True)
-        return training_operations(config) / rate_here(
-            config.task, params, config.model, config.train, device
-        )
+        params = canonical_json(config.task_params)
+        rate = rate_here(config.task, params, config.model, config.train, device)
+        return training_operations(config) / rate
     return math.nan
 
 
@@ -101,12 +105,7 @@ def expected(configs: Configs, jobs: int, store: Store, device: str = "cpu") -> 
 
 
 def announce_runs(
-    what: str,
-    configs: Configs,
-    jobs: int,
-    yes: bool,
-    time_limit: float,
-    store: Store,
+    what: str, configs: Configs, jobs: int, yes: bool, time_limit: float, store: Store
 ) -> float:
     """Print how long runs will take, ``jobs`` at a time (0: one per core, or one on a GPU), and return the seconds.
 
@@ -122,10 +121,7 @@ def announce_runs(
     if unknown:
         what += f" ({unknown} of them without an estimate)"
     spoken = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
-    print(
-        f"{what}: about {spoken}, by stored runs like them and steps tried here",
-        file=sys.stderr,
-    )
+    print(f"{what}: about {spoken}, by stored runs like them and steps tried here", file=sys.stderr)
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
         return seconds
     try:

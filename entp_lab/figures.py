@@ -24,7 +24,7 @@ from matplotlib.collections import Collection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 from matplotlib_inline.config import InlineBackend
 from PIL import Image
 
@@ -49,7 +49,6 @@ NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {
 }
 # axes on which random seeds reach the same step at different places
 SPENT = ("multiply_adds", "seconds")
-COMPUTE = "compute (multiply-adds)"
 SAVED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()  # PNG files of figures
 STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
@@ -86,10 +85,10 @@ def shown(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     if figure.stale or figure not in SAVED:
         figure.savefig(buffer, format="png", dpi=figure.dpi)
-        return buffer.getvalue()
-    with Image.open(io.BytesIO(SAVED[figure])) as image:
-        size = [round(pixels * figure.dpi / STYLE["savefig.dpi"]) for pixels in image.size]
-        small = image.convert("RGB").resize(size, Image.Resampling.HAMMING)
+    else:
+        with Image.open(io.BytesIO(SAVED[figure])) as image:
+            size = [round(pixels * figure.dpi / STYLE["savefig.dpi"]) for pixels in image.size]
+            small = image.convert("RGB").resize(size, Image.Resampling.HAMMING)
         small.quantize(256, dither=Image.Dither.NONE).save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
@@ -103,7 +102,7 @@ def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8,
 def plain_ticks(axis, ticks: Iterable[float]) -> None:
     """Label a logarithmic axis (``ax.xaxis`` or ``ax.yaxis``) at ``ticks``, in plain numbers, and nowhere else."""
     axis.set_major_locator(FixedLocator(sorted(set(ticks))))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axis.set_minor_locator(NullLocator())
 
 
@@ -117,23 +116,20 @@ class Look:
     marker: str = "o"
     width: float = 1.6
 
-    def style(self, marks: bool) -> dict:
-        """Return the look as matplotlib's keywords for a line, with its marker if ``marks``."""
+    def style(self) -> dict:
+        """Return the look as matplotlib's keywords for a line with markers."""
         solid = self.dashes == "-"
-        line = {
+        return {
             "color": self.colour,
             "linestyle": self.dashes,
             "lw": self.width,
             "label": self.label,
-        }
-        mark = {
             "marker": self.marker,
             "ms": self.width + 3,
             "mfc": self.colour if solid else "white",
             "mec": "white" if solid else self.colour,
             "mew": 0.6,
         }
-        return line | mark if marks else line
 
 
 # The arms of comparisons: colour shows the architecture, dashes and marker show the budget. Lines differ in width, so
@@ -145,8 +141,7 @@ WIDTHS = {
     "hybrid": ("^", 1.2),
 }
 ARMS = {
-    name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6)))
-    for name, a in ARCHITECTURES.items()
+    name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ())) for name, a in ARCHITECTURES.items()
 } | {
     arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
     for arm, budget, dashes, marker in (
@@ -190,16 +185,18 @@ def lines(
     by = by if by in table else "architecture"
     if x == "multiply_adds":
         check_costs(table)
-        labels = {"xlabel": COMPUTE, **labels}
+        labels.setdefault("xlabel", "compute (multiply-adds)")
     if x in SPENT:
         table = table.assign(**{x: table.groupby([by, "step"])[x].transform("mean")})
     for i, (name, part) in enumerate(table.groupby(by, sort=False)):
         at_x = part.dropna(subset=[x, y]).groupby(x)[y]
         means = at_x.mean()
-        line = looks[name].style(bool(marks))
+        line = looks[name].style()
         if marks:
             step = max(1, len(means) // marks)
             line["markevery"] = (i * step // 4 % step, step)
+        else:
+            line["marker"] = ""
         (drawn_line,) = ax.plot(means.index, means, **line)
         if errorbar is None or len(means) == len(part):  # a single seed has no spread
             continue
@@ -214,13 +211,10 @@ def lines(
 
 def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
     """Draw points with given intervals from ``low`` to ``high`` of y, or of x where ``across``."""
-    middle = np.asarray(x if across else y, dtype=float)
-    ends = np.maximum(
-        [middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0
-    )
-    ax.errorbar(
-        x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line}
-    )
+    middle, low, high = np.asarray([x if across else y, low, high], dtype=float)
+    ends = np.maximum([middle - low, high - middle], 0)
+    axis = "xerr" if across else "yerr"
+    ax.errorbar(x, y, **{axis: ends, "elinewidth": 1.4, "ms": 5, **line})
 
 
 def heat(
@@ -228,8 +222,6 @@ def heat(
     matrix,
     *,
     cmap="Oranges",
-    vmin: float = 0,
-    vmax: float = 1,
     square: bool = True,
     xticklabels: Sequence = (),
     yticklabels: Sequence = (),
@@ -237,14 +229,15 @@ def heat(
 ) -> None:
     """Draw a matrix in colours, its first row on top; ``cmap``: a colour map, or the darkest colour of one.
 
-    Tick labels stand at the centres of columns and rows. ``options`` go to ``pcolormesh``. seaborn's heat map draws the
-    whole figure each time to see whether labels overlap, which took half of notebook 04.
+    Tick labels stand at the centres of columns and rows. ``options`` go to ``pcolormesh``; colours go from ``vmin`` = 0
+    to ``vmax`` = 1 by default. seaborn's heat map draws the whole figure each time to see whether labels overlap, which
+    took half of notebook 04.
     """
     if str(cmap).startswith("#"):
         cmap = sns.light_palette(cmap, as_cmap=True)
     rows, columns = np.shape(matrix)
-    grid = {"linewidths": 0, "edgecolors": "white"}
-    ax.pcolormesh(np.asarray(matrix), cmap=cmap, vmin=vmin, vmax=vmax, **grid | options)
+    defaults = {"vmin": 0, "vmax": 1, "linewidths": 0, "edgecolors": "white"}
+    ax.pcolormesh(np.asarray(matrix), cmap=cmap, **defaults | options)
     ax.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal" if square else "auto")
     for axis, labels in ((ax.xaxis, xticklabels), (ax.yaxis, yticklabels)):
         axis.set_ticks(np.arange(len(labels)) + 0.5, labels)
@@ -296,7 +289,6 @@ def save_figure(
         raise ValueError(
             f"figure name {name!r}: use lower case, digits and _, notebook number first"
         )
-    records = list(records)
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
@@ -315,15 +307,16 @@ def save_figure(
         write_picture(figure, svg, {**words, "Date": None, "Creator": "entp_lib"})
     if in_place and known != digest:
         with file_lock(paths.results() / "locks" / "figures.lock", "it writes figures/data.json"):
-            digests = dict(sorted({**committed_digests(), name: digest}.items()))
-            write_atomically(folder / "data.json", (json.dumps(digests, indent=0) + "\n").encode())
+            digests = committed_digests() | {name: digest}
+            text = json.dumps(digests, indent=0, sort_keys=True) + "\n"
+            write_atomically(folder / "data.json", text.encode())
     SAVED[figure] = png.read_bytes()
     figure.stale = False  # until it is changed
     shell = get_ipython()
-    formatter = shell.display_formatter.formatters["image/png"] if shell else None
-    # without it the notebook shows figures in another format
-    if formatter is not None and Figure in formatter:
-        formatter.for_type(Figure, shown)
+    if shell:
+        formatter = shell.display_formatter.formatters["image/png"]
+        if Figure in formatter:  # else the notebook shows figures in another format
+            formatter.for_type(Figure, shown)
     return [png, svg]
 
 

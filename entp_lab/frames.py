@@ -197,9 +197,7 @@ def cost_per_run(table: pd.DataFrame, by: str = "architecture") -> pd.DataFrame:
         if table["cpu_seconds"].notna().all()
         else ("wall_seconds", "wall")
     )
-    means = table.groupby(by, sort=False)[
-        ["train_seconds", spent, "multiply_adds", "peak_memory_bytes"]
-    ].mean()
+    means = table.groupby(by, sort=False).mean(numeric_only=True)
     columns = {
         "training (s)": means["train_seconds"].round(1),
         f"{name} (s)": means[spent].round(1),

@@ -14,7 +14,7 @@ from entp_lab.provenance import pairs_apart, processes
 from entp_lab.registry import EXPERIMENTS, build_task, papers
 from entp_lab.settings import differing_settings, stated_settings
 from entp_lab.statistics import holm, p_value
-from entp_lab.store import Record, Records, Store
+from entp_lab.store import Records, Store
 from entp_lab.tables import read_table
 from entp_lib.files import write_atomically
 from entp_lib.validation import Json, require
@@ -24,11 +24,7 @@ SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared
 BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
 AHEAD = "ENTP ahead"
 BEHIND = "decoder ahead"
-UNDECIDED = {
-    "not attempted": "not run yet",
-    OPEN: OPEN,
-    UNINFORMATIVE: UNINFORMATIVE,
-}
+UNDECIDED = {"not attempted": "not run yet", OPEN: OPEN, UNINFORMATIVE: UNINFORMATIVE}
 
 
 def compute(store: Store | None = None) -> pd.DataFrame:
@@ -42,14 +38,14 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     models that were still improving; ``part``: ``main``, ``annex`` or ``could not tell``. No row rests on seconds.
     """
     store = store or Store()
-    measured: list[tuple[Finding, tuple[Experiment, dict[str, Record]]]] = []
+    measured: list[tuple[Finding, tuple[Experiment, Records]]] = []
     for experiment in EXPERIMENTS.values():
         stored = {record.config.tier for record in store.all(experiment.name)}
         for tier in BEST_FIRST:
             if tier not in stored:
                 continue
-            records = {record.name: record for record in experiment.stored(store, tier)}
-            found = experiment.measure(list(records.values()))
+            records = experiment.stored(store, tier)
+            found = experiment.measure(records)
             measured += [(measurement, (experiment, records)) for measurement in found]
     measured.sort(key=lambda one: BEST_FIRST.index(one[0].tier))  # the highest tier first
     best = strongest(measured).values()
@@ -61,7 +57,7 @@ def compute(store: Store | None = None) -> pd.DataFrame:
     levels = {}
     for measurement, (experiment, records) in best:
         claim = measurement.claim
-        used = [record for name, record in records.items() if name in measurement.records]
+        used = [record for record in records if record.name in measurement.records]
         caveats[claim] = caveats_of(experiment, used, measurement, units[claim])
         if not isinstance(measurement, Check):  # a check compares no runs
             of_paper = runs_of_paper(experiment)
@@ -153,8 +149,7 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     found = []
     for task in tasks.fillna("").to_dict("records"):
         for column, budget in BUDGETS.items():
-            claim = task[column]
-            if claim:
+            if claim := task[column]:
                 found.append(
                     {
                         "task": task["task"],

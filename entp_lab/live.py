@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from entp_lab.stopping import Stopped
-from entp_lib.validation import Json, require
+from entp_lib.validation import Json, positive, require
 
 VARIABLE = "ENTP_LIVE"
 FEW = 2  # steps, enough to run all of the code
@@ -16,7 +16,7 @@ def steps(count: int, tier: str) -> int:
 
     Tests set this variable, and so does ``./run_all.sh`` unless it is asked for single notebooks or for an update.
     """
-    check_counts(steps=count)
+    positive("steps", count)
     is_short = tier == "smoke" or os.environ.get(VARIABLE) == "short"
     return min(count, FEW) if is_short else count
 
@@ -24,18 +24,10 @@ def steps(count: int, tier: str) -> int:
 def shape(width: int, heads: int, layers: int, **more: Any) -> Json:
     """Return the size of a live cell's model; ConfigError for one that cannot be built."""
     size = {"width": width, "heads": heads, "layers": layers}
-    check_counts(**size)
+    for name, value in size.items():
+        positive(name, value)
     require(width % heads == 0, f"width = {width}: must be a multiple of heads = {heads}")
     return size | more
-
-
-def check_counts(**counts: int) -> None:
-    """Raise ConfigError for a value that is no whole number from 1 up, naming it."""
-    for name, value in counts.items():
-        require(
-            isinstance(value, int) and value >= 1,
-            f"{name} = {value!r}: must be a whole number from 1 up",
-        )
 
 
 def answer_interrupts() -> None:

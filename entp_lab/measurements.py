@@ -4,6 +4,7 @@
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 from entp_lab.configs import Json
 from entp_lab.frames import paired, select, summary
 from entp_lab.statistics import exceeds, reaches
-from entp_lab.store import Record, RecordError, Records
+from entp_lab.store import RecordError, Records
 
 MIN_PAIRS = 5
 FLAT = 0.01  # rise of token accuracy from the fourth to the last fifth of a run's evaluations; below, a run is flat
@@ -34,14 +35,18 @@ class Level:
     distance: float
 
     @property
+    def up(self) -> int:
+        """The sign of a change to a better score."""
+        return 1 if self.ceiling > self.floor else -1
+
+    @property
     def at_floor(self) -> bool:
-        above = self.score - self.floor if self.ceiling > self.floor else self.floor - self.score
-        return exceeds(self.distance, above)
+        return exceeds(self.distance, self.up * (self.score - self.floor))
 
     @property
     def room(self) -> float:
         """The distance to the ceiling: by how much another model could be ahead."""
-        return self.ceiling - self.score if self.ceiling > self.floor else self.score - self.ceiling
+        return self.up * (self.ceiling - self.score)
 
 
 def levels(
@@ -179,11 +184,7 @@ def strongest(measured: Iterable[tuple[Finding, Any]]) -> dict[str, tuple]:
 
 
 def measured(
-    claim: str,
-    values: Iterable[float],
-    records: Records,
-    paper: bool = False,
-    **judged: Any,
+    claim: str, values: Iterable[float], records: Records, paper: bool = False, **judged: Any
 ) -> Measurement:
     """Return a ``Measurement`` that rests on ``records``: at least one, and all of one tier.
 
@@ -289,13 +290,13 @@ def still_improving(records: Records) -> str:
 
     The rise is a mean over runs that differ in seed alone. Records without that curve are skipped.
     """
-    curves: dict[frozenset, list[Record]] = {}
+    curves = defaultdict(list)
     for record in records:
         if "token_accuracy" in record.curves and "steps" in record.provenance:
             alike = frozenset(
                 (name, str(value)) for name, value in record.labels.items() if name != "seed"
             )
-            curves.setdefault(alike, []).append(record)
+            curves[alike].append(record)
     return after(
         record.provenance["steps"]
         for part in curves.values()

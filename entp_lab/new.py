@@ -10,6 +10,7 @@ from string import Template
 
 from entp_lab import paths
 from entp_lab.registry import EXPERIMENTS, PAPERS_TASKS
+from entp_lab.texts import read_text
 from entp_lib import tasks
 from entp_lib.files import write_atomically
 from entp_lib.validation import require
@@ -37,13 +38,13 @@ def new_task(name: str) -> None:
         f"task {name!r}: exists, as the name of a task, a class, an experiment or a file; take another name",
     )
     for file, template in ((task, "task.txt"), (test, "task_test.txt")):
-        text = (TEMPLATES / template).read_text(encoding="utf-8")
+        text = read_text(TEMPLATES / template)
         title = name.replace("_", " ").capitalize()
         filled = Template(text).substitute(name=name, cls=cls, title=title)
         write_atomically(root / file, filled.encode())
         print(f"wrote {file}")
     registry = root / "entp_lib/tasks/__init__.py"
-    text = registry.read_text(encoding="utf-8")
+    text = read_text(registry)
     mine = f"from entp_lib.tasks.{name} import {cls}\n"
     imports = re.findall(r"^from entp_lib.+\n", text, re.MULTILINE)
     following = next(line for line in imports if line > mine)

@@ -1,7 +1,6 @@
 """Numbered notebooks: which there are, their parameters, and what of their metadata is committed."""
 
 import ast
-import dataclasses
 import json
 import re
 from collections.abc import Collection
@@ -10,12 +9,12 @@ from typing import Any
 
 from entp_lab import paths
 from entp_lab.parameters import NotebookParameters
-from entp_lib.validation import ConfigError, Json, from_dict, one_of, require
+from entp_lib.validation import ConfigError, Json, fields_of, from_dict, one_of, require
 
 OVERVIEW = "00"
 FIRST_OWN = "50"  # first number of the user's own notebooks
 AFTER_OWN = "90"  # first number after them
-COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
+COMMON = fields_of(NotebookParameters)  # parameters of every notebook
 # metadata of every committed notebook
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},

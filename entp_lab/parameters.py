@@ -1,18 +1,16 @@
 """Parameters of notebooks, checked before anything runs."""
 
-import dataclasses
 import math
 import re
 from dataclasses import dataclass
 
 from entp_lab.configs import TIERS
 from entp_lab.live import answer_interrupts
-from entp_lib.validation import Json, check_intervals, check_types, one_of, require
+from entp_lib.validation import Json, check_intervals, check_types, fields_of, one_of, require
 
 MAX_SEEDS = 1000
-INJECTED = (
-    "# Parameters\n"  # first line of the cell that papermill inserts after the parameters cell
-)
+# first line of the cell that papermill inserts after the parameters cell
+INJECTED = "# Parameters\n"
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def notebook_parameters(values: Json, cls: type = NotebookParameters):
     reported in one line.
     """
     answer_interrupts()
-    names = [field.name for field in dataclasses.fields(cls)]
+    names = fields_of(cls)
     injected = [cell for cell in values.get("In", ()) if cell.startswith(INJECTED)]
     for name in re.findall(r"^(\w+) = ", "".join(injected[-1:]), re.MULTILINE):
         one_of("parameter", name, names)

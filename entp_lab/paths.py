@@ -65,11 +65,10 @@ def of_repository(name: str, variable: str = "") -> Path:
     Without a repository, a folder that has such a variable lies below the working directory; any other raises
     ConfigError.
     """
-    if variable and os.environ.get(variable):
-        return Path(os.path.abspath(os.environ[variable]))
+    place = os.environ.get(variable)
     if variable and not has_repository():
-        return Path(os.path.abspath(name))
-    return repository() / name
+        place = place or name
+    return Path(os.path.abspath(place)) if place else repository() / name
 
 
 def results() -> Path:

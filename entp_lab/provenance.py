@@ -18,6 +18,7 @@ import platform
 import resource
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -152,11 +153,9 @@ def loaded_files(modules: Iterable[str], files: Mapping[str, bytes]) -> set[str]
         if path is None or path in found:
             continue
         found.add(path)
-        folder = path.rpartition("/")[0]
+        folder = Path(path).parent
         found |= {
-            other
-            for other in files
-            if other.endswith(".csv") and other.rpartition("/")[0] == folder
+            other for other in files if other.endswith(".csv") and Path(other).parent == folder
         }
         for module, name in imports(files[path]):
             whole = f"{module}.{name}"
@@ -236,12 +235,12 @@ def pairs_apart(records: Records) -> str:
     A pair shares both seeds; studies form no pairs. The processor, instruction set, precision, sources or kernels may
     differ. Fields that an older record lacks count as equal.
     """
-    pairs: dict[tuple[int, int], list[list[Json]]] = {}
+    pairs = defaultdict(list)
     for record in records:
         known = {"precision": precision_of(record), "kernels": kernels_of(record)}
         made = [known | where for where in processes(record)]
         seeds = record.config.model_seed, record.config.data_seed
-        pairs.setdefault(seeds, []).append(made)
+        pairs[seeds].append(made)
     is_paired = all(isinstance(record.config, RunConfig) for record in records)
     notes = []
     for name, words in (
@@ -258,10 +257,9 @@ def pairs_apart(records: Records) -> str:
         ]
         apart = sum(len(runs) > 1 for runs in mixed)
         continued = len(mixed) - apart
-        if apart and is_paired:
-            notes.append(f"{apart} of {len(pairs)} pairs from different {words}")
-        elif apart:
-            notes.append(f"records from different {words}")
+        if apart:
+            which = f"{apart} of {len(pairs)} pairs" if is_paired else "records"
+            notes.append(f"{which} from different {words}")
         if continued:
             notes.append(f"{continued} of {len(pairs)} runs continued with other {words}")
     return "; ".join(notes)

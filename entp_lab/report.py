@@ -249,7 +249,7 @@ def deviations_from_papers(table: pd.DataFrame) -> pd.DataFrame:
     """
     path = paths.reference() / "deviations.csv"
     columns = ("experiment", "what", "why")
-    reasons = read_table(path, list(columns), needed=columns).set_index("experiment")
+    reasons = read_table(path, columns, needed=columns).set_index("experiment")
     asked = (table["kind"] == "empirical") | (table["part"] == "main")
     tried = table[asked & (table["differs"] != "")]
     # the ENTP paper first

@@ -25,8 +25,7 @@ from entp_lib.validation import ConfigError, Json, require
 NO_DIFFERENCE = "none"
 TRAINING = ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "weight_decay", "precision")
 COLUMNS = ("id", "key", "paper", "ours")  # of settings.csv
-Values = dict[str, None]  # an ordered set of texts
-Settings = dict[str, Values]
+Settings = dict[str, dict[str, None]]  # by name an ordered set of texts
 
 
 def stated_settings() -> dict[str, list[Any]]:
@@ -73,8 +72,10 @@ def differing_settings(
     seeds = {(record.config.model_seed, record.config.data_seed) for record in records}
     ours.setdefault("runs", {str(len(seeds)): None})  # unless a study sets them
     for row in stated:
-        if not (row.ours or row.key in ours):
-            raise ConfigError(f"settings.csv: no record of {row.id} has {row.key!r}; write ours")
+        require(
+            row.ours or row.key in ours,
+            f"settings.csv: no record of {row.id} has {row.key!r}; write ours",
+        )
         values = {row.ours: None} if row.ours else ours[row.key]
         mine.pop(row.key, None)
         if not values.keys() <= set(row.paper.split("/")):

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 import webbrowser
 from pathlib import Path
@@ -31,7 +30,7 @@ NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml")
 INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
 SOURCE = Path(__file__).parent / "site_source"
 # copied into Sphinx's sources, like docs and figures
-COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")
+COPIED = ("CONTRIBUTING.md", "LICENSE", "CITATION.cff")
 PLACES = ("docs", "docs/journal", "notebooks", "play")  # folders of pages
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
 SAVES = r'save_figure\(\s*\w+,\s*"(\w+)"'  # finds the names of figures in a notebook's code
@@ -62,34 +61,22 @@ def build(folder: Path) -> Path:
     source = folder.parent / f"{folder.name}-source"
     lay_out(source)
     shutil.rmtree(folder, ignore_errors=True)
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-d",
-        str(source / ".doctrees"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(paths.root())}
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q"]
     done = subprocess.run(
-        [*command, str(source), str(folder)], env=environment, capture_output=True, text=True
+        [*command, "-d", source / ".doctrees", source, folder],
+        env={**os.environ, "PYTHONPATH": str(paths.root())},
+        capture_output=True,
+        text=True,
     )
-    lines = [
-        line
-        for line in done.stderr.splitlines()
-        if "WARNING" in line or "ERROR" in line or "rror:" in line
-    ]
     if done.returncode:
+        printed = done.stderr.splitlines()
+        lines = [line for line in printed if re.search("WARNING|ERROR|rror:", line)]
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        raise ConfigError(
-            f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}"
-        )
+        raise ConfigError(f"the site was not built: {(lines or printed or ['?'])[0]}{more}")
     for path in [found for pattern in UNUSED for found in (folder / "_static").glob(pattern)]:
         path.unlink()
     for page in folder.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
+        text = read_text(page)
         for pattern, instead in EDITS:
             text = re.sub(pattern, instead, text)
         page.write_text(text, encoding="utf-8")
@@ -111,14 +98,8 @@ def open_site(browser: bool) -> None:
         importlib.invalidate_caches()
         require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
     print("building the site: two to four minutes", flush=True)
-    begun = time.monotonic()
     first = build(root / "build" / "site")
-    files = [path for path in first.parent.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files) / 2**20
-    took = time.monotonic() - begun
-    print(
-        f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}"
-    )
+    print(f"the site is built: {paths.relative(first)}")
     if browser:
         webbrowser.open(first.as_uri())
 
@@ -135,18 +116,20 @@ def lay_out(folder: Path) -> None:
     pictures = gallery()
     alts = {path.stem: about.partition(" [")[0] for path, about in pictures}
     (folder / "notebooks").mkdir()
+
+    def write(name: str, text: str) -> None:
+        (folder / name).write_text(text, encoding="utf-8")
+
     for path in notebook_paths():
-        page = json.dumps(notebook_page(json.loads(read_text(path)), alts), ensure_ascii=False)
-        (folder / "notebooks" / path.name).write_text(page, encoding="utf-8")
+        page = notebook_page(read_notebook(path), alts)
+        write(f"notebooks/{path.name}", json.dumps(page, ensure_ascii=False))
     for path in (paths.results() / "play").glob("*.json"):
-        script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
-        (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
-    (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
-    (folder / "gallery.md").write_text(gallery_page(pictures), encoding="utf-8")
-    (folder / "index.md").write_text(
-        read_text(folder / "README.md") + contents(folder), encoding="utf-8"
-    )
-    (folder / "README.md").unlink()
+        write(
+            f"_static/{path.stem}_data.js", f"window.{path.stem}Data = {read_text(path).strip()};\n"
+        )
+    write("_static/match3_data.js", weights_script("match3"))
+    write("gallery.md", gallery_page(pictures))
+    write("index.md", read_text(root / "README.md") + contents(folder))
 
 
 def gallery() -> list[tuple[Path, str]]:
@@ -233,22 +216,15 @@ def contents(folder: Path) -> str:
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
-    """Return a notebook for Sphinx, whose pictures have alt text from ``alts``."""
-    cells = []
-    for cell in notebook["cells"]:
-        text = "".join(cell["source"])
+    """Return a notebook for Sphinx, whose pictures have alt text from ``alts``; its cells change in place."""
+    cells = [cell for cell in notebook["cells"] if cell["source"].strip()]
+    for cell in cells:
         if cell["cell_type"] == "code":
-            saved = re.search(SAVES, text)
-            alt = alts.get(saved[1]) if saved else None
+            saved = re.search(SAVES, cell["source"])
+            alt = saved and alts.get(saved[1])
             shown = (
                 alt
                 or "Picture of this cell's output; its numbers stand in the text and tables around it."
             )
-            cell = cell | {
-                "metadata": {
-                    **cell["metadata"],
-                    "mystnb": {"image": {"alt": shown.replace("\n", " ")}},
-                }
-            }
-        cells += [cell] if text.strip() else []
+            cell["metadata"]["mystnb"] = {"image": {"alt": shown.replace("\n", " ")}}
     return notebook | {"cells": cells}

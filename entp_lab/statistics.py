@@ -104,7 +104,7 @@ def p_value(mean: float, low: float, high: float, pairs: int) -> float:
     if half == 0:
         return float(mean == 0)
     t = mean / half * t_quantile(pairs - 1)
-    return to_figures(float(2 * stdtr(pairs - 1, -abs(t))), PORTABLE_DIGITS)
+    return to_figures(2 * stdtr(pairs - 1, -abs(t)), PORTABLE_DIGITS)
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -114,7 +114,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     """
     p = np.asarray(p_values, dtype=float)
     kept = np.zeros(len(p), dtype=bool)
-    tested = int(np.isfinite(p).sum())
+    tested = np.isfinite(p).sum()
     for rank, index in enumerate(np.argsort(p, kind="stable")[:tested]):  # NaN last
         if exceeds(p[index], (1 - CONFIDENCE) / (tested - rank)):
             break

@@ -48,10 +48,10 @@ def table_from_csv(file: str | Path, held_out: float = 0.1, seed: int = 0) -> Ta
         first = 1 if has_targets else 2
         positions = read_positions(row.get("scored", ""), len(tokens), first, where)
         answers = row["targets"].split() if has_targets else [tokens[p - 1] for p in positions]
-        if len(answers) != len(positions):
-            raise ConfigError(
-                f"{where}: {len(answers)} targets for {len(positions)} scored positions"
-            )
+        require(
+            len(answers) == len(positions),
+            f"{where}: {len(answers)} targets for {len(positions)} scored positions",
+        )
         answer_at = dict(zip(positions, answers, strict=True))
         sequences.append(tokens)
         scored.append([place in answer_at for place, _ in enumerate(tokens, 1)])
@@ -83,14 +83,13 @@ def read_positions(text: str, length: int, first: int, where: str) -> list[int]:
         low = int(written[1])
         high = int(written[2] or low)
         wrong = low if low < first else high
-        if low < first or high > length:
-            raise ConfigError(
-                f"{where}: scored position {wrong} of a sequence of {length}: {first} to {length}, "
-                "and nothing stands before the first to predict it from"
-            )
         require(
-            low <= high and low > max(positions, default=0),
-            f"{where}: scored {text!r} must ascend",
+            low >= first and high <= length,
+            f"{where}: scored position {wrong} of a sequence of {length}: {first} to {length}, "
+            "and nothing stands before the first to predict it from",
+        )
+        require(
+            low <= high and low > max(positions, default=0), f"{where}: scored {text!r} must ascend"
         )
         positions += range(low, high + 1)
     return positions or list(range(first, length + 1))

@@ -3,25 +3,21 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from entp_lab.texts import read_text
 from entp_lib.validation import ConfigError, require
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def read_table(
     path: Path, columns: Sequence[str], needed: Sequence[str] = (), **options
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Return a CSV file as a frame; ``options`` go to ``pandas.read_csv``.
 
     ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
     cells than columns, or an empty cell in those that are ``needed``. A row with fewer cells has empty ones at its end.
     """
-    import pandas as pd  # imported here to keep a command's help fast
-
     text = read_text(path)
     try:
         # warned of for rows with more cells than columns
@@ -45,7 +41,7 @@ def read_table(
     return table
 
 
-def markdown_table(frame: "pd.DataFrame") -> str:
+def markdown_table(frame: pd.DataFrame) -> str:
     """Return a frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
     plain = frame.astype(object).where(frame.notna(), "").astype(str)
     cells = plain.map(lambda text: " ".join(text.replace("|", "\\|").splitlines()).strip())

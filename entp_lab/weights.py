@@ -182,10 +182,8 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
     them.
     """
     own = store.weights_path(name)
-    places = [own]
-    if store.committed:  # the user's own run may start from a run of the project
-        places.append(store.committed.weights_path(name))
-    for path in places:
+    # the user's own run may start from a run of the project
+    for path in [place.weights_path(name) for place in (store, store.committed) if place]:
         with contextlib.suppress(DamagedFileError):
             trained_model(path, name)
             return path

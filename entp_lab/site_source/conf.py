@@ -4,14 +4,12 @@ Formulas become MathML when the site is built, so that no page loads a typesette
 """
 
 import re
-from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
 
-import entp_lib
+from entp_lab.paths import root
 
-ROOT = Path(entp_lib.__file__).resolve().parent.parent
 project = html_title = "ENTP, reproduced"
 author = "the ENTP reproduction authors"
 language = "en"
@@ -27,7 +25,7 @@ nb_ipywidgets_js = {}
 nb_render_markdown_format = "myst"
 nb_mime_priority_overrides = [("html", "text/html", 0)]
 apidoc_modules = [
-    {"path": ROOT / package, "destination": f"api/{package}", "automodule_options": {"members"}}
+    {"path": root() / package, "destination": f"api/{package}", "automodule_options": {"members"}}
     for package in ("entp_lib", "entp_lab", "entp_papers")
 ]
 autodoc_typehints = "none"
@@ -50,13 +48,12 @@ html_theme_options = {
 html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sidebar-nav.html"]}
 
 
-def setup(app) -> dict[str, bool]:
+def setup(app) -> None:
     """Register the formula renderer that ``html_math_renderer`` names, and the filter of docstrings."""
     app.connect("autodoc-process-docstring", plain_signs)
     app.add_html_math_renderer(
         "mathml", inline_renderers=(inline, None), block_renderers=(display, None)
     )
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def plain_signs(app, what, name, obj, options, lines: list[str]) -> None:
